@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mappi
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack, overload
+from typing import TYPE_CHECKING, NoReturn, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from trinity.formats.text_rules import text_rules
 from trinity.model_defaults import checked_defaults, pooling_of
 from trinity.options.checks import check_integer
 from trinity.runtime.cancel import Cancel
+from trinity.runtime.chat_options import ChatOptions, PromptOptions, split_options
 from trinity.runtime.client import AsyncAnswers, Client
 from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk, Completion
@@ -201,53 +202,34 @@ class Model(Embeddings):
         return self._client.stream(self._prompt_ids(prompt, request), request)
 
     @overload
-    def chat(
-        self, messages: Messages, *, template: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, object] | None = None,
-        **options: Unpack[GenerationOptions],
-    ) -> Completion: ...  # fmt: skip
+    def chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> Completion: ...
 
     @overload
     def chat(
-        self, messages: Messages, *, template: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, object] | None = None, n: int,
-        **options: Unpack[GenerationOptions],
-    ) -> list[Completion]: ...  # fmt: skip
+        self, messages: Messages, *, n: int, **options: Unpack[ChatOptions]
+    ) -> list[Completion]: ...
 
     def chat(
-        self, messages: Messages, *, template: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, object] | None = None, n: int | None = None,
-        **options: Unpack[GenerationOptions],
-    ) -> Completion | list[Completion]:  # fmt: skip
-        """The model's answer to ``messages``, each with a "role" and a "content".
+        self, messages: Messages, *, n: int | None = None, **options: Unpack[ChatOptions]
+    ) -> Completion | list[Completion]:
+        """The model's response to ``messages``, each with a "role" and a "content".
 
-        ``template`` replaces the chat template of the model's file; ``tools`` and ``variables``
-        are what ``apply_chat_template`` knows. The text is what the model wrote: ``chat_prompt``
-        gives a reader of its calls of tools and reasoning. Only what the messages add to
-        what was evaluated before is evaluated. Raises: as ``generate`` and
-        ``apply_chat_template``.
+        The text is what the model wrote: ``chat_prompt`` gives a reader of its calls of tools and
+        reasoning. Tokens that an earlier call has computed are not computed again. Raises: as
+        ``generate`` and ``apply_chat_template``.
         """
-        ids = self.apply_chat_template(
-            messages, template=template, tools=tools, variables=variables
-        )
+        of_prompt, rest = split_options(options)
+        ids = self.apply_chat_template(messages, **of_prompt)
         if n is None:
-            return self.generate(ids, **options)
-        return self.generate(ids, n=n, **options)
+            return self.generate(ids, **rest)
+        return self.generate(ids, n=n, **rest)
 
     def chat_stream(
-        self, messages: Messages, *, template: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, object] | None = None,
-        **options: Unpack[GenerationOptions],
-    ) -> Generator[Chunk, None, None]:  # fmt: skip
+        self, messages: Messages, **options: Unpack[ChatOptions]
+    ) -> Generator[Chunk, None, None]:
         """As ``chat``, piece by piece."""
-        ids = self.apply_chat_template(
-            messages, template=template, tools=tools, variables=variables
-        )
-        return self.stream(ids, **options)
+        of_prompt, rest = split_options(options)
+        return self.stream(self.apply_chat_template(messages, **of_prompt), **rest)
 
     async def astream(
         self, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]
@@ -298,18 +280,12 @@ class Model(Embeddings):
         wanted = [(ids, request.sample(i)) for ids in prompts for i in range(n)]
         return self._client.prepared(wanted, inbox, whole=whole)
 
-    async def achat(
-        self, messages: Messages, *, template: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, object] | None = None,
-        **options: Unpack[GenerationOptions],
-    ) -> Completion:  # fmt: skip
+    async def achat(self, messages: Messages, **options: Unpack[ChatOptions]) -> Completion:
         """As ``chat``, for asyncio: the event loop stays free; cancelling the task cancels it."""
-        request = self._request(options)
+        of_prompt, rest = split_options(options)
+        request = self._request(rest)
         self._check_open()
-        ids = await asyncio.to_thread(
-            self.apply_chat_template, messages, template=template, tools=tools, variables=variables
-        )
+        ids = await asyncio.to_thread(self.apply_chat_template, messages, **of_prompt)
         return await self._client.completion(ids, request)
 
     def logits(
@@ -445,37 +421,27 @@ class Model(Embeddings):
         return self._tokenizer.decode(self._tokenizer.inner(given) if remove_special else given)
 
     def apply_chat_template(
-        self,
-        messages: Messages,
-        *,
-        template: str | None = None,
-        add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, object] | None = None,
-    ) -> list[int]:
+        self, messages: Messages, *, add_generation_prompt: bool = True,
+        **options: Unpack[PromptOptions],
+    ) -> list[int]:  # fmt: skip
         """Token ids of a conversation in the model's chat format, with one BOS at most.
 
-        A system text and first messages that come with the model go before ``messages``, which
-        have the form of OpenAI's API, as ``tools`` do. ``variables`` are further names for the
-        template, such as enable_thinking.
+        ``messages`` have the form of OpenAI's API. A system text and first messages that come with
+        the model go before them.
 
-        Raises: InputError for malformed messages or tools, where there is no template or it lists
-        no tools, and for a variable that it does not have; TokenizerError for a template that
+        Raises: InputError for malformed messages or tools, without a template, for tools if it
+        lists none, and for a variable that it does not have; TokenizerError for a template that
         fails.
         """
         from trinity.conversation.prompt import rendered_ids
 
-        rendered = self._render(
-            messages, template, add_generation_prompt, tools or (), variables, general=False
-        )
+        rendered = self._render(messages, options, add_generation_prompt, general=False)
         return rendered_ids(rendered.text, self._tokenizer)
 
     def chat_prompt(
-        self, messages: Messages, *, template: str | ChatTemplate | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None, tool_choice: str = "auto",
-        parallel_tool_calls: bool | None = None, variables: Mapping[str, object] | None = None,
-        add_generation_prompt: bool = True,
-        fitting: bool = False,
+        self, messages: Messages, *, tool_choice: str = "auto",
+        parallel_tool_calls: bool | None = None, add_generation_prompt: bool = True,
+        fitting: bool = False, **options: Unpack[PromptOptions],
     ) -> ChatPrompt:  # fmt: skip
         """A conversation as a prompt, with what reads the answers: calls of tools, reasoning.
 
@@ -488,13 +454,13 @@ class Model(Embeddings):
         """
         from trinity.conversation.prompt import prompt_of
 
-        listed = () if tool_choice == "none" else tools or ()
-        rendered = self._render(
-            messages, template, add_generation_prompt, listed, variables, general=True
-        )
+        tools = options.get("tools") or ()
+        if tool_choice == "none":
+            options = {**options, "tools": ()}
+        rendered = self._render(messages, options, add_generation_prompt, general=True)
         if fitting:
             check_length(rendered.text, self._tokenizer, self.context_length)
-        return prompt_of(rendered, self._tokenizer, tools or (), tool_choice, parallel_tool_calls)
+        return prompt_of(rendered, self._tokenizer, tools, tool_choice, parallel_tool_calls)
 
     def close(self) -> None:
         """End what runs as "cancelled", then free threads, memory and files; again is harmless.
@@ -533,15 +499,18 @@ class Model(Embeddings):
         return Request.of(**{**self._defaults.options, **options})  # type: ignore[arg-type]
 
     def _render(
-        self, messages: Messages, template: str | ChatTemplate | None, add_generation_prompt: bool,
-        tools: Sequence[Mapping[str, Any]], variables: Mapping[str, object] | None,
-        *, general: bool,
+        self, messages: Messages, options: PromptOptions, add_generation_prompt: bool, *,
+        general: bool,
     ) -> Rendered:  # fmt: skip
         from trinity.conversation.rendering import render_conversation
         from trinity.tokenizers.chat import RefusedHistoryError
 
         self._check_generates()
         tokenizer = self._tokenizer
+        unknown = options.keys() - PromptOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
+        template, tools = options.get("template"), options.get("tools") or ()
         given = ChatTemplate(template) if isinstance(template, str) else template
         templates = self.chat_templates if given is None else (given,)
         if not templates:
@@ -562,7 +531,7 @@ class Model(Embeddings):
                 messages,
                 opened=self._defaults.opened,
                 tools=tools,
-                variables=variables,
+                variables=options.get("variables"),
                 general=general,
                 bos_token=bos,
                 eos_token=eos,

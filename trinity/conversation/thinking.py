@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from trinity.conversation.cursor import WHITE
 
@@ -33,6 +34,7 @@ _KNOWN = (
 )
 
 
+@lru_cache(maxsize=16)
 def thinking_of(template: str) -> Thinking:
     """The marks that a chat template writes, else those that most models use."""
     return next((one for one in _KNOWN if one.end in template and _first(one) in template), TAGS)

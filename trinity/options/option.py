@@ -15,6 +15,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from trinity.errors import InputError
 from trinity.options.checks import (
     check_bool,
     check_choice,
@@ -24,7 +25,6 @@ from trinity.options.checks import (
     integers,
     numbers,
 )
-from trinity.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from trinity.server.ignored import ignore
@@ -16,6 +17,7 @@ NONE, SOME = "none", "some"
 _NEAREST = {NONE: "low", "minimal": "low", "xhigh": "high", "max": "high"}
 
 
+@lru_cache(maxsize=16)
 def can_think(template: str) -> bool:
     """Whether a model with this chat template thinks, or can be told to."""
     return (
@@ -45,9 +47,10 @@ def effort_variables(effort: str | None, param: str, template: str) -> dict[str,
     return found
 
 
-def _switches(template: str) -> list[str]:
+@lru_cache(maxsize=16)
+def _switches(template: str) -> tuple[str, ...]:
     """The one switch that counts, if there is one."""
-    return [name for name in _SWITCHES if re.search(rf"\b{name}\b(?!_)", template)][:1]
+    return tuple(name for name in _SWITCHES if re.search(rf"\b{name}\b(?!_)", template))[:1]
 
 
 def _names(template: str, degree: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from trinity.conversation.dialects.deepseek import DeepSeek
 from trinity.conversation.dialects.dialect import Dialect
 from trinity.conversation.dialects.functionary import Functionary
@@ -27,6 +29,7 @@ DIALECTS: tuple[Dialect, ...] = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=16)
 def dialect_of(template: str) -> Dialect:
-    """The form of a chat template; the general one where it has none that is known."""
+    """The dialect of a chat template; the general one if no other claims it."""
     return next((one for one in DIALECTS if one.claims(template)), GENERAL)
