@@ -18,7 +18,7 @@ from tests.server.asgi import Asked
 from tests.server.conftest import LIMIT
 from tests.server.held import Held
 from trinity.server import service
-from trinity.server.json_size import MOST_VALUES, values_in
+from trinity.server.json_size import MOST_MEMBERS, MOST_VALUES, values_in
 
 CHAT = "/v1/chat/completions"
 SHORT = b'"messages":[{"role":"user","content":"x"}],"max_tokens":1'
@@ -26,19 +26,19 @@ BYTES = 3_900_000
 
 
 def many(element: bytes) -> bytes:
-    """A list with as many values as may be."""
-    return b"[%b]" % b",".join([element] * min(BYTES // len(element), values(element)))
-
-
-def values(element: bytes) -> int:
-    return (MOST_VALUES - 100) // (values_in(element) + 1)
+    """A list with as many values as are allowed."""
+    values, members = values_in(element)
+    count = min(BYTES // len(element), (MOST_VALUES - 100) // (values + 1))
+    if members:
+        count = min(count, (MOST_MEMBERS - 100) // members)
+    return b"[%b]" % b",".join([element] * count)
 
 
 def chat(more: bytes) -> bytes:
     return b"{%b,%b}" % (SHORT, more)
 
 
-NAMES = b",".join(b'"n%d":1' % i for i in range(140_000))
+NAMES = b",".join(b'"n%d":1' % i for i in range(65_000))
 BODIES: dict[str, tuple[str, bytes]] = {
     "one text": (CHAT, b'{"messages":[{"role":"user","content":"%b"}]}' % (b"x" * BYTES)),
     "messages": (CHAT, b'{"messages":%b}' % many(b'{"role":"user","content":"x"}')),
@@ -130,11 +130,12 @@ def test_a_callback_that_blocks_the_loop_is_found(held: Held) -> None:
 @pytest.mark.parametrize(
     ("text", "count"),
     [
-        (b"[1, 2, 3]", 3), (b'{"a": [{}, "b,c"]}', 5), (b'"[{,:"', 0), (b'"\\"[" ,', 1),
-        (b'"\\\\" ,', 1), (b'"\\\\\\"," ,', 1), (b'"' + b"," * 70_000 + b'",[', 2), (b"", 0),
+        (b"[1, 2, 3]", (3, 1)), (b'{"a": [{}, "b,c"]}', (5, 4)), (b'"[{,:"', (0, 0)),
+        (b'"\\"[" ,', (1, 0)), (b'"\\\\" ,', (1, 0)), (b'"\\\\\\"," ,', (1, 0)), (b"", (0, 0)),
+        (b'"' + b"," * 70_000 + b'",[', (2, 1)),
     ],
 )  # fmt: skip
-def test_values_outside_of_texts_are_counted(text: bytes, count: int) -> None:
+def test_values_outside_of_texts_are_counted(text: bytes, count: tuple[int, int]) -> None:
     assert values_in(text) == count
 
 
@@ -143,6 +144,11 @@ def test_values_may_be_as_many_as_promised(app: Starlette) -> None:
         for count, status in ((MOST_VALUES - 3, 200), (MOST_VALUES + 1, 413)):
             body = b'{"tokens":[%b]}' % b",".join([b"1"] * count)
             answer = await asked(app, "/detokenize", body)
+            assert answer.status == status
+        assert answer.json["error"]["code"] == "too_many_values"
+        for count, status in ((MOST_MEMBERS - 9, 200), (MOST_MEMBERS - 8, 413)):
+            unknown = b'"unknown":[%b]' % b",".join([b"[]"] * count)
+            answer = await asked(app, CHAT, chat(unknown))
             assert answer.status == status
         assert answer.json["error"]["code"] == "too_many_values"
 

@@ -35,7 +35,7 @@ from trinity.server.threads import SMALL, body_bytes
 
 log = logging.getLogger("trinity.server")
 
-MOST_PARAMETERS = 64  # of a query
+MOST_PARAMETERS, MOST_QUERY_BYTES = 64, 8192  # of a query
 
 
 class LeftError(Exception):
@@ -218,9 +218,12 @@ def check_connection(scope: Scope) -> None:
 
 
 def check_query(scope: Scope) -> None:
-    """Raises: ApiError 400 for a query of more parameters than any endpoint has."""
-    if scope["query_string"].count(b"&") >= MOST_PARAMETERS:
+    """Raises: ApiError 400 for a query that would take long to parse."""
+    query: bytes = scope["query_string"]
+    if query.count(b"&") >= MOST_PARAMETERS:
         raise ApiError(400, f"the query has more than {MOST_PARAMETERS} parameters")
+    if len(query) > MOST_QUERY_BYTES:
+        raise ApiError(400, f"the query has more than {MOST_QUERY_BYTES} bytes")
 
 
 def check_encoding(scope: Scope) -> None:

@@ -43,8 +43,8 @@ def wide_json(target: Target) -> None:
 
 @attack()
 def huge_logit_bias(target: Target) -> None:
-    """A bias for each of 300,000 keys, most of which are no tokens."""
-    bias = {str(i): 1 for i in range(300_000)}
+    """A bias for each of 65,000 keys, most of which are no tokens."""
+    bias = {str(i): 1 for i in range(65_000)}
     target.again(lambda: target.ask(CHAT, {"messages": MESSAGES, "logit_bias": bias}), 4)
 
 

@@ -32,8 +32,8 @@ def the_same_doubling_grammar(target: Target) -> None:
 
 @attack()
 def huge_schemas(target: Target) -> None:
-    """Schemas of 20,000 properties."""
-    properties = {f"p{i}": {"type": "string", "maxLength": i % 50} for i in range(20_000)}
+    """Schemas of 16,000 properties."""
+    properties = {f"p{i}": {"type": "string", "maxLength": i % 50} for i in range(16_000)}
     schema = {"type": "object", "properties": properties, "required": list(properties)}
     chosen = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     target.again(lambda: target.ask(CHAT, {"messages": MESSAGES, "response_format": chosen}), 4)
@@ -119,3 +119,28 @@ def references_in_a_cycle(target: Target) -> None:
         target.ask(CHAT, form({"$ref": f"#/$defs/d{number % 2000}", "$defs": definitions}))
 
     target.again(ask, 8)
+
+
+@attack()
+def blank_lines(target: Target) -> None:
+    """Grammars of a million characters, nearly all of them ends of lines, each another one."""
+
+    def ask() -> None:
+        grammar = f'root ::= "{next(numbers)}"' + "\n" * 1_000_000
+        target.ask(CHAT, {"messages": MESSAGES, "max_tokens": 4, "grammar": grammar})
+
+    target.again(ask, 8)
+
+
+@attack()
+def tools_of_one_name(target: Target) -> None:
+    """58,000 tools of one name, which are too many to be decoded."""
+    body = {"messages": MESSAGES, "tools": [{"function": {"name": "x"}}] * 58_000}
+    target.again(lambda: target.ask(CHAT, body), 8)
+
+
+@attack()
+def as_many_tools_as_are_decoded(target: Target) -> None:
+    """16,000 tools of one name, which are decoded and then refused."""
+    body = {"messages": MESSAGES, "tools": [{"function": {"name": "x"}}] * 16_000}
+    target.again(lambda: target.ask(CHAT, body), 8)
