@@ -11,8 +11,7 @@ from tests.runtime.test_scheduler import Steps, alone
 from tests.toy_model import ToyEngine
 from trinity.runtime.generation import Completion
 from trinity.runtime.turns import client
-from trinity.server.clients import client_of
-from trinity.server.owner import owner
+from trinity.server.caller import OWNER, caller_of
 from trinity.server.served import has_share
 
 
@@ -143,8 +142,6 @@ def test_a_full_queue_lets_in_who_has_less_than_his_part(
 )
 def test_a_client_is_an_owner_or_an_address(address: str, name: str) -> None:
     scope = {"type": "http", "client": (address, 1)}
-    assert client_of(scope) == name
-    token = owner.set("key")
-    assert client_of(scope) == "key"
-    owner.reset(token)
-    assert client_of({"type": "http", "client": None}) == ""
+    assert caller_of(scope).client == name
+    assert caller_of({**scope, OWNER: "key"}).client == "key"
+    assert caller_of({"type": "http", "client": None}).client == ""

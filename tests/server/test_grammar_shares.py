@@ -17,7 +17,7 @@ from trinity.grammar import trial
 from trinity.grammar.limits import MEMORY_BYTES, SECONDS
 from trinity.grammar.trial import PROCESSES, Outcomes
 from trinity.processes.confined import Confined
-from trinity.server.clients import client_of
+from trinity.server.caller import network_of
 
 CHAT = "/v1/chat/completions"
 FIRST, SECOND = "first-key-0123456789", "second-key-0123456789"
@@ -195,7 +195,5 @@ def test_too_many_grammars_of_one_client_are_429(
 )
 def test_clients_by_address(one: str, other: str, same: bool) -> None:
     """The addresses of one /64 network are one client's (RFC 4291, section 2.5.4)."""
-    clients = [
-        client_of({"type": "http", "client": (host, 1), "headers": []}) for host in (one, other)
-    ]
+    clients = [network_of({"client": (host, 1)}) for host in (one, other)]
     assert (clients[0] == clients[1]) == same

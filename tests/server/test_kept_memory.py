@@ -20,7 +20,6 @@ from trinity.server.errors import OPENAI, ApiError
 from trinity.server.kept import KeptStreams
 from trinity.server.kept_stream import STEP, Kept
 from trinity.server.stream import Stream
-from trinity.server.threads import body_bytes
 
 CHAT = "/v1/chat/completions"
 
@@ -63,8 +62,7 @@ async def read(message: Message) -> None:
 async def kept(streams: KeptStreams, name: str, count: int, nbytes: int = 0) -> Written:
     """A stream that has written so many bytes, for a request of so many."""
     stream = Written(count)
-    body_bytes.set(nbytes)
-    app = streams.answer(name, stream)
+    app = streams.answer(name, stream, request_bytes=nbytes)
     asking = asyncio.ensure_future(app({}, None, read))  # type: ignore[arg-type]
     done, _ = await asyncio.wait(
         {asking, asyncio.ensure_future(stream.written.wait())}, return_when="FIRST_COMPLETED"

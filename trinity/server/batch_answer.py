@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message
 
 from trinity.server.batch_output import BatchOutput
 from trinity.server.batch_rows import Row
+from trinity.server.caller import OWNER
 
 Ask = Callable[[Row], Awaitable[tuple[int, Any] | None]]
 
@@ -44,8 +45,13 @@ async def answer_rows(
         raise errors.exceptions[0] from None
 
 
-async def answer(app: ASGIApp, row: Row, *, of_batch: bool = False) -> tuple[int, Any]:
-    """Status and body of the answer to a row; ``of_batch``: it counts as no live request."""
+async def answer(
+    app: ASGIApp, row: Row, *, of_batch: bool = False, owner: str = ""
+) -> tuple[int, Any]:
+    """Status and body of the response to a row of an owner.
+
+    ``of_batch``: it does not count as a live request.
+    """
     sent: list[Message] = []
     body: list[bytes] = [await asyncio.to_thread(lambda: json.dumps(row.body).encode())]
     left = asyncio.Event()  # never: nobody leaves
@@ -62,7 +68,7 @@ async def answer(app: ASGIApp, row: Row, *, of_batch: bool = False) -> tuple[int
     await app({
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
         "path": row.url, "raw_path": row.url.encode(), "query_string": b"", "root_path": "",
-        "trinity.of_batch": of_batch,
+        "trinity.of_batch": of_batch, OWNER: owner,
         "scheme": "http", "server": ("localhost", 80), "client": ("127.0.0.1", 1),
         "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
     }, receive, send)  # fmt: skip

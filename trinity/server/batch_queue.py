@@ -9,7 +9,7 @@ from pathlib import Path
 from starlette.types import ASGIApp
 
 from trinity.server.batches import Batches, Traffic
-from trinity.server.owner import folder_of, owner
+from trinity.server.owner import folder_of
 
 
 class BatchQueue:
@@ -22,13 +22,12 @@ class BatchQueue:
         self.traffic = Traffic()
         part = most_bytes // len(owners)
         self._by_owner = {
-            name: Batches(folder_of(folder, name), part, self.traffic) for name in owners
+            name: Batches(folder_of(folder, name), part, self.traffic, name) for name in owners
         }
 
-    @property
-    def own(self) -> Batches:
-        """Those of the current request's owner."""
-        return self._by_owner[owner.get()]
+    def of(self, owner: str) -> Batches:
+        """The files and batches of an owner."""
+        return self._by_owner[owner]
 
     async def run(self, endpoints: Mapping[str, ASGIApp]) -> None:
         """Answer batches until cancelled. ``endpoints``: what answers, by path."""
@@ -36,7 +35,6 @@ class BatchQueue:
         while True:
             news.clear()
             for _, batch_id, name in await asyncio.to_thread(self._waiting):
-                owner.set(name)
                 await self._by_owner[name].take(batch_id, endpoints)
             if not news.is_set():
                 try:

@@ -48,10 +48,11 @@ class Traffic:
 class Batches:
     """The files and batches of one owner. ``take`` answers; the endpoints change the stores."""
 
-    def __init__(self, folder: Path, most_bytes: int, traffic: Traffic) -> None:
+    def __init__(self, folder: Path, most_bytes: int, traffic: Traffic, owner: str = "") -> None:
         self.files = FileStore(folder / "files", most_bytes)
         self.store = BatchStore(folder / "batches")
         self._traffic = traffic
+        self._owner = owner
         self._current: BatchObject | None = None
 
     async def add(
@@ -167,7 +168,7 @@ class Batches:
                 await asyncio.sleep(0.02)
             if self._over(batch):
                 return None
-            status, body = await answer(endpoint, row, of_batch=True)
+            status, body = await answer(endpoint, row, of_batch=True, owner=self._owner)
             if status not in RETRIED or not left:
                 return status, body
             await asyncio.sleep(RETRY_SECONDS)

@@ -13,7 +13,7 @@ import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from trinity.server.clients import network_of
+from trinity.server.caller import network_of
 from trinity.server.pace import Pace
 from trinity.server.stream import EVENTS
 from trinity.server.wire import Wire

@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from trinity.errors import ConfigError, FormatError
 from trinity.runtime.turns import client
 from trinity.server.bodies import Body
-from trinity.server.clients import client_of
+from trinity.server.caller import OWNER, Caller, caller_of
 from trinity.server.connection import connection_of
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, Family, api_error
@@ -31,7 +31,7 @@ from trinity.server.multipart import form_fields
 from trinity.server.schemas import converted, decoded
 from trinity.server.service import Service
 from trinity.server.stream import Stream
-from trinity.server.threads import SMALL, body_bytes
+from trinity.server.threads import SMALL
 
 log = logging.getLogger("trinity.server")
 
@@ -93,15 +93,15 @@ class Dispatch:
                 log.info("%s %s %d %.3f s", scope["method"], self._endpoint.path, status, seconds)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        upload = await self._upload()
+        upload = await self._upload(scope)
         with self._service.bodies.counted() as body, upload as grow:
             await self._answer_to(body, grow, scope, receive, send)
 
-    async def _upload(self) -> AbstractContextManager[Callable[[int], None] | None]:
+    async def _upload(self, scope: Scope) -> AbstractContextManager[Callable[[int], None] | None]:
         """What counts the bytes of a body that is written into a file as it comes."""
         if self._endpoint.limit != "max_file" or self._service.batches is None:
             return nullcontext()
-        files = self._service.batches.own.files
+        files = self._service.batches.of(scope.get(OWNER, "")).files
         _, used = await asyncio.to_thread(files.used)
         return files.upload(used)
 
@@ -119,7 +119,7 @@ class Dispatch:
         if self._endpoint.form is not None:
             most = getattr(settings, self._endpoint.limit)
             if self._endpoint.limit == "max_file" and self._service.batches is not None:
-                folder = self._service.batches.own.files.folder
+                folder = self._service.batches.of(scope.get(OWNER, "")).files.folder
         in_memory = folder is None and not scope.get("trinity.of_batch", False)
         try:
             async with (
@@ -129,9 +129,9 @@ class Dispatch:
                 body = await read_body(scope, received, most, folder, grow)
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
-        body_bytes.set(len(body))
-        client.set(client_of(scope))
-        working = asyncio.ensure_future(self._work(body, scope, receive, send))
+        caller = caller_of(scope, len(body))
+        client.set(caller.client)
+        working = asyncio.ensure_future(self._work(body, caller, scope, receive, send))
         del body  # which may be large, and the answer may take long
         leaving = asyncio.ensure_future(_left(receive))
         try:
@@ -144,13 +144,16 @@ class Dispatch:
                 working.cancel()
                 await asyncio.wait({working})
 
-    async def _work(self, body: bytes | mmap, scope: Scope, receive: Receive, send: Send) -> None:
-        content = await read_content(self._service, self._endpoint, scope, body)
+    async def _work(
+        self, body: bytes | mmap, caller: Caller, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        content = await read_content(self._service, caller, self._endpoint, scope, body)
         del body
+        kept = self._service.owned[caller.owner].kept
         endpoint, request = self._endpoint, Request(scope, receive)
         name, last = name_in(request.headers), request.headers.get(LAST_EVENT)
         if name and last and endpoint.event is not None:
-            await self._service.kept.resume(name, last, endpoint.path)(scope, receive, send)
+            await kept.resume(name, last, endpoint.path)(scope, receive, send)
             return
         query = None
         if endpoint.query is not None:
@@ -158,23 +161,23 @@ class Dispatch:
             query = converted(dict(request.query_params), endpoint.query, "", strict=False)
         if endpoint.generates:
             most = self._service.settings.max_queue
-            self._service.models.check_queue(content.model, most)
-        call = Call(self._service, content, request, query)
+            self._service.models.check_queue(content.model, caller.client, most)
+        call = Call(self._service, caller, content, request, query)
         async with asyncio.timeout_at(scope["trinity.deadline"]):
             answer = await endpoint.handle(call)
         if name and isinstance(answer, Stream):
-            answer = self._service.kept.answer(name, answer, endpoint.path)
+            answer = kept.answer(name, answer, endpoint.path, caller.body_bytes)
         await answer(scope, receive, send)
 
 
 async def read_content(
-    service: Service, endpoint: Endpoint, scope: Scope, body: bytes | mmap
+    service: Service, caller: Caller, endpoint: Endpoint, scope: Scope, body: bytes | mmap
 ) -> Any:
     """``content_of`` a body, computed in a thread if the body is large. Raises: ApiError."""
     kind = Headers(scope=scope).get("content-type", "")
     if len(body) <= SMALL or (endpoint.form is None and has_few_values(body)):
         return content_of(endpoint, body, kind)
-    return await service.threads.run(content_of, endpoint, body, kind)
+    return await service.threads.run(caller, content_of, endpoint, body, kind)
 
 
 def named(start: Message, names: str) -> Message:

@@ -3,68 +3,81 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from trinity.server.caller import Caller
 from trinity.server.errors import OPENAI, Family
+from trinity.server.job import ChatJob, TextJob
+from trinity.server.kept import KeptStreams
+from trinity.server.kept_responses import KeptResponses
 from trinity.server.schemas import encode
-from trinity.server.service import Service
+from trinity.server.service import Answers, Service
 
 B = TypeVar("B")
+P = ParamSpec("P")
+T = TypeVar("T")
 ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[B]):
-    """One request: the decoded body, the service behind it, and what starlette knows of it.
-
-    ``query``: its parameters, where the endpoint has some.
-    """
+    """One request: what a handler gets."""
 
     service: Service
-    body: B
+    caller: Caller
+    body: B  # decoded
     request: Request
-    query: Any = None
+    query: Any = None  # decoded parameters, if the endpoint has some
+
+    @property
+    def kept(self) -> KeptStreams:
+        """The kept streams of the request's owner."""
+        return self.service.owned[self.caller.owner].kept
+
+    @property
+    def responses(self) -> KeptResponses:
+        """The stored responses of the request's owner."""
+        return self.service.owned[self.caller.owner].responses
+
+    def run(
+        self, function: Callable[P, T], *args: P.args, **named: P.kwargs
+    ) -> Coroutine[Any, Any, T]:
+        """Run a function in a thread; as ``Threads.run``."""
+        return self.service.threads.run(self.caller, function, *args, **named)
+
+    def start(self, name: str | None, job: ChatJob | TextJob) -> Awaitable[Answers]:
+        """Start to generate; as ``Service.start``."""
+        return self.service.start(self.caller, name, job)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A method and a path, and the function that answers.
-
-    ``body`` is the Struct of the request's JSON body, if it has one, ``form`` that of a body of
-    multipart/form-data, whose size the setting ``limit`` limits. ``answer`` is the type of the
-    JSON answer, ``event`` that of the data of a streamed one.
-    ``open``: it needs no key. ``done``: its stream ends with OpenAI's "[DONE]".
-    ``chosen``: a request may say which fields the answer has.
-    ``query``: the Struct of the query's parameters. ``empty``: the answer is 204 without a body.
-    ``bodiless``: the body may be missing, which is as an empty object.
-    ``family`` gives errors their form. ``generates``: refused with 429 while the queue is full,
-    before anything is prepared.
-    """
+    """A method and a path, and the function that answers."""
 
     method: str
     path: str
     handle: Callable[[Call[Any]], Awaitable[ASGI]]
     summary: str
-    body: Any = None
-    form: Any = None
-    limit: Literal["max_audio", "max_file"] = "max_audio"
-    answer: Any = None
-    event: Any = None
+    body: Any = None  # the Struct of a JSON body
+    form: Any = None  # the Struct of a multipart/form-data body
+    limit: Literal["max_audio", "max_file"] = "max_audio"  # the setting that limits a form
+    answer: Any = None  # the type of the JSON response
+    event: Any = None  # the type of the data of a streamed response
     media_type: str = "application/json"
     stream_type: str = "text/event-stream"
-    family: Family = OPENAI
-    open: bool = False
-    done: bool = False
-    chosen: bool = False
-    query: Any = None
-    empty: bool = False
-    bodiless: bool = False
-    generates: bool = False
+    family: Family = OPENAI  # the form of errors
+    open: bool = False  # no key is needed
+    done: bool = False  # the stream ends with OpenAI's "[DONE]"
+    chosen: bool = False  # a request may select fields of the response
+    query: Any = None  # the Struct of the query's parameters
+    empty: bool = False  # the response is 204 without a body
+    bodiless: bool = False  # a missing body counts as an empty object
+    generates: bool = False  # refused with 429 while the queue is full, before it is prepared
 
 
 PIECE = 1 << 18  # bytes of a body that are handed to a connection at once

@@ -17,7 +17,6 @@ from trinity.server.errors import ApiError
 from trinity.server.kept_stream import LAST_EVENT, Kept
 from trinity.server.owner import part_of
 from trinity.server.stream import Stream
-from trinity.server.threads import body_bytes
 
 HEADER = "x-conversation-id"
 LONGEST_NAME = 512
@@ -46,17 +45,17 @@ class KeptStreams:
         self.most_bytes = part_of(MOST_BYTES, owners, LEAST_BYTES)
         self._by_name: dict[str, Kept] = {}
 
-    def answer(self, name: str, stream: Stream, path: str = "") -> ASGIApp:
-        """The response of ``stream`` to a request to ``path``, kept as ``name``.
+    def answer(self, name: str, stream: Stream, path: str = "", request_bytes: int = 0) -> ASGIApp:
+        """The response of ``stream``, kept as ``name`` in place of an earlier one.
 
-        It replaces an earlier stream of that name.
+        ``path`` and ``request_bytes``, those of its body, are of the request.
         """
 
         async def answered(scope: Scope, receive: Receive, send: Send) -> None:
-            self._make_room(name, body_bytes.get())
+            self._make_room(name, request_bytes)
             kept = Kept(name, path, self._left, self._make_room_for)
             self._by_name[name] = kept
-            kept.write(stream, scope, body_bytes.get())
+            kept.write(stream, scope, request_bytes)
             kept.task.add_done_callback(lambda task: self._ended(kept))
             await kept.read(0, send)
 

@@ -10,7 +10,6 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from trinity.errors import TrinityError
-from trinity.runtime.turns import client
 from trinity.server.errors import ApiError
 from trinity.server.ignored import ignore
 from trinity.server.served import Lease, Served
@@ -56,11 +55,11 @@ class Models:
         """All names of models, with those that they have elsewhere."""
         return self._by_name.keys()
 
-    def check_queue(self, name: str | None, most: int) -> None:
+    def check_queue(self, name: str | None, client: str, most: int) -> None:
         """Raises: ApiError 429 as ``Served.check_queue``, if there is a model of that name."""
         served = self.first if name is None or len(self.served) == 1 else self._by_name.get(name)
         if served is not None:
-            served.check_queue(client.get(), most)
+            served.check_queue(client, most)
 
     def find(self, name: str | None) -> Served:
         """The model of a name, None for the first. A server's only model has vendors' names, too.

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
-from contextvars import ContextVar
 from hashlib import blake2b, sha256
 from pathlib import Path
-
-# The owner of the current request: the name of its API key, or "" if the server has fewer than two.
-owner: ContextVar[str] = ContextVar("owner", default="")
 
 
 class Keys:
@@ -51,10 +47,10 @@ def part_of(most: int, owners: int, least: int) -> int:
     return min(most, max(most // owners, least))
 
 
-def salt_of(given: str = "", *, shared: bool = False) -> str:
-    """The salt of the current request's cached prompts, which has ``given`` as its own one.
+def salt_of(owner: str, given: str = "", *, shared: bool = False) -> str:
+    """The salt of a request's cached prompts; ``given`` is the one that it asks for.
 
     ``shared``: all owners have it in common.
     """
-    name = "" if shared else owner.get()
+    name = "" if shared else owner
     return f"{name}/{given}" if name or given else ""

@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trinity.server.caller import OWNER
 from trinity.server.errors import ApiError
-from trinity.server.owner import Keys, owner
+from trinity.server.owner import Keys
 from trinity.server.settings import ServerOptions
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -53,7 +54,6 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        owner.set("")
         headers = Headers(scope=scope)
         path = scope["path"]
         origin = headers.get("origin")
@@ -67,7 +67,7 @@ class Guard:
             else:
                 self._check_origin(headers, origin)
                 if path not in self._open_paths:
-                    self._check_key(headers)
+                    scope[OWNER] = self._owner_of(headers)
         except ApiError as error:
             app = self._refuse(path, error)
             if error.status == 403:
@@ -107,10 +107,10 @@ class Guard:
                 code="origin_not_allowed",
             )
 
-    def _check_key(self, headers: Mapping[str, str]) -> None:
-        """Find whose key a request has. Raises: ApiError 401 where it has none that is known."""
+    def _owner_of(self, headers: Mapping[str, str]) -> str:
+        """The owner of a request's key. Raises: ApiError 401 for a missing or unknown key."""
         if not self._keys:
-            return
+            return ""
         scheme, _, key = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             key = headers.get("x-api-key", "")
@@ -123,7 +123,7 @@ class Guard:
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        owner.set(found)
+        return found
 
 
 def host_name(host: str) -> str:

@@ -10,10 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trinity.runtime.turns import client
 from trinity.server.errors import ApiError
 from trinity.server.estimates import Estimates
-from trinity.server.owner import owner
 
 if TYPE_CHECKING:
     from trinity.model import Model
@@ -81,10 +79,9 @@ class Lease:
         self._held = True
         served.users += 1
 
-    @property
-    def lora(self) -> Mapping[int, float] | None:
-        """Weights of adapters for requests that do not give them; None: as loaded."""
-        return self._served.lora.get(owner.get())
+    def lora_of(self, owner: str) -> Mapping[int, float] | None:
+        """Weights of adapters for an owner's requests that do not give them; None: as loaded."""
+        return self._served.lora.get(owner)
 
     @property
     def estimates(self) -> Estimates:
@@ -105,16 +102,16 @@ class Lease:
         self.release()
 
     @contextmanager
-    def entering(self, count: int, most: int) -> Iterator[None]:
-        """Count ``count`` responses as waiting while they are prepared.
+    def entering(self, client: str, count: int, most: int) -> Iterator[None]:
+        """Count ``count`` responses of a client as waiting while they are prepared.
 
         Raises: ApiError 429 if ``most`` wait already.
         """
-        served, name = self._served, client.get()
-        served.check_queue(name, most)
-        served.entering[name] += count
+        served = self._served
+        served.check_queue(client, most)
+        served.entering[client] += count
         try:
             yield
         finally:
-            served.entering[name] -= count
+            served.entering[client] -= count
             served.entering += Counter[str]()  # without those that are zero

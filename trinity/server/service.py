@@ -4,7 +4,7 @@ An endpoint that answers at once:
 
     async def handle(call: Call[Body]) -> ASGI:
         job = ChatJob(messages, options, whole=True)
-        with await call.service.start(call.body.model, job) as answers:
+        with await call.start(call.body.model, job) as answers:
             async for event in answers:      # a Piece, then an End, for each of the n answers
                 ...
         return Json(...)
@@ -16,7 +16,7 @@ One that streams gives ``Stream`` the same awaitable and a generator of what is 
             yield data(encode(...))
 
     async def handle(call: Call[Body]) -> ASGI:
-        return Stream(call.service.start(call.body.model, job), written, FAMILY)
+        return Stream(call.start(call.body.model, job), written, FAMILY)
 
 ``start`` raises what is wrong with the request, before anything was written. A client that leaves
 ends the handler, whose ``with`` then ends the answers; ``Stream`` closes them itself.
@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from trinity.runtime.inbox import AsyncInbox
 from trinity.server.batch_queue import BatchQueue
 from trinity.server.bodies import Bodies
+from trinity.server.caller import Caller
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob, TokenHash
 from trinity.server.kept import KeptStreams
@@ -51,7 +52,7 @@ from trinity.server.kept_responses import KeptResponses, part_of_responses
 from trinity.server.later import Later
 from trinity.server.metrics import Metrics
 from trinity.server.models import Models
-from trinity.server.owner import Keys, owner, salt_of
+from trinity.server.owner import Keys, salt_of
 from trinity.server.prepared import Prepared, prepared
 from trinity.server.served import Lease
 from trinity.server.settings import ServerOptions
@@ -204,34 +205,24 @@ class Service:
         self.slot_files = SlotFiles()
         self.bodies = Bodies(max(settings.max_body, settings.max_audio))
 
-    @property
-    def kept(self) -> KeptStreams:
-        """The kept streams of the current request's owner."""
-        return self.owned[owner.get()].kept
-
-    @property
-    def responses(self) -> KeptResponses:
-        """The stored responses of the current request's owner."""
-        return self.owned[owner.get()].responses
-
-    def start(self, name: str | None, job: ChatJob | TextJob) -> Awaitable[Answers]:
+    def start(self, caller: Caller, name: str | None, job: ChatJob | TextJob) -> Awaitable[Answers]:
         """Check a job and submit it to the model ``name``, None for the first, once awaited.
 
         Raises, when awaited: ApiError (no such model; too many wait) and the errors of
         ``Model.prepared``.
         """
-        return Later(partial(self._start, name, job))
+        return Later(partial(self._start, caller, name, job))
 
-    async def _start(self, name: str | None, job: ChatJob | TextJob) -> Answers:
+    async def _start(self, caller: Caller, name: str | None, job: ChatJob | TextJob) -> Answers:
         self._check_size(job)
         lease = await self.models.lease(name)
         try:
-            defaults = {**self.defaults, "lora": lease.lora}
-            job = replace(job, options=self._salted({**defaults, **job.options}))
+            defaults = {**self.defaults, "lora": lease.lora_of(caller.owner)}
+            job = replace(job, options=self._salted(caller, {**defaults, **job.options}))
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
-            with lease.entering(count, self.settings.max_queue):
+            with lease.entering(caller.client, count, self.settings.max_queue):
                 ready, answers = await self.threads.run(
-                    self._prepared, lease.model, job, AsyncInbox()
+                    caller, self._prepared, lease.model, job, AsyncInbox()
                 )
                 answers.submit()
             most = MOST_LOGPROBS if job.whole else math.inf
@@ -254,10 +245,11 @@ class Service:
         """The server's variables for chat templates that have them."""
         return self.settings.chat_template_kwargs or {}
 
-    def _salted(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _salted(self, caller: Caller, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Options of an answer whose cached prompts are the owner's; slots are so in any case."""
         shared = self.settings.share_prefix_cache and options.get("slot") is None
-        return {**options, "cache_salt": salt_of(options.get("cache_salt", ""), shared=shared)}
+        salt = salt_of(caller.owner, options.get("cache_salt", ""), shared=shared)
+        return {**options, "cache_salt": salt}
 
     def _check_size(self, job: ChatJob | TextJob) -> None:
         most = self.settings.max_answers

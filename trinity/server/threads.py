@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from contextvars import ContextVar
 from functools import partial
 from typing import ParamSpec, TypeVar
 
 from trinity.grammar.trial import PROCESSES, NotCompiledError, only_known
-from trinity.runtime.turns import client
+from trinity.server.caller import Caller
 from trinity.server.shares import Shares
 
 P = ParamSpec("P")
@@ -27,9 +26,6 @@ MOST_SMALL, MOST_SMALL_OF_ONE = 4096, 2048
 MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE = 512, 64
 # As many threads as asyncio has by default.
 THREADS = min(32, (os.cpu_count() or 1) + 4)
-
-# Bytes of the body of the request that is being answered; its tasks inherit it.
-body_bytes: ContextVar[int] = ContextVar("body_bytes", default=0)
 
 
 class Threads:
@@ -49,22 +45,26 @@ class Threads:
             "trinity-grammar", PROCESSES, "grammars", MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE
         )
 
-    async def run(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """What ``function`` returns. Raises: what it raises; ApiError 429 where too many wait.
+    async def run(
+        self, caller: Caller, function: Callable[P, T], *args: P.args, **named: P.kwargs
+    ) -> T:  # fmt: skip
+        """What ``function`` returns, run for a request of ``caller``.
+
+        Raises: what it raises; ApiError 429 if too many wait.
 
         It is not begun for a client that leaves before its turn. It may run twice, the second time
         where grammars are compiled.
         """
         work = partial(function, *args, **named)
-        shares = self._small if body_bytes.get() <= LARGE else self._large
+        shares = self._small if caller.body_bytes <= LARGE else self._large
         token = only_known.set(True)
         try:
-            return await asyncio.wrap_future(shares.submit(client.get(), work))
+            return await asyncio.wrap_future(shares.submit(caller.client, work))
         except NotCompiledError:
             pass
         finally:
             only_known.reset(token)
-        return await asyncio.wrap_future(self._grammars.submit(client.get(), work))
+        return await asyncio.wrap_future(self._grammars.submit(caller.client, work))
 
     def close(self) -> None:
         """Begin nothing more."""

@@ -46,7 +46,7 @@ class BatchList(msgspec.Struct):
 
 async def create(call: Call[BatchBody]) -> ASGI:
     """Begin a batch."""
-    body, batches = call.body, batches_of(call.service)
+    body, batches = call.body, batches_of(call)
     found = batches.files.get(body.input_file_id)
     if found.purpose != "batch":
         raise ApiError(
@@ -58,7 +58,7 @@ async def create(call: Call[BatchBody]) -> ASGI:
 async def listed(call: Call[Any]) -> ASGI:
     """The batches."""
     query: BatchQuery = call.query
-    batches = batches_of(call.service)
+    batches = batches_of(call)
     found = await asyncio.to_thread(lambda: list(batches.store.all()))
     found.sort(key=lambda one: (one.created_at, one.id), reverse=True)
     page, first, last, more = page_of(found, query.after, query.limit)
@@ -67,12 +67,12 @@ async def listed(call: Call[Any]) -> ASGI:
 
 async def described(call: Call[Any]) -> ASGI:
     """How a batch stands."""
-    return Json(batches_of(call.service).get(call.request.path_params["batch_id"]))
+    return Json(batches_of(call).get(call.request.path_params["batch_id"]))
 
 
 async def cancel(call: Call[Any]) -> ASGI:
     """End a batch; what is answered stays."""
-    return Json(batches_of(call.service).cancel(call.request.path_params["batch_id"]))
+    return Json(batches_of(call).cancel(call.request.path_params["batch_id"]))
 
 
 ENDPOINTS = (

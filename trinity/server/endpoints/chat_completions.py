@@ -43,13 +43,13 @@ async def chat_completions(call: Call[ChatRequest]) -> ASGI:
         box = body.box()
         return box, body.job(box, whole=not body.stream)
 
-    box, job = await call.service.threads.run(asked)  # schemas take their time
-    more = await body.model_options(call.service)
+    box, job = await call.run(asked)  # schemas take their time
+    more = await body.model_options(call)
     job = replace(job, options={**job.options, **more})
     verbose = body.verbose
     if verbose is None:
         verbose = call.service.settings.verbose_answers
-    started = call.service.start(body.model, job)
+    started = call.start(body.model, job)
     if body.stream:
         return Stream(started, partial(chunks, body=body, box=box, verbose=verbose))
     with await started as answers:

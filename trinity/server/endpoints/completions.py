@@ -140,13 +140,13 @@ class Writer:
 async def completions(call: Call[CompletionRequest]) -> ASGI:
     """Complete prompts, streamed or whole."""
     body = call.body
-    job = await call.service.threads.run(body.job, whole=not body.stream)  # schemas take their time
-    asked = await body.model_options(call.service)
+    job = await call.run(body.job, whole=not body.stream)  # schemas take their time
+    asked = await body.model_options(call)
     job = replace(job, options={**job.options, **asked})
     if body.suffix:
         with await call.service.models.lease(body.model) as model:
-            job = await call.service.threads.run(infilling, model, job, body.suffix)
-    started = call.service.start(body.model, job)
+            job = await call.run(infilling, model, job, body.suffix)
+    started = call.start(body.model, job)
     if body.stream:
 
         async def written(answers: Answers) -> AsyncGenerator[bytes, None]:

@@ -99,7 +99,7 @@ async def embeddings(call: Call[EmbeddingsRequest]) -> ASGI:
     """The vectors of texts."""
     body = call.body
     found = await vectors(
-        call.service, body.model, await call.service.threads.run(body.texts), param="input",
+        call, body.model, await call.run(body.texts), param="input",
         dimensions=body.dimensions, priority=body.priority or 0,
     )  # fmt: skip
     if body.encoding_format == "base64":

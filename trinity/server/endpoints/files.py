@@ -15,7 +15,6 @@ from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError
 from trinity.server.file_store import FileObject, Purpose
 from trinity.server.schemas import Body
-from trinity.server.service import Service
 
 T = TypeVar("T", FileObject, BatchObject)
 
@@ -55,14 +54,15 @@ class FileDeleted(msgspec.Struct):
     object: Literal["file"] = "file"
 
 
-def batches_of(service: Service) -> Batches:
+def batches_of(call: Call[Any]) -> Batches:
     """What keeps files and batches. Raises: ApiError 501 where nothing does."""
-    if service.batches is None:
+    batches = call.service.batches
+    if batches is None:
         raise ApiError(
             501, "files and batches need a folder; start the server with --state FOLDER",
             code="no_state",
         )  # fmt: skip
-    return service.batches.own
+    return batches.of(call.caller.owner)
 
 
 def page_of(
@@ -84,14 +84,14 @@ def page_of(
 
 async def add(call: Call[FileForm]) -> ASGI:
     """Keep a file."""
-    body, files = call.body, batches_of(call.service).files
+    body, files = call.body, batches_of(call).files
     return Json(await asyncio.to_thread(files.add, body.filename, body.purpose, body.file))
 
 
 async def listed(call: Call[Any]) -> ASGI:
     """The files."""
     query: FileQuery = call.query
-    files = batches_of(call.service).files
+    files = batches_of(call).files
 
     def answer() -> Json:
         found = [one for one in files.all() if query.purpose in (None, one.purpose)]
@@ -103,12 +103,12 @@ async def listed(call: Call[Any]) -> ASGI:
 
 async def described(call: Call[Any]) -> ASGI:
     """What a file is."""
-    return Json(batches_of(call.service).files.get(call.request.path_params["file_id"]))
+    return Json(batches_of(call).files.get(call.request.path_params["file_id"]))
 
 
 async def content(call: Call[Any]) -> ASGI:
     """What is in a file."""
-    files = batches_of(call.service).files
+    files = batches_of(call).files
     path = files.path(files.get(call.request.path_params["file_id"]).id)
     if not path.is_file():
         raise ApiError(404, "the file's content is not there", "file_id", "file_not_found")
@@ -117,7 +117,7 @@ async def content(call: Call[Any]) -> ASGI:
 
 async def delete(call: Call[Any]) -> ASGI:
     """Remove a file."""
-    batches, name = batches_of(call.service), call.request.path_params["file_id"]
+    batches, name = batches_of(call), call.request.path_params["file_id"]
     await asyncio.to_thread(batches.delete_file, name)
     return Json(FileDeleted(name))
 

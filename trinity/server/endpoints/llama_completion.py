@@ -83,17 +83,17 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
     """Complete prompts in llama.cpp's form."""
     body = call.body
     options = body.options()
-    options |= await body.model_options(call.service)
-    options |= await call.service.threads.run(body.form_options)
+    options |= await body.model_options(call)
+    options |= await call.run(body.form_options)
     with await call.service.models.lease(body.model) as model:
         if body.logit_bias is not None or body.ignore_eos:
-            bias = await call.service.threads.run(bias_of, model, body.logit_bias or {})
+            bias = await call.run(bias_of, model, body.logit_bias or {})
             if body.ignore_eos:  # as in llama.cpp's server they cannot even come
                 bias |= dict.fromkeys(model.tokenizer.eog_ids, float("-inf"))
             options["logit_bias"] = bias
-        prompts, texts = await call.service.threads.run(prompts_of, model, body.prompt)
+        prompts, texts = await call.run(prompts_of, model, body.prompt)
     job = TextJob(prompts, options, body.count, whole=not body.stream)
-    started = call.service.start(body.model, job)
+    started = call.start(body.model, job)
     if body.stream:
 
         async def written(answers: Answers) -> AsyncGenerator[bytes, None]:

@@ -51,10 +51,8 @@ async def embedding(call: Call[LlamaEmbeddingRequest]) -> ASGI:
     given = getattr(body, name)
     if given is None:
         raise ApiError(400, "content is missing: give a text or several", "content")
-    texts = await call.service.threads.run(
-        lambda: converted({"input": given}, EmbeddingsRequest, "").texts()
-    )
-    found = await vectors(call.service, body.model, texts, param=name)
+    texts = await call.run(lambda: converted({"input": given}, EmbeddingsRequest, "").texts())
+    found = await vectors(call, body.model, texts, param=name)
     rows = await written(divided(found.rows, norm))
     return Json([LlamaEmbedding(number, [row]) for number, row in enumerate(rows)])
 

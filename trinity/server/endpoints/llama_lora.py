@@ -9,7 +9,6 @@ import msgspec
 from trinity.runtime.options import Request
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_parameters import Loras
-from trinity.server.owner import owner
 
 
 class Adapter(msgspec.Struct):
@@ -30,7 +29,7 @@ async def adapters(call: Call[Any]) -> ASGI:
     """All adapters."""
     lease = await call.service.models.lease(None)
     with lease as model:
-        lora = lease.lora
+        lora = lease.lora_of(call.caller.owner)
         loaded = enumerate(model.adapters)
         return Json(
             [
@@ -45,7 +44,7 @@ async def weigh(call: Call[Loras]) -> ASGI:
     lora = {one.id: one.scale for one in call.body}
     with await call.service.models.lease(None) as model:
         model.engine.adapter_weights(Request.of(lora=lora).lora)  # raises what is wrong
-        call.service.models.first.lora[owner.get()] = lora
+        call.service.models.first.lora[call.caller.owner] = lora
     return Json(Changed())
 
 

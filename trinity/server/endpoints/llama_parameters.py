@@ -19,7 +19,7 @@ from trinity.server.schemas import Body
 
 if TYPE_CHECKING:
     from trinity.model import Model
-    from trinity.server.service import Service
+    from trinity.server.endpoint import Call
 
 Off = Ignorable[Annotated[float, Meta(ge=0, le=0)] | None]
 Penalty = Annotated[float, Meta(ge=-100, le=100)]
@@ -172,7 +172,7 @@ class LlamaParameters(Forms, kw_only=True):
         left = (off for name, off in ORDER.items() if name not in named)
         return {name: value for off in left for name, value in off.items()}
 
-    async def model_options(self, service: Service) -> dict[str, Any]:
+    async def model_options(self, call: Call[Any]) -> dict[str, Any]:
         """GenerationOptions for which the model is asked: the slot, and additions to logits.
 
         Raises: ApiError for a slot that is not there, and a bias that is none.
@@ -181,15 +181,15 @@ class LlamaParameters(Forms, kw_only=True):
         slot = self.id_slot if self.id_slot is not None and self.id_slot >= 0 else None
         if slot is None and not self.logit_bias:
             return found
-        with await service.models.lease(self.model) as model:
+        with await call.service.models.lease(self.model) as model:
             if slot is not None:
                 check_slot(model, slot, "id_slot")
                 if self.cache_salt is not None:
                     ignore("id_slot")
-                elif service.settings.slot_save_path is not None:
+                elif call.service.settings.slot_save_path is not None:
                     found["slot"] = slot
             if self.logit_bias:
-                found["logit_bias"] = await service.threads.run(bias_of, model, self.logit_bias)
+                found["logit_bias"] = await call.run(bias_of, model, self.logit_bias)
         return found
 
 

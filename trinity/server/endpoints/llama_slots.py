@@ -17,7 +17,7 @@ from trinity.runtime.slots import Slots
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_parameters import check_slot
 from trinity.server.errors import ApiError, api_error
-from trinity.server.owner import folder_of, owner, salt_of
+from trinity.server.owner import folder_of, salt_of
 from trinity.server.schemas import Body
 
 # No path, no hidden file, nothing that a file system takes for something else.
@@ -63,11 +63,11 @@ async def change(call: Call[SlotFile]) -> ASGI:
     if folder is None:
         raise ApiError(400, "slots cannot be saved here: start the server with --slot-save-path")
     slot, action, name = number_of(call), call.query.action, call.body.filename or ""
-    own = folder_of(Path(folder), owner.get())
+    own = folder_of(Path(folder), call.caller.owner)
     path = "" if action == "erase" else path_of(own, name, new=action == "save")
     with await call.service.models.lease(None) as model, call.service.slot_files.entering():
         check_slot(model, slot, "id")
-        domain, began = Domain(slot, salt_of()), time.perf_counter()
+        domain, began = Domain(slot, salt_of(call.caller.owner)), time.perf_counter()
         slots = Slots(model.engine_thread)
         if action == "erase":
             return Json(SlotAnswer(slot, n_erased=await slots.erase(domain)))

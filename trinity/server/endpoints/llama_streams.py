@@ -52,8 +52,8 @@ async def resume(call: Call[None]) -> ASGI:
     name, start = call.query.conv_id, call.query.start
     last = call.request.headers.get(LAST_EVENT)
     if last:
-        return call.service.kept.resume(name, last)
-    kept = call.service.kept.find(name)
+        return call.kept.resume(name, last)
+    kept = call.kept.find(name)
     if not kept.begun.done():
         raise ApiError(503, "the stream has not begun", "conv_id", headers={"Retry-After": "1"})
     if not kept.start <= start <= kept.end:
@@ -70,7 +70,7 @@ async def resume(call: Call[None]) -> ASGI:
 
 async def stop(call: Call[None]) -> ASGI:
     """End a stream and forget it; one that is not there is no error."""
-    call.service.kept.drop(call.query.conv_id)
+    call.kept.drop(call.query.conv_id)
     return Response(status_code=204)
 
 
@@ -80,7 +80,7 @@ async def lookup(call: Call[Names]) -> ASGI:
         KeptStream(
             name, kept.completed is not None, kept.end, kept.started, kept.completed or 0
         )
-        for name, kept in call.service.kept.like(call.body.conversation_ids)
+        for name, kept in call.kept.like(call.body.conversation_ids)
     ]  # fmt: skip
     return Json(found)
 

@@ -134,7 +134,7 @@ async def tokenize(call: Call[TokenizeRequest]) -> ASGI:
                 encoded_list(TokenPiece(one, _piece(stream.bytes_of(one))) for one in ids)
             )
 
-        return await call.service.threads.run(lambda: Json(tokens()))
+        return await call.run(lambda: Json(tokens()))
 
 
 async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
@@ -148,13 +148,13 @@ async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
             found = text()
             return Content(found, found)
 
-        return await call.service.threads.run(lambda: Json(content()))
+        return await call.run(lambda: Json(content()))
 
 
 async def apply_template(call: Call[TemplateRequest]) -> ASGI:
     """A conversation as the model reads it."""
     prompt = await prompt_of(call)
-    return await call.service.threads.run(lambda: Json(PromptText(encoded_text(prompt.text))))
+    return await call.run(lambda: Json(PromptText(encoded_text(prompt.text))))
 
 
 async def input_tokens(call: Call[TemplateRequest]) -> ASGI:
@@ -164,9 +164,9 @@ async def input_tokens(call: Call[TemplateRequest]) -> ASGI:
 
 async def prompt_of(call: Call[TemplateRequest]) -> ChatPrompt:
     """A conversation as the model reads it. Raises: ApiError."""
-    names, threads = call.service.template_names, call.service.threads
+    names = call.service.template_names
     with await call.service.models.lease(call.body.model) as model:
-        return await threads.run(lambda: chat_prompt(model, call.body.job(), names))
+        return await call.run(lambda: chat_prompt(model, call.body.job(), names))
 
 
 def _piece(data: bytes) -> str | list[int]:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from trinity.errors import ContextLengthError, InputError
 from trinity.model import Model
 from trinity.runtime.texts import Texts
+from trinity.server.endpoint import Call
 from trinity.server.endpoints.llama_completion import mixed_ids
 from trinity.server.errors import ApiError
 from trinity.server.schemas import encode
-from trinity.server.service import Service
 
 MOST_TEXTS = 2048  # of one request, as OpenAI has it
 AT_ONCE = 16
@@ -39,7 +39,7 @@ class Vectors:
 
 
 async def vectors(
-    service: Service, name: str | None, texts: Sequence[Text], *, param: str,
+    call: Call[Any], name: str | None, texts: Sequence[Text], *, param: str,
     dimensions: int | None = None, priority: int = 0, truncate: bool = True,
     prompt_name: str | None = None,
 ) -> Vectors:  # fmt: skip
@@ -51,6 +51,7 @@ async def vectors(
     """
     if not 1 <= len(texts) <= MOST_TEXTS:
         raise ApiError(400, f"{param} has {len(texts)} texts; 1 to {MOST_TEXTS} are taken", param)
+    service = call.service
     lease = await service.models.lease(name)
     with lease as model:
         size = model.embedding_size
@@ -58,15 +59,17 @@ async def vectors(
             raise ApiError(
                 400, f"dimensions is {dimensions}; the model's vectors have {size}", "dimensions"
             )
-        with lease.entering(min(len(texts), AT_ONCE), service.settings.max_queue):
-            whole = await service.threads.run(_read, model, texts, param, prompt_name, truncate)
+        count, most = min(len(texts), AT_ONCE), service.settings.max_queue
+        with lease.entering(call.caller.client, count, most):
+            whole = await call.run(_read, model, texts, param, prompt_name, truncate)
         if whole.cut:
             log.warning("%s: %s", lease.name, model.cut_notice(whole.cut, len(texts)))
+        lora = lease.lora_of(call.caller.owner)
         found = np.empty((len(texts), size), np.float32)
         for start in range(0, len(texts), AT_ONCE):
             part = whole._replace(rows=whole.rows[start : start + AT_ONCE])
             found[start : start + AT_ONCE] = await model.aembed_texts(
-                part, pooling=service.settings.pooling, lora=lease.lora, priority=priority
+                part, pooling=service.settings.pooling, lora=lora, priority=priority
             )
             service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
     if dimensions is not None:

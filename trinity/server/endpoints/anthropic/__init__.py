@@ -31,7 +31,7 @@ class TokenCount(msgspec.Struct):
 async def messages(call: Call[MessagesRequest]) -> ASGI:
     """Answer a conversation, streamed or whole."""
     body = call.body
-    started = call.service.start(body.model, await call.service.threads.run(body.whole_job))
+    started = call.start(body.model, await call.run(body.whole_job))
     if body.stream:
         return Stream(started, partial(events, body), family=ANTHROPIC, beat=written(Ping()))
     with await started as answers:
@@ -66,9 +66,7 @@ async def count_tokens(call: Call[CountRequest]) -> ASGI:
     """Tokens that a conversation has as a prompt; nothing is evaluated."""
     with await call.service.models.lease(call.body.model) as model:
         names = call.service.template_names
-        ready = await call.service.threads.run(
-            lambda: prepared(model, call.body.job(), names, fitting=False)
-        )
+        ready = await call.run(lambda: prepared(model, call.body.job(), names, fitting=False))
         return Json(TokenCount(len(ready.prompts[0])))
 
 

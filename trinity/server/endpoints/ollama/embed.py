@@ -70,7 +70,7 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
             found = None
         else:
             found = await vectors(
-                call.service, name, texts, param="input", dimensions=dimensions,
+                call, name, texts, param="input", dimensions=dimensions,
                 truncate=body.truncate is not False,
             )  # fmt: skip
     if body.unloads:
@@ -91,7 +91,7 @@ async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
         rows: list[Any] = [[]]
         if body.prompt:
             found = await vectors(
-                call.service, name, [body.prompt], param="prompt",
+                call, name, [body.prompt], param="prompt",
                 truncate=body.truncate is not False,
             )  # fmt: skip
             rows = await written(found.rows)

@@ -30,7 +30,7 @@ from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, TextJob
 from trinity.server.prepared import template_of
 from trinity.server.schemas import encode
-from trinity.server.service import Answers, Service
+from trinity.server.service import Answers
 from trinity.server.stream import Stream
 from trinity.server.thinking import NONE, can_think
 
@@ -162,8 +162,8 @@ async def _answered(
         check(body, model, call.request.url.path.rpartition("/")[2])
         if body.empty:
             return Json(only(line(body.shown, "", "", []), "load"))
-        job = await service.threads.run(body.job, model)
-    started = _started(service, name, job, unloads=body.unloads)
+        job = await call.run(body.job, model)
+    started = _started(call, name, job, unloads=body.unloads)
     continued = isinstance(body, OllamaGenerateRequest) and not body.raw
     write = partial(_writer, body.shown, began, line, continued)
     if body.stream is not False:
@@ -183,12 +183,10 @@ def check(body: OllamaChatRequest | OllamaGenerateRequest, model: Model, what: s
         body.options.check_context(model)
 
 
-async def _started(
-    service: Service, name: str, job: ChatJob | TextJob, *, unloads: bool
-) -> Answers:
-    answers = await service.start(name, job)
+async def _started(call: Call[Any], name: str, job: ChatJob | TextJob, *, unloads: bool) -> Answers:
+    answers = await call.start(name, job)
     if unloads:
-        service.models.unload_when_idle(name)
+        call.service.models.unload_when_idle(name)
     return answers
 
 

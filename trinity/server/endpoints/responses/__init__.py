@@ -34,8 +34,8 @@ from trinity.server.stream import Stream, event
 async def responses(call: Call[ResponsesRequest]) -> ASGI:
     """Answer a conversation, streamed or whole."""
     body, context = call.body, await Context.of(call)
-    box, job = await call.service.threads.run(asked, body, context)
-    started = call.service.start(body.model, job)
+    box, job = await call.run(asked, body, context)
+    started = call.start(body.model, job)
     if body.stream:
         return Stream(started, partial(events, body, box, context))
     with await started as answers:
@@ -57,12 +57,12 @@ class Context:
     @classmethod
     async def of(cls, call: Call[ResponsesRequest]) -> Context:
         """The context of a request. Raises: ApiError for what is not kept."""
-        body, kept = call.body, call.service.responses
+        body, kept = call.body, call.responses
         before = None
         if body.previous_response_id is not None:
             before = kept.find(body.previous_response_id, "previous_response_id")
         newest = kept.newest_first()
-        items = await call.service.threads.run(lambda: resolved(body.items, newest))
+        items = await call.run(lambda: resolved(body.items, newest))
         return cls(kept, before, items)
 
     @property
@@ -103,10 +103,10 @@ async def events(
 
 async def input_tokens(call: Call[ResponsesRequest]) -> ASGI:
     """How many tokens the conversation of a request has."""
-    _, job = await call.service.threads.run(asked, call.body, await Context.of(call))
+    _, job = await call.run(asked, call.body, await Context.of(call))
     names = call.service.template_names
     with await call.service.models.lease(call.body.model) as model:
-        prompt = await call.service.threads.run(chat_prompt, model, job, names)
+        prompt = await call.run(chat_prompt, model, job, names)
         return Json(InputTokens(len(prompt.ids)))
 
 

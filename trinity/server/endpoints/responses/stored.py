@@ -47,7 +47,7 @@ class InputItems(msgspec.Struct):
 
 async def retrieve(call: Call[Any]) -> ASGI:
     """A stored response."""
-    found = call.service.responses.find(call.request.path_params["response"])
+    found = call.responses.find(call.request.path_params["response"])
     if call.query.stream:
         raise ApiError(400, "stream: a stored response comes whole", "stream")
     return Json(msgspec.Raw(found.body))
@@ -56,13 +56,13 @@ async def retrieve(call: Call[Any]) -> ASGI:
 async def delete(call: Call[Any]) -> ASGI:
     """Forget a stored response."""
     name = call.request.path_params["response"]
-    call.service.responses.drop(name)
+    call.responses.drop(name)
     return Json(DeletedResponse(name))
 
 
 async def input_items(call: Call[Any]) -> ASGI:
     """The items of a stored response's input."""
-    query, kept = call.query, call.service.responses.find(call.request.path_params["response"])
+    query, kept = call.query, call.responses.find(call.request.path_params["response"])
     found = [listed_item(item) for item in kept.input]
     if query.order == "desc":
         found.reverse()
