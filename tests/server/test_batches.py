@@ -183,8 +183,8 @@ async def _answered(scope: Scope, receive: Receive, send: Send) -> None:
 def _two(folder: Path, count: int) -> tuple[BatchQueue, BatchQueue, BatchObject]:
     """Two servers that share a folder, and a batch of theirs."""
     one, two = (BatchQueue(folder, 1 << 20, ("",)) for _ in range(2))
-    file = one.own.files.add("a", "batch", lines([row(i) for i in range(count)]))
-    return one, two, asyncio.run(one.own.add(file.id, URL, None))
+    file = one.of("").files.add("a", "batch", lines([row(i) for i in range(count)]))
+    return one, two, asyncio.run(one.of("").add(file.id, URL, None))
 
 
 def test_what_another_server_has_answered_stays(
@@ -204,7 +204,7 @@ def test_what_another_server_has_answered_stays(
         monkeypatch.setattr(asyncio, "to_thread", late)
         second = asyncio.create_task(two.run({URL: _answered}))
         first = asyncio.create_task(one.run({URL: _answered}))
-        while one.own.store.get(batch.id).status not in ENDED:
+        while one.of("").store.get(batch.id).status not in ENDED:
             await asyncio.sleep(0.01)
         done.set()
         await asyncio.sleep(0.3)
@@ -213,11 +213,11 @@ def test_what_another_server_has_answered_stays(
 
     second: Any = None
     asyncio.run(run())
-    found = one.own.store.get(batch.id)
+    found = one.of("").store.get(batch.id)
     assert (found.status, found.errors) == ("completed", None)
     assert found.output_file_id is not None
-    assert len(one.own.files.path(found.output_file_id).read_bytes().splitlines()) == 3
-    assert len(list(one.own.files.all())) == 2
+    assert len(one.of("").files.path(found.output_file_id).read_bytes().splitlines()) == 3
+    assert len(list(one.of("").files.all())) == 2
     assert [path.suffix for path in (tmp_path / "batches").iterdir()] == [".json"]
 
 
@@ -227,16 +227,16 @@ def test_another_server_can_cancel(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     async def run() -> None:
         task = asyncio.create_task(one.run({URL: _answered}))
-        while one.own.get(batch.id).request_counts.completed == 0:
+        while one.of("").get(batch.id).request_counts.completed == 0:
             await asyncio.sleep(0.01)
-        assert two.own.cancel(batch.id).status == "cancelling"
-        while one.own.store.get(batch.id).status not in ENDED:
-            assert two.own.get(batch.id).status in ("cancelling", "cancelled")
+        assert two.of("").cancel(batch.id).status == "cancelling"
+        while one.of("").store.get(batch.id).status not in ENDED:
+            assert two.of("").get(batch.id).status in ("cancelling", "cancelled")
             await asyncio.sleep(0.01)
         task.cancel()
 
     asyncio.run(run())
-    found = one.own.store.get(batch.id)
+    found = one.of("").store.get(batch.id)
     assert found.status == "cancelled"
     assert 0 < found.request_counts.completed < 400
 

@@ -16,7 +16,8 @@ from trinity.runtime.sampler import log_normalizer
 from trinity.server.app import make_app
 from trinity.server.models import Models
 from trinity.server.serving import served_models
-from trinity.server.settings import ServerOptions, read_names, read_template
+from trinity.server.setting_values import read_names, read_template
+from trinity.server.settings import ServerOptions
 
 PROMPT = "Prince Andrew was"
 GREEDY = {"temperature": 0, "max_tokens": 6, "ignore_eos": True}

@@ -14,7 +14,8 @@ from tests.server.asgi import strict
 from tests.server.conftest import MakeApp
 from trinity.errors import InputError
 from trinity.server.security import host_name
-from trinity.server.settings import ServerOptions, read_keys
+from trinity.server.setting_values import read_keys
+from trinity.server.settings import ServerOptions
 
 HELLO = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
 KEYS = ["first-key-of-all", "second-key-of-all"]

@@ -149,24 +149,23 @@ class Dispatch:
     ) -> None:
         content = await read_content(self._service, caller, self._endpoint, scope, body)
         del body
-        kept = self._service.owned[caller.owner].kept
         endpoint, request = self._endpoint, Request(scope, receive)
         name, last = name_in(request.headers), request.headers.get(LAST_EVENT)
-        if name and last and endpoint.event is not None:
-            await kept.resume(name, last, endpoint.path)(scope, receive, send)
-            return
         query = None
         if endpoint.query is not None:
             check_query(scope)
             query = converted(dict(request.query_params), endpoint.query, "", strict=False)
+        call = Call(self._service, caller, content, request, query)
+        if name and last and endpoint.event is not None:
+            await call.kept.resume(name, last, endpoint.path)(scope, receive, send)
+            return
         if endpoint.generates:
             most = self._service.settings.max_queue
             self._service.models.check_queue(content.model, caller.client, most)
-        call = Call(self._service, caller, content, request, query)
         async with asyncio.timeout_at(scope["trinity.deadline"]):
             answer = await endpoint.handle(call)
         if name and isinstance(answer, Stream):
-            answer = kept.answer(name, answer, endpoint.path, caller.body_bytes)
+            answer = call.kept.answer(name, answer, endpoint.path, caller.body_bytes)
         await answer(scope, receive, send)
 
 

@@ -33,7 +33,8 @@ from trinity.server.models import Models
 from trinity.server.security import EVERYWHERE
 from trinity.server.served import Served
 from trinity.server.service import NO_DEFAULTS
-from trinity.server.settings import ServerOptions, check_folder, read_template
+from trinity.server.setting_values import check_folder, read_template
+from trinity.server.settings import ServerOptions
 from trinity.server.speech import Speech
 from trinity.speech.model import SpeechModel
 

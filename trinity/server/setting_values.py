@@ -1,0 +1,87 @@
+"""Values of server options: checks of them, and files that they name."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+
+from trinity.errors import InputError
+from trinity.options.checks import check_text
+from trinity_kernels.whole_file import check_writable
+
+
+def texts(name: str, value: object) -> tuple[str, ...]:
+    """Several texts, none of them empty. Raises InputError."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InputError(f"{name} is {value!r:.40}; it must be a list of texts")
+    for one in value:
+        if not check_text(f"one of {name}", one).strip():
+            raise InputError(f"one of {name} is empty")
+    return tuple(value)
+
+
+def addresses(name: str, value: object) -> str:
+    """One address, or several with commas between. Raises InputError."""
+    text = check_text(name, value)
+    if "," in text and not all(one.strip() for one in text.split(",")):
+        raise InputError(f"{name} is {text!r:.80}; an address between its commas is missing")
+    return text
+
+
+def names(name: str, value: object) -> Mapping[str, object] | None:
+    """Names with values. Raises InputError."""
+    if value is not None and not isinstance(value, Mapping):
+        raise InputError(f"{name} is {value!r:.40}; it must be an object of names and values")
+    return value
+
+
+def read_names(flag: str, text: str) -> Mapping[str, object]:
+    """A JSON object. Raises InputError."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{flag} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{flag} is {text!r:.40}; it must be a JSON object")
+    return found
+
+
+def listed(name: str, text: str | None) -> tuple[str, ...]:
+    """The parts of a text with commas between, each once. Raises: InputError."""
+    if text is None:
+        return ()
+    parts = [one.strip() for one in text.split(",")]
+    if not all(parts):
+        raise InputError(f"{name} is {text!r:.80}; a word between its commas is missing")
+    return tuple(dict.fromkeys(parts))
+
+
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Raises: InputError where slots cannot be saved in it."""
+    try:
+        check_writable(os.fspath(path))
+    except OSError as error:
+        raise InputError(f"{os.fspath(path)}: slots cannot be saved there: {error}") from error
+
+
+def read_template(path: str | os.PathLike[str]) -> str:
+    """The text of a chat template's file. Raises: InputError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{os.fspath(path)}: no chat template can be read: {error}") from error
+
+
+def read_keys(path: str | os.PathLike[str]) -> list[str]:
+    """The keys of a file, one a line; empty lines count for nothing. Raises: InputError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            keys = [line.strip() for line in file]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{os.fspath(path)}: no file of API keys can be read: {error}") from error
+    keys = [key for key in keys if key]
+    if not keys:
+        raise InputError(f"{os.fspath(path)}: there is no API key in it; write one on a line")
+    return keys
