@@ -114,7 +114,7 @@ def test_answers_of_transformers(level: str, shared_data: Path) -> None:
     check_answers(shared_data / "formats" / "hf" / "llama-fp8-block128", level)
 
 
-def test_drawnof_transformers(shared_data: Path) -> None:
+def test_dequantized_weights_are_those_of_transformers(shared_data: Path) -> None:
     """q_proj by transformers' own dequantizer."""
     folder = shared_data / "formats" / "hf" / "llama-fp8-block128"
     expected = np.load(folder / "dequant" / "model.layers.0.self_attn.q_proj.weight.npy")

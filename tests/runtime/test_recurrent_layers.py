@@ -2,65 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import trinity
+from tests.runtime.family_engines import CONTEXT, ROWS, Load, evaluate, text_of
 from trinity.errors import InputError
 from trinity.formats import GGUFProvider, GGUFWriter
-from trinity.providers import open_weights
 from trinity.runtime import engine as module
 from trinity.runtime import slot_file, speculation_budget
-from trinity.runtime.engine import CPUEngine, load_engine
+from trinity.runtime.engine import CPUEngine
 from trinity.runtime.interface import Rows
-from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.page import Domain
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.kv_layout import PAGE
 
-Logits = NDArray[np.float32]
-Load = Callable[..., CPUEngine]
-
 FAMILIES = ("falcon_h1", "granitehybrid", "lfm2_moe", "nemotron_h_moe", "qwen3_5", "qwen3_next")
-CONTEXT, ROWS = 512, 32
-
-
-@pytest.fixture
-def load(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Loads a family's engine, whose steps take so many rows."""
-    with ExitStack() as stack:
-
-        def loaded(family: str, rows: int = ROWS, **options: Any) -> CPUEngine:
-            monkeypatch.setattr(module, "PREFILL_CHUNK", rows)
-            provider = open_weights(shared_data / "architectures" / family / "model.gguf")
-            stack.callback(provider.close)
-            options = {"batch_invariant": True, "threads": 2, **options}
-            engine = load_engine(provider, context_length=CONTEXT, **options)
-            stack.callback(engine.close)
-            return engine
-
-        yield loaded
-
-
-def text_of(engine: CPUEngine, length: int, seed: int = 1) -> list[int]:
-    rng = np.random.default_rng(seed)
-    return [int(token) for token in rng.integers(10, engine.config.vocab_size, length)]
-
-
-def evaluate(
-    engine: CPUEngine, tokens: list[int], cache: KVCache, size: int = 0
-) -> Logits:  # fmt: skip
-    """The logits of ``tokens`` behind those in a cache, by steps of ``size`` rows."""
-    size = size or engine.prefill_chunk
-    parts = [tokens[at : at + size] for at in range(0, len(tokens), size)]
-    return np.concatenate([engine.step([Rows(cache, part, len(part))]) for part in parts])
 
 
 @pytest.mark.few(3)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import trinity
 from tests.naive import float_tensors, naive_logits
+from tests.runtime.family_engines import CONTEXT, ROWS, Load, evaluate, text_of
 from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError
 from trinity.model import Model
@@ -21,48 +19,14 @@ from trinity.providers import open_weights
 from trinity.runtime import engine as module
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
-from trinity.runtime.kv_cache import KVCache
 from trinity.tools.bench import Bench
 from trinity_kernels.ops.kv_layout import PAGE
-
-Logits = NDArray[np.float32]
-Load = Callable[..., CPUEngine]
 
 # Some layers are windowed, or all of them (phi3), by 16 positions.
 FAMILIES = (
     "cohere2", "exaone4_window", "gemma2", "gemma3", "gemma4", "gemma4_e", "gpt_oss", "olmo3",
     "phi3",
 )  # fmt: skip
-CONTEXT, ROWS = 512, 32  # windowed layers keep two pages of four
-
-
-@pytest.fixture
-def load(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Loads a family's engine, whose steps take so many rows."""
-    with ExitStack() as stack:
-
-        def loaded(family: str, rows: int = ROWS, **options: Any) -> CPUEngine:
-            monkeypatch.setattr(module, "PREFILL_CHUNK", rows)
-            provider = open_weights(shared_data / "architectures" / family / "model.gguf")
-            stack.callback(provider.close)
-            options = {"batch_invariant": True, "threads": 2, **options}
-            engine = load_engine(provider, context_length=CONTEXT, **options)
-            stack.callback(engine.close)
-            return engine
-
-        yield loaded
-
-
-def text_of(engine: CPUEngine, length: int, seed: int = 1) -> list[int]:
-    rng = np.random.default_rng(seed)
-    return [int(token) for token in rng.integers(10, engine.config.vocab_size, length)]
-
-
-def evaluate(engine: CPUEngine, tokens: list[int], cache: KVCache) -> Logits:
-    """The logits of ``tokens`` behind those in a cache."""
-    parts = [tokens[at : at + engine.prefill_chunk]
-             for at in range(0, len(tokens), engine.prefill_chunk)]  # fmt: skip
-    return np.concatenate([engine.step([Rows(cache, part, len(part))]) for part in parts])
 
 
 def least(engine: CPUEngine) -> int:

@@ -1,4 +1,4 @@
-"""Where trinity keeps what it made of models, beside the compiled kernels."""
+"""Folders for files that trinity derives from models, in the cache of compiled kernels."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from trinity.cache.kernel_cache import cache_root
 
 
 def cache_folder(kind: str) -> Path:
-    """The folder for things of one kind, which need not exist.
+    """Return the folder for one kind of file; it need not exist.
 
-    It is in TRINITY_CACHE_DIR, else in the user's cache directory.
+    It is in TRINITY_CACHE_DIR if that is set, otherwise in the user's cache directory.
     """
     return Path(cache_root()) / kind
 
 
 def digest(value: object) -> str:
-    """A short name for a value that JSON can say."""
+    """Return a short hash of a value that JSON can hold."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 def states(paths: Iterable[str]) -> list[tuple[int, int]]:
-    """Sizes and times of modification. Raises OSError where there is no such file."""
+    """Return the size and modification time of each file. Raises OSError if one is missing."""
     found = map(os.stat, paths)
     return [(state.st_size, state.st_mtime_ns) for state in found]

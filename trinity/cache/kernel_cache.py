@@ -1,6 +1,6 @@
-"""The folder of compiled kernels, which is refused where others can write into it.
+"""The folder of compiled kernels; a folder that other users can write to is not used.
 
-The files there are read by ``pickle``, so whoever writes one runs code as this user.
+The files are read by ``pickle``, so whoever writes one can run code as this user.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import sys
 from trinity.cache.private_folder import distrusted, make_private
 
 VARIABLE = "TRINITY_CACHE_DIR"
-# What the user chose, where this module has put another folder in its place.
+# The user's choice, if this module has replaced it.
 _chosen: list[str | None] = []
 _seen: str | None = ""
 
 
 def cache_root() -> str:
-    """The folder of all that trinity keeps: what TRINITY_CACHE_DIR says, or the user's."""
+    """Return the cache folder: TRINITY_CACHE_DIR, or ``trinity`` in the user's cache directory."""
     chosen = _chosen[0] if _chosen else os.environ.get(VARIABLE)
     return chosen or _of_user()
 
 
 def secure() -> None:
-    """Let compiled kernels be read from, and kept in, a folder that can be trusted.
+    """Make sure that compiled kernels are read from and written to a trusted folder.
 
-    It is called before the first kernel is loaded. Where the folder cannot be trusted, standard
-    error says so, and TRINITY_CACHE_DIR becomes a private one in the folder for temporary files.
+    Call this before the first kernel is loaded. If the folder cannot be trusted, a warning goes to
+    standard error, and TRINITY_CACHE_DIR is set to a private folder for temporary files.
     """
     global _seen
     chosen = os.environ.get(VARIABLE)
@@ -38,9 +38,9 @@ def secure() -> None:
     if why is None:
         try:
             make_private(folder)
-        except OSError:  # the kernels' own cache says what is wrong
+        except OSError:  # the kernels' cache reports the reason
             return
-        why = distrusted(folder)  # somebody else may have made it
+        why = distrusted(folder)  # another user may have created it
     if why is None:
         return
     other = _temporary()
@@ -54,7 +54,7 @@ def secure() -> None:
 
 
 def _of_user() -> str:
-    """The folder in the user's cache directory."""
+    """Return the folder in the user's cache directory."""
     home = os.path.expanduser("~")
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
@@ -66,7 +66,7 @@ def _of_user() -> str:
 
 
 def _temporary() -> str:
-    """A private folder, the same for all of this user's processes where that can be."""
+    """Return a private temporary folder; if possible, all processes of this user share it."""
     import atexit
     import shutil
     import tempfile

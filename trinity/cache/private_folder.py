@@ -1,7 +1,7 @@
-"""Folders that nobody but this user and the system's administrator can write into.
+"""Folders that only this user and the system's administrator can write to.
 
-Where others can, what lies there may be theirs: compiled code that would run with this user's
-rights, or weights in place of a model's. Imports next to nothing.
+Files in other folders may come from other users: compiled code that would run with this user's
+rights, or replaced weights. This module imports next to nothing.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import stat
 
 _WRITE, _SEARCH = 0o022, 0o011  # by group and others
 _GROUP = 0o070
-_LEVELS = 2  # of folders below, which are looked at too
+_LEVELS = 2  # levels of subfolders that are checked
 
 
 def distrusted(folder: str) -> str | None:
-    """Why ``folder`` must not be trusted, and what to do; None where it can be.
+    """Return why ``folder`` cannot be trusted and what to do, or None if it can be.
 
-    All folders above decide what the name means, and so do links on the way: each must belong to
-    this user or to the administrator, and others must not be able to write into it, unless a
-    folder above it is closed to them or, of those above, has the sticky bit. Two levels of folders
-    below are looked at in the same way. The folder need not exist. Lists of access rights beyond
-    owner, group and others are not read. On Windows nothing is: a user's folders are his own.
+    Each parent folder and each link on the path must belong to this user or the administrator.
+    Others must not be able to write to it, unless they cannot enter a folder above it or, for a
+    parent, it has the sticky bit. Two levels of subfolders are checked in the same way. The folder
+    need not exist. Access control lists are not read. On Windows every folder is trusted.
     """
     if not hasattr(os, "geteuid"):
         return None
@@ -38,7 +37,7 @@ def distrusted(folder: str) -> str | None:
 
 
 def make_private(folder: str) -> None:
-    """Make a folder, and those above that are missing, for this user alone. Raises OSError."""
+    """Create a folder and its missing parents for this user only. Raises OSError."""
     if os.path.isdir(folder):
         return
     above = os.path.dirname(os.path.abspath(folder))
@@ -51,7 +50,7 @@ def make_private(folder: str) -> None:
 
 
 def _from_top(path: str) -> list[str]:
-    """All folders above a path, the highest first, then the path."""
+    """Return the parents of a path from the root down, then the path."""
     found = [path]
     while (above := os.path.dirname(found[-1])) != found[-1]:
         found.append(above)
@@ -59,12 +58,12 @@ def _from_top(path: str) -> list[str]:
 
 
 def _rights(found: os.stat_result) -> int:
-    """What others may do. A group with its owner's number has no other members."""
+    """Return the mode bits; a group with its owner's number counts as the owner."""
     return found.st_mode & (~_GROUP if found.st_gid == found.st_uid else ~0)
 
 
 def _is_closed(place: str) -> bool:
-    """Whether others reach nothing below a folder."""
+    """Whether other users cannot enter a folder."""
     try:
         found = os.lstat(place)
     except OSError:
@@ -73,12 +72,12 @@ def _is_closed(place: str) -> bool:
 
 
 def _fault(place: str, closed: bool, *, sticky: bool = False) -> str | None:
-    """What is wrong with one folder or link; None where it is fine or not there."""
+    """Return what is wrong with one folder or link; None if nothing is or it does not exist."""
     try:
         found = os.lstat(place)
     except OSError:
         return None
-    # In a container the system's files may all belong to an owner without a name.
+    # In a container the system's files may all belong to an unnamed owner.
     if found.st_uid not in (0, os.geteuid(), os.stat("/").st_uid):
         return f"{place} belongs to another user (number {found.st_uid}); use a folder of your own"
     if closed or stat.S_ISLNK(found.st_mode) or (sticky and found.st_mode & stat.S_ISVTX):

@@ -1,7 +1,7 @@
 """Models on the Hugging Face hub, through the library huggingface_hub.
 
-`name` reads a model's name, `client` asks the server or, where it cannot be reached, the library's
-cache (`cache`) for the files of a repository, `choice` says which of them are the model, `download`
-brings them, `model` puts that together. What the server says is checked before it is used: commits,
-names and digests of files. The library is imported when a name is used, never before.
+`name` parses a model's name. `client` lists the files of a repository, from the server or, if it
+cannot be reached, from the library's cache (`cache`). `choice` selects the files of the model,
+`download` fetches them, and `model` combines these steps. Commits, file names and digests from the
+server are checked before they are used. The library is imported at the first use of a hub name.
 """

@@ -1,4 +1,4 @@
-"""The cache of huggingface_hub, read without the network and without trust.
+"""The cache of huggingface_hub, read without the network; its contents are not trusted.
 
 Layout: ``models--USER--REPO`` with ``refs`` (names of commits), ``snapshots`` (a folder for each
 commit, of links) and ``blobs``. Source: huggingface_hub, file_download.py, hf_hub_download.
@@ -15,26 +15,26 @@ from dataclasses import dataclass
 from trinity.hub.name import MAIN, is_revision, is_word
 
 MOST_REPOSITORIES = 2000
-_MOST_FILES = 20_000  # of a snapshot
+_MOST_FILES = 20_000  # in a snapshot
 _MOST_REFERENCES = 1000
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
 class CachedRepository:
-    """A repository's folder in the cache at ``root``, which need not exist."""
+    """A repository's folder in the cache at ``root``; it need not exist."""
 
     root: str
     repository: str
 
     @property
     def folder(self) -> str:
-        """Its folder."""
+        """The repository's folder."""
         return os.path.join(self.root, "models--" + self.repository.replace("/", "--"))
 
     @property
     def blobs(self) -> str:
-        """The folder of files by their hash."""
+        """The folder of files, named by hash."""
         return os.path.join(self.folder, "blobs")
 
     def snapshot(self, commit: str) -> str:
@@ -42,27 +42,27 @@ class CachedRepository:
         return os.path.join(self.folder, "snapshots", commit)
 
     def reference(self, revision: str) -> str:
-        """The file that says which commit a branch or a tag was when it was last asked for."""
+        """The file with the commit of a branch or tag when the server was last asked."""
         return os.path.join(self.folder, "refs", *revision.split("/"))
 
     def commit(self, revision: str) -> str | None:
-        """The commit of a revision that has a snapshot; None where there is none."""
+        """The commit of a revision, or None if there is no snapshot of it."""
         commit = revision if COMMIT.fullmatch(revision) else _read(self.reference(revision))
         return commit if commit and os.path.isdir(self.snapshot(commit)) else None
 
     def commits(self) -> Iterator[tuple[str, str]]:
-        """Each commit with a snapshot, and what it is called: a branch, a tag or itself."""
+        """Each commit with a snapshot, and its name: a branch, a tag or the commit itself."""
         called = {commit: name for name, commit in self._references()}
         with suppress(OSError), os.scandir(os.path.join(self.folder, "snapshots")) as entries:
             found = sorted(entry.name for entry in entries if COMMIT.fullmatch(entry.name))
             yield from ((commit, called.get(commit, commit)) for commit in found)
 
     def files(self, commit: str) -> list[str]:
-        """The names of a snapshot's files, with slashes; links that lead nowhere are among them."""
+        """The names of a snapshot's files, with slashes; broken links are included."""
         return _walk(self.snapshot(commit), _MOST_FILES)
 
     def _references(self) -> Iterator[tuple[str, str]]:
-        """Names and their commits; the main branch comes last."""
+        """Branches and tags with their commits; the main branch is last."""
         found = _walk(os.path.join(self.folder, "refs"), _MOST_REFERENCES)
         for name in sorted(filter(is_revision, found), key=lambda one: (one == MAIN, one)):
             commit = _read(self.reference(name))
@@ -71,7 +71,7 @@ class CachedRepository:
 
 
 def cached_repositories(root: str) -> Iterator[CachedRepository]:
-    """The repositories of models in the cache at ``root``, by name."""
+    """The model repositories in the cache at ``root``, sorted by name."""
     names: list[str] = []
     with suppress(OSError), os.scandir(root) as entries:
         names = sorted(one.name for one in entries if one.name.startswith("models--"))
@@ -82,7 +82,7 @@ def cached_repositories(root: str) -> Iterator[CachedRepository]:
 
 
 def _walk(top: str, most: int) -> list[str]:
-    """The files below a folder, with slashes between folders; links to folders are no folders."""
+    """The files below a folder, with slashes; links to folders are not followed."""
     found: list[str] = []
     for number, (folder, _, names) in enumerate(os.walk(top)):
         below = os.path.relpath(folder, top).replace(os.sep, "/")
@@ -93,7 +93,7 @@ def _walk(top: str, most: int) -> list[str]:
 
 
 def _read(path: str) -> str | None:
-    """The commit that a reference names."""
+    """Read the commit in a reference file."""
     with suppress(OSError, ValueError):
         if os.path.isfile(path):
             with open(path, encoding="ascii") as file:

@@ -1,7 +1,7 @@
-"""Which GGUF files of a repository are the model that a name means.
+"""Select the GGUF files of a repository that a name refers to.
 
-Sources: llama.cpp, common/download.cpp, for the order where no quantization is named and for what
-is no model; the names of quantizations are those that published files have.
+Sources: llama.cpp, common/download.cpp, for the default order and for files that are not models;
+the names of quantizations are those of published files.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from trinity.errors import FormatError, InputError
 from trinity.hub.name import HubName
 
-USUAL = ("Q4_K_M", "Q8_0")  # in this order, where none is named
-_BESIDE = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")  # in names of other files
+USUAL = ("Q4_K_M", "Q8_0")  # the defaults, in this order
+# Names of auxiliary files contain one of these.
+_BESIDE = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE | re.DOTALL)
 _SEPARATORS = re.compile(r"[-_. ]+")
-# A quantization begins with the first and goes on with the second: Q4_K_M, IQ2_XXS, Q4_0_8_8.
+# Patterns for the first word of a quantization and for the words that follow: Q4_K_M, Q4_0_8_8.
 _BEGINS = re.compile(r"I?Q[1-8]|TQ[12]|I2|B?F16|F32|FP(?:16|32)|MXFP[468]|NVFP4", re.IGNORECASE)
 _GOES_ON = {"0", "1", "4", "8", "K", "S", "M", "L", "XS", "XL", "XXS", "NL", "BN", "MOE"}
 _MOST_SHOWN = 30
@@ -25,13 +26,13 @@ _MOST_SHOWN = 30
 
 @dataclass(frozen=True, slots=True)
 class GGUFModel:
-    """A GGUF file of a repository, or all parts of a split one; the first is what is opened."""
+    """A GGUF file of a repository, or all parts of a split one; the first part is opened."""
 
     files: tuple[str, ...]
 
     @property
     def tokens(self) -> list[str]:
-        """The words of its name in capitals, without the number of a part."""
+        """The words of the name in capitals, without the part number."""
         first = self.files[0]
         part = _PART.fullmatch(first)
         stem = part[1] if part else first[: -len(".gguf")]
@@ -39,19 +40,19 @@ class GGUFModel:
 
     @property
     def quantization(self) -> str | None:
-        """The last quantization in its name, as ``Q4_K_M``."""
+        """The last quantization in the name, such as ``Q4_K_M``."""
         words = self.tokens
         spans = quantizations(words)
         return "_".join(words[slice(*spans[-1])]) if spans else None
 
 
 def tokens_of(text: str) -> list[str]:
-    """The words of a name, in capitals, and the slashes between folders."""
+    """Split a name into its words, in capitals, and the slashes between folders."""
     return [word.upper() for word in _SEPARATORS.split(text.replace("/", " / ")) if word]
 
 
 def quantizations(words: Sequence[str]) -> list[tuple[int, int]]:
-    """First word and end of each quantization among the words of a name."""
+    """Start and end of each quantization among the words of a name."""
     found, place = [], 0
     while place < len(words):
         first = place
@@ -64,7 +65,7 @@ def quantizations(words: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def gguf_models(files: Iterable[str]) -> list[GGUFModel]:
-    """The models among files; parts of a split one together, even where some are missing."""
+    """Group files into models; parts of a split model form one, even if some are missing."""
     parts: dict[object, list[str]] = {}
     for file in sorted(files):
         base = file.rpartition("/")[2].lower()
@@ -75,7 +76,7 @@ def gguf_models(files: Iterable[str]) -> list[GGUFModel]:
 
 
 def missing_parts(model: GGUFModel) -> list[str]:
-    """Up to three parts of a split model that its files lack."""
+    """Up to three missing parts of a split model."""
     part = _PART.fullmatch(model.files[0])
     if part is None or int(part[3]) == len(model.files):
         return []
@@ -84,10 +85,10 @@ def missing_parts(model: GGUFModel) -> list[str]:
 
 
 def choose(name: HubName, files: Iterable[str]) -> tuple[GGUFModel, list[GGUFModel]]:
-    """The model that a name means among a repository's files, and the others that there are.
+    """Return the model that a name selects among a repository's files, and the other models.
 
-    Raises InputError where it means none or several, listing what there is, FormatError where
-    parts are missing.
+    Raises InputError, which lists the models, if the name matches none or several, and FormatError
+    if parts are missing.
     """
     listed = list(files)
     models = gguf_models(listed)
@@ -114,7 +115,7 @@ def choose(name: HubName, files: Iterable[str]) -> tuple[GGUFModel, list[GGUFMod
 
 
 def shown(models: Sequence[GGUFModel]) -> str:
-    """Models by their quantizations, or by their files where these say no more."""
+    """List models by quantization, or by file name if quantizations do not tell them apart."""
     names = [model.quantization for model in models]
     texts = [
         quantization if quantization and names.count(quantization) == 1 else model.files[0]
@@ -137,10 +138,9 @@ def _usual(models: Sequence[GGUFModel]) -> list[GGUFModel]:
 
 
 def _quantized(models: Sequence[GGUFModel], wanted: str) -> list[GGUFModel]:
-    """Those whose names have the words of ``wanted`` side by side, and no quantization cut by it.
+    """Return models whose names contain the words of ``wanted`` together, as whole quantizations.
 
-    Where one fits with nothing but a prefix of its quantization (UD-Q4_K_XL), the plain one goes
-    before it.
+    A plain quantization is preferred to one with a prefix (UD-Q4_K_XL).
     """
     words = tokens_of(wanted)
     found = [model for model in models if _has(model.tokens, words)]

@@ -1,4 +1,4 @@
-"""The files of a repository: what the server says, or else what the cache has."""
+"""The files of a repository, from the server or, if it does not answer, from the cache."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file's bytes and its hash, None where they are not known yet.
+    """A file's size and hash, None if not known yet.
 
-    ``digest``: the SHA-256 of a large file, Git's hash of another.
+    ``digest`` is the SHA-256 of a large file, or Git's hash of any other.
     """
 
     size: int | None
@@ -34,7 +34,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A commit of a repository and its files; ``reason``, why only the cache could be asked."""
+    """A commit and its files; ``reason`` says why only the cache could be used."""
 
     name: HubName
     cache: CachedRepository
@@ -43,7 +43,7 @@ class Revision:
     reason: str | None = None
 
     def path(self, file: str) -> str:
-        """Where a file of it belongs in the cache. Raises FormatError for one that leads out."""
+        """The path of a file in the cache. Raises FormatError if it would leave the cache."""
         parts = file.split("/")
         bad = any(part in ("", ".", "..") or not part.isprintable() for part in parts)
         if bad or "\\" in file or os.path.splitdrive(file)[0]:
@@ -55,7 +55,7 @@ class Revision:
 
 
 def library(name: HubName) -> ModuleType:
-    """The library. Raises InputError where it is not installed."""
+    """Import huggingface_hub. Raises InputError if it is not installed."""
     try:
         import huggingface_hub
         import huggingface_hub.constants
@@ -70,9 +70,9 @@ def library(name: HubName) -> ModuleType:
 
 
 def revision_of(name: HubName) -> Revision:
-    """The revision that is meant, as the server has it or, where it does not answer, the cache.
+    """Return a revision as listed by the server or, if it does not answer, by the cache.
 
-    Raises: InputError where neither has it, FormatError where the server's answer is none.
+    Raises InputError if neither has it, FormatError if the server's answer is invalid.
     """
     hub = library(name)
     cache = CachedRepository(os.path.abspath(hub.constants.HF_HUB_CACHE), name.repository)
@@ -102,7 +102,7 @@ def revision_of(name: HubName) -> Revision:
 
 
 def _cached(name: HubName, cache: CachedRepository, commit: str, reason: str) -> Revision:
-    """What the cache has of a commit, without links that lead nowhere."""
+    """The files of a commit in the cache, without broken links."""
     files: dict[str, RemoteFile] = {}
     revision = Revision(name, cache, commit, files, reason)
     for file in cache.files(commit):
@@ -113,7 +113,7 @@ def _cached(name: HubName, cache: CachedRepository, commit: str, reason: str) ->
 
 
 def _remote(name: HubName, sibling: object) -> RemoteFile:
-    """What the server says of a file."""
+    """Parse the server's description of a file."""
     file = getattr(sibling, "rfilename", None)
     size, lfs = getattr(sibling, "size", None), getattr(sibling, "lfs", None)
     digest, form = getattr(sibling, "blob_id", None), GIT_HASH
@@ -128,7 +128,7 @@ def _remote(name: HubName, sibling: object) -> RemoteFile:
 
 
 class _RevisionError(InputError):
-    """The repository has no such revision; another one in the cache does not help."""
+    """The repository has no such revision, so the cache is not used instead."""
 
 
 def _no_hub(name: HubName, what: str) -> FormatError:
@@ -138,7 +138,7 @@ def _no_hub(name: HubName, what: str) -> FormatError:
 
 
 def endpoint() -> str:
-    """The server's address."""
+    """Return the server's address."""
     import huggingface_hub
 
     return str(huggingface_hub.constants.ENDPOINT)
@@ -146,12 +146,12 @@ def endpoint() -> str:
 
 @contextmanager
 def explaining(name: HubName) -> Iterator[None]:
-    """What the library raises as a TrinityError that says what to do."""
+    """Turn exceptions of the library into a TrinityError that says what to do."""
     try:
         yield
     except TrinityError:
         raise
-    except Exception as error:  # the library's and its HTTP client's have no common base
+    except Exception as error:  # the library's errors have no common base class
         raise _explained(name, error) from error
 
 
@@ -202,6 +202,6 @@ def _explained(name: HubName, error: Exception) -> TrinityError:
 
 
 def _line(error: Exception) -> str:
-    """An error in one line."""
+    """Return an error's text in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__

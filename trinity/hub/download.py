@@ -1,9 +1,8 @@
-"""Downloads into the library's cache that go on where they stopped.
+"""Resumable downloads into huggingface_hub's cache.
 
-The library itself keeps nothing of an unfinished file from one process to the next, compares small
-files with nothing, and makes a path of whatever hash a server names. So files are written here:
-into ``blobs`` beside their place, under the library's own lock, compared with their hash, then
-renamed and linked, as the library does it.
+The library does not resume in another process, does not verify small files, and uses any hash from
+the server as a path. So this module writes the files: into ``blobs``, under the library's lock. It
+verifies the hash, then renames and links the file as the library does.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from trinity_kernels.whole_file import whole_file
 
 Progress = Callable[[int, int, str], None]
 UNFINISHED = ".trinity.incomplete"
-_ATTEMPTS = 5  # without a byte more
-_PAUSE = 1.0  # seconds between them
+_ATTEMPTS = 5  # without progress
+_PAUSE = 1.0  # seconds between attempts
 _CHUNK = 1 << 20
 
 
 def bring(revision: Revision, files: Iterable[str], progress: Progress) -> None:
-    """Download those of a revision's files that the cache lacks.
+    """Download the files of a revision that are not in the cache.
 
-    ``progress`` takes the bytes so far, all bytes and the name of the file. Raises InputError where
-    the server or the disk fails, FormatError where what came is not what was announced.
+    ``progress`` is called with the bytes so far, the total and the file's name. Raises InputError
+    if the server or the disk fails, FormatError if the data differ from what was announced.
     """
     missing = [file for file in files if not os.path.isfile(revision.path(file))]
     if not missing:
@@ -42,7 +41,9 @@ def bring(revision: Revision, files: Iterable[str], progress: Progress) -> None:
             f"{revision.name.typed}: {missing[0]} is not in the cache, and {revision.reason}; "
             "connect, and name the model again"
         )
-    from huggingface_hub.constants import MAX_HTTP_DOWNLOAD_SIZE  # the server gives no more so
+    # The server sends no larger file to other programs.
+    # The server sends no larger file to other programs.
+    from huggingface_hub.constants import MAX_HTTP_DOWNLOAD_SIZE
 
     done = 0
     with explaining(revision.name), _no_bars():
@@ -64,15 +65,15 @@ def bring(revision: Revision, files: Iterable[str], progress: Progress) -> None:
 
 
 def file_size(revision: Revision, file: str) -> int:
-    """A file's bytes. Raises InputError where the server does not answer."""
+    """Return a file's size. Raises InputError if the server does not answer."""
     with explaining(revision.name):
         return _announced(revision, file)[0]
 
 
 def file_part(revision: Revision, file: str, first: int, end: int) -> bytes:
-    """The bytes of a file from ``first`` to ``end``, or fewer where file or connection end before.
+    """Yield the bytes of a file from ``first`` to ``end``, or fewer if the file or connection ends.
 
-    Where the server gives no parts of files, what is before is received as well. Raises as
+    If the server does not support ranges, the bytes before ``first`` are downloaded too. Raises as
     ``bring``.
     """
     from huggingface_hub.utils import hf_raise_for_status
@@ -101,7 +102,7 @@ def file_part(revision: Revision, file: str, first: int, end: int) -> bytes:
 
 
 def remember(revision: Revision) -> None:
-    """Write down which commit a branch or a tag is, for when the server cannot be asked."""
+    """Store the commit of a branch or tag, for use without the server."""
     if revision.reason is not None or revision.name.revision == revision.commit:
         return
     with suppress(OSError):
@@ -113,7 +114,7 @@ def remember(revision: Revision) -> None:
 
 
 def _announced(revision: Revision, file: str) -> tuple[int, str]:
-    """A file's bytes and its hash; the server is asked for what its listing lacks."""
+    """Return a file's size and hash; asks the server if its listing lacks them."""
     remote = revision.files[file]
     if remote.size is not None and remote.digest is not None:
         return remote.size, remote.digest
@@ -130,7 +131,7 @@ def _announced(revision: Revision, file: str) -> tuple[int, str]:
 
 
 def _bring_by_library(revision: Revision, file: str) -> None:
-    """Download what the hub gives to its own library alone."""
+    """Download a file that the hub only sends to its own library."""
     hub = library(revision.name)
     hub.hf_hub_download(revision.name.repository, file, revision=revision.commit)
     if not os.path.isfile(revision.path(file)):
@@ -140,11 +141,11 @@ def _bring_by_library(revision: Revision, file: str) -> None:
 
 
 def _link(blob: str, path: str) -> None:
-    """Make a file's place in the snapshot: a link, or a copy where the system has no links."""
+    """Link a file into the snapshot, or copy it if the system has no links."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if not os.path.exists(path):
         with suppress(FileNotFoundError):
-            os.unlink(path)  # to a blob that is gone
+            os.unlink(path)  # a link to a removed blob
     with suppress(FileExistsError):  # another process was there first
         try:
             os.symlink(os.path.relpath(blob, os.path.dirname(path)), path)
@@ -155,7 +156,7 @@ def _link(blob: str, path: str) -> None:
 def _complete(
     revision: Revision, file: str, size: int, digest: str, tell: Callable[[int], None]
 ) -> str:
-    """Make the blob of a file; its path."""
+    """Download the blob of a file and return its path."""
     from huggingface_hub.utils import WeakFileLock
 
     blobs, locks = revision.cache.blobs, os.path.join(revision.cache.root, ".locks")
@@ -210,7 +211,7 @@ def _append(
     from huggingface_hub.utils import hf_raise_for_status
 
     with _answer(url, f"bytes={have}-" if have else None) as response:
-        if have and response.status_code != 206:  # the whole file again, or nothing from there on
+        if have and response.status_code != 206:  # the server ignored the range or rejected it
             out.truncate(0)
             have = 0
         hf_raise_for_status(response)
@@ -222,13 +223,13 @@ def _append(
                     f"announces for {url.rpartition('/')[2]}; try again later"
                 )
             out.write(chunk)
-            out.flush()  # a signal ends the process at any moment
+            out.flush()  # a signal may end the process at any moment
             tell(have)
 
 
 @contextmanager
 def _answer(url: str, range: str | None) -> Iterator[Any]:
-    """The server's answer to a request for a file or a range of it, whose bytes are to come."""
+    """Request a file or a range of it, and return the response before its body."""
     from huggingface_hub import constants
     from huggingface_hub.utils import build_hf_headers, get_session
 
@@ -251,7 +252,7 @@ def _has_hash(path: str, digest: str) -> bool:
 
 
 def _check_space(revision: Revision, announced: Iterable[tuple[int, str]]) -> None:
-    """Raise InputError where the disk has no room for what is missing."""
+    """Raise InputError if the disk has no room for the missing bytes."""
     needed = 0
     for size, digest in announced:
         unfinished = os.path.join(revision.cache.blobs, f"{digest}{UNFINISHED}")
@@ -269,7 +270,7 @@ def _check_space(revision: Revision, announced: Iterable[tuple[int, str]]) -> No
 
 @contextmanager
 def _no_bars() -> Iterator[None]:
-    """Without the library's own progress bars."""
+    """Switch off the library's progress bars."""
     from huggingface_hub import utils
 
     if utils.are_progress_bars_disabled():

@@ -1,4 +1,4 @@
-"""A model on the hub, brought to this machine."""
+"""Download a model from the hub."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from trinity.hub.name import HubName
 
 Notice = Callable[[str], None]
 _Found = TypeVar("_Found")
-DIRECTORY = "safetensors"  # asks for the directory where there are GGUF files, too
+DIRECTORY = "safetensors"  # selects the directory if the repository also has GGUF files
 
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
     """A model in the cache: ``path`` is its directory or its (first) GGUF file.
 
-    ``name`` is the one that means exactly this file again.
+    ``name`` selects exactly this file.
     """
 
     name: str
@@ -34,21 +34,20 @@ class HubModel:
 
 
 def fetch(name: HubName, notice: Notice, progress: Progress) -> HubModel:
-    """Download what is missing of the model that a name means.
+    """Download the missing files of the model that a name selects.
 
-    ``notice`` takes lines that the user should see: which file is taken where the name leaves it
-    open, and that the server could not be asked. Raises InputError, FormatError or UnsupportedError
-    that begins with the name.
+    ``notice`` is called with lines for the user: which file is used if the name does not say it,
+    and that the server did not answer. Raises InputError, FormatError or UnsupportedError; the
+    messages begin with the name.
     """
     return _of_revision(name, notice, lambda revision: _fetched(revision, notice, progress))
 
 
 def describe(name: HubName, notice: Notice, progress: Progress) -> HubModel | GGUFHead:
-    """As ``fetch``, without weights, for what can be told without them.
+    """As ``fetch``, without the weights, to describe the model.
 
-    Of a directory that is there whatever describes the model. Of a GGUF file that the cache lacks,
-    the beginning: nothing keeps it, for a file that ends within its weights is no model, and
-    there is nothing to compare a part's bytes with.
+    For a directory these are all files but the weights. For a GGUF file that is not in the cache it
+    is the beginning of the file, which is not kept: its hash cannot be verified.
     """
     return _of_revision(name, notice, lambda revision: _described(revision, notice, progress))
 
@@ -103,7 +102,7 @@ def _directory(revision: Revision) -> HubModel:
 
 
 def _chosen(revision: Revision, notice: Notice) -> GGUFModel:
-    """The GGUF file that is meant."""
+    """Return the GGUF file that the name selects."""
     name = revision.name
     model, others = choose(name, revision.files)
     if name.wanted is None and others:
@@ -112,7 +111,7 @@ def _chosen(revision: Revision, notice: Notice) -> GGUFModel:
 
 
 def _is_directory(revision: Revision, *, with_weights: bool) -> bool:
-    """Whether the model is the directory. Raises InputError where there is no model at all."""
+    """Whether the model is the directory. Raises InputError if there is no model."""
     name, files = revision.name, revision.files
     has_weights = SINGLE in files or INDEX in files or not with_weights
     if name.wanted is not None and name.wanted.lower() != DIRECTORY:
@@ -133,7 +132,7 @@ def _describing(revision: Revision) -> list[str]:
 
 
 def _directory_files(revision: Revision, progress: Progress) -> list[str]:
-    """The files that a directory needs, its weights last."""
+    """Return the files that a directory needs; weights are last."""
     if SINGLE in revision.files:
         return [*_describing(revision), SINGLE]
     bring(revision, [*_describing(revision), INDEX], progress)

@@ -1,6 +1,6 @@
 """Names of models on the hub: ``hf:USER/REPO[@REVISION][:FILE-OR-QUANT]``.
 
-The place of the revision is that of the library's own ``hf://`` addresses.
+The revision's position is the same as in the library's ``hf://`` addresses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REVISION = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_./+-]{0,198}[A-Za-z0-9_+-])?"
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """A name that is one; ``typed`` is how it was given, ``wanted`` its file or quantization."""
+    """A parsed name; ``typed`` is the input, ``wanted`` its file or quantization."""
 
     typed: str
     repository: str
@@ -29,13 +29,13 @@ class HubName:
     wanted: str | None
 
     def of_file(self, file: str | None) -> str:
-        """The name of one file of the repository; of the directory for None."""
+        """The name of one file of the repository, or of the directory if None."""
         revision = "" if self.revision == MAIN else f"@{self.revision}"
         return f"{PREFIX}{self.repository}{revision}" + ("" if file is None else f":{file}")
 
 
 def parse_name(typed: str) -> HubName:
-    """The name that ``typed`` is, with or without the prefix. Raises InputError."""
+    """Parse a name with or without the prefix. Raises InputError."""
     found = _PARTS.fullmatch(typed.removeprefix(PREFIX))
     repository, revision, wanted = found.groups() if found else ("", None, None)
     problem = _problem(repository, revision, wanted)
@@ -58,10 +58,10 @@ def _problem(repository: str, revision: str | None, wanted: str | None) -> str |
 
 
 def is_revision(text: str) -> bool:
-    """Whether a branch, a tag or a commit can have this name."""
+    """Whether this is a valid name of a branch, tag or commit."""
     return bool(_REVISION.fullmatch(text)) and ".." not in text and "//" not in text
 
 
 def is_word(text: str) -> bool:
-    """Whether a user or a repository can have this name."""
+    """Whether this is a valid name of a user or repository."""
     return bool(_WORD.fullmatch(text)) and "--" not in text and ".." not in text

@@ -1,4 +1,4 @@
-"""Is a value a number in its range, one of the choices, a size? If not, an InputError says so."""
+"""Checks of values: numbers in a range, choices, sizes. Each raises InputError."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_BYTES = 10**16
 
 
 def numbers(low: float = -math.inf, high: float = math.inf, above: float | None = None) -> str:
-    """The numbers of a range, in words; ``above`` is a lower bound that is not in it."""
+    """Describe a range of numbers; ``above`` is an exclusive lower bound."""
     if above is not None:
         return f"a finite number above {above:g}"
     if high == math.inf:
@@ -27,7 +27,7 @@ def numbers(low: float = -math.inf, high: float = math.inf, above: float | None 
 
 
 def integers(low: int | None, high: int | None = None) -> str:
-    """The integers of a range, in words."""
+    """Describe a range of integers."""
     if low is None:
         return "an integer" if high is None else f"an integer of at most {high}"
     return f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
@@ -40,7 +40,7 @@ def check_number(
     high: float = math.inf,
     above: float | None = None,
 ) -> float:
-    """``value`` as a float. Raises InputError unless it is a finite number of the range."""
+    """Return ``value`` as a float. Raises InputError unless it is finite and in the range."""
     expected = numbers(low, high, above)
     try:
         if isinstance(value, bool | str):
@@ -56,7 +56,7 @@ def check_number(
 
 
 def check_integer(name: str, value: object, low: int | None, high: int | None = None) -> int:
-    """``value`` as an int. Raises InputError unless it is an integer in [low, high]."""
+    """Return ``value`` as an int. Raises InputError unless it is an integer in [low, high]."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -69,7 +69,7 @@ def check_integer(name: str, value: object, low: int | None, high: int | None = 
 
 
 def check_bool(name: str, value: object) -> bool:
-    """``value`` as a bool. Raises InputError unless it equals True or False."""
+    """Return ``value`` as a bool. Raises InputError unless it equals True or False."""
     try:
         if value in (True, False):
             return bool(value)
@@ -79,7 +79,7 @@ def check_bool(name: str, value: object) -> bool:
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
-    """``value`` as it stands in ``choices``, upper case or lower case. Raises InputError."""
+    """Return the choice that equals ``value``, ignoring case. Raises InputError."""
     for choice in choices:
         if isinstance(value, str) and value.lower() == choice.lower():
             return choice
@@ -87,14 +87,14 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
 
 
 def check_text(name: str, value: object) -> str:
-    """``value``. Raises InputError unless it is text."""
+    """Return ``value``. Raises InputError unless it is text."""
     if not isinstance(value, str):
         raise InputError(_refusal(name, value, "text"))
     return value
 
 
 def parse_bytes(name: str, text: str, least: float = 1) -> int:
-    """Bytes from "16GB" (10^9), "16GiB" or "16G" (2^30), "500MB". Raises InputError."""
+    """Parse a size: "500MB", "16GB" (10^9), "16GiB" or "16G" (2^30). Raises InputError."""
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?I?B?)\s*", text.upper())
     value = float(found[1]) * _BYTES.get(found[2], 0) if found else 0.0
     if not least <= value <= MOST_BYTES:

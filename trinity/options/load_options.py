@@ -1,4 +1,4 @@
-"""How a model is loaded: the options of ``trinity.load``. Needs no NumPy."""
+"""The options of ``trinity.load``. This module does not need NumPy."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ AdapterFile = str | os.PathLike[str] | tuple[str | os.PathLike[str], float]
 def adapter_files(
     files: Sequence[AdapterFile] | None,
 ) -> list[tuple[str | os.PathLike[str], float]]:
-    """Each adapter's path and its weight, which is 1 where none was given."""
+    """Return each adapter's path and scale; the default scale is 1."""
     return [found if isinstance(found, tuple) else (found, 1.0) for found in files or ()]
 
 
 def check_adapters(name: str, value: object) -> Sequence[AdapterFile]:
-    """Paths of adapters, each with its weight. Raises InputError."""
+    """Check a list of adapter paths and pairs (path, scale). Raises InputError."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise InputError(
             f"{name} is {value!r:.80} ({type(value).__name__}); it must be a list of files of "
@@ -43,7 +43,7 @@ def check_adapters(name: str, value: object) -> Sequence[AdapterFile]:
 
 
 def parse_adapters(flag: str, texts: list[str]) -> Sequence[AdapterFile]:
-    """FILE or FILE:SCALE, several; a file of the whole name goes first. Raises InputError."""
+    """Parse texts FILE or FILE:SCALE; an existing file of that name wins. Raises InputError."""
     found: list[AdapterFile] = []
     for text in texts:
         path, colon, scale = text.rpartition(":")
@@ -59,8 +59,8 @@ def parse_adapters(flag: str, texts: list[str]) -> Sequence[AdapterFile]:
 class LoadOptions:
     """Options of ``trinity.load`` and of every command that loads a model.
 
-    Raises: InputError for a value of the wrong type or out of range. Which levels ``isa`` may name
-    depends on the machine, and what ``tl_config`` names is read when the model is loaded.
+    Raises InputError for a value of the wrong type or out of range. ``isa`` and ``tl_config`` are
+    checked when the model is loaded: the levels depend on the machine.
     """
 
     threads: Annotated[

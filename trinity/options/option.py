@@ -1,9 +1,9 @@
-"""What an option is: a field of a dataclass, annotated with its range, its help and its flags.
+"""Options are fields of dataclasses, annotated with their range, help and flags.
 
     top_k: Annotated[int, Option("Draw from the k best tokens.", ("--top-k",), low=0)] = 40
 
-is all that is written of an option. The check of its value, the parameters of the command line
-(trinity.cli.options) and the tables of docs/options.md (options_table.py) follow from it.
+is the whole declaration of an option. The check of its value, the parameters of the command line
+(trinity.cli.options) and the tables of docs/options.md (options_table.py) are derived from it.
 """
 
 from __future__ import annotations
@@ -29,28 +29,22 @@ from trinity.options.checks import (
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What is declared of an option beside its name, type and default.
+    """The declaration of an option besides its name, type and default."""
 
-    ``help`` is one line. ``flags`` are those of the command line; without any, the option is one
-    of the API alone. ``low``, ``high`` and ``above`` (a lower bound that is not allowed itself)
-    bound a number, ``choices`` a text. Where these do not say it, ``check`` (name, value) returns
-    the value to use or raises InputError, and ``values`` says in words what it lets through.
-    ``read`` (flag, text) makes a value of the command line's text; of a flag that may be repeated
-    (``repeated``) it gets the list of texts. ``none`` is the number that stands for None there.
-    """
-
-    help: str
-    flags: tuple[str, ...] = ()
-    low: float = -math.inf
+    help: str  # one line
+    flags: tuple[str, ...] = ()  # an option without flags exists in the API only
+    low: float = -math.inf  # inclusive bounds of a number
     high: float = math.inf
-    above: float | None = None
-    choices: tuple[str, ...] = ()
+    above: float | None = None  # exclusive lower bound of a number
+    choices: tuple[str, ...] = ()  # of a text
+    # Takes name and value, returns the value to use or raises InputError. Replaces other checks.
     check: Callable[[str, object], object] | None = None
-    values: str | None = None
+    values: str | None = None  # describes what ``check`` accepts
+    # Makes a value from flag and text; from flag and list of texts if ``repeated``.
     read: Callable[[str, Any], object] | None = None
-    repeated: bool = False
+    repeated: bool = False  # whether the flag may be repeated
     metavar: str | None = None
-    none: int | None = None
+    none: int | None = None  # the number that means None on the command line
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +58,7 @@ class Declared:
 
     @property
     def optional(self) -> bool:
-        """Whether None is allowed, and means that the engine decides."""
+        """Whether None is allowed; the engine then decides."""
         return type(None) in get_args(self.type)
 
     @property
@@ -77,7 +71,7 @@ class Declared:
 
     @property
     def values(self) -> str:
-        """The values that are allowed, in words."""
+        """Describe the allowed values."""
         option = self.option
         if option.values is not None:
             return option.values
@@ -95,7 +89,7 @@ class Declared:
         return None if low == -math.inf else int(low), None if high == math.inf else int(high)
 
     def checked(self, value: object) -> object:
-        """The value to use. Raises: InputError of this option for a wrong value."""
+        """Return the value to use. Raises InputError, which names the option."""
         try:
             return self._checked(value)
         except InputError as error:
@@ -121,7 +115,7 @@ class Declared:
 
 @cache
 def declared(holder: type) -> tuple[Declared, ...]:
-    """The options that a dataclass declares, in order."""
+    """Return the options that a dataclass declares, in order."""
     hints = get_type_hints(holder, include_extras=True)
     return tuple(
         Declared(field.name, get_args(hints[field.name])[0], field.default, extra)
@@ -132,9 +126,9 @@ def declared(holder: type) -> tuple[Declared, ...]:
 
 
 def check_options(options: Any) -> None:
-    """Check every option of a dataclass's instance, and put the values to use in their place.
+    """Check every option of a dataclass instance and store the values to use.
 
-    For ``__post_init__``. Raises InputError.
+    Call it in ``__post_init__``. Raises InputError.
     """
     holder: type = type(options)
     for one in declared(holder):
@@ -142,6 +136,6 @@ def check_options(options: Any) -> None:
 
 
 def check_option(holder: type, name: str, value: object) -> Any:
-    """The value to use for one option of a dataclass. Raises InputError."""
+    """Return the value to use for one option of a dataclass. Raises InputError."""
     (one,) = (one for one in declared(holder) if one.name == name)
     return one.checked(value)
