@@ -13,7 +13,8 @@ from functools import singledispatchmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.models.decoder import Decoder, complete
+from trinity.formats.tensor_names import complete
+from trinity.models.decoder import Decoder
 from trinity.models.operations import (
     Attention,
     CausalConv,

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.families import FAMILIES
-from trinity.formats.huggingface.family import LAYER, Family
+from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.model import read_model
-from trinity.formats.huggingface.stored import BLOCK, Module
+from trinity.formats.huggingface.stored import BLOCK, Stored, as_it_is
+from trinity.formats.huggingface.table import TableRow
 from trinity.formats.huggingface.values import Values
+from trinity.providers.huggingface_tensors import CheckpointLayout, names_of
 
 Json = dict[str, Any]
+Shape = tuple[int, ...]
 # Each class takes what it knows.
 _CONFIG: Json = {
     "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "head_dim": 16,
@@ -88,32 +93,67 @@ def configuration(class_name: str, vocab_size: int) -> Json:
     return {"architectures": [class_name], **values, **activation, **sizes}
 
 
-def stored_tensors(values: Json, form: int = 0) -> Iterator[tuple[str, tuple[int, ...], bool]]:
+class _Everything(dict[str, str]):
+    """The names of a checkpoint that has every tensor it may have."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def stored_tensors(values: Json, form: int = 0) -> Iterator[tuple[str, Shape, bool]]:
     """Name and shape of each tensor that the checkpoint of a configuration has; True: bytes.
 
     ``form``: which of the forms of a tensor, counted over again where there are fewer.
     """
     family, config = read_model(values, "config.json")
-    for start, module in _modules(values, family):
-        stored = module.forms[form % len(module.forms)]
-        shapes = [stored.shape] * len(stored.names)
-        if stored.blocks:
-            *rows, columns = stored.shape
-            scales = (*rows, columns // BLOCK)
-            shapes = [(*scales, BLOCK // 2), scales]
-        for name, shape in zip(stored.names, shapes, strict=True):
-            yield start + name, shape, stored.blocks
+    found: dict[str, tuple[Stored, list[Shape]]] = {}
+    for source, _, entry, shape in _tensors(config, family):
+        chosen = entry.forms[form % len(entry.forms)]
+        names = names_of(chosen, source, shape)
+        for name in names:
+            own = shape[1:] if len(names) > 1 and not chosen.blocks else shape
+            found.setdefault(name, (chosen, []))[1].append(own)
+    for name, (chosen, shapes) in found.items():
+        stored = _stored_shape(name, chosen, shapes, config)
+        if chosen.blocks:
+            *rows, columns = stored
+            stored = (*rows, columns // BLOCK)
+            stored = (*stored, BLOCK // 2) if name.endswith("_blocks") else stored
+        yield name, stored, chosen.blocks
     if config.tied is not True:
         yield "lm_head.weight", (config.vocab_size, config.hidden_size), False
+
+
+def _stored_shape(name: str, form: Stored, shapes: list[Shape], config: HFConfig) -> Shape:
+    """The shape of a checkpoint's tensor of which a model's tensors of these shapes are taken."""
+    *_, last = shapes
+    total = sum(map(prod, shapes))
+    if "position_embeddings" in name:
+        return config.context_length, config.hidden_size
+    if "token_type_embeddings" in name:
+        return config.values.size("type_vocab_size", "num_layers", 2), config.hidden_size
+    if name.endswith(("conv1d.weight", "conv.conv.weight")):
+        return last[0], 1, last[1]
+    if name.endswith(("A_log", ".D", "norm.weight", ".dt_bias")) and form.views != (as_it_is,):
+        return (total,)
+    if "kv_b_proj" in name:
+        return total // last[-1], last[-1]
+    if name.endswith("_bias") and len(last) == 2:
+        return last[0], total // last[0]
+    if len(last) == 1:
+        return last
+    *stack, _, columns = last
+    matrix = total // prod(stack) // columns, columns
+    return (*stack, *(matrix[::-1] if form.turned else matrix))
 
 
 def description(values: Json) -> str:
     """All that a configuration says of a model; equal ones compute the same."""
     family, config = read_model(values, "config.json")
     rope = config.rope.scaling.tensors(config.rope.theta, family.rope_dim(config))
-    modules = [
-        (start, m.name, m.shape, m.permuted_heads, m.factors, [(f.names, f.shape) for f in m.forms])
-        for start, m in _modules(values, family)
+    tensors = [
+        (source, name, shape, entry.permuted, entry.factors, [form.names for form in entry.forms])
+        for source, name, entry, shape in _tensors(config, family)
     ]
     metadata = {
         key: value.tolist() if isinstance(value, np.ndarray) else value
@@ -121,13 +161,12 @@ def description(values: Json) -> str:
     }
     rest = replace(config, values=Values({}, ""))
     factors = {name: found.tolist() for name, found in rope.items()}
-    return repr((rest, metadata, modules, factors, family.head_factor(config)))
+    return repr((rest, metadata, tensors, factors, family.head_factor(config)))
 
 
-def _modules(values: Json, family: Family) -> Iterator[tuple[str, Module]]:
-    _, config = read_model(values, "config.json")
-    for module in family.ends(config):
-        yield "", module
-    for layer in range(config.num_layers):
-        for module in family.layer(config, layer):
-            yield f"{LAYER}{layer}.", module
+def _tensors(config: HFConfig, family: Family) -> Iterator[tuple[str, str, TableRow, Shape]]:
+    """Of the ends and the layers: what is before the name in a checkpoint, and the name here."""
+    for group, named in CheckpointLayout(config, family, _Everything()).groups():
+        if not group.prefix or group.layer >= 0:
+            for name, (entry, shape) in named.items():
+                yield group.source, name, entry, shape

@@ -14,9 +14,10 @@ import trinity
 from trinity.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling, SSMConfig
 from trinity.errors import ConfigError, TrinityError, UnsupportedError
 from trinity.formats import GGUFWriter
+from trinity.formats.tensor_names import beside, complete
 from trinity.models import ARCHITECTURES, decoder_of
 from trinity.models.architecture import Architecture, TokenTable
-from trinity.models.decoder import Decoder, beside, complete
+from trinity.models.decoder import Decoder
 from trinity.models.operations import (
     Attention,
     Copy,

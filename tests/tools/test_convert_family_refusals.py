@@ -137,7 +137,8 @@ CONFIGS: dict[str, Refused] = {
         "deepseek_v2", {"kv_lora_rank": 2**16}, ConfigError, "num_attention_heads 4 makes"
     ),
     "another width of values": (
-        "deepseek_v2", {"v_head_dim": 21}, FormatError, r"kv_b_proj.*implies \(148, 32\)"
+        "deepseek_v2", {"v_head_dim": 21}, FormatError,
+        r"kv_b_proj.* shape \(144, 32\).*implies \(4, 21, 32\)"
     ),
     "two magnitudes of YaRN": (
         "deepseek_v2", {"rope_parameters": {

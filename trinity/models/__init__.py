@@ -78,16 +78,11 @@ def _check_kinds(architecture: Architecture, config: ModelConfig, source: str) -
             )
 
 
-def decoder_of(
-    config: ModelConfig,
-    names: Collection[str],
-    shape: Callable[[str], tuple[int, ...]],
-    source: str,
-) -> Decoder:
-    """The layers of a model whose file has tensors of these ``names`` and shapes.
+def make_decoder(config: ModelConfig, names: Collection[str], source: str) -> Decoder:
+    """The layers of a model that has tensors of these ``names``, which are not checked.
 
-    Raises: UnsupportedError and ConfigError as ``find_architecture`` and ``Decoder.check`` do;
-    ConfigError that names the key without which the family has no meaning.
+    Raises: UnsupportedError as ``find_architecture`` does; ConfigError for a configuration that the
+    architecture cannot have, which names the key that is missing.
     """
     architecture = find_architecture(config.architecture, source, names)
     config = architecture.completed(config)
@@ -99,9 +94,22 @@ def decoder_of(
             )
     _check_kinds(architecture, config, source)
     try:
-        decoder = Decoder(architecture, config, names)
+        return Decoder(architecture, config, names)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
+
+
+def decoder_of(
+    config: ModelConfig,
+    names: Collection[str],
+    shape: Callable[[str], tuple[int, ...]],
+    source: str,
+) -> Decoder:
+    """The layers of a model whose file has tensors of these ``names`` and shapes.
+
+    Raises: as ``make_decoder`` and ``Decoder.check`` do.
+    """
+    decoder = make_decoder(config, names, source)
     decoder.check(shape, source)
     return decoder
 

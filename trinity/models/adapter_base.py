@@ -5,8 +5,9 @@ from __future__ import annotations
 from trinity.formats.adapters import Base
 from trinity.formats.adapters.places import HEAD
 from trinity.formats.provider import WeightProvider
+from trinity.formats.tensor_names import complete
 from trinity.models.architecture import TokenTable
-from trinity.models.decoder import Decoder, complete
+from trinity.models.decoder import Decoder
 from trinity.models.operations import ExpertLinear, HeadLinear, Linear
 
 

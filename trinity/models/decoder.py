@@ -9,6 +9,7 @@ from math import prod
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.tensor_names import beside, complete
 from trinity.models.architecture import Architecture, Has
 from trinity.models.input_norms import with_input_norms
 from trinity.models.operations import (
@@ -301,18 +302,6 @@ class Decoder:
         for _, operation in self.operations():
             if isinstance(operation, Rope):
                 yield operation
-
-
-def complete(name: str) -> str:
-    """A tensor's whole name, without what belongs to its layer."""
-    if name.endswith("."):
-        return name[:-1]
-    return name if name.endswith((".weight", ".bias", ".scale")) else f"{name}.weight"
-
-
-def beside(name: str, what: str) -> str:
-    """The name of what may lie beside a weight: its "bias", its "scale"."""
-    return f"{complete(name).removesuffix('.weight')}.{what}"
 
 
 def _cached(attention: Attention) -> tuple[int, int, int]:

@@ -21,10 +21,11 @@ from trinity.formats.huggingface.metadata import beyond_gguf, drafting_keys
 from trinity.formats.huggingface.packed.methods import logical_checkpoint
 from trinity.formats.huggingface.packed.mlx import is_packed
 from trinity.formats.huggingface.sentence_transformers import dense_keys, dense_tensors
-from trinity.formats.huggingface.tensors import hf_tensors, matrix_columns, other_networks
+from trinity.formats.huggingface.tensors import other_networks
 from trinity.formats.provider import Tensor
 from trinity.formats.ternary_tensor import TernaryTensor
 from trinity.providers.huggingface_description import HuggingFaceDescription
+from trinity.providers.huggingface_tensors import hf_tensors, matrix_columns
 
 # Products of ternary layers with int8 inputs keep their size where the scale is near
 # 1 / sqrt(inputs), 0.02 for 2,560 of them; the largest of published models is near 2. An inverted

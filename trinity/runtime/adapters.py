@@ -18,8 +18,9 @@ from trinity.errors import InputError, UnsupportedError
 from trinity.formats.adapters import Adapter, Pair
 from trinity.formats.adapters.adapter import TYPES, as_float32
 from trinity.formats.adapters.places import HEAD
+from trinity.formats.tensor_names import beside, complete
 from trinity.models.architecture import TokenTable
-from trinity.models.decoder import Decoder, beside, complete
+from trinity.models.decoder import Decoder
 from trinity.models.operations import ExpertLinear, HeadLinear, Linear, Operation, Product
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned, row_bytes

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import ConfigError, InputError
-from trinity.models.decoder import Decoder, complete
+from trinity.formats.tensor_names import complete
+from trinity.models.decoder import Decoder
 from trinity.runtime.embedding import Embedding
 from trinity.runtime.weights import Weights
 

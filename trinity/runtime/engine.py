@@ -21,9 +21,9 @@ from trinity.errors import (
 from trinity.formats.adapters import open_adapter
 from trinity.formats.mapping_table import TABLE, faults
 from trinity.formats.provider import WeightProvider
+from trinity.formats.tensor_names import complete
 from trinity.models import decoder_of, find_architecture
 from trinity.models.adapter_base import base_of, token_tables
-from trinity.models.decoder import complete
 from trinity.options.load_options import AdapterFile, LoadOptions, adapter_files
 from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.added_rows import AddedRows

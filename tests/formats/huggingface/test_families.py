@@ -16,9 +16,9 @@ from trinity.formats.configuration import config_from_metadata
 from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
-from trinity.formats.huggingface.tensors import hf_tensors
 from trinity.formats.huggingface.weights import check_stored
 from trinity.models import decoder_of
+from trinity.providers.huggingface_tensors import hf_tensors
 
 VOCAB = 40
 HOSTILE: tuple[Any, ...] = (
@@ -46,7 +46,7 @@ def test_the_tensors_of_a_class_are_those_of_its_architecture(
         for tensor in tensors:
             check_stored(tensor, None, checkpoint)
             array = checkpoint.tensor(tensor.source).elements()
-            seen = [view(array) for view in tensor.stored.parts or (tensor.stored.view,)]
+            seen = [view(array) for view in tensor.stored.views]
             if not tensor.stored.blocks:
                 size = len(tensor.stored.names) * sum(part.size for part in seen)
                 assert size == np.prod(tensor.shape), tensor.name

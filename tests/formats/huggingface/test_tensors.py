@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 
 from tests.formats.raw_safetensors import write_safetensors
+from tests.fuzzing.hf_families import stored_tensors
 from trinity.errors import ConfigError, FormatError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.gguf_order import permuted
 from trinity.formats.huggingface.families import FAMILIES
+from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.quantization import Ternary
-from trinity.formats.huggingface.tensors import HFTensor, hf_tensors
+from trinity.formats.huggingface.stored import HFTensor
+from trinity.providers.huggingface_tensors import hf_tensors
 
 HEAD = ("lm_head.weight",)
 SMALL: dict[str, Any] = {
@@ -50,15 +53,8 @@ def tensors_of(
     they begin with instead.
     """
     family, config = read_model(values, "config.json")
-    modules = [("", module) for module in family.ends(config)]
-    for layer in range(config.num_layers):
-        modules += [(f"model.layers.{layer}.", module) for module in family.layer(config, layer)]
-    names = [
-        tuple(start + name for name in module.forms[form % len(module.forms)].names)
-        for start, module in modules
-    ]
+    own = {name for name, _, _ in stored_tensors(values, form)} - {*HEAD}
     old, new = prefix
-    own = {name for group in names for name in group}
     renamed = {new + name.removeprefix(old) if name.startswith(old) else name for name in own}
     kept = sorted((renamed | set(more)) - {without})
     path = folder / "model.safetensors"
@@ -184,7 +180,7 @@ def test_classes_that_are_not_known() -> None:
     wide = {**SMALL, "architectures": ["BitNetForCausalLM"], "head_dim": 6}
     family, config = read_model(wide, "config.json")
     with pytest.raises(ConfigError, match="is not hidden_size 8"):
-        list(family.layer(config, 0))
+        model_metadata(config, family, "x")
 
 
 def test_every_class_belongs_to_one_family() -> None:

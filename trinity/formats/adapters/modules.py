@@ -17,6 +17,7 @@ from trinity.formats.adapters.places import EMBEDDING, HEAD, Place, places_of
 from trinity.formats.gguf_order import permuted
 from trinity.formats.huggingface.stored import as_it_is
 from trinity.formats.huggingface.tensors import WITHIN
+from trinity.formats.huggingface.weights import is_seen
 
 # What transformers 5 and 4 call the same module.
 _OTHER_NAMES = ((".mlp.", ".block_sparse_moe."), (".block_sparse_moe.", ".mlp."))
@@ -89,29 +90,34 @@ def _find(places: Mapping[str, list[Place]], base: Base, pair: NamedPair) -> lis
 
 def _in_order(base: Base, pair: NamedPair, place: Place) -> tuple[Elements, Elements]:
     """``a`` and ``b`` for the tensor's own order of rows."""
-    a, b, stored = pair.a, pair.b, place.stored.shape
+    a, b = pair.a, pair.b
     if place.name in base.embeddings and pair.kind == "embedding":
         return a, b
-    if (pair.kind == "experts") != (len(stored) == 3) or pair.kind == "embedding":
+    axes = 3 if pair.kind == "experts" else 2
+    # A view may make several matrices of one.
+    plain = place.stored.views == (as_it_is,)
+    if pair.kind == "embedding" or (plain and axes != len(place.shape)):
         raise FormatError(
             f"{pair.source}: module {pair.module!r} has a pair of another kind of module, of shapes"
             f" {a.shape} and {b.shape}; the adapter belongs to another model"
         )
-    moved = _moved(place)
-    rows, turned = _rows(place) if moved is None else (moved[0], False)
-    out, width = stored[-2:] if len(stored) == 2 or not turned else stored[:0:-1]
-    axes = len(stored)
-    if (a.ndim, b.ndim) != (axes, axes) or a.shape[-1] != width or b.shape[-2] != out:
+    weight = _weight_shape(place, a, b) if (a.ndim, b.ndim) == (axes, axes) else ()
+    if not weight or not is_seen(place.stored, weight, place.shape):
         raise FormatError(
             f"{pair.source}: the pair of module {pair.module!r} has the shapes {a.shape} and "
-            f"{b.shape}; the model's has {width} inputs and {out} outputs: the adapter belongs to "
-            "another model"
+            f"{b.shape}; the model's has {place.shape[-1]} inputs and {place.shape[-2]} outputs: "
+            "the adapter belongs to another model"
         )
+    rows: NDArray[np.intp] | None
+    moved, turned = _moved(place, weight), False
     if moved is not None:
-        a = a[:, moved[1]]
+        rows, columns = moved
+        a = a[:, columns]
+    else:
+        rows, turned = _rows(place, weight)
     if rows is None:
         return a, _permuted(b, place.heads if base.permuted else 0)
-    if len(stored) == 3:
+    if len(weight) == 3:
         return a, b[:, rows]
     b = b[rows]
     if rows.ndim == 1:
@@ -122,40 +128,50 @@ def _in_order(base: Base, pair: NamedPair, place: Place) -> tuple[Elements, Elem
     return np.broadcast_to(a, (heads, *a.shape)), b
 
 
-def _moved(place: Place) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
+def _weight_shape(place: Place, a: Elements, b: Elements) -> tuple[int, ...]:
+    """The shape of the weight that a pair changes, as checkpoints store it."""
+    *stack, outputs, _ = b.shape
+    if a.shape[:-2] != b.shape[:-2]:
+        return ()
+    matrix = (a.shape[-1], outputs) if place.stored.turned else (outputs, a.shape[-1])
+    return (*stack, *matrix)
+
+
+def _moved(
+    place: Place, weight: tuple[int, ...]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
     """Which rows and columns of the module the tensor has, in its order, None where it is another
     arrangement of matrices, or all as they are.
     """
-    stored, views = place.stored, place.stored.parts or (place.stored.view,)
-    if views == (as_it_is,) or len(stored.shape) != 2 or len(place.shape) != 2:
+    views = place.stored.views
+    if views == (as_it_is,) or len(weight) != 2 or len(place.shape) != 2:
         return None
     width, found = place.shape[1], []
     for view in views:
-        seen = view(np.broadcast_to(np.arange(stored.shape[0])[:, None], stored.shape))
+        seen = view(np.broadcast_to(np.arange(weight[0])[:, None], weight))
         starts = np.arange(0, seen.size, width)
         found.append(seen.flat[starts])
         if not np.array_equal(found[-1], seen.flat[starts + width - 1]):
             return None
-    seen = views[0](np.broadcast_to(np.arange(stored.shape[1]), stored.shape))
+    seen = views[0](np.broadcast_to(np.arange(weight[1]), weight))
     return np.concatenate(found), seen.flat[np.arange(width)]
 
 
-def _rows(place: Place) -> tuple[NDArray[np.intp] | None, bool]:
+def _rows(place: Place, weight: tuple[int, ...]) -> tuple[NDArray[np.intp] | None, bool]:
     """Which rows of the module are the tensor's, None for all in order; whether it is transposed.
 
-    The view that takes the tensor from the module's weight is shown the numbers of its rows, or of
-    its columns, in an array without memory of its own.
+    The view that takes the tensor from the module's weight is applied to the numbers of its rows,
+    or of its columns, in an array without memory of its own.
     """
-    stored = place.stored
-    if stored.view is as_it_is:
+    view = place.stored.view
+    if view is as_it_is:
         return None, False
     for axis in (-2, -1):
-        numbers = np.arange(stored.shape[axis])
-        whole = np.broadcast_to(numbers[:, None] if axis == -2 else numbers, stored.shape)
-        seen = stored.view(whole)
+        numbers = np.arange(weight[axis])
+        seen = view(np.broadcast_to(numbers[:, None] if axis == -2 else numbers, weight))
         if seen.strides[-1] == 0:
-            return (seen[0, :, 0] if len(stored.shape) == 3 else seen[..., 0]), axis == -1
-        if len(stored.shape) == 2:
+            return (seen[0, :, 0] if len(weight) == 3 else seen[..., 0]), axis == -1
+        if len(weight) == 2:
             return seen[..., 0, :], True
     raise TypeError(f"the view of {place.name} mixes rows with columns")
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.packed.weight import CHUNK_ELEMENTS, Packed
 from trinity.formats.huggingface.quantization import Ternary
-from trinity.formats.huggingface.stored import Change, View
-from trinity.formats.huggingface.tensors import HFTensor
+from trinity.formats.huggingface.stored import Change, HFTensor, View
 from trinity.formats.huggingface.weights import (
     check_stored,
     read_blocks,
@@ -96,7 +95,7 @@ class CanonicalTensors:
             stored = checkpoint.tensor(needed.source)
             make, type_name = partial(read_blocks, needed, checkpoint), "MXFP4"
             return MadeTensor(name, shape, type_name, make, stored.source, stored.name)
-        if self._ternary is not None and needed.kind == "linear":
+        if self._ternary is not None and needed.linear:
             return self._ternary_tensor(name, needed, self._ternary)
         stored, elements = self._elements(needed, expert)
         if stored.dtype not in _TYPES or needed.change is not None:
@@ -179,7 +178,7 @@ class CanonicalTensors:
             return True
         known = len(needed.shape) == 2 or needed.name.endswith(_EXPERTS)
         is_output = needed.name == "output.weight"
-        return known and not needed.has_bias and (needed.kind == "linear" or is_output)
+        return known and not needed.has_bias and (needed.linear or is_output)
 
     def _add_scale(self, needed: HFTensor) -> None:
         names, is_stack = needed.stored.names, len(needed.shape) == 3

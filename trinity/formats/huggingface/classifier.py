@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
+from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.stored import Module, Stored
+from trinity.formats.huggingface.table import PLAIN_ENDS, Table, at
+from trinity.formats.huggingface.values import Values
 from trinity.formats.pooling_type import RANKS
 
 CLASSIFIES = "ForSequenceClassification"
 _WRITES = "ForCausalLM"
 
 
-def label_count(config: HFConfig) -> int:
+def label_count(values: Values) -> int:
     """Rows of the classifier. Source: transformers' PreTrainedConfig, num_labels."""
-    labels = config.values.values.get("id2label")
+    labels = values.values.get("id2label")
     if isinstance(labels, dict) and labels:
         return len(labels)
-    return config.values.size("num_labels", "num_layers", 2)
+    return values.size("num_labels", "num_layers", 2)
 
 
 def label_keys(config: HFConfig) -> dict[str, object]:
     """GGUF's key of the classifier's labels."""
-    return {"classifier.output_labels": [f"LABEL_{i}" for i in range(label_count(config))]}
+    return {"classifier.output_labels": [f"LABEL_{i}" for i in range(label_count(config.values))]}
 
 
 def with_classifier(family: Family) -> Family:
@@ -33,13 +35,12 @@ def with_classifier(family: Family) -> Family:
     With one label it makes a reranker. Source: transformers, GenericForSequenceClassification.
     """
 
-    def ends(config: HFConfig) -> Iterator[Module]:
-        yield from family.ends(config)
-        shape = (label_count(config), config.hidden_size)
-        yield Module("cls.output.weight", shape, (Stored(("score.weight",), shape),), "matrix")
+    def ends(config: ModelConfig, values: Values) -> Table:
+        shape = (label_count(values), config.hidden_size)
+        return {**PLAIN_ENDS, "cls.output": at("score", shape=shape)}
 
     def keys(config: HFConfig) -> Keys:
-        ranks = {"pooling_type": RANKS} if label_count(config) == 1 else {}
+        ranks = {"pooling_type": RANKS} if label_count(config.values) == 1 else {}
         return {**family.keys(config), **label_keys(config), **ranks}
 
     return replace(

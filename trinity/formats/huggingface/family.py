@@ -2,72 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.blocks import embedding, norm
 from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.quantization import Ternary
-from trinity.formats.huggingface.stored import Module
+from trinity.formats.huggingface.table import PLAIN_ENDS, Tables
 
 LAYER = "model.layers."
 Keys = Mapping[str, object]
-Group = tuple[str, Iterable[Module]]
 NO_TERMS = Terms()
-
-
-def plain_ends(config: HFConfig) -> Iterable[Module]:
-    """The embedding and the last norm."""
-    yield embedding(config)
-    yield from norm("output_norm", "model.norm", config.hidden_size)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Classes whose checkpoints are alike.
+    """Classes whose checkpoints are alike."""
 
-    ``architectures``: the activation to the value of general.architecture. ``terms``: the classes'
-    words. ``layer(config, index)``: the modules of a layer; ``ends(config)``: those outside of
-    layers, the embedding first, but not the output's weight, which may be tied.
-    ``keys(config)``: GGUF's keys beside those that every model has, without the architecture; None
-    takes one of these away.
-    ``rope_dim(config)``: dimensions of a head that rotate in layers without a window.
-    ``window_in_keys``: these keys say which layers have a window; else only a context within the
-    window can be told. ``ternary``: the class itself means ternary layers. ``tokenizer``: the value
-    of tokenizer.ggml.model where the tokenizer's files do not tell it. ``unused(config)``: a
-    regular expression for tensors that the class loads and does not use. ``wrappers``: classes
-    that hold such a model beside other networks, which are left out. ``with_experts``: the value of
-    general.architecture of models with experts, where it is another one. ``head_factor(config)``:
-    what the output's weight is multiplied by in GGUF. ``mlx_head``: mlx-lm multiplies by a weight
-    of the output wherever a checkpoint has one, whatever tie_word_embeddings is. ``mlx_turns``:
-    mlx-lm's checkpoints have taps of convolutions last but one, and norms with 1 added.
-    ``renames``: what names begin with, and what modules have for it; the first that fits counts.
-    ``headless``: there is no output matrix. ``ties``: False where the class ignores
-    tie_word_embeddings. ``drafting(config)``: the modules of a layer that proposes tokens, which a
-    checkpoint may have, in groups, each after what its names begin with.
-    """
-
+    # The classes of transformers.
     class_names: tuple[str, ...]
+    # The activation to the value of general.architecture.
     architectures: Mapping[str, str]
-    layer: Callable[[HFConfig, int], Iterable[Module]]
+    # The tensors of a layer, after "model.layers.N.". Each layer takes those that it needs.
+    layer: Tables
+    # The classes' words and defaults for the values that every configuration has.
     terms: Terms = NO_TERMS
-    ends: Callable[[HFConfig], Iterable[Module]] = plain_ends
+    # The tensors outside of layers. The embedding is the first; the output's weight, which may be
+    # tied to it, is not among them.
+    ends: Tables = field(default_factory=lambda: PLAIN_ENDS)
+    # GGUF's keys that not every model has, without the architecture; None removes one that every
+    # model has. Raises for what GGUF cannot express.
     keys: Callable[[HFConfig], Keys] = lambda config: {}
+    # Dimensions of a head that rotate in layers without a window.
     rope_dim: Callable[[HFConfig], int] = lambda config: config.rope_dim
+    # ``keys`` say which layers have a window; otherwise GGUF can only express a context that is not
+    # longer than the window.
     window_in_keys: bool = False
+    # The class itself has ternary layers.
     ternary: bool = False
+    # The value of tokenizer.ggml.model where the tokenizer's files do not tell it.
     tokenizer: str | None = None
+    # A regular expression for tensors that the class loads and does not use.
     unused: Callable[[HFConfig], str] = lambda config: ""
+    # Classes that hold such a model and other networks, which are not read.
     wrappers: tuple[str, ...] = ()
+    # The value of general.architecture of models with experts, if it differs.
     with_experts: str = ""
+    # GGUF's weight of the output is multiplied by it.
     head_factor: Callable[[HFConfig], float] = lambda config: 1.0
+    # mlx-lm uses a checkpoint's output weight whatever tie_word_embeddings says.
     mlx_head: bool = False
+    # mlx-lm's checkpoints have a convolution's taps on the second axis, and norms with 1 added.
     mlx_turns: bool = False
+    # Beginnings of names, and the class's beginnings; the first that fits counts.
     renames: tuple[tuple[str, str], ...] = ()
+    # There is no output matrix.
     headless: bool = False
+    # False if the class ignores tie_word_embeddings.
     ties: bool = True
-    drafting: Callable[[HFConfig], Iterable[Group]] = lambda config: ()
+    # The tensors of a layer that proposes tokens, which a checkpoint may have: groups, each with
+    # the beginning of its names, in which {} is the number of layers.
+    drafting: tuple[tuple[str, Tables], ...] = ()
+    # The key of config.json without which there is no such layer; "": no key is needed.
+    drafting_key: str = ""
 
     def architecture(self, config: HFConfig) -> str:
         """The value of general.architecture. Raises UnsupportedError for another activation."""

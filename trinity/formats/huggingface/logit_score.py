@@ -12,8 +12,7 @@ from dataclasses import replace
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.files import LOGIT_SCORE
-from trinity.formats.huggingface.stored import rows
-from trinity.formats.huggingface.tensors import HFTensor
+from trinity.formats.huggingface.stored import HFTensor, rows
 from trinity.formats.json_object import read_json_object
 from trinity.formats.pooling_type import RANKS
 

@@ -6,40 +6,37 @@ under its names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-
+from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.blocks import (
-    experts,
-    experts_of,
-    gated,
-    linear,
-    norm,
-    router,
-    vector,
-)
 from trinity.formats.huggingface.config import HFConfig
-from trinity.formats.huggingface.family import LAYER, Group, Keys
-from trinity.formats.huggingface.stored import Module
-from trinity.formats.huggingface.values import shown
+from trinity.formats.huggingface.family import LAYER, Keys
+from trinity.formats.huggingface.table import Table, Tables, experts, gated, tensor
+from trinity.formats.huggingface.values import Values, shown
 
 _SIGMOID = 2  # of expert_gating_func
 
 
-def feed_forward(config: HFConfig, index: int, *, chosen_with_bias: bool) -> Iterator[Module]:
-    """Of layer ``index``. ``chosen_with_bias``: experts have one that only chooses."""
-    hidden = config.hidden_size
-    if index < _dense_layers(config):
-        yield from gated(hidden, config.intermediate_size)
-        return
-    count, width = experts_of(config)
-    yield router(config, "mlp.gate")
-    if chosen_with_bias:
-        yield vector("exp_probs_b.bias", "mlp.gate.e_score_correction_bias", (count,))
-    yield from experts(config, "mlp.experts")
-    shared = _shared_count(config) * width
-    if shared:
-        yield from gated(hidden, shared, source="mlp.shared_experts", suffix="_shexp")
+DRAFTING_KEY = "num_nextn_predict_layers"
+FEED_FORWARD: Table = {
+    **gated(),
+    "ffn_gate_inp": "mlp.gate",
+    **experts("mlp.experts"),
+    **gated("mlp.shared_experts", suffix="_shexp"),
+}
+# With a bias that only chooses experts.
+CHOSEN_WITH_BIAS: Table = {
+    **gated(),
+    "ffn_gate_inp": "mlp.gate",
+    "exp_probs_b.bias": tensor("mlp.gate.e_score_correction_bias"),
+    **experts("mlp.experts"),
+    **gated("mlp.shared_experts", suffix="_shexp"),
+}
+_PAIR: Table = {
+    "nextn.eh_proj": "eh_proj",
+    "nextn.enorm": "enorm",
+    "nextn.hnorm": "hnorm",
+    "nextn.shared_head_norm": "shared_head.norm",
+}
 
 
 def keys_of_experts(config: HFConfig, *, sigmoid: bool, grouped: bool = True) -> Keys:
@@ -71,30 +68,16 @@ def refuse_other(config: HFConfig, expected: dict[str, tuple[object, ...]]) -> N
             )
 
 
-def drafting(
-    layer: Callable[[HFConfig, int], Iterable[Module]],
-) -> Callable[[HFConfig], Iterable[Group]]:
-    """The first of the layers behind the last, for which ``layer`` has what others have, too.
+def drafting(layer: Tables) -> tuple[tuple[str, Tables], ...]:
+    """The first layer after the last, which has what ``layer`` says, and more.
 
     Its embedding and its output's weight are copies of the model's.
     """
 
-    def modules(config: HFConfig) -> Iterator[Group]:
-        if not _drafting_layers(config):
-            return
-        hidden = config.hidden_size
-        yield (
-            f"{LAYER}{config.num_layers}.",
-            [
-                *linear("nextn.eh_proj", "eh_proj", hidden, 2 * hidden),
-                *norm("nextn.enorm", "enorm", hidden),
-                *norm("nextn.hnorm", "hnorm", hidden),
-                *norm("nextn.shared_head_norm", "shared_head.norm", hidden),
-                *layer(config, config.num_layers),
-            ],
-        )
+    def table(config: ModelConfig, values: Values) -> Table:
+        return {**_PAIR, **(layer(config, values) if callable(layer) else layer)}
 
-    return modules
+    return ((f"{LAYER}{{}}.", table),)
 
 
 def unused(config: HFConfig) -> str:
@@ -130,4 +113,4 @@ def _shared_count(config: HFConfig) -> int:
 
 def _drafting_layers(config: HFConfig) -> int:
     """Of the layers behind the last; without the key such tensors belong to another model."""
-    return config.values.size("num_nextn_predict_layers", "nextn_layers", 0, smallest=0)
+    return config.values.size(DRAFTING_KEY, "nextn_layers", 0, smallest=0)

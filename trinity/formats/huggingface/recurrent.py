@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.huggingface.blocks import vector
 from trinity.formats.huggingface.config import HFConfig
-from trinity.formats.huggingface.stored import Module, Stored, View, as_it_is
+from trinity.formats.huggingface.stored import Stored, View, as_it_is, taps
+from trinity.formats.huggingface.table import TableRow
 from trinity.formats.huggingface.values import shown
 
 
@@ -25,11 +24,6 @@ class States:
     state_size: int
     num_groups: int
     num_heads: int
-
-    @property
-    def channels(self) -> int:
-        """What goes through the convolution."""
-        return self.inner_size + 2 * self.num_groups * self.state_size
 
     def keys(self) -> dict[str, object]:
         """GGUF's keys for them, without the architecture."""
@@ -70,41 +64,22 @@ def layer_kinds(config: HFConfig, kinds: Mapping[str, bool], default: int = 0) -
     return tuple(kinds[kind] for kind in listed)
 
 
-def convolution(
-    source: str, channels: int, kernel: int, *views: View, bias: bool = False
-) -> Iterator[Module]:
-    """The taps of each channel, in the order of ``views``, and its bias."""
-    stored = Stored((f"{source}.weight",), (channels, 1, kernel), _taps)
-    if views:
-        stored = Stored(stored.names, stored.shape, parts=tuple(_taps_of(view) for view in views))
-    yield Module("ssm_conv1d.weight", (channels, kernel), (stored,), "precise")
-    if bias:
-        yield vector("ssm_conv1d.bias", f"{source}.bias", (channels,))
-
-
-def _taps(array: NDArray[Any]) -> NDArray[Any]:
-    return array[:, 0]
+def convolution(source: str, *views: View, bias: bool | str = False) -> TableRow:
+    """The taps of each channel, in the order of ``views``."""
+    parts = tuple(_taps_of(view) for view in views)
+    return TableRow((Stored((f"{source}.weight",), taps, parts),), bias)
 
 
 def _taps_of(view: View) -> View:
-    return lambda array: view(array[:, 0])
+    return lambda array: view(taps(array))
 
 
-def decay(
-    source: str, heads: int, view: View = as_it_is, shape: tuple[int, ...] | None = None
-) -> Module:
+def decay(source: str, view: View = as_it_is, *, column: bool = False) -> TableRow:
     """A of each head, of which checkpoints have the logarithm of -A."""
-    form = Stored((f"{source}.A_log",), (heads,), view)
-    return Module("ssm_a", shape or (heads,), (form,), "precise", change=_negative_exponential)
+    form = Stored((f"{source}.A_log",), view)
+    return TableRow((form,), change=_negative_exponential, column=column)
 
 
 def _negative_exponential(values: NDArray[np.float32]) -> NDArray[np.float32]:
     # In float64: float32 exponentials of libraries differ in their last bit.
     return -np.exp(values.astype(np.float64)).astype(np.float32)
-
-
-def group_norm(source: str, states: States) -> Iterator[Module]:
-    """The norm of each group's values."""
-    shape = (states.num_groups, states.inner_size // states.num_groups)
-    form = Stored((f"{source}.weight",), (states.inner_size,), lambda a: a.reshape(shape))
-    yield Module("ssm_norm.weight", shape, (form,), "precise")

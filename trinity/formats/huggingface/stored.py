@@ -1,10 +1,10 @@
-"""How a checkpoint holds the values of one tensor of GGUF's."""
+"""How a checkpoint holds the values of one tensor of the model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,38 +16,27 @@ BLOCK = 32  # values of a block of MXFP4, in 16 bytes
 
 
 def as_it_is(array: NDArray[Any]) -> NDArray[Any]:
-    """The view of an array that is what is wanted."""
+    """The view that takes the whole array."""
     return array
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """One way in which a checkpoint may hold the values.
-
-    ``names``: of the tensors, each of ``shape``; several stand for the parts along a first axis.
-    ``view``: takes an array of that shape, of any dtype, and gives its part in the order of GGUF's
-    axes, without a copy. With ``blocks`` the names are two, of MXFP4's codes, (..., columns / 32,
-    16) bytes, and of its scales, (..., columns / 32), and the view leaves the columns alone.
-    ``parts``: views whose rows follow each other, in the place of ``view``.
-    """
-
-    names: tuple[str, ...]
-    shape: tuple[int, ...]
-    view: View = as_it_is
-    blocks: bool = False
-    parts: tuple[View, ...] = ()
-
-
 def rows(start: int, stop: int | None = None, step: int = 1) -> View:
-    """Rows of matrices that hold those of several tensors; (..., rows, columns)."""
+    """Some rows of matrices, (..., rows, columns)."""
     return lambda array: array[..., start:stop:step, :]
 
 
-def heads_in_turns(groups: int, heads: int, *, first: int = 0) -> View:
-    """Rows from ``first`` on of ``heads`` heads, those of a group together: now in turns.
+def part(number: int, count: int) -> View:
+    """The part ``number`` of the rows of matrices, which hold ``count`` parts of equal size."""
 
-    The head h of group g becomes head h * groups + g.
-    """
+    def view(array: NDArray[Any]) -> NDArray[Any]:
+        total = array.shape[-2]
+        return array[..., number * total // count : (number + 1) * total // count, :]
+
+    return view
+
+
+def heads_in_turns(groups: int, heads: int, *, first: int = 0) -> View:
+    """Rows from ``first`` on, reordered: head h of group g becomes head h * groups + g."""
 
     def view(array: NDArray[Any]) -> NDArray[Any]:
         rest = array[first:]
@@ -62,30 +51,49 @@ def transposed(array: NDArray[Any]) -> NDArray[Any]:
     return array.swapaxes(-1, -2)
 
 
-Kind = Literal["linear", "matrix", "precise"]
+def taps(array: NDArray[Any]) -> NDArray[Any]:
+    """The taps of each channel of a convolution, stored as (channels, 1, kernel)."""
+    return array[:, 0]
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
-    """One tensor of GGUF's.
+class Stored:
+    """One way in which a checkpoint may hold the values of a tensor."""
 
-    ``name`` is the canonical one, without ``blk.N.`` in a layer; ``shape`` is NumPy's. ``forms``:
-    the ways in which checkpoints hold it, whose names in a layer lack ``model.layers.N.``.
-    ``kind``: "linear" is a layer's weight, ternary in ternary models; "matrix" an embedding or the
-    output; "precise" what stays float32: norms, biases, routers. ``permuted_heads``: the number of
-    heads whose rows GGUF has permuted, or 0. ``change``: what becomes of each value.
-    ``factors``: what the values of each of a form's parts are multiplied by,
-    one after the other. ``has_bias``: a bias
-    goes with it. ``instead``: modules that stand in its place in checkpoints that have the
-    first form of the first of them.
-    """
+    # The checkpoint's tensors; several are the parts along the first axis. In a table, which has
+    # names without the prefix of a layer, "{}" stands for the number of each expert.
+    names: tuple[str, ...]
+    # Takes a stored array of any dtype and returns the tensor's values in its order of axes,
+    # without a copy.
+    view: View = as_it_is
+    # Views whose rows follow each other; used instead of ``view``.
+    parts: tuple[View, ...] = ()
+    # The names are two, of MXFP4's codes, (..., columns / 32, 16) bytes, and of its scales,
+    # (..., columns / 32); the view does not change the columns.
+    blocks: bool = False
+    # The matrices of a stack are stored as (inputs, outputs).
+    turned: bool = False
 
-    name: str
-    shape: tuple[int, ...]
-    forms: tuple[Stored, ...]
-    kind: Kind
-    permuted_heads: int = 0
-    change: Change | None = None
-    factors: tuple[tuple[float, ...], ...] = ()
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The views whose values follow each other."""
+        return self.parts or (self.view,)
+
+
+@dataclass(frozen=True, slots=True)
+class HFTensor:
+    """One tensor of a model in a checkpoint."""
+
+    name: str  # the canonical one
+    shape: tuple[int, ...]  # of the values, whatever form they are stored in
+    stored: Stored
+    linear: bool  # the weight of a linear layer, which is ternary in ternary models
+    permuted_heads: int = 0  # heads whose rows GGUF has permuted
+    change: Change | None = None  # applied to each value
+    factors: tuple[tuple[float, ...], ...] = ()  # multiply the values of each of the parts
     has_bias: bool = False
-    instead: tuple[Module, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """The checkpoint's name, the first of several."""
+        return self.stored.names[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,8 @@ from trinity.errors import FormatError
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.packed.weight import CHUNK_ELEMENTS, Packed
 from trinity.formats.huggingface.quantization import Ternary
-from trinity.formats.huggingface.stored import BLOCK, Change
-from trinity.formats.huggingface.tensors import SCALE_SUFFIX, HFTensor
+from trinity.formats.huggingface.stored import BLOCK, Change, HFTensor, Stored, View, as_it_is
+from trinity.formats.huggingface.tensors import SCALE_SUFFIX
 from trinity.formats.made_tensor import rows_of
 from trinity.formats.safetensors import SafeTensor
 from trinity.formats.ternary_tensor import TernaryMatrix
@@ -29,10 +30,10 @@ def check_stored(needed: HFTensor, ternary: Ternary | None, checkpoint: LogicalC
     """
     packed = [checkpoint.packed[n] for n in needed.stored.names if n in checkpoint.packed]
     for weight in packed:
-        _check_shape(weight, needed.stored.shape)
+        _check_views(weight, needed)
     if len(packed) == len(needed.stored.names):
         return
-    if ternary is not None and ternary.packed and needed.kind == "linear":
+    if ternary is not None and ternary.packed and needed.linear:
         _check_packed(needed, ternary, checkpoint)
         return
     if needed.stored.blocks:
@@ -42,7 +43,7 @@ def check_stored(needed: HFTensor, ternary: Ternary | None, checkpoint: LogicalC
         if name in checkpoint.packed:
             continue
         stored = checkpoint.tensor(name)
-        _check_shape(stored, needed.stored.shape)
+        _check_views(stored, needed)
         if stored.dtype == "U8":
             raise FormatError(
                 f"{stored.source}: tensor {stored.name!r} is stored as U8, which is how packed "
@@ -52,7 +53,7 @@ def check_stored(needed: HFTensor, ternary: Ternary | None, checkpoint: LogicalC
 
 
 def _check_blocks(needed: HFTensor, checkpoint: LogicalCheckpoint) -> None:
-    *rows, columns = needed.stored.shape
+    *rows, columns = needed.shape
     scales = (*rows, columns // BLOCK)
     for name, shape in zip(needed.stored.names, ((*scales, BLOCK // 2), scales), strict=True):
         stored = checkpoint.tensor(name)
@@ -62,7 +63,8 @@ def _check_blocks(needed: HFTensor, checkpoint: LogicalCheckpoint) -> None:
                 f"{stored.shape}; expected a part of MXFP4, U8 for rows of {columns} weights in "
                 f"blocks of {BLOCK}"
             )
-        _check_shape(stored, shape)
+        if seen_shape(needed.stored.view, stored.shape) != shape:
+            raise _misfit(stored, shape)
 
 
 def _check_packed(needed: HFTensor, ternary: Ternary, checkpoint: LogicalCheckpoint) -> None:
@@ -81,10 +83,45 @@ def _check_packed(needed: HFTensor, ternary: Ternary, checkpoint: LogicalCheckpo
 def _check_shape(stored: SafeTensor | Packed, shape: tuple[int, ...]) -> None:
     """Raises FormatError where the tensor has another shape than config.json implies."""
     if stored.shape != shape:
-        raise FormatError(
-            f"{stored.source}: tensor {stored.name!r} has shape {stored.shape}, but config.json "
-            f"implies {shape}; it belongs to another checkpoint"
-        )
+        raise _misfit(stored, shape)
+
+
+def _check_views(stored: SafeTensor | Packed, needed: HFTensor) -> None:
+    """Raises FormatError where what the views take of the tensor is not what is needed."""
+    shape = needed.shape
+    if len(needed.stored.names) > 1:  # one of several along the first axis
+        shape = shape[1:]
+    if not is_seen(needed.stored, stored.shape, shape):
+        raise _misfit(stored, shape)
+
+
+def is_seen(stored: Stored, found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether the views give values of ``shape`` where the checkpoint's tensor has shape ``found``.
+
+    A view may split an axis, but the first or the last one remains.
+    """
+    if stored.views == (as_it_is,):
+        return found == shape
+    seen = [seen_shape(view, found) for view in stored.views]
+    known = [one for one in seen if one]
+    if len(known) < len(seen) or sum(map(prod, known)) != prod(shape):
+        return False
+    return len(shape) < 2 or all(one[-1] == shape[-1] or one[0] == shape[0] for one in known)
+
+
+def seen_shape(view: View, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape that a view makes of an array's; None if the view cannot be taken of it."""
+    try:
+        return view(np.broadcast_to(np.uint8(0), shape)).shape
+    except (IndexError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _misfit(stored: SafeTensor | Packed, shape: tuple[int, ...]) -> FormatError:
+    return FormatError(
+        f"{stored.source}: tensor {stored.name!r} has shape {stored.shape}, but config.json "
+        f"implies {shape} for what is read of it; it belongs to another checkpoint"
+    )
 
 
 def weight_scale(needed: HFTensor, ternary: Ternary, checkpoint: LogicalCheckpoint) -> np.float32:

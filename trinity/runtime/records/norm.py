@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.models.decoder import beside
+from trinity.formats.tensor_names import beside
 from trinity.models.operations import Norm
 from trinity.runtime.records.writer import Writer
 from trinity_kernels.ops import norm as op

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trinity.models.decoder import beside
+from trinity.formats.tensor_names import beside
 from trinity.models.operations import CausalConv, DeltaRule, Recurrent, SelectiveScan
 from trinity.runtime.records.writer import Writer
 from trinity_kernels.ops import causal_conv, delta_rule, selective_scan

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.models.decoder import complete
+from trinity.formats.tensor_names import complete
 from trinity.models.operations import Recurrent
 from trinity.runtime.memory import aligned
 from trinity.runtime.rounding import Rounding

@@ -7,14 +7,16 @@ Source: transformers BertModel, XLMRobertaModel and their ForSequenceClassificat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
+from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.blocks import linear, norm
 from trinity.formats.huggingface.classifier import CLASSIFIES, label_count, label_keys
 from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.stored import Module, Stored, rows
+from trinity.formats.huggingface.stored import Stored, as_it_is, rows
+from trinity.formats.huggingface.table import Table, TableRow, at
+from trinity.formats.huggingface.values import Values
 
 _RENAMES = (
     ("bert.encoder.layer.", "model.layers."),
@@ -25,52 +27,42 @@ _RENAMES = (
 )
 
 
-def _is_roberta(config: HFConfig) -> bool:
-    return "Roberta" in config.class_name
-
-
-def _before(config: HFConfig) -> int:
+def _before(values: Values, roberta: bool) -> int:
     """Rows of the table of positions before the first token's."""
-    if not _is_roberta(config):
-        return 0
-    return config.values.size("pad_token_id", "vocab_size", 1, smallest=0) + 1
+    return values.size("pad_token_id", "vocab_size", 1, smallest=0) + 1 if roberta else 0
 
 
-def _matrix(name: str, source: str, shape: tuple[int, int], first: int = 0) -> Module:
-    stored = Stored((f"{source}.weight",), (shape[0] + first, shape[1]), rows(first))
-    return Module(f"{name}.weight", shape, (stored,), "matrix")
-
-
-def _ends(config: HFConfig) -> Iterator[Module]:
-    hidden, before = config.hidden_size, _before(config)
-    yield _matrix("token_embd", "embeddings.word_embeddings", (config.vocab_size, hidden))
-    positions = config.context_length - before
-    yield _matrix("position_embd", "embeddings.position_embeddings", (positions, hidden), before)
-    texts = config.values.size("type_vocab_size", "num_layers", 2)
-    stored = Stored(
-        ("embeddings.token_type_embeddings.weight",), (texts, hidden),
-        rows(0, 1) if _is_roberta(config) else rows(0),
-    )  # fmt: skip
-    kept = 1 if _is_roberta(config) else texts
-    yield Module("token_types.weight", (kept, hidden), (stored,), "precise")
-    yield from norm("token_embd_norm", "embeddings.LayerNorm", hidden, bias=True)
-    if config.class_name.endswith(CLASSIFIES):
-        roberta = _is_roberta(config)
+def _ends(config: ModelConfig, values: Values, *, roberta: bool, ranks: bool) -> Table:
+    hidden = config.hidden_size
+    positions = ("embeddings.position_embeddings.weight",)
+    texts = 1 if roberta else values.size("type_vocab_size", "num_layers", 2)
+    kept = rows(0, 1) if roberta else as_it_is
+    types = Stored(("embeddings.token_type_embeddings.weight",), kept)
+    table: dict[str, str | TableRow] = {
+        "token_embd": "embeddings.word_embeddings",
+        "position_embd": TableRow((Stored(positions, rows(_before(values, roberta))),)),
+        "token_types": TableRow((types,), shape=(texts, hidden)),
+        "token_embd_norm": at("embeddings.LayerNorm", bias=True),
+    }
+    if ranks:
         dense = "classifier.dense" if roberta else "pooler.dense"
-        yield from linear("cls", dense, hidden, hidden, bias=True)
         output = "classifier.out_proj" if roberta else "classifier"
-        yield from linear("cls.output", output, label_count(config), hidden, bias=True)
+        table["cls"] = at(dense, bias=True, shape=(hidden, hidden))
+        table["cls.output"] = at(output, bias=True, shape=(label_count(values), hidden))
+    return table
 
 
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    hidden, width = config.hidden_size, config.intermediate_size
-    for part, source in (("q", "query"), ("k", "key"), ("v", "value")):
-        yield from linear(f"attn_{part}", f"attention.self.{source}", hidden, hidden, bias=True)
-    yield from linear("attn_output", "attention.output.dense", hidden, hidden, bias=True)
-    yield from norm("attn_output_norm", "attention.output.LayerNorm", hidden, bias=True)
-    yield from linear("ffn_up", "intermediate.dense", width, hidden, bias=True)
-    yield from linear("ffn_down", "output.dense", hidden, width, bias=True)
-    yield from norm("layer_output_norm", "output.LayerNorm", hidden, bias=True)
+_LAYER: Table = {
+    **{
+        f"attn_{name[0]}": at(f"attention.self.{name}", bias=True)
+        for name in ("query", "key", "value")
+    },
+    "attn_output": at("attention.output.dense", bias=True),
+    "attn_output_norm": at("attention.output.LayerNorm", bias=True),
+    "ffn_up": at("intermediate.dense", bias=True),
+    "ffn_down": at("output.dense", bias=True),
+    "layer_output_norm": at("output.LayerNorm", bias=True),
+}
 
 
 def _keys(config: HFConfig) -> Keys:
@@ -85,9 +77,10 @@ def _keys(config: HFConfig) -> Keys:
             raise UnsupportedError(
                 f"{config.source}: {key} is true; trinity reads a {config.class_name} as an encoder"
             )
+    before = _before(config.values, "Roberta" in config.class_name)
     keys: dict[str, object] = {
         "attention.causal": False,
-        "context_length": config.context_length - _before(config),
+        "context_length": config.context_length - before,
         "attention.head_count_kv": None, "attention.key_length": None,
         "attention.value_length": None, "rope.dimension_count": None, "rope.freq_base": None,
     }  # fmt: skip
@@ -104,10 +97,10 @@ def _unused(config: HFConfig) -> str:
 
 FAMILIES = tuple(
     Family(
-        class_names=(f"{name}Model", f"{name}{CLASSIFIES}"),
+        class_names=(f"{name}{suffix}",),
         architectures={"gelu": "bert"},
-        layer=_layer,
-        ends=_ends,
+        layer=_LAYER,
+        ends=partial(_ends, roberta="Roberta" in name, ranks=suffix == CLASSIFIES),
         keys=_keys,
         unused=_unused,
         terms=Terms(
@@ -116,5 +109,6 @@ FAMILIES = tuple(
         renames=_RENAMES,
         headless=True,
     )
+    for suffix in ("Model", CLASSIFIES)
     for name in ("Bert", "XLMRoberta")
 )

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from trinity.formats.huggingface.blocks import attention, gated, norm, vector
 from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
-from trinity.formats.huggingface.stored import Module
+from trinity.formats.huggingface.table import Table, attention, gated, head_norms
 
 _DEFAULTS = {"logit_scale": 0.0625, "layer_norm_eps": 1e-5, "tie_word_embeddings": True}
 
 
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    bias = config.values.flag("attention_bias")
-    yield from norm("attn_norm", "input_layernorm", config.hidden_size)
-    yield from attention(config, bias=bias, output_bias=bias)
-    if config.values.flag("use_qk_norm"):
-        for name, heads in (("q", config.num_heads), ("k", config.num_kv_heads)):
-            source = f"self_attn.{name}_norm.weight"
-            yield vector(f"attn_{name}_norm.weight", source, (heads, config.head_dim))
-    yield from gated(config.hidden_size, config.intermediate_size)
+_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="attention_bias", output_bias="attention_bias"),
+    **head_norms(when="use_qk_norm"),
+    **gated(),
+}
 
 
 def _keys(config: HFConfig) -> Keys:
@@ -36,7 +30,7 @@ FAMILIES = (
     Family(
         class_names=("CohereForCausalLM",),
         architectures={"silu": "command-r"},
-        layer=_layer,
+        layer=_LAYER,
         keys=_keys,
         terms=Terms(
             defaults={**_DEFAULTS, "rope_theta": 500_000.0},
@@ -49,7 +43,7 @@ FAMILIES = (
     Family(
         class_names=("Cohere2ForCausalLM",),
         architectures={"silu": "cohere2"},
-        layer=_layer,
+        layer=_LAYER,
         keys=_keys,
         terms=Terms(
             windows=True,

@@ -8,20 +8,23 @@ Source: llama.cpp conversion/deepseek.py, DeepseekV2Model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
+from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import MAX_QUERY_WIDTH
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.blocks import linear, norm
 from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.rope import YarnScaling
-from trinity.formats.huggingface.stored import Module, Stored, transposed
+from trinity.formats.huggingface.stored import Stored, transposed
+from trinity.formats.huggingface.table import Table, TableRow
+from trinity.formats.huggingface.values import Values
 
 _OF_GROUPS = "group_limited_greedy"
 _LOG_MULTIPLIER = 0.1  # of mscale_all_dim, in this architecture alone
@@ -60,47 +63,32 @@ def _latent(config: HFConfig) -> _Latent:
     return latent
 
 
-def _attention(config: HFConfig) -> Iterator[Module]:
-    latent, heads, hidden = _latent(config), config.num_heads, config.hidden_size
-    query = heads * (latent.plain + latent.rotated)
-    if latent.q_rank:
-        yield from linear("attn_q_a", "self_attn.q_a_proj", latent.q_rank, hidden)
-        yield from norm("attn_q_a_norm", "self_attn.q_a_layernorm", latent.q_rank)
-        yield from linear("attn_q_b", "self_attn.q_b_proj", query, latent.q_rank)
-    else:
-        yield from linear("attn_q", "self_attn.q_proj", query, hidden)
-    compressed = latent.kv_rank + latent.rotated
-    yield from linear("attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", compressed, hidden)
-    yield from norm("attn_kv_a_norm", "self_attn.kv_a_layernorm", latent.kv_rank)
-    yield from _decompression(latent, heads)
-    yield from linear("attn_output", "self_attn.o_proj", hidden, heads * latent.values)
-
-
-def _decompression(latent: _Latent, heads: int) -> Iterator[Module]:
-    """The latent to keys and to values, a matrix for each head."""
-    each, rank = latent.plain + latent.values, latent.kv_rank
-
-    def of_heads(array: NDArray[Any]) -> NDArray[Any]:
-        return array.reshape(heads, each, -1)
+def _layer(config: ModelConfig, values: Values, feed_forward: Table) -> Table:
+    """The rows of each head's keys and values are one matrix; the model's keys are transposed."""
+    heads, latent = config.num_heads, config.latent
+    plain = latent.key_dim - config.rope_dim if latent else 0
 
     def keys(array: NDArray[Any]) -> NDArray[Any]:
-        return transposed(of_heads(array)[:, : latent.plain])
+        return transposed(array.reshape(heads, len(array) // heads, -1)[:, :plain])
 
-    def values(array: NDArray[Any]) -> NDArray[Any]:
-        return of_heads(array)[:, latent.plain :]
+    def head_values(array: NDArray[Any]) -> NDArray[Any]:
+        return array.reshape(heads, len(array) // heads, -1)[:, plain:]
 
-    name, shape = ("self_attn.kv_b_proj.weight",), (heads * each, rank)
-    key_form, value_form = Stored(name, shape, keys), Stored(name, shape, values)
-    yield Module("attn_k_b.weight", (heads, rank, latent.plain), (key_form,), "linear")
-    yield Module("attn_v_b.weight", (heads, latent.values, rank), (value_form,), "linear")
-
-
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    hidden = config.hidden_size
-    yield from norm("attn_norm", "input_layernorm", hidden)
-    yield from _attention(config)
-    yield from norm("ffn_norm", "post_attention_layernorm", hidden)
-    yield from mixture.feed_forward(config, index, chosen_with_bias=_is_third(config))
+    both = ("self_attn.kv_b_proj.weight",)
+    return {
+        "attn_norm": "input_layernorm",
+        "attn_q_a": "self_attn.q_a_proj",
+        "attn_q_a_norm": "self_attn.q_a_layernorm",
+        "attn_q_b": "self_attn.q_b_proj",
+        "attn_q": "self_attn.q_proj",
+        "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
+        "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+        "attn_k_b": TableRow((Stored(both, keys),)),
+        "attn_v_b": TableRow((Stored(both, head_values),)),
+        "attn_output": "self_attn.o_proj",
+        "ffn_norm": "post_attention_layernorm",
+        **feed_forward,
+    }
 
 
 def _is_third(config: HFConfig) -> bool:
@@ -150,15 +138,17 @@ def _keys(config: HFConfig) -> Keys:
     return keys
 
 
-def _family(class_name: str, defaults: Mapping[str, object]) -> Family:
+def _family(class_name: str, feed_forward: Table, defaults: Mapping[str, object]) -> Family:
+    layer = partial(_layer, feed_forward=feed_forward)
     return Family(
         class_names=(class_name,),
         architectures={"silu": "deepseek2"},
-        layer=_layer,
+        layer=layer,
         keys=_keys,
         rope_dim=lambda config: _latent(config).rotated,
         unused=mixture.unused,
-        drafting=mixture.drafting(_layer),
+        drafting=mixture.drafting(layer),
+        drafting_key=mixture.DRAFTING_KEY,
         terms=Terms(
             defaults={"kv_lora_rank": 512, "q_lora_rank": 1536, **defaults},
             experts=ExpertTerms(("n_routed_experts", "num_experts")),
@@ -167,9 +157,9 @@ def _family(class_name: str, defaults: Mapping[str, object]) -> Family:
 
 
 FAMILIES = (
-    _family("DeepseekV2ForCausalLM", {"n_shared_experts": 2}),
+    _family("DeepseekV2ForCausalLM", mixture.FEED_FORWARD, {"n_shared_experts": 2}),
     _family(
-        "DeepseekV3ForCausalLM",
+        "DeepseekV3ForCausalLM", mixture.CHOSEN_WITH_BIAS,
         {"n_shared_experts": 1, "first_k_dense_replace": 3, "norm_topk_prob": True,
          "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4},
     ),

@@ -8,15 +8,13 @@ meant: transformers GemmaConfig.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.blocks import attention, embedding, gated, head_norms, norm
 from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.families.qwen import WITHOUT_HEAD
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
-from trinity.formats.huggingface.stored import Module
+from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention, gated, head_norms
 
 _TANH = "gelu_pytorch_tanh"
 _LOGIT_CAP = "final_logit_softcapping"
@@ -24,37 +22,23 @@ _NO_CAP = 0.0  # without a key readers of GGUF have a default of their own
 _TIED = {"tie_word_embeddings": True}
 
 
-def _ends(config: HFConfig) -> Iterator[Module]:
-    yield embedding(config)
-    yield from norm("output_norm", "model.norm", config.hidden_size, add=1)
-
-
-def _gemma1_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    bias = config.values.flag("attention_bias")
-    yield from norm("attn_norm", "input_layernorm", config.hidden_size, add=1)
-    yield from attention(config, bias=bias, output_bias=bias)
-    yield from norm("ffn_norm", "post_attention_layernorm", config.hidden_size, add=1)
-    yield from gated(config.hidden_size, config.intermediate_size)
-
-
-def _sandwich(config: HFConfig) -> Iterator[Module]:
-    """Gemma 2's layer: a norm before and behind attention and feed-forward."""
-    bias, hidden = config.values.flag("attention_bias"), config.hidden_size
-    yield from norm("attn_norm", "input_layernorm", hidden, add=1)
-    yield from attention(config, bias=bias, output_bias=bias)
-    yield from norm("post_attention_norm", "post_attention_layernorm", hidden, add=1)
-    yield from norm("ffn_norm", "pre_feedforward_layernorm", hidden, add=1)
-    yield from gated(hidden, config.intermediate_size)
-    yield from norm("post_ffw_norm", "post_feedforward_layernorm", hidden, add=1)
-
-
-def _gemma2_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    return _sandwich(config)
-
-
-def _gemma3_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    yield from _sandwich(config)
-    yield from head_norms(config, add=1)
+_ENDS: Table = {**EMBEDDING, "output_norm": at("model.norm", add=1)}
+_LAYER1: Table = {
+    "attn_norm": at("input_layernorm", add=1),
+    **attention(bias="attention_bias", output_bias="attention_bias"),
+    "ffn_norm": at("post_attention_layernorm", add=1),
+    **gated(),
+}
+# A norm before and after attention and feed-forward.
+_LAYER2: Table = {
+    "attn_norm": at("input_layernorm", add=1),
+    **attention(bias="attention_bias", output_bias="attention_bias"),
+    "post_attention_norm": at("post_attention_layernorm", add=1),
+    "ffn_norm": at("pre_feedforward_layernorm", add=1),
+    **gated(),
+    "post_ffw_norm": at("post_feedforward_layernorm", add=1),
+}
+_LAYER3: Table = {**_LAYER2, **head_norms(add=1)}
 
 
 def _gemma1_keys(config: HFConfig) -> Keys:
@@ -133,16 +117,16 @@ FAMILIES = (
     Family(
         class_names=("GemmaForCausalLM",),
         architectures={_TANH: "gemma", "gelu": "gemma"},
-        layer=_gemma1_layer,
-        ends=_ends,
+        layer=_LAYER1,
+        ends=_ENDS,
         keys=_gemma1_keys,
         terms=Terms(defaults={"head_dim": 256, "hidden_act": _TANH, **_TIED}),
     ),
     Family(
         class_names=("Gemma2ForCausalLM",),
         architectures={_TANH: "gemma2"},
-        layer=_gemma2_layer,
-        ends=_ends,
+        layer=_LAYER2,
+        ends=_ENDS,
         keys=_gemma2_keys,
         terms=Terms(
             windows=True,
@@ -163,8 +147,8 @@ FAMILIES = (
         class_names=("Gemma3ForCausalLM",),
         wrappers=("Gemma3ForConditionalGeneration",),
         architectures={_TANH: "gemma3"},
-        layer=_gemma3_layer,
-        ends=_ends,
+        layer=_LAYER3,
+        ends=_ENDS,
         keys=_gemma3_keys,
         terms=Terms(
             windows=True,
@@ -178,8 +162,8 @@ FAMILIES = (
     Family(
         class_names=("Gemma3TextModel",),
         architectures={_TANH: "gemma-embedding"},
-        layer=_gemma3_layer,
-        ends=_ends,
+        layer=_LAYER3,
+        ends=_ENDS,
         keys=_embedding_keys,
         terms=Terms(windows=True, defaults=_OF_3, activation="hidden_activation", window_period=6),
         window_in_keys=True,

@@ -7,26 +7,25 @@ conversion/gemma.py, Gemma4Model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 import numpy as np
 
+from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.huggingface.blocks import (
-    embedding,
-    experts_of,
-    gated,
-    linear,
-    norm,
-    router,
-    vector,
-)
 from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms, check_heads
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
-from trinity.formats.huggingface.stored import Module, Stored, rows
-from trinity.formats.huggingface.values import shown
+from trinity.formats.huggingface.stored import Stored
+from trinity.formats.huggingface.table import (
+    EMBEDDING,
+    Table,
+    TableRow,
+    attention,
+    both_rows,
+    gated,
+    head_norms,
+    tensor,
+)
+from trinity.formats.huggingface.values import Values, shown
 
 _TANH = "gelu_pytorch_tanh"
 _SWITCH = "experts.switch_glu"  # mlx-lm's experts, with gate and up apart
@@ -98,80 +97,49 @@ def _layer_inputs(config: HFConfig) -> int:
     return config.values.size("hidden_size_per_layer_input", "per_layer_input_size", 0, smallest=0)
 
 
-def _attention(config: HFConfig, index: int) -> Iterator[Module]:
-    head_dim, kv_heads = _heads(config, index)
-    hidden, query, kv = config.hidden_size, config.num_heads * head_dim, kv_heads * head_dim
-    yield from linear("attn_q", "self_attn.q_proj", query, hidden)
-    yield from norm("attn_q_norm", "self_attn.q_norm", head_dim)
-    if index < _first_shared(config):
-        yield from linear("attn_k", "self_attn.k_proj", kv, hidden)
-        yield from norm("attn_k_norm", "self_attn.k_norm", head_dim)
-        if config.windowed[index] or not config.values.flag("attention_k_eq_v"):
-            yield from linear("attn_v", "self_attn.v_proj", kv, hidden)
-    yield from linear("attn_output", "self_attn.o_proj", hidden, query)
+_ENDS: Table = {
+    **EMBEDDING,
+    "output_norm": "model.norm",
+    "per_layer_token_embd": "model.embed_tokens_per_layer",
+    "per_layer_model_proj": "model.per_layer_model_projection",
+    "per_layer_proj_norm": "model.per_layer_projection_norm",
+}
+_GATE_UP = "experts.gate_up_proj"
+_GATE, _UP = both_rows(_GATE_UP, f"{_SWITCH}.{{}}_proj.weight")
+_ATTENTION = {**attention(), **head_norms()}
+_ORDER = ("attn_q", "attn_q_norm", "attn_k", "attn_k_norm", "attn_v", "attn_output")
+_EXPERTS: Table = {
+    "ffn_gate_inp": "router.proj",
+    "ffn_gate_inp.scale": tensor("router.scale"),
+    "ffn_down_exps.scale": tensor("router.per_expert_scale"),
+    "ffn_gate_up_exps": TableRow((Stored((_GATE_UP,)),), optional=True),
+    "ffn_gate_exps": _GATE,
+    "ffn_up_exps": _UP,
+    "ffn_down_exps": tensor("experts.down_proj", f"{_SWITCH}.down_proj.weight"),
+    "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+    "post_ffw_norm_1": "post_feedforward_layernorm_1",
+    "post_ffw_norm_2": "post_feedforward_layernorm_2",
+}
 
 
-def _experts(config: HFConfig) -> Iterator[Module]:
-    """Experts beside the dense feed-forward; the rows of gate and up stay one tensor, or two."""
-    count, width = experts_of(config)
-    hidden = config.hidden_size
-    yield router(config, "router.proj")
-    yield vector("ffn_gate_inp.scale", "router.scale", (hidden,))
-    yield vector("ffn_down_exps.scale", "router.per_expert_scale", (count,))
-    both = Stored(("experts.gate_up_proj",), (count, 2 * width, hidden))
-    half, down = (count, width, hidden), (count, hidden, width)
-    gate, up = (
-        Module(
-            f"ffn_{part}_exps.weight",
-            half,
-            (Stored((f"{_SWITCH}.{part}_proj.weight",), half), replace(both, view=view)),
-            "linear",
-        )
-        for part, view in (("gate", rows(0, width)), ("up", rows(width)))
-    )
-    yield Module("ffn_gate_up_exps.weight", both.shape, (both,), "linear", instead=(gate, up))
-    names = ("experts.down_proj", f"{_SWITCH}.down_proj.weight")
-    forms = tuple(Stored((name,), down) for name in names)
-    yield Module("ffn_down_exps.weight", down, forms, "linear")
-    yield from norm("pre_ffw_norm_2", "pre_feedforward_layernorm_2", hidden)
-    yield from norm("post_ffw_norm_1", "post_feedforward_layernorm_1", hidden)
-    yield from norm("post_ffw_norm_2", "post_feedforward_layernorm_2", hidden)
-
-
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    hidden, inputs = config.hidden_size, _layer_inputs(config)
-    yield from norm("attn_norm", "input_layernorm", hidden)
-    yield from _attention(config, index)
-    yield from norm("post_attention_norm", "post_attention_layernorm", hidden)
-    yield from norm("ffn_norm", "pre_feedforward_layernorm", hidden)
-    yield from gated(hidden, _widths(config)[index])
-    yield from norm("post_ffw_norm", "post_feedforward_layernorm", hidden)
-    if config.experts is not None:
-        yield from _experts(config)
-    if inputs:
-        yield from linear("inp_gate", "per_layer_input_gate", inputs, hidden)
-        yield from linear("proj", "per_layer_projection", hidden, inputs)
-        yield from norm("post_norm", "post_per_layer_input_norm", hidden)
-    yield vector("layer_output_scale.weight", "layer_scalar", (1,))
-
-
-def _ends(config: HFConfig) -> Iterator[Module]:
-    yield embedding(config)
-    yield from norm("output_norm", "model.norm", config.hidden_size)
-    inputs = _layer_inputs(config)
-    if inputs:
-        rows = config.values.size("vocab_size_per_layer_input", "vocab_size", config.vocab_size)
-        if rows != config.vocab_size:
-            raise UnsupportedError(
-                f"{config.source}: vocab_size_per_layer_input is {rows} and vocab_size "
-                f"{config.vocab_size}; in GGUF they are the same"
-            )
-        shape = (rows, config.num_layers * inputs)
-        form = Stored(("model.embed_tokens_per_layer.weight",), shape)
-        yield Module("per_layer_token_embd.weight", shape, (form,), "matrix")
-        projection = "model.per_layer_model_projection"
-        yield from linear("per_layer_model_proj", projection, shape[1], config.hidden_size)
-        yield from norm("per_layer_proj_norm", "model.per_layer_projection_norm", inputs)
+def _layer(config: ModelConfig, values: Values) -> Table:
+    layers = None
+    if values.flag("attention_k_eq_v"):
+        layers = {index for index in range(config.num_layers) if config.window_of(index, 1)}
+    value = TableRow((Stored(("self_attn.v_proj.weight",)),), layers=layers)
+    return {
+        "attn_norm": "input_layernorm",
+        **{name: value if name == "attn_v" else _ATTENTION[name] for name in _ORDER},
+        "post_attention_norm": "post_attention_layernorm",
+        "ffn_norm": "pre_feedforward_layernorm",
+        **gated(),
+        "post_ffw_norm": "post_feedforward_layernorm",
+        **_EXPERTS,
+        "inp_gate": "per_layer_input_gate",
+        "proj": "per_layer_projection",
+        "post_norm": "post_per_layer_input_norm",
+        "layer_output_scale": tensor("layer_scalar"),
+    }
 
 
 def _keys(config: HFConfig) -> Keys:
@@ -183,6 +151,12 @@ def _keys(config: HFConfig) -> Keys:
             f"{config.source}: use_bidirectional_attention is "
             f"{shown(values.values['use_bidirectional_attention'])}; trinity reads models "
             "that write"
+        )
+    rows = values.size("vocab_size_per_layer_input", "vocab_size", config.vocab_size)
+    if _layer_inputs(config) and rows != config.vocab_size:
+        raise UnsupportedError(
+            f"{config.source}: vocab_size_per_layer_input is {rows} and vocab_size "
+            f"{config.vocab_size}; in GGUF they are the same"
         )
     head_dim, kv_heads = _full_heads(config)
     keys: dict[str, object] = {
@@ -219,7 +193,7 @@ FAMILIES = (
         wrappers=("Gemma4ForConditionalGeneration",),
         architectures={_TANH: "gemma4"},
         layer=_layer,
-        ends=_ends,
+        ends=_ENDS,
         keys=_keys,
         rope_dim=lambda config: _full_heads(config)[0],
         unused=_unused,

@@ -5,40 +5,33 @@ GLM 4.5 to 4.7 have norms before them only, and experts as DeepSeek V3 has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.blocks import attention, head_norms, linear, norm
-from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.stored import Module
+from trinity.formats.huggingface.table import Table, attention, head_norms
 
-
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    hidden, width = config.hidden_size, config.intermediate_size
-    yield from norm("attn_norm", "input_layernorm", hidden)
-    yield from attention(config, bias=config.values.flag("attention_bias"))
-    yield from norm("post_attention_norm", "post_self_attn_layernorm", hidden)
-    yield from norm("ffn_norm", "post_attention_layernorm", hidden)
-    yield from linear("ffn_up", "mlp.gate_up_proj", 2 * width, hidden)
-    yield from linear("ffn_down", "mlp.down_proj", hidden, width)
-    yield from norm("post_ffw_norm", "post_mlp_layernorm", hidden)
-
-
-def _layer_of_experts(config: HFConfig, index: int) -> Iterator[Module]:
-    yield from norm("attn_norm", "input_layernorm", config.hidden_size)
-    yield from attention(config, bias=config.values.flag("attention_bias"))
-    if config.values.flag("use_qk_norm"):
-        yield from head_norms(config)
-    yield from norm("post_attention_norm", "post_attention_layernorm", config.hidden_size)
-    yield from mixture.feed_forward(config, index, chosen_with_bias=True)
-
+_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="attention_bias"),
+    "post_attention_norm": "post_self_attn_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_up": "mlp.gate_up_proj",
+    "ffn_down": "mlp.down_proj",
+    "post_ffw_norm": "post_mlp_layernorm",
+}
+_LAYER_OF_EXPERTS: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="attention_bias"),
+    **head_norms(when="use_qk_norm"),
+    "post_attention_norm": "post_attention_layernorm",
+    **mixture.CHOSEN_WITH_BIAS,
+}
 
 FAMILIES = (
     Family(
         class_names=("Glm4ForCausalLM",),
         architectures={"silu": "glm4"},
-        layer=_layer,
+        layer=_LAYER,
         terms=Terms(
             defaults={
                 "head_dim": 128,
@@ -53,10 +46,11 @@ FAMILIES = (
     Family(
         class_names=("Glm4MoeForCausalLM",),
         architectures={"silu": "glm4moe"},
-        layer=_layer_of_experts,
+        layer=_LAYER_OF_EXPERTS,
         keys=lambda config: mixture.keys_of_experts(config, sigmoid=True),
         unused=mixture.unused,
-        drafting=mixture.drafting(_layer_of_experts),
+        drafting=mixture.drafting(_LAYER_OF_EXPERTS),
+        drafting_key=mixture.DRAFTING_KEY,
         terms=Terms(
             defaults={
                 "num_key_value_heads": 8,

@@ -5,17 +5,16 @@ Rows of gate and up alternate in both; GGUF and mlx-lm have them apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from numpy.typing import NDArray
 
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.blocks import attention, experts_of, norm, router, vector
 from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
-from trinity.formats.huggingface.stored import Module, Stored, View, as_it_is, transposed
+from trinity.formats.huggingface.stored import Stored, View, as_it_is, transposed
+from trinity.formats.huggingface.table import Table, TableRow, at, attention, tensor
 
 _LIMITS = {"swiglu_limit": 7.0, "swiglu_alpha": 1.702}
 # Of the class, where the configuration has neither rope_parameters nor rope_scaling.
@@ -39,41 +38,32 @@ def _every_second_column(start: int) -> View:
     return view
 
 
-def _experts(config: HFConfig) -> Iterator[Module]:
-    count, width = experts_of(config)
-    hidden = config.hidden_size
-    both, down = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"
-    for name, source, outputs, stored, inputs, start in (
-        ("ffn_gate_exps", both, width, 2 * width, hidden, 0),
-        ("ffn_up_exps", both, width, 2 * width, hidden, 1),
-        ("ffn_down_exps", down, hidden, hidden, width, None),
-    ):
+def _experts() -> Table:
+    found: dict[str, TableRow] = {}
+    for name, together, start in (
+        ("gate", "gate_up_proj", 0), ("up", "gate_up_proj", 1), ("down", "down_proj", None),
+    ):  # fmt: skip
         plain = transposed if start is None else _every_second_column(start)
         packed = as_it_is if start is None else _every_second(start)
-        shape = (count, outputs, inputs)
-        apart = f"mlp.experts.{name.split('_')[1]}_proj"  # mlx-lm's
+        source, apart = f"mlp.experts.{together}", f"mlp.experts.{name}_proj"  # mlx-lm's are apart
         forms = (
-            Stored((f"{source}_blocks", f"{source}_scales"), (count, stored, inputs), packed, True),
-            Stored((source,), (count, inputs, stored), plain),
-            Stored((f"{apart}.weight",), shape),
+            Stored((f"{source}_blocks", f"{source}_scales"), packed, blocks=True),
+            Stored((source,), plain, turned=True),
+            Stored((f"{apart}.weight",)),
         )
-        yield Module(f"{name}.weight", shape, forms, "linear", has_bias=True)
-        biases = (
-            Stored((f"{source}_bias",), (count, stored), packed),
-            Stored((f"{apart}.bias",), shape[:2]),
-        )
-        yield Module(f"{name}.bias", shape[:2], biases, "precise")
+        biases = Stored((f"{source}_bias",), packed), Stored((f"{apart}.bias",))
+        found |= {f"ffn_{name}_exps": TableRow(forms), f"ffn_{name}_exps.bias": TableRow(biases)}
+    return found
 
 
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    bias, hidden = config.values.flag("attention_bias"), config.hidden_size
-    yield from norm("attn_norm", "input_layernorm", hidden)
-    yield from attention(config, bias=bias, output_bias=bias)
-    yield vector("attn_sinks.weight", "self_attn.sinks", (config.num_heads,))
-    yield from norm("post_attention_norm", "post_attention_layernorm", hidden)
-    yield router(config, "mlp.router")
-    yield vector("ffn_gate_inp.bias", "mlp.router.bias", experts_of(config)[:1])
-    yield from _experts(config)
+_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="attention_bias", output_bias="attention_bias"),
+    "attn_sinks": tensor("self_attn.sinks"),
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_gate_inp": at("mlp.router", bias=True),
+    **_experts(),
+}
 
 
 def _keys(config: HFConfig) -> Keys:
@@ -90,7 +80,7 @@ FAMILIES = (
     Family(
         class_names=("GptOssForCausalLM",),
         architectures={"silu": "gpt-oss"},
-        layer=_layer,
+        layer=_LAYER,
         keys=_keys,
         terms=Terms(
             windows=True,

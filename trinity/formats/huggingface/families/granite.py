@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from trinity.formats.huggingface.blocks import (
-    attention,
-    experts_of,
-    gated,
-    linear,
-    norm,
-    vector,
-)
 from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.families.llama import LAYER
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.stored import Module, Stored, rows
+from trinity.formats.huggingface.stored import Stored
+from trinity.formats.huggingface.table import Table, TableRow, attention, both_rows
 
 _SCALES = {
     "attention.scale": ("attention_multiplier", "attention_scale"),
@@ -24,48 +16,27 @@ _SCALES = {
 }
 
 
-def _attention(config: HFConfig) -> Iterator[Module]:
-    bias = config.values.flag("attention_bias")
-    yield from norm("attn_norm", "input_layernorm", config.hidden_size)
-    yield from attention(config, bias=bias, output_bias=bias, permuted=True)
-    yield from norm("ffn_norm", "post_attention_layernorm", config.hidden_size)
-
-
-def _dense_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    yield from _attention(config)
-    bias = config.values.flag("mlp_bias")
-    yield from gated(config.hidden_size, config.intermediate_size, bias=bias)
-
-
-def _expert_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    yield from _attention(config)
-    yield from feed_forward(config)
-
-
-def feed_forward(config: HFConfig) -> Iterator[Module]:
-    """Experts, and what every token takes.
-
-    The rows of gate and up lie in one tensor, gate first; in mlx-lm's directories apart.
-    """
-    count, width = experts_of(config)
-    hidden, source = config.hidden_size, "block_sparse_moe"
-    yield vector("ffn_gate_inp.weight", f"{source}.router.layer.weight", (count, hidden))
-    both, stored = (f"{source}.input_linear.weight",), (count, 2 * width, hidden)
-    down, wide = (f"{source}.output_linear.weight",), (count, hidden, width)
-    for part, shape, form in (
-        ("gate", (count, width, hidden), Stored(both, stored, rows(0, width))),
-        ("up", (count, width, hidden), Stored(both, stored, rows(width))),
-        ("down", wide, Stored(down, wide)),
-    ):
-        apart = Stored((f"{source}.switch_mlp.{part}_proj.weight",), shape)
-        yield Module(f"ffn_{part}_exps.weight", shape, (form, apart), "linear")
-    shared = _shared_width(config)
-    if shared:
-        both = ("shared_mlp.input_linear.weight",)
-        for name, view in (("ffn_gate_shexp", rows(0, shared)), ("ffn_up_shexp", rows(shared))):
-            form = Stored(both, (2 * shared, hidden), view)
-            yield Module(f"{name}.weight", (shared, hidden), (form,), "linear")
-        yield from linear("ffn_down_shexp", "shared_mlp.output_linear", hidden, shared)
+ATTENTION = attention(bias="attention_bias", output_bias="attention_bias", permuted=True)
+_MOE, _SHARED = "block_sparse_moe", "shared_mlp"
+_GATE, _UP = both_rows(f"{_MOE}.input_linear.weight", f"{_MOE}.switch_mlp.{{}}_proj.weight")
+_SHARED_GATE, _SHARED_UP = both_rows(f"{_SHARED}.input_linear.weight")
+_DOWN = ("output_linear", "switch_mlp.down_proj")  # of transformers and of mlx-lm
+# Experts, and what every token takes.
+EXPERTS: Table = {
+    "ffn_gate_inp": f"{_MOE}.router.layer",
+    "ffn_gate_exps": _GATE,
+    "ffn_up_exps": _UP,
+    "ffn_down_exps": TableRow(tuple(Stored((f"{_MOE}.{name}.weight",)) for name in _DOWN)),
+    "ffn_gate_shexp": _SHARED_GATE,
+    "ffn_up_shexp": _SHARED_UP,
+    "ffn_down_shexp": f"{_SHARED}.output_linear",
+}
+_EXPERT_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **ATTENTION,
+    "ffn_norm": "post_attention_layernorm",
+    **EXPERTS,
+}
 
 
 def _shared_width(config: HFConfig) -> int:
@@ -93,13 +64,13 @@ FAMILIES = (
     Family(
         class_names=("GraniteForCausalLM",),
         architectures={"silu": "granite"},
-        layer=_dense_layer,
+        layer=LAYER,
         keys=scales,
     ),
     Family(
         class_names=("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"),
         architectures={"silu": "granitemoe"},
-        layer=_expert_layer,
+        layer=_EXPERT_LAYER,
         keys=_expert_keys,
         terms=Terms(experts=ExpertTerms(("num_local_experts",), width="intermediate_size")),
     ),

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.blocks import (
-    embedding,
-    experts,
-    experts_of,
-    linear,
-    norm,
-    router,
-    vector,
-)
 from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import layer_kinds
-from trinity.formats.huggingface.stored import Module, Stored
+from trinity.formats.huggingface.stored import Stored, taps
+from trinity.formats.huggingface.table import (
+    EMBEDDING,
+    Table,
+    TableRow,
+    at,
+    attention,
+    experts,
+    tensor,
+)
 from trinity.formats.huggingface.values import shown
 
 _KINDS = {"conv": True, "full_attention": False}
 
 
-def _ends(config: HFConfig) -> Iterator[Module]:
-    yield embedding(config)
-    yield from norm("token_embd_norm", "model.embedding_norm", config.hidden_size)
-
-
-def _taps(array: NDArray[Any]) -> NDArray[Any]:
-    return array[:, 0]
+_ENDS: Table = {**EMBEDDING, "token_embd_norm": "model.embedding_norm"}
+_LAYER: Table = {
+    "attn_norm": "operator_norm",
+    "shortconv.in_proj": "conv.in_proj",
+    "shortconv.conv": TableRow((Stored(("conv.conv.weight",), taps),)),
+    "shortconv.out_proj": "conv.out_proj",
+    **attention(output="out_proj"),
+    "attn_q_norm": "self_attn.q_layernorm",
+    "attn_k_norm": "self_attn.k_layernorm",
+    "ffn_norm": "ffn_norm",
+    # The second names are mlx-lm's.
+    "ffn_gate": at("feed_forward.w1", "feed_forward.gate_proj"),
+    "ffn_up": at("feed_forward.w3", "feed_forward.up_proj"),
+    "ffn_down": at("feed_forward.w2", "feed_forward.down_proj"),
+    "ffn_gate_inp": "feed_forward.gate",
+    "exp_probs_b.bias": tensor("feed_forward.expert_bias", when="use_expert_bias"),
+    **experts("feed_forward.experts", gate="w1", up="w3", down="w2"),
+}
 
 
 def _kernel(config: HFConfig) -> int:
@@ -67,47 +74,11 @@ def _kinds(config: HFConfig) -> tuple[bool, ...]:
     return tuple(layer not in full for layer in range(config.num_layers))
 
 
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    hidden = config.hidden_size
-    yield from norm("attn_norm", "operator_norm", hidden)
-    if _kinds(config)[index]:
-        bias = config.values.flag("conv_bias")
-        if bias:
-            raise UnsupportedError(
-                f"{config.source}: conv_bias is true; GGUF's files of this class have no such bias"
-            )
-        yield from linear("shortconv.in_proj", "conv.in_proj", 3 * hidden, hidden)
-        kernel = _kernel(config)
-        form = Stored(("conv.conv.weight",), (hidden, 1, kernel), _taps)
-        yield Module("shortconv.conv.weight", (hidden, kernel), (form,), "precise")
-        yield from linear("shortconv.out_proj", "conv.out_proj", hidden, hidden)
-    else:
-        for name, part, outputs in (
-            ("attn_q", "q_proj", config.query_size), ("attn_k", "k_proj", config.kv_size),
-            ("attn_v", "v_proj", config.kv_size),
-        ):  # fmt: skip
-            yield from linear(name, f"self_attn.{part}", outputs, hidden)
-        yield from linear("attn_output", "self_attn.out_proj", hidden, config.query_size)
-        yield from norm("attn_q_norm", "self_attn.q_layernorm", config.head_dim)
-        yield from norm("attn_k_norm", "self_attn.k_layernorm", config.head_dim)
-    yield from norm("ffn_norm", "ffn_norm", hidden)
-    if index < _dense_layers(config):
-        width = _width(config)
-        for name, part, shape in (
-            ("gate", "w1", (width, hidden)), ("up", "w3", (width, hidden)),
-            ("down", "w2", (hidden, width)),
-        ):  # fmt: skip
-            sources = (f"feed_forward.{one}.weight" for one in (part, f"{name}_proj"))  # mlx-lm's
-            forms = tuple(Stored((source,), shape) for source in sources)
-            yield Module(f"ffn_{name}.weight", shape, forms, "linear")
-        return
-    yield router(config, "feed_forward.gate")
-    if config.values.flag("use_expert_bias", True):
-        yield vector("exp_probs_b.bias", "feed_forward.expert_bias", experts_of(config)[:1])
-    yield from experts(config, "feed_forward.experts", gate="w1", up="w3", down="w2")
-
-
 def _keys(config: HFConfig) -> Keys:
+    if config.values.flag("conv_bias"):
+        raise UnsupportedError(
+            f"{config.source}: conv_bias is true; GGUF's files of this class have no such bias"
+        )
     kinds = _kinds(config)
     kv_heads = np.array([0 if one else config.num_kv_heads for one in kinds], np.int32)
     return {
@@ -136,19 +107,19 @@ def _expert_keys(config: HFConfig) -> Keys:
 # Older configurations give the width by block_ff_dim alone.
 _DEFAULTS: dict[str, object] = {
     "rope_theta": 1000000.0, "tie_word_embeddings": True, "intermediate_size": 12288,
-    "norm_eps": 1e-5,
+    "norm_eps": 1e-5, "use_expert_bias": True,
 }  # fmt: skip
 FAMILIES = (
     Family(
         class_names=("Lfm2ForCausalLM",),
         architectures={"silu": "lfm2"},
-        layer=_layer, ends=_ends, keys=_keys, mlx_turns=True,
+        layer=_LAYER, ends=_ENDS, keys=_keys, mlx_turns=True,
         terms=Terms(epsilon="norm_eps", defaults=_DEFAULTS),
     ),
     Family(
         class_names=("Lfm2MoeForCausalLM",),
         architectures={"silu": "lfm2moe"},
-        layer=_layer, ends=_ends, keys=_expert_keys, mlx_turns=True,
+        layer=_LAYER, ends=_ENDS, keys=_expert_keys, mlx_turns=True,
         terms=Terms(
             epsilon="norm_eps", defaults=_DEFAULTS,
             experts=ExpertTerms(("num_experts",)),

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.huggingface.blocks import (
-    attention,
-    embedding,
-    experts,
-    gated,
-    linear,
-    norm,
-    router,
-    vector,
-)
 from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
-from trinity.formats.huggingface.families.granite import feed_forward, scales
+from trinity.formats.huggingface.families.granite import ATTENTION, EXPERTS, scales
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.recurrent import (
-    States,
-    convolution,
-    decay,
-    group_norm,
-    layer_kinds,
+from trinity.formats.huggingface.recurrent import States, convolution, decay, layer_kinds
+from trinity.formats.huggingface.stored import Stored, as_it_is, rows
+from trinity.formats.huggingface.table import (
+    Table,
+    TableRow,
+    at,
+    attention,
+    both_rows,
+    experts,
+    tensor,
 )
-from trinity.formats.huggingface.stored import Module, Stored, as_it_is, rows
-from trinity.formats.huggingface.values import shown
+from trinity.formats.huggingface.values import Values, shown
 
 _NEMOTRON_LISTS = ("layers_block_type", "layer_types")
 _GRANITE_KINDS = {
@@ -53,23 +46,21 @@ def _check_plain(config: HFConfig, *keys: str) -> None:
             )
 
 
-def _mamba(config: HFConfig, states: States, source: str, *, bias: bool = True) -> Iterator[Module]:
-    """All but the projections. ``bias``: of the convolution."""
-    yield from convolution(
-        f"{source}.conv1d", states.channels, states.conv_kernel, bias=bias
-    )  # fmt: skip
-    yield vector("ssm_dt.bias", f"{source}.dt_bias", (states.num_heads,))
-    shape = (states.num_heads, 1)
-    yield decay(source, states.num_heads, lambda array: array.reshape(shape), shape)
-    form = Stored((f"{source}.D",), shape[:1], lambda array: array.reshape(shape))
-    yield Module("ssm_d", shape, (form,), "precise")
-
-
-def _projections(config: HFConfig, states: States, source: str) -> Iterator[Module]:
-    hidden, inner = config.hidden_size, states.inner_size
-    outputs = inner + states.channels + states.num_heads
-    yield from linear("ssm_in", f"{source}.in_proj", outputs, hidden)
-    yield from linear("ssm_out", f"{source}.out_proj", hidden, inner)
+def _mamba(
+    config: ModelConfig, source: str, bias: str, norm: str = ""
+) -> dict[str, str | TableRow]:
+    """A layer. ``bias``, ``norm``: keys that say whether there is the convolution's, and a norm."""
+    groups = config.ssm.num_groups if config.ssm else 1
+    norms = Stored((f"{source}.norm.weight",), lambda array: array.reshape(groups, -1))
+    return {
+        "ssm_in": f"{source}.in_proj",
+        "ssm_out": f"{source}.out_proj",
+        "ssm_conv1d": convolution(f"{source}.conv1d", bias=bias),
+        "ssm_dt.bias": tensor(f"{source}.dt_bias"),
+        "ssm_a.": decay(source, column=True),
+        "ssm_d.": TableRow((Stored((f"{source}.D",)),), column=True),
+        "ssm_norm": TableRow((norms,), when=norm),
+    }
 
 
 # -- Granite 4 -----------------------------------------------------------------------------------
@@ -110,32 +101,22 @@ def _checked(config: HFConfig, key: str, states: States) -> States:
     return states
 
 
-def _granite_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    bias, hidden = config.values.flag("attention_bias"), config.hidden_size
-    yield from norm("attn_norm", "input_layernorm", hidden)
-    if layer_kinds(config, _GRANITE_KINDS)[index]:
-        states, source = _granite_states(config), "mamba"
-        yield from _projections(config, states, source)
-        yield from _mamba(config, states, source, bias=config.values.flag("mamba_conv_bias", True))
-        yield from group_norm(f"{source}.norm", states)
-    else:
-        yield from attention(config, bias=bias, output_bias=bias, permuted=True)
-    yield from norm("ffn_norm", "post_attention_layernorm", hidden)
-    if config.experts is not None:
-        yield from feed_forward(config)
-        return
-    width, both = _granite_width(config), ("shared_mlp.input_linear.weight",)
-    for name, view in (("gate", rows(0, width)), ("up", rows(width))):
-        apart = Stored((f"mlp.{name}_proj.weight",), (width, hidden))  # mlx-lm's
-        forms = (Stored(both, (2 * width, hidden), view), apart)
-        yield Module(f"ffn_{name}.weight", (width, hidden), forms, "linear")
-    names = ("shared_mlp.output_linear.weight", "mlp.down_proj.weight")
-    down = tuple(Stored((name,), (hidden, width)) for name in names)
-    yield Module("ffn_down.weight", (hidden, width), down, "linear")
+_GATE, _UP = both_rows("shared_mlp.input_linear.weight", "mlp.{}_proj.weight")  # mlx-lm's apart
 
 
-def _granite_width(config: HFConfig) -> int:
-    return config.values.size("shared_intermediate_size", "shared_intermediate_size")
+def _granite_layer(config: ModelConfig, values: Values) -> Table:
+    dense = {
+        "ffn_gate": _GATE,
+        "ffn_up": _UP,
+        "ffn_down": at("shared_mlp.output_linear", "mlp.down_proj"),
+    }
+    return {
+        "attn_norm": "input_layernorm",
+        **_mamba(config, "mamba", "mamba_conv_bias"),
+        **ATTENTION,
+        "ffn_norm": "post_attention_layernorm",
+        **(EXPERTS if config.experts else dense),
+    }
 
 
 def _granite_keys(config: HFConfig) -> Keys:
@@ -214,48 +195,28 @@ def _nemotron_states(config: HFConfig) -> States:
     )  # fmt: skip
 
 
-def _nemotron_ends(config: HFConfig) -> Iterator[Module]:
-    own = embedding(config)
-    forms = (Stored(("model.embeddings.weight",), own.shape), *own.forms)
-    yield Module(own.name, own.shape, forms, own.kind)
-    yield from norm("output_norm", ("model.norm_f", "model.norm"), config.hidden_size)
+_NEMOTRON_ENDS: Table = {
+    "token_embd": at("model.embeddings", "model.embed_tokens"),
+    "output_norm": at("model.norm_f", "model.norm"),
+}
 
 
-def _nemotron_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    hidden, source, kind = config.hidden_size, "mixer", _pattern(config)[index]
-    yield from norm("attn_norm", "norm", hidden)
-    if kind == _MAMBA:
-        states = _nemotron_states(config)
-        yield from _projections(config, states, source)
-        yield from _mamba(config, states, source, bias=config.values.flag("use_conv_bias", True))
-        yield from group_norm(f"{source}.norm", states)
-    elif kind == _ATTENTION:
+def _nemotron_layer(config: ModelConfig, values: Values) -> Table:
+    source = "mixer"
+    return {
+        "attn_norm": "norm",
+        **_mamba(config, source, "use_conv_bias"),
         # GGUF has Q's and K's rows permuted, though nothing rotates.
-        query, kv, heads, kv_heads = (
-            config.query_size, config.kv_size, config.num_heads, config.num_kv_heads
-        )  # fmt: skip
-        yield from linear("attn_q", f"{source}.q_proj", query, hidden, permuted=heads)
-        yield from linear("attn_k", f"{source}.k_proj", kv, hidden, permuted=kv_heads)
-        yield from linear("attn_v", f"{source}.v_proj", kv, hidden)
-        yield from linear("attn_output", f"{source}.o_proj", hidden, query)
-    elif kind == _FEED_FORWARD:
-        yield from linear("ffn_up", f"{source}.up_proj", config.intermediate_size, hidden)
-        yield from linear("ffn_down", f"{source}.down_proj", hidden, config.intermediate_size)
-    else:
-        yield from _nemotron_experts(config, source)
-
-
-def _nemotron_experts(config: HFConfig, source: str) -> Iterator[Module]:
-    hidden = config.hidden_size
-    yield router(config, f"{source}.gate")
-    count = config.experts.count if config.experts else 0
-    yield vector("exp_probs_b.bias", f"{source}.gate.e_score_correction_bias", (count,))
-    for module in experts(config, f"{source}.experts"):
-        if module.name != "ffn_gate_exps.weight":
-            yield module
-    shared = _nemotron_shared(config)
-    yield from linear("ffn_up_shexp", f"{source}.shared_experts.up_proj", shared, hidden)
-    yield from linear("ffn_down_shexp", f"{source}.shared_experts.down_proj", hidden, shared)
+        **attention(module=source, permuted=True),
+        # The layers of experts are those that have it.
+        "ffn_gate_inp": TableRow((Stored((f"{source}.gate.weight",)),), optional=True),
+        "exp_probs_b.bias": tensor(f"{source}.gate.e_score_correction_bias"),
+        **experts(f"{source}.experts", gate=""),
+        "ffn_up": f"{source}.up_proj",
+        "ffn_down": f"{source}.down_proj",
+        "ffn_up_shexp": f"{source}.shared_experts.up_proj",
+        "ffn_down_shexp": f"{source}.shared_experts.down_proj",
+    }
 
 
 def _nemotron_shared(config: HFConfig) -> int:
@@ -316,54 +277,50 @@ def _falcon_states(config: HFConfig) -> States:
     )  # fmt: skip
 
 
-def _factor(config: HFConfig, key: str) -> float:
-    return config.values.real(key, "multiplier", 1.0)
+def _factor(values: Values, key: str) -> float:
+    return values.real(key, "multiplier", 1.0)
 
 
-def _times(module: Module, *factors: tuple[float, ...], ends: tuple[int, ...] = ()) -> Module:
+def _times(module: str, *factors: tuple[float, ...], ends: tuple[int, ...] = ()) -> TableRow:
     """The module's rows, up to each of ``ends``, times the factors; in GGUF they are so."""
+    name = (f"{module}.weight",)
     if all(factor == 1.0 for of_part in factors for factor in of_part):
-        return module
-    (form,) = module.forms
+        return TableRow((Stored(name),))
     views = tuple(rows(first, last) for first, last in zip((0, *ends), (*ends, None), strict=True))
-    stored = Stored(form.names, form.shape, parts=views if ends else (as_it_is,))
-    return Module(
-        module.name, module.shape, (stored,), module.kind, module.permuted_heads, factors=factors
-    )
+    return TableRow((Stored(name, parts=views if ends else (as_it_is,)),), factors=factors)
 
 
-def _falcon_ends(config: HFConfig) -> Iterator[Module]:
-    yield _times(embedding(config), (_factor(config, "embedding_multiplier"),))
-    yield from norm("output_norm", "model.final_layernorm", config.hidden_size)
+def _falcon_ends(config: ModelConfig, values: Values) -> Table:
+    return {
+        "token_embd": _times("model.embed_tokens", (_factor(values, "embedding_multiplier"),)),
+        "output_norm": "model.final_layernorm",
+    }
 
 
-def _falcon_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    hidden, source = config.hidden_size, "mamba"
-    into = _factor(config, "attention_in_multiplier")
-    out = _factor(config, "attention_out_multiplier")
-    factors = {
-        "attn_q": (into,), "attn_k": (_factor(config, "key_multiplier"), into),
-        "attn_v": (into,), "attn_output": (out,),
-    }  # fmt: skip
-    yield from norm("attn_norm", "input_layernorm", hidden)
-    for module in attention(config):
-        yield _times(module, factors[module.name.removesuffix(".weight")])
-    states = _falcon_states(config)
-    projection, output = _projections(config, states, source)
-    inner, keys = states.inner_size, states.num_groups * states.state_size
-    ends = (inner, 2 * inner, 2 * inner + keys, 2 * inner + 2 * keys)
-    parts = config.values.reals("ssm_multipliers", "multiplier", 5)
-    whole = _factor(config, "ssm_in_multiplier")
-    yield _times(projection, *((whole, part) for part in parts), ends=ends)
-    yield _times(output, (_factor(config, "ssm_out_multiplier"),))
-    yield from _mamba(config, states, source, bias=config.values.flag("mamba_conv_bias", True))
-    if config.values.flag("mamba_rms_norm"):
-        yield from group_norm(f"{source}.norm", states)
-    yield vector("ffn_norm", "pre_ff_layernorm.weight", (hidden,))
-    gate, down = config.values.reals("mlp_multipliers", "multiplier", 2)
-    by_name = {"ffn_gate": gate, "ffn_up": 1.0, "ffn_down": down}
-    for module in gated(hidden, config.intermediate_size, source="feed_forward"):
-        yield _times(module, (by_name[module.name.removesuffix(".weight")],))
+def _falcon_layer(config: ModelConfig, values: Values) -> Table:
+    into = _factor(values, "attention_in_multiplier")
+    out, key = _factor(values, "attention_out_multiplier"), _factor(values, "key_multiplier")
+    ends: tuple[int, ...] = ()
+    if config.ssm is not None:
+        inner, keys = config.ssm.inner_size, config.ssm.keys_size
+        ends = (inner, 2 * inner, 2 * inner + keys, 2 * inner + 2 * keys)
+    parts = values.reals("ssm_multipliers", "multiplier", 5)
+    whole = _factor(values, "ssm_in_multiplier")
+    gate, down = values.reals("mlp_multipliers", "multiplier", 2)
+    return {
+        "attn_norm": "input_layernorm",
+        "attn_q": _times("self_attn.q_proj", (into,)),
+        "attn_k": _times("self_attn.k_proj", (key, into)),
+        "attn_v": _times("self_attn.v_proj", (into,)),
+        "attn_output": _times("self_attn.o_proj", (out,)),
+        **_mamba(config, "mamba", "mamba_conv_bias", "mamba_rms_norm"),
+        "ssm_in": _times("mamba.in_proj", *((whole, part) for part in parts), ends=ends),
+        "ssm_out": _times("mamba.out_proj", (_factor(values, "ssm_out_multiplier"),)),
+        "ffn_norm.": "pre_ff_layernorm",
+        "ffn_gate": _times("feed_forward.gate_proj", (gate,)),
+        "ffn_up": "feed_forward.up_proj",
+        "ffn_down": _times("feed_forward.down_proj", (down,)),
+    }
 
 
 def _falcon_keys(config: HFConfig) -> Keys:
@@ -383,16 +340,17 @@ FAMILIES = (
         keys=_granite_keys,
         mlx_turns=True,
         terms=Terms(
+            defaults={"mamba_conv_bias": True},
             experts=ExpertTerms(("num_local_experts",), width="intermediate_size", optional=True),
         ),
     ),
     Family(
         class_names=("NemotronHForCausalLM",),
         architectures={"relu2": "nemotron_h"},
-        layer=_nemotron_layer, ends=_nemotron_ends, keys=_nemotron_keys,
+        layer=_nemotron_layer, ends=_NEMOTRON_ENDS, keys=_nemotron_keys,
         terms=Terms(
             activation="mlp_hidden_act", epsilon="layer_norm_epsilon",
-            defaults={"layer_norm_epsilon": 1e-5},
+            defaults={"layer_norm_epsilon": 1e-5, "use_conv_bias": True},
             experts=ExpertTerms(("n_routed_experts",), optional=True, kinds=("moe", _EXPERTS)),
             kinds=(*_NEMOTRON_LISTS, "hybrid_override_pattern"),
         ),
@@ -408,9 +366,10 @@ FAMILIES = (
                 "mlp_multipliers": [1.0, 1.0],
                 "ssm_multipliers": [1.0] * 5,
                 "mamba_d_ssm": 1024,
+                "mamba_conv_bias": True,
                 "rms_norm_eps": 1e-5,
             },
         ),
-        head_factor=lambda config: _factor(config, "lm_head_multiplier"),
+        head_factor=lambda config: _factor(config.values, "lm_head_multiplier"),
     ),
 )  # fmt: skip

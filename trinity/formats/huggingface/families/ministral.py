@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.blocks import attention, gated, norm
 from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.rope import YarnScaling, rope_parameters, yarn_magnitude
-from trinity.formats.huggingface.stored import Module
+from trinity.formats.huggingface.table import Table, attention, gated
 
 # Of the class, where the configuration has neither rope_parameters nor rope_scaling.
 _YARN = {
@@ -19,11 +16,12 @@ _YARN = {
 }  # fmt: skip
 
 
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    yield from norm("attn_norm", "input_layernorm", config.hidden_size)
-    yield from attention(config, permuted=True)
-    yield from norm("ffn_norm", "post_attention_layernorm", config.hidden_size)
-    yield from gated(config.hidden_size, config.intermediate_size)
+_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(permuted=True),
+    "ffn_norm": "post_attention_layernorm",
+    **gated(),
+}
 
 
 def _keys(config: HFConfig) -> Keys:
@@ -54,7 +52,7 @@ FAMILIES = (
         class_names=("Ministral3ForCausalLM",),
         wrappers=("Mistral3ForConditionalGeneration",),
         architectures={"silu": "mistral3"},
-        layer=_layer,
+        layer=_LAYER,
         keys=_keys,
         terms=Terms(
             windows=True,

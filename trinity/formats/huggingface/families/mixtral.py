@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from trinity.formats.huggingface.blocks import attention, experts, norm, router
-from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.stored import Module
+from trinity.formats.huggingface.table import Table, attention, experts
 
-
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    yield from norm("attn_norm", "input_layernorm", config.hidden_size)
-    yield from attention(config, permuted=True)
-    yield from norm("ffn_norm", "post_attention_layernorm", config.hidden_size)
-    yield router(config, "block_sparse_moe.gate")
-    yield from experts(config, "block_sparse_moe.experts", gate="w1", up="w3", down="w2")
-
+_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(permuted=True),
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate_inp": "block_sparse_moe.gate",
+    **experts("block_sparse_moe.experts", gate="w1", up="w3", down="w2"),
+}
 
 FAMILIES = (
     Family(
         class_names=("MixtralForCausalLM",),
         architectures={"silu": "llama"},
-        layer=_layer,
+        layer=_LAYER,
         # What it is where there is no key: feed_forward_length.
         keys=lambda config: {"expert_feed_forward_length": None},
         terms=Terms(

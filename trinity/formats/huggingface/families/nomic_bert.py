@@ -7,13 +7,13 @@ Source: transformers NomicBertModel and its conversion_mapping.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.blocks import norm, vector
 from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.stored import Module, Stored, rows
+from trinity.formats.huggingface.stored import Stored, part
+from trinity.formats.huggingface.table import Table, TableRow, at
+from trinity.formats.huggingface.values import Values
 
 _OLDER = {
     "hidden_size": "n_embd", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
@@ -28,36 +28,30 @@ _WITHOUT = (
 )  # fmt: skip
 
 
-def _matrix(name: str, shape: tuple[int, int], *sources: str) -> Module:
-    forms = tuple(Stored((f"{source}.weight",), shape) for source in sources)
-    return Module(f"{name}.weight", shape, forms, "linear")
+def _ends(config: ModelConfig, values: Values) -> Table:
+    texts = values.size("type_vocab_size", "num_layers", 2)
+    return {
+        "token_embd": "embeddings.word_embeddings",
+        "token_types": at("embeddings.token_type_embeddings", shape=(texts, config.hidden_size)),
+        "token_embd_norm": at("embeddings.LayerNorm", "emb_ln", bias=True),
+    }
 
 
-def _ends(config: HFConfig) -> Iterator[Module]:
-    shape = (config.vocab_size, config.hidden_size)
-    stored = Stored(("embeddings.word_embeddings.weight",), shape)
-    yield Module("token_embd.weight", shape, (stored,), "matrix")
-    texts = config.values.size("type_vocab_size", "num_layers", 2)
-    name = "embeddings.token_type_embeddings.weight"
-    yield vector("token_types.weight", name, (texts, config.hidden_size))
-    sources = ("embeddings.LayerNorm", "emb_ln")
-    yield from norm("token_embd_norm", sources, config.hidden_size, bias=True)
-
-
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    hidden, width, inner = config.hidden_size, config.intermediate_size, config.query_size
-    for number, part in enumerate("qkv"):
-        shape = (inner, hidden)
-        view = rows(number * inner, (number + 1) * inner)
-        together = Stored(("attn.Wqkv.weight",), (3 * inner, hidden), view)
-        apart = Stored((f"self_attn.{part}_proj.weight",), shape)
-        yield Module(f"attn_{part}.weight", shape, (apart, together), "linear")
-    yield _matrix("attn_output", (hidden, inner), "self_attn.o_proj", "attn.out_proj")
-    yield from norm("attn_output_norm", ("post_attention_layernorm", "norm1"), hidden, bias=True)
-    yield _matrix("ffn_gate", (width, hidden), "mlp.gate_proj", "mlp.fc12")
-    yield _matrix("ffn_up", (width, hidden), "mlp.up_proj", "mlp.fc11")
-    yield _matrix("ffn_down", (hidden, width), "mlp.down_proj", "mlp.fc2")
-    yield from norm("layer_output_norm", ("post_mlp_layernorm", "norm2"), hidden, bias=True)
+_LAYER: Table = {
+    **{
+        f"attn_{name}": TableRow((
+            Stored((f"self_attn.{name}_proj.weight",)),
+            Stored(("attn.Wqkv.weight",), part(number, 3)),
+        ))
+        for number, name in enumerate("qkv")
+    },
+    "attn_output": at("self_attn.o_proj", "attn.out_proj"),
+    "attn_output_norm": at("post_attention_layernorm", "norm1", bias=True),
+    "ffn_gate": at("mlp.gate_proj", "mlp.fc12"),
+    "ffn_up": at("mlp.up_proj", "mlp.fc11"),
+    "ffn_down": at("mlp.down_proj", "mlp.fc2"),
+    "layer_output_norm": at("post_mlp_layernorm", "norm2", bias=True),
+}  # fmt: skip
 
 
 def _keys(config: HFConfig) -> Keys:
@@ -75,7 +69,7 @@ FAMILIES = (
     Family(
         class_names=("NomicBertModel",),
         architectures={"silu": "nomic-bert", "swiglu": "nomic-bert"},
-        layer=_layer,
+        layer=_LAYER,
         ends=_ends,
         keys=_keys,
         unused=lambda config: r"pooler\..*|embeddings\.position_ids|cls\..*|lm_head\..*",

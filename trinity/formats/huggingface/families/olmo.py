@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from trinity.formats.huggingface.blocks import attention, gated, norm
-from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.keys import window_keys
-from trinity.formats.huggingface.stored import Module
+from trinity.formats.huggingface.table import Table, attention, gated, head_norms
 
-
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    bias = config.values.flag("attention_bias")
-    yield from attention(config, bias=bias, output_bias=bias)
-    yield from norm("attn_q_norm", "self_attn.q_norm", config.query_size)
-    yield from norm("attn_k_norm", "self_attn.k_norm", config.kv_size)
-    yield from norm("post_attention_norm", "post_attention_layernorm", config.hidden_size)
-    yield from gated(config.hidden_size, config.intermediate_size)
-    yield from norm("post_ffw_norm", "post_feedforward_layernorm", config.hidden_size)
-
+_LAYER: Table = {
+    **attention(bias="attention_bias", output_bias="attention_bias"),
+    **head_norms(),
+    "post_attention_norm": "post_attention_layernorm",
+    **gated(),
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
 
 FAMILIES = (
     Family(
         class_names=("Olmo2ForCausalLM",),
         architectures={"silu": "olmo2"},
-        layer=_layer,
+        layer=_LAYER,
         terms=Terms(defaults={"rms_norm_eps": 1e-5}),
     ),
     Family(
         class_names=("Olmo3ForCausalLM",),
         architectures={"silu": "olmo2"},
-        layer=_layer,
+        layer=_LAYER,
         keys=window_keys,
         terms=Terms(
             windows=True,

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.blocks import attention, embedding, linear, norm, vector
 from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.stored import Module
+from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention, tensor
 
-
-def _phi2_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    hidden, width = config.hidden_size, config.intermediate_size
-    yield from norm("attn_norm", "input_layernorm", hidden, bias=True)
-    yield from attention(config, bias=True, output_bias=True, output="self_attn.dense")
-    yield from linear("ffn_up", "mlp.fc1", width, hidden, bias=True)
-    yield from linear("ffn_down", "mlp.fc2", hidden, width, bias=True)
-
-
-def _phi2_ends(config: HFConfig) -> Iterator[Module]:
-    yield embedding(config)
-    yield from norm("output_norm", "model.final_layernorm", config.hidden_size, bias=True)
-    yield vector("output.bias", "lm_head.bias", (config.vocab_size,))
+_PHI2: Table = {
+    "attn_norm": at("input_layernorm", bias=True),
+    **attention(bias=True, output_bias=True, output="dense"),
+    "ffn_up": at("mlp.fc1", bias=True),
+    "ffn_down": at("mlp.fc2", bias=True),
+}
+_PHI2_ENDS: Table = {
+    **EMBEDDING,
+    "output_norm": at("model.final_layernorm", bias=True),
+    "output.bias": tensor("lm_head.bias"),
+}
+_PHI3: Table = {
+    "attn_norm": "input_layernorm",
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_up": "mlp.gate_up_proj",
+    "ffn_down": "mlp.down_proj",
+}
 
 
 def _phi2_keys(config: HFConfig) -> Keys:
@@ -31,17 +34,6 @@ def _phi2_keys(config: HFConfig) -> Keys:
             f"{config.source}: qk_layernorm is true; GGUF's phi2 has no norms of Q and K"
         )
     return {}
-
-
-def _phi3_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    hidden, width = config.hidden_size, config.intermediate_size
-    qkv = config.query_size + 2 * config.kv_size
-    yield from norm("attn_norm", "input_layernorm", hidden)
-    yield from linear("attn_qkv", "self_attn.qkv_proj", qkv, hidden)
-    yield from linear("attn_output", "self_attn.o_proj", hidden, config.query_size)
-    yield from norm("ffn_norm", "post_attention_layernorm", hidden)
-    yield from linear("ffn_up", "mlp.gate_up_proj", 2 * width, hidden)
-    yield from linear("ffn_down", "mlp.down_proj", hidden, width)
 
 
 def _phi3_keys(config: HFConfig) -> Keys:
@@ -57,8 +49,8 @@ FAMILIES = (
     Family(
         class_names=("PhiForCausalLM",),
         architectures={"gelu_new": "phi2", "gelu_pytorch_tanh": "phi2"},
-        layer=_phi2_layer,
-        ends=_phi2_ends,
+        layer=_PHI2,
+        ends=_PHI2_ENDS,
         keys=_phi2_keys,
         terms=Terms(
             defaults={
@@ -73,7 +65,7 @@ FAMILIES = (
     Family(
         class_names=("Phi3ForCausalLM",),
         architectures={"silu": "phi3"},
-        layer=_phi3_layer,
+        layer=_PHI3,
         keys=_phi3_keys,
         terms=Terms(
             windows=True,

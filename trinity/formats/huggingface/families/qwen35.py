@@ -7,29 +7,29 @@ the 1 that they add to their weights, but for the one of the delta rule.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.formats.huggingface.blocks import (
-    attention,
-    embedding,
-    experts,
-    gated,
-    head_norms,
-    linear,
-    norm,
-    router,
-    vector,
-)
+from trinity.config import ModelConfig, SSMConfig
 from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
-from trinity.formats.huggingface.families.qwen_moe import check_routing
-from trinity.formats.huggingface.family import Family, Group, Keys
+from trinity.formats.huggingface.families.qwen_moe import WITH_SHARED, check_routing
+from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import States, convolution, decay, layer_kinds
 from trinity.formats.huggingface.rope import rope_parameters
-from trinity.formats.huggingface.stored import Module, Stored, View, heads_in_turns, rows
+from trinity.formats.huggingface.stored import Stored, View, heads_in_turns, rows
+from trinity.formats.huggingface.table import (
+    EMBEDDING,
+    Table,
+    TableRow,
+    at,
+    attention,
+    gated,
+    head_norms,
+    tensor,
+)
+from trinity.formats.huggingface.values import Values
 
 _KINDS = {"linear_attention": True, "full_attention": False}
 _SHARED = "shared_expert_intermediate_size"
@@ -50,59 +50,69 @@ def _states(config: HFConfig) -> States:
     return States(kernel, heads * value_dim, key_dim, groups, heads)
 
 
-def _ends(config: HFConfig) -> Iterator[Module]:
-    yield embedding(config)
-    yield from norm("output_norm", "model.norm", config.hidden_size, add=1)
+_ENDS: Table = {**EMBEDDING, "output_norm": at("model.norm", add=1)}
+# The query's projection has the rows of a gate after each head's.
+_PROJECTIONS = attention(bias="attention_bias", output_bias="attention_bias")
+_ATTENTION: Table = {
+    **{name: _PROJECTIONS[name] for name in ("attn_k", "attn_v", "attn_output", "attn_q")},
+    **head_norms(add=1),
+}
+_FEED_FORWARD: Table = {
+    "post_attention_norm": at("post_attention_layernorm", add=1),
+    **gated(),
+    **WITH_SHARED,
+}
+_DRAFTING: tuple[tuple[str, Table], ...] = (
+    (
+        "mtp.",
+        {
+            "nextn.eh_proj": "fc",
+            "nextn.enorm": at("pre_fc_norm_embedding", add=1),
+            "nextn.hnorm": at("pre_fc_norm_hidden", add=1),
+            "nextn.shared_head_norm": at("norm", add=1),
+        },
+    ),
+    ("mtp.layers.0.", {"attn_norm": at("input_layernorm", add=1), **_ATTENTION, **_FEED_FORWARD}),
+)
 
 
-def _attention(config: HFConfig) -> Iterator[Module]:
-    """The query's projection has a gate's rows behind each head's."""
-    bias, hidden = config.values.flag("attention_bias"), config.hidden_size
-    for module in attention(config, bias=bias, output_bias=bias):
-        if not module.name.startswith("attn_q."):
-            yield module
-    yield from linear("attn_q", "self_attn.q_proj", 2 * config.query_size, hidden, bias=bias)
-    yield from head_norms(config, add=1)
+def _ssm(config: ModelConfig) -> SSMConfig:
+    if config.ssm is None:
+        raise TypeError(f"{config.architecture} is to be read without a recurrent state")
+    return config.ssm
 
 
-def _delta_rule(config: HFConfig, states: States) -> Iterator[Module]:
+def _delta_rule(config: ModelConfig) -> Table:
     """Of Qwen 3.5: heads of values in turns."""
-    groups, heads, hidden = states.num_groups, states.num_heads, config.hidden_size
-    inner, keys = states.inner_size, 2 * states.num_groups * states.state_size
+    ssm = _ssm(config)
+    groups, heads, keys = ssm.num_groups, ssm.num_heads, 2 * ssm.keys_size
     turned, values = heads_in_turns(groups, heads), heads_in_turns(groups, heads, first=keys)
     both = (rows(0, keys), values)
-    shape = (states.channels, hidden)
-    form = Stored((f"{_DELTA}.in_proj_qkv.weight",), shape, parts=both)
-    yield Module("attn_qkv.weight", shape, (form,), "linear")
-    for name, source, count in (
-        ("attn_gate", "in_proj_z", inner), ("ssm_beta", "in_proj_b", heads),
-        ("ssm_alpha", "in_proj_a", heads),
-    ):  # fmt: skip
-        shape = (count, hidden)
-        form = Stored((f"{_DELTA}.{source}.weight",), shape, turned)
-        yield Module(f"{name}.weight", shape, (form,), "linear")
-    yield from convolution(f"{_DELTA}.conv1d", states.channels, states.conv_kernel, *both)
-    yield decay(_DELTA, heads, turned)
-    yield Module(
-        "ssm_dt.bias", (heads,), (Stored((f"{_DELTA}.dt_bias",), (heads,), turned),), "precise"
-    )
-    yield from norm("ssm_norm", f"{_DELTA}.norm", inner // heads)
-    shape = (hidden, inner)
+
+    def stored(name: str, view: View) -> TableRow:
+        return TableRow((Stored((f"{_DELTA}.{name}",), view),))
 
     def columns(array: NDArray[Any]) -> NDArray[Any]:
-        parts = array.reshape(hidden, groups, heads // groups, inner // heads)
+        parts = array.reshape(len(array), groups, heads // groups, -1)
         return parts.swapaxes(1, 2)
 
-    form = Stored((f"{_DELTA}.out_proj.weight",), shape, columns)
-    yield Module("ssm_out.weight", shape, (form,), "linear")
+    return {
+        "attn_qkv": TableRow((Stored((f"{_DELTA}.in_proj_qkv.weight",), parts=both),)),
+        "attn_gate": stored("in_proj_z.weight", turned),
+        "ssm_beta": stored("in_proj_b.weight", turned),
+        "ssm_alpha": stored("in_proj_a.weight", turned),
+        "ssm_conv1d": convolution(f"{_DELTA}.conv1d", *both),
+        "ssm_a.": decay(_DELTA, turned),
+        "ssm_dt.bias": stored("dt_bias", turned),
+        "ssm_norm": f"{_DELTA}.norm",
+        "ssm_out": stored("out_proj.weight", columns),
+    }
 
 
-def _delta_rule_of_next(config: HFConfig, states: States) -> Iterator[Module]:
+def _delta_rule_of_next(config: ModelConfig) -> Table:
     """Of Qwen3-Next: one weight has query, key, values and z of each head of keys."""
-    groups, heads, hidden = states.num_groups, states.num_heads, config.hidden_size
-    inner, dim = states.inner_size, states.state_size
-    of_group = inner // groups
-    stored = (groups * 2 * (dim + of_group), hidden)
+    ssm = _ssm(config)
+    groups, dim, of_group = ssm.num_groups, ssm.state_size, ssm.inner_size // ssm.num_groups
 
     def part(first: int, last: int) -> View:
         def view(array: NDArray[Any]) -> NDArray[Any]:
@@ -113,55 +123,26 @@ def _delta_rule_of_next(config: HFConfig, states: States) -> Iterator[Module]:
     name = (f"{_DELTA}.in_proj_qkvz.weight",)
     ends = (0, dim, 2 * dim, 2 * dim + of_group, 2 * (dim + of_group))
     query, key, value, z = (part(*pair) for pair in itertools.pairwise(ends))
-    form = Stored(name, stored, parts=(query, key, value))
-    yield Module("attn_qkv.weight", (states.channels, hidden), (form,), "linear")
-    form = Stored(name, stored, parts=(z,))
-    yield Module("attn_gate.weight", (inner, hidden), (form,), "linear")
-    yield from linear("ssm_ba", f"{_DELTA}.in_proj_ba", 2 * heads, hidden)
-    yield from convolution(f"{_DELTA}.conv1d", states.channels, states.conv_kernel)
-    yield decay(_DELTA, heads)
-    yield vector("ssm_dt.bias", f"{_DELTA}.dt_bias", (heads,))
-    yield from norm("ssm_norm", f"{_DELTA}.norm", inner // heads)
-    yield from linear("ssm_out", f"{_DELTA}.out_proj", hidden, inner)
+    return {
+        "attn_qkv": TableRow((Stored(name, parts=(query, key, value)),)),
+        "attn_gate": TableRow((Stored(name, parts=(z,)),)),
+        "ssm_ba": f"{_DELTA}.in_proj_ba",
+        "ssm_conv1d": convolution(f"{_DELTA}.conv1d"),
+        "ssm_a.": decay(_DELTA),
+        "ssm_dt.bias": tensor(f"{_DELTA}.dt_bias"),
+        "ssm_norm": f"{_DELTA}.norm",
+        "ssm_out": f"{_DELTA}.out_proj",
+    }
 
 
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    yield from norm("attn_norm", "input_layernorm", config.hidden_size, add=1)
-    if not layer_kinds(config, _KINDS, 4)[index]:
-        yield from _attention(config)
-    elif config.class_name.startswith("Qwen3Next"):
-        yield from _delta_rule_of_next(config, _states(config))
-    else:
-        yield from _delta_rule(config, _states(config))
-    yield from _feed_forward(config)
-
-
-def _feed_forward(config: HFConfig) -> Iterator[Module]:
-    hidden = config.hidden_size
-    yield from norm("post_attention_norm", "post_attention_layernorm", hidden, add=1)
-    if config.experts is None:
-        yield from gated(hidden, config.intermediate_size)
-        return
-    shared = config.values.size(_SHARED, "shared_intermediate_size")
-    yield router(config, "mlp.gate")
-    yield from experts(config, "mlp.experts")
-    yield vector("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", (1, hidden))
-    yield from gated(hidden, shared, source="mlp.shared_expert", suffix="_shexp")
-
-
-def _drafting(config: HFConfig) -> Iterator[Group]:
-    hidden = config.hidden_size
-    yield (
-        "mtp.",
-        [
-            *linear("nextn.eh_proj", "fc", hidden, 2 * hidden),
-            *norm("nextn.enorm", "pre_fc_norm_embedding", hidden, add=1),
-            *norm("nextn.hnorm", "pre_fc_norm_hidden", hidden, add=1),
-            *norm("nextn.shared_head_norm", "norm", hidden, add=1),
-        ],
-    )
-    layer = norm("attn_norm", "input_layernorm", hidden, add=1)
-    yield "mtp.layers.0.", [*layer, *_attention(config), *_feed_forward(config)]
+def _layer(config: ModelConfig, values: Values) -> Table:
+    of_next = config.architecture == "qwen3next"
+    return {
+        "attn_norm": at("input_layernorm", add=1),
+        **_ATTENTION,
+        **(_delta_rule_of_next(config) if of_next else _delta_rule(config)),
+        **_FEED_FORWARD,
+    }
 
 
 def _keys(config: HFConfig) -> Keys:
@@ -209,25 +190,25 @@ FAMILIES = (
     Family(
         class_names=("Qwen3NextForCausalLM",),
         architectures={"silu": "qwen3next"},
-        layer=_layer, ends=_ends, keys=_next_keys,
+        layer=_layer, ends=_ENDS, keys=_next_keys,
         terms=Terms(defaults=_EXPERT_SIZES, experts=_EXPERTS, partial_rope=True),
-        unused=lambda config: _UNUSED, drafting=_drafting, mlx_turns=True,
+        unused=lambda config: _UNUSED, drafting=_DRAFTING, mlx_turns=True,
     ),
     Family(
         class_names=("Qwen3_5ForCausalLM",),
         architectures={"silu": "qwen35"},
-        layer=_layer, ends=_ends, keys=_newer_keys,
+        layer=_layer, ends=_ENDS, keys=_newer_keys,
         terms=Terms(defaults=_SIZES, partial_rope=True),
         renames=_WITHIN_MLX,
-        unused=lambda config: _UNUSED, drafting=_drafting, mlx_turns=True,
+        unused=lambda config: _UNUSED, drafting=_DRAFTING, mlx_turns=True,
         wrappers=("Qwen3_5ForConditionalGeneration",),
     ),
     Family(
         class_names=("Qwen3_5MoeForCausalLM",),
         architectures={"silu": "qwen35moe"},
-        layer=_layer, ends=_ends, keys=_newer_keys, renames=_WITHIN_MLX,
+        layer=_layer, ends=_ENDS, keys=_newer_keys, renames=_WITHIN_MLX,
         terms=Terms(defaults=_EXPERT_SIZES, experts=_EXPERTS, partial_rope=True),
-        unused=lambda config: _UNUSED, drafting=_drafting, mlx_turns=True,
+        unused=lambda config: _UNUSED, drafting=_DRAFTING, mlx_turns=True,
         wrappers=("Qwen3_5MoeForConditionalGeneration",),
     ),
 )  # fmt: skip

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.blocks import (
-    attention,
-    experts,
-    gated,
-    head_norms,
-    norm,
-    router,
-    vector,
-)
 from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
 from trinity.formats.huggingface.families.qwen import WINDOW_OFF
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.stored import Module
+from trinity.formats.huggingface.table import Table, attention, experts, gated, head_norms
 from trinity.formats.huggingface.values import shown
 
 _SHARED = "shared_expert_intermediate_size"
@@ -38,32 +27,33 @@ def check_routing(config: HFConfig, *, normalizes: bool) -> None:
         )
 
 
-def _qwen2_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    hidden = config.hidden_size
-    shared = config.values.size(_SHARED, "shared_intermediate_size")
-    yield from norm("attn_norm", "input_layernorm", hidden)
-    yield from attention(config, bias=config.values.flag("qkv_bias"))
-    yield from norm("ffn_norm", "post_attention_layernorm", hidden)
-    yield router(config, "mlp.gate")
-    yield from experts(config, "mlp.experts")
-    yield vector("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", (1, hidden))
-    yield from gated(hidden, shared, source="mlp.shared_expert", suffix="_shexp")
+# Experts, and one that every token takes.
+WITH_SHARED: Table = {
+    "ffn_gate_inp": "mlp.gate",
+    **experts("mlp.experts"),
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    **gated("mlp.shared_expert", suffix="_shexp"),
+}
+_LAYER2: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="qkv_bias"),
+    "ffn_norm": "post_attention_layernorm",
+    **WITH_SHARED,
+}
+_LAYER3: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="attention_bias", output_bias="attention_bias"),
+    **head_norms(),
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate_inp": "mlp.gate",
+    **experts("mlp.experts"),
+}
 
 
 def _qwen2_keys(config: HFConfig) -> Keys:
     check_routing(config, normalizes=False)
     shared = config.values.size(_SHARED, "shared_intermediate_size")
     return {"expert_shared_feed_forward_length": shared}
-
-
-def _qwen3_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    bias = config.values.flag("attention_bias")
-    yield from norm("attn_norm", "input_layernorm", config.hidden_size)
-    yield from attention(config, bias=bias, output_bias=bias)
-    yield from head_norms(config)
-    yield from norm("ffn_norm", "post_attention_layernorm", config.hidden_size)
-    yield router(config, "mlp.gate")
-    yield from experts(config, "mlp.experts")
 
 
 def _qwen3_keys(config: HFConfig) -> Keys:
@@ -76,7 +66,7 @@ FAMILIES = (
     Family(
         class_names=("Qwen2MoeForCausalLM",),
         architectures={"silu": "qwen2moe"},
-        layer=_qwen2_layer,
+        layer=_LAYER2,
         keys=_qwen2_keys,
         terms=Terms(
             windows=True,
@@ -89,7 +79,7 @@ FAMILIES = (
     Family(
         class_names=("Qwen3MoeForCausalLM",),
         architectures={"silu": "qwen3moe"},
-        layer=_qwen3_layer,
+        layer=_LAYER3,
         keys=_qwen3_keys,
         terms=Terms(windows=True, defaults=WINDOW_OFF, experts=_EXPERTS),
     ),

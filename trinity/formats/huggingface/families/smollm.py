@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.blocks import attention, gated, norm
 from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.families.llama import LAYER
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.stored import Module
 from trinity.formats.huggingface.values import shown
 
 _INTERVAL = 4  # of GGUF's smollm3, which has no key for it
-
-
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    bias, mlp_bias = config.values.flag("attention_bias"), config.values.flag("mlp_bias")
-    yield from norm("attn_norm", "input_layernorm", config.hidden_size)
-    yield from attention(config, bias=bias, output_bias=bias, permuted=True)
-    yield from norm("ffn_norm", "post_attention_layernorm", config.hidden_size)
-    yield from gated(config.hidden_size, config.intermediate_size, bias=mlp_bias)
 
 
 def _keys(config: HFConfig) -> Keys:
@@ -38,7 +27,7 @@ FAMILIES = (
     Family(
         class_names=("SmolLM3ForCausalLM",),
         architectures={"silu": "smollm3"},
-        layer=_layer,
+        layer=LAYER,
         keys=_keys,
         terms=Terms(
             windows=True,

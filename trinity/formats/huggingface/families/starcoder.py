@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from trinity.formats.huggingface.blocks import attention, embedding, linear, norm
-from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.stored import Module
+from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention
 
 _TANH = "gelu_pytorch_tanh"
 
 
-def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    hidden, width = config.hidden_size, config.intermediate_size
-    bias = config.values.flag("use_bias")
-    yield from norm("attn_norm", "input_layernorm", hidden, bias=True)
-    yield from attention(config, bias=bias, output_bias=bias)
-    yield from norm("ffn_norm", "post_attention_layernorm", hidden, bias=True)
-    yield from linear("ffn_up", "mlp.c_fc", width, hidden, bias=bias)
-    yield from linear("ffn_down", "mlp.c_proj", hidden, width, bias=bias)
-
-
-def _ends(config: HFConfig) -> Iterator[Module]:
-    yield embedding(config)
-    yield from norm("output_norm", "model.norm", config.hidden_size, bias=True)
-
+_LAYER: Table = {
+    "attn_norm": at("input_layernorm", bias=True),
+    **attention(bias="use_bias", output_bias="use_bias"),
+    "ffn_norm": at("post_attention_layernorm", bias=True),
+    "ffn_up": at("mlp.c_fc", bias="use_bias"),
+    "ffn_down": at("mlp.c_proj", bias="use_bias"),
+}
+_ENDS: Table = {**EMBEDDING, "output_norm": at("model.norm", bias=True)}
 
 FAMILIES = (
     Family(
         class_names=("Starcoder2ForCausalLM",),
         architectures={_TANH: "starcoder2"},
-        layer=_layer,
-        ends=_ends,
+        layer=_LAYER,
+        ends=_ENDS,
         terms=Terms(
             windows=True,
             defaults={

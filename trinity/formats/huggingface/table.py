@@ -1,0 +1,169 @@
+"""A family's table: the canonical name of each tensor, and where a checkpoint has it.
+
+A table has no shapes: they come from the layers of the model, and a stored tensor is checked after
+its view. Which of a table's tensors a layer has is also for the model's layers to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.config import ModelConfig
+from trinity.formats.huggingface.stored import Change, Stored, part
+from trinity.formats.huggingface.values import Values
+from trinity.formats.tensor_names import beside, complete
+
+_BIAS, _WEIGHT = ".bias", ".weight"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """Where a checkpoint has one tensor, and how its values differ from the model's."""
+
+    # The ways in which checkpoints store it. The first one is named if the tensor is missing.
+    forms: tuple[Stored, ...]
+    # Whether a bias belongs to it: always, or if this key of config.json is true.
+    bias: bool | str = False
+    # The tensor exists if this key of config.json is true; "": always.
+    when: str = ""
+    # The layers that have the tensor; None: those whose operations need it.
+    layers: Collection[int] | None = None
+    # The model's layers do without the tensor if the checkpoint has none.
+    optional: bool = False
+    # GGUF has the rows of each head permuted.
+    permuted: bool = False
+    # Applied to each value.
+    change: Change | None = None
+    # What the values of each part of a form are multiplied by, one after the other.
+    factors: tuple[tuple[float, ...], ...] = ()
+    # The model has a vector as a column, (rows, 1).
+    column: bool = False
+    # Only for tensors that no operation of a layer states: classifiers, rows that are added.
+    shape: tuple[int, ...] | None = None
+
+
+Table = Mapping[str, str | TableRow]
+# A table, or what makes one of the model's sizes and config.json's values.
+Tables = Table | Callable[[ModelConfig, Values], Table]
+
+
+def at(
+    *modules: str, add: float = 0.0, bias: bool | str = False, when: str = "",
+    permuted: bool = False, shape: tuple[int, ...] | None = None,
+) -> TableRow:  # fmt: skip
+    """The weight of a module, which checkpoints may have under several names.
+
+    ``add``: what GGUF's values have more.
+    """
+    forms = tuple(Stored((f"{module}{_WEIGHT}",)) for module in modules)
+    change = partial(_plus, add) if add else None
+    return TableRow(forms, bias, when, permuted=permuted, change=change, shape=shape)
+
+
+def tensor(*names: str, when: str = "") -> TableRow:
+    """A tensor under its whole name, of several the one that there is."""
+    return TableRow(tuple(Stored((name,)) for name in names), when=when)
+
+
+def _plus(addend: float, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    return values + np.float32(addend)
+
+
+def table_rows(tables: Tables, config: ModelConfig, values: Values) -> dict[str, TableRow]:
+    """Whole name to row, in order, each weight's bias after it."""
+    found: dict[str, TableRow] = {}
+    for name, given in (tables(config, values) if callable(tables) else tables).items():
+        row = at(given) if isinstance(given, str) else given
+        if row.when and not values.flag(row.when):
+            continue
+        bias = values.flag(row.bias) if isinstance(row.bias, str) else row.bias
+        if row.column:
+            row = replace(row, forms=tuple(_as_column(form) for form in row.forms))
+        found[complete(name)] = row
+        if bias:
+            forms = tuple(Stored(tuple(map(_bias_of, form.names))) for form in row.forms)
+            shape = None if row.shape is None else row.shape[:1]
+            found[beside(name, "bias")] = TableRow(forms, permuted=row.permuted, shape=shape)
+    return found
+
+
+def _bias_of(name: str) -> str:
+    return f"{name.removesuffix(_WEIGHT)}{_BIAS}"
+
+
+def _as_column(form: Stored) -> Stored:
+    view = form.view
+    return replace(form, view=lambda array: view(array).reshape(-1, 1))
+
+
+EMBEDDING: Table = {"token_embd": "model.embed_tokens"}
+PLAIN_ENDS: Table = {**EMBEDDING, "output_norm": "model.norm"}
+
+
+def attention(
+    *, bias: bool | str = False, output_bias: bool | str = False, permuted: bool = False,
+    module: str = "self_attn", output: str = "o_proj",
+) -> Table:  # fmt: skip
+    """Projections to queries, keys and values, and from their heads. ``bias``: of the former."""
+    return {
+        "attn_q": at(f"{module}.q_proj", bias=bias, permuted=permuted),
+        "attn_k": at(f"{module}.k_proj", bias=bias, permuted=permuted),
+        "attn_v": at(f"{module}.v_proj", bias=bias),
+        "attn_output": at(f"{module}.{output}", bias=output_bias),
+    }
+
+
+def head_norms(*, add: float = 0.0, when: str = "") -> Table:
+    """Norms of queries and keys."""
+    return {
+        "attn_q_norm": at("self_attn.q_norm", add=add, when=when),
+        "attn_k_norm": at("self_attn.k_norm", add=add, when=when),
+    }
+
+
+def gated(module: str = "mlp", *, suffix: str = "", bias: bool | str = False) -> Table:
+    """A gated feed-forward. ``suffix`` of GGUF's names: "_shexp" of a shared expert."""
+    return {
+        f"ffn_{name}{suffix}": at(f"{module}.{name}_proj", bias=bias)
+        for name in ("gate", "up", "down")
+    }
+
+
+def both_rows(both: str, *apart: str) -> tuple[TableRow, TableRow]:
+    """Gate and up in one tensor, whose first half of rows is the gate; or in two."""
+    gate, up = (
+        TableRow((Stored((both,), part(i, 2)), *(Stored((name.format(one),)) for name in apart)))
+        for i, one in enumerate(("gate", "up"))
+    )
+    return gate, up
+
+
+def experts(
+    module: str, *, gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj"
+) -> Table:
+    """Experts: a matrix each, all in one tensor, or with the rows of gate and up together.
+
+    ``gate`` "": the experts have none. mlx-lm's stacks are called switch_mlp; those of Ollama's
+    tensor blobs keep transformers' name.
+    """
+    both = f"{module}.gate_up_proj"
+    together = {
+        "gate": (Stored((both,), part(0, 2)),),
+        "up": (Stored((both,), part(1, 2)),) if gate else (),
+        "down": (Stored((f"{module}.down_proj",)),),
+    }
+    switch = f"{module.rpartition('.')[0]}.switch_mlp"
+    return {
+        f"ffn_{name}_exps": TableRow((
+            Stored((f"{module}.{{}}.{own}.weight",)),
+            *together[name],
+            *(Stored((f"{one}.{name}_proj.weight",)) for one in (switch, module)),
+        ))
+        for name, own in (("gate", gate), ("up", up), ("down", down))
+        if own
+    }  # fmt: skip

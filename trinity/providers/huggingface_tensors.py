@@ -1,0 +1,267 @@
+"""The tensors of a model in a checkpoint of Hugging Face's format.
+
+The family's table says what each tensor is called there, the layers of the model which tensors
+there are, and their shapes. Every tensor of the checkpoint must have its place: one that is left
+over means that the configuration does not describe the model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from trinity.config import ModelConfig
+from trinity.errors import FormatError
+from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.configuration import config_from_metadata
+from trinity.formats.huggingface.config import HFConfig
+from trinity.formats.huggingface.family import LAYER, Family
+from trinity.formats.huggingface.metadata import model_metadata
+from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
+from trinity.formats.huggingface.stored import HFTensor, Stored, as_it_is
+from trinity.formats.huggingface.table import TableRow, table_rows
+from trinity.formats.huggingface.tensors import (
+    HEAD,
+    SCALE_SUFFIX,
+    as_mlx_has_them,
+    check_tied,
+    own_names,
+)
+from trinity.formats.tensor_names import beside, complete
+from trinity.models import make_decoder
+from trinity.models.operations import ExpertLinear, HeadLinear, Linear
+
+# Derived values that old versions of transformers saved beside the weights.
+_DERIVED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
+_MANY_MISSING = 1000
+_ROUTERS = frozenset(("ffn_gate_inp", "ffn_gate_inp_shexp"))  # linear layers that stay float32
+
+
+def hf_tensors(config: HFConfig, family: Family, checkpoint: LogicalCheckpoint) -> list[HFTensor]:
+    """All tensors, layer by layer between embedding and output.
+
+    Raises FormatError for a tensor that is missing or left over, ConfigError where the output's
+    weight contradicts tie_word_embeddings, or the configuration itself.
+    """
+    actual = own_names(config, family, checkpoint)
+    places = CheckpointLayout(config, family, actual)
+    tensors: list[HFTensor] = []
+    used: set[str] = set()
+    missing: list[str] = []
+    packed = config.quantization is not None and config.quantization.packed
+    for tensor in places.tensors():
+        tensors.append(tensor)
+        own = tensor.stored.names
+        if packed and tensor.linear:
+            own = (*own, f"{tensor.source}{SCALE_SUFFIX}")
+        used.update(own)
+        missing += [name for name in own if name not in actual]
+        if len(missing) >= _MANY_MISSING:
+            break
+    if missing:
+        count = f"{len(missing)} or more" if len(missing) >= _MANY_MISSING else f"{len(missing)}"
+        raise FormatError(
+            f"{checkpoint.directory}: {count} tensors that config.json asks for are missing,"
+            f" the first is {min(missing)!r}; the checkpoint is incomplete or config.json belongs "
+            "to another one"
+        )
+    if HEAD in actual and HEAD not in used and not family.headless:
+        check_tied(config, checkpoint, actual, tensors[0].source)
+        used.add(HEAD)
+    _refuse_left_over(config, family, actual.keys() - used, checkpoint.directory)
+    found = [_renamed(tensor, actual) for tensor in tensors]
+    return as_mlx_has_them(found, checkpoint) if family.mlx_turns else found
+
+
+def matrix_columns(config: HFConfig, family: Family, checkpoint: Checkpoint) -> dict[str, int]:
+    """Columns of the weights that the class has and the checkpoint, by the checkpoint's names."""
+    actual = own_names(config, family, checkpoint)
+    found: dict[str, int] = {}
+    for group, named in CheckpointLayout(config, family, actual).groups():
+        before = len(found)
+        for row, shape in named.values():
+            # A matrix of which a part is turned has another part that is not, after it.
+            names = (name for form in row.forms for name in names_of(form, group.source, shape))
+            found |= {actual[name]: shape[-1] for name in names if name in actual}
+        if len(found) == before and group.source.startswith(LAYER):
+            break  # hf_tensors says that the layer is missing
+    if HEAD in actual:
+        found[actual[HEAD]] = config.hidden_size
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class NameGroup:
+    """The part of a table's tensors whose names begin alike, here and in the checkpoint."""
+
+    prefix: str
+    source: str
+    table: Mapping[str, TableRow]
+    layer: int = -1
+
+    def has(self, row: TableRow, names: Collection[str]) -> bool:
+        """Whether the layer has the tensor, if an operation reads it."""
+        if row.layers is not None and self.layer not in row.layers:
+            return False
+        return not row.optional or _is_there(row.forms[0], self.source, names)
+
+
+class CheckpointLayout:
+    """Which tensors a model has, by its layers, and where they are among the ``names``.
+
+    ``names``: those that the class has for a checkpoint's tensors, with the checkpoint's own ones.
+    """
+
+    def __init__(self, config: HFConfig, family: Family, names: Mapping[str, str]) -> None:
+        self._config, self._family, self._names = config, family, names
+        model, values = _model_config(config, family), config.values
+        self._ends = NameGroup("", "", table_rows(family.ends, model, values))
+        self._layer = table_rows(family.layer, model, values)
+        key, count = family.drafting_key, config.num_layers
+        drafts = not key or values.size(key, "nextn_layers", 0, smallest=0)
+        self._drafting = [
+            NameGroup(f"blk.{count}.", source.format(count), table_rows(tables, model, values))
+            for source, tables in (family.drafting if drafts else ())
+        ]
+        model = replace(
+            model,
+            tie_word_embeddings=family.headless or self._output() is None,
+            nextn_layers=1 if self._drafting else 0,
+        )
+        canonical = {
+            group.prefix + name
+            for group in self._groups()
+            for name, row in group.table.items()
+            if group.has(row, names)
+        }
+        decoder = make_decoder(model, canonical, config.source)
+        self._needed, self._optional = decoder.tensors(), decoder.optional_tensors()
+        self._linear = frozenset(
+            prefix + complete(name)
+            for prefix, operation in decoder.operations()
+            if isinstance(operation, Linear | HeadLinear | ExpertLinear)
+            for name in operation.weights()
+            if name not in _ROUTERS
+        )
+
+    def tensors(self) -> Iterator[HFTensor]:
+        """All tensors, in the form that the checkpoint has, else in the first one."""
+        groups = self.groups()
+        first, *last = self._of_group(*next(groups))
+        yield first
+        drafting: list[HFTensor] = []
+        for group, named in groups:
+            if group.layer >= 0:
+                yield from self._of_group(group, named)
+            else:
+                drafting += self._of_group(group, named)
+        if all(name in self._names for tensor in drafting for name in tensor.stored.names):
+            yield from drafting
+        yield from last
+        output = None if self._family.headless else self._output()
+        if output is not None:
+            yield output
+
+    def groups(self) -> Iterator[tuple[NameGroup, dict[str, tuple[TableRow, tuple[int, ...]]]]]:
+        """The ends, the layers and a drafting layer; row and shape of each one's tensors."""
+        for group in self._groups():
+            named = {}
+            for name, row in group.table.items():
+                full = group.prefix + name
+                shape = row.shape or self._needed.get(full) or self._optional.get(full)
+                if shape is not None and group.has(row, self._names):
+                    named[full] = row, (*shape, 1) if row.column else shape
+            yield group, named
+
+    def _groups(self) -> Iterator[NameGroup]:
+        yield self._ends
+        for index in range(self._config.num_layers):
+            yield NameGroup(f"blk.{index}.", f"{LAYER}{index}.", self._layer, index)
+        yield from self._drafting
+
+    def _of_group(
+        self, group: NameGroup, named: Mapping[str, tuple[TableRow, tuple[int, ...]]]
+    ) -> Iterator[HFTensor]:
+        for name, (row, shape) in named.items():
+            forms = row.forms
+            form = next((f for f in forms if _is_there(f, group.source, self._names)), forms[0])
+            linear, heads = name in self._linear, 0
+            if row.permuted:
+                is_query = name.startswith(f"{group.prefix}attn_q.")
+                heads = self._config.num_heads if is_query else self._config.num_kv_heads
+            yield HFTensor(
+                name,
+                shape,
+                replace(form, names=names_of(form, group.source, shape)),
+                linear,
+                heads,
+                row.change,
+                row.factors,
+                linear and beside(name, "bias") in named,
+            )
+
+    def _output(self) -> HFTensor | None:
+        """The output's matrix where it is not the embedding as it is."""
+        config, (first, *others) = self._config, self._ends.table.items()
+        forms = first[1].forms
+        form = next((f for f in forms if _is_there(f, "", self._names)), forms[0])
+        embedding, names = form.names[0], self._names
+        # Where the configuration does not say, the tensor itself tells; a checkpoint of an
+        # embedder, whose names are those of the model within, lacks it whatever it says.
+        within = names.get(embedding) == "embed_tokens.weight"
+        within = within and HEAD not in names
+        separate = config.tied is False and not within
+        separate |= config.tied is None and HEAD in names
+        factor = self._family.head_factor(config)
+        factors = ((factor,),) if factor != 1.0 else ()
+        # Tied weights that are multiplied in one place, or by unlike factors, are two tensors
+        # here; so are those with a bias at the output alone.
+        unlike = first[1].factors != factors or any(name == "output.bias" for name, _ in others)
+        if not separate and not unlike:
+            return None
+        stored = Stored((HEAD if separate else embedding,), parts=(as_it_is,) if factors else ())
+        shape = (config.vocab_size, config.hidden_size)
+        return HFTensor("output.weight", shape, stored, linear=False, factors=factors)
+
+
+def _model_config(config: HFConfig, family: Family) -> ModelConfig:
+    factors = config.rope.scaling.tensors(config.rope.theta, family.rope_dim(config))
+    shapes = {name: values.shape for name, values in factors.items()}
+    keys = model_metadata(config, family, "")
+    return config_from_metadata(keys, shapes, source=config.source, num_tokens=config.vocab_size)
+
+
+def _is_there(form: Stored, source: str, names: Collection[str]) -> bool:
+    return source + form.names[0].replace("{}", "0") in names
+
+
+def names_of(form: Stored, source: str, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """The names of a form, of one with a matrix for each expert all of these."""
+    (first, *_) = form.names
+    if "{}" in first:
+        return tuple(source + first.format(expert) for expert in range(shape[0]))
+    return tuple(source + name for name in form.names)
+
+
+def _refuse_left_over(
+    config: HFConfig, family: Family, names: Collection[str], directory: str
+) -> None:
+    """Raise FormatError for tensors that have no place in the model."""
+    known = re.compile("|".join(filter(None, (_DERIVED, family.unused(config)))))
+    left = sorted(name for name in names if not known.fullmatch(name))
+    if not left:
+        return
+    hint = ""
+    if any(name.endswith(f".weight{SCALE_SUFFIX}") for name in left):
+        hint = " (weight_scale tensors need a quantization_config that names their method)"
+    raise FormatError(
+        f"{directory}: {len(left)} tensors have no place in {config.class_name} as "
+        f"config.json describes it, the first is {left[0]!r}{hint}; config.json belongs to "
+        "another checkpoint, or the model is one that trinity does not know"
+    )
+
+
+def _renamed(tensor: HFTensor, actual: Mapping[str, str]) -> HFTensor:
+    names = tuple(actual[name] for name in tensor.stored.names)
+    return replace(tensor, stored=replace(tensor.stored, names=names))
