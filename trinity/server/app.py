@@ -117,6 +117,7 @@ def make_app(
         exception_handlers={HTTPException: wrong_route},  # type: ignore[dict-item]
         lifespan=lifespan,
     )
+    app.state.endpoints = ENDPOINTS
     app.router.redirect_slashes = False
     return app
 

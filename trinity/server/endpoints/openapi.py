@@ -28,9 +28,8 @@ REFUSALS = {
 
 async def openapi(call: Call[Any]) -> ASGI:
     """The document."""
-    from trinity.server.endpoints import ENDPOINTS
-
-    return await asyncio.to_thread(lambda: Json(document(ENDPOINTS)))
+    endpoints = call.request.app.state.endpoints
+    return await asyncio.to_thread(lambda: Json(document(endpoints)))
 
 
 @cache
