@@ -37,11 +37,7 @@ class Written(Stream):
     """A stream of ``count`` bytes, which ends when it may."""
 
     def __init__(self, count: int) -> None:
-        async def nothing() -> None:
-            pass
-
-        super().__init__(nothing(), lambda answers: None, family=OPENAI)  # type: ignore[arg-type,return-value,type-var]
-        self._started.close()  # type: ignore[attr-defined]
+        super().__init__(lambda: None, lambda answers: None, family=OPENAI)  # type: ignore[arg-type,return-value]
         self._count = count
         self.may_end = asyncio.Event()
         self.written = asyncio.Event()

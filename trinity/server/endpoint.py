@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
@@ -44,15 +44,13 @@ class Call(Generic[B]):
         """The stored responses of the request's owner."""
         return self.service.owned[self.caller.owner].responses
 
-    def run(
-        self, function: Callable[P, T], *args: P.args, **named: P.kwargs
-    ) -> Coroutine[Any, Any, T]:
+    async def run(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Run a function in a thread; as ``Threads.run``."""
-        return self.service.threads.run(self.caller, function, *args, **named)
+        return await self.service.threads.run(self.caller, function, *args, **named)
 
-    def start(self, name: str | None, job: ChatJob | TextJob) -> Awaitable[Answers]:
+    async def start(self, name: str | None, job: ChatJob | TextJob) -> Answers:
         """Start to generate; as ``Service.start``."""
-        return self.service.start(self.caller, name, job)
+        return await self.service.start(self.caller, name, job)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ An endpoint that answers at once:
                 ...
         return Json(...)
 
-One that streams gives ``Stream`` the same awaitable and a generator of what is written:
+One that streams gives ``Stream`` the same call and a generator of what is written:
 
     async def written(answers: Answers) -> AsyncGenerator[bytes]:
         async for event in answers:
             yield data(encode(...))
 
     async def handle(call: Call[Body]) -> ASGI:
-        return Stream(call.start(call.body.model, job), written, FAMILY)
+        return Stream(partial(call.start, call.body.model, job), written, FAMILY)
 
 ``start`` raises what is wrong with the request, before anything was written. A client that leaves
 ends the handler, whose ``with`` then ends the answers; ``Stream`` closes them itself.
@@ -30,13 +30,11 @@ import time
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
-    Awaitable,
     Iterable,
     Mapping,
     Sequence,
 )
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -49,7 +47,6 @@ from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob, TokenHash
 from trinity.server.kept import KeptStreams
 from trinity.server.kept_responses import KeptResponses, part_of_responses
-from trinity.server.later import Later
 from trinity.server.metrics import Metrics
 from trinity.server.models import Models
 from trinity.server.owner import Keys, salt_of
@@ -205,15 +202,11 @@ class Service:
         self.slot_files = SlotFiles()
         self.bodies = Bodies(max(settings.max_body, settings.max_audio))
 
-    def start(self, caller: Caller, name: str | None, job: ChatJob | TextJob) -> Awaitable[Answers]:
-        """Check a job and submit it to the model ``name``, None for the first, once awaited.
+    async def start(self, caller: Caller, name: str | None, job: ChatJob | TextJob) -> Answers:
+        """Check a job and submit it to the model ``name``, None for the first.
 
-        Raises, when awaited: ApiError (no such model; too many wait) and the errors of
-        ``Model.prepared``.
+        Raises: ApiError (no such model; too many wait) and the errors of ``Model.prepared``.
         """
-        return Later(partial(self._start, caller, name, job))
-
-    async def _start(self, caller: Caller, name: str | None, job: ChatJob | TextJob) -> Answers:
         self._check_size(job)
         lease = await self.models.lease(name)
         try:

@@ -52,21 +52,21 @@ A = TypeVar("A", bound=Started)
 class Stream:
     """Starts answers, and writes what ``written`` makes of them; closes them in the end.
 
-    ``started`` is for example what ``Service.start`` returns. Its errors have their status where
-    they come within ``PATIENCE`` seconds; later ones end the stream in the family's form.
-    ``beat`` is what keeps a silent connection alive.
+    ``start`` is called when the response begins, for example ``Service.start``. An error within
+    ``PATIENCE`` seconds sets the status; a later one ends the stream in the family's form.
+    ``beat`` keeps a silent connection alive.
     """
 
     def __init__(
         self,
-        started: Awaitable[A],
+        start: Callable[[], Awaitable[A]],
         written: Callable[[A], AsyncGenerator[bytes, None]],
         *,
         family: Family = OPENAI,
         media_type: str = "text/event-stream",
         beat: bytes = BEAT_COMMENT,
     ) -> None:
-        self._started: Awaitable[Any] = started
+        self._start: Callable[[], Awaitable[Any]] = start
         self._written: Callable[[Any], AsyncGenerator[bytes, None]] = written
         # What a stream ends with that fails after it began; it does not refer to the request.
         self.failure = partial(failure, family)
@@ -76,7 +76,7 @@ class Stream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Start, write and end."""
-        starting = asyncio.ensure_future(self._started)
+        starting = asyncio.ensure_future(self._start())
         beating: asyncio.Task[None] | None = None
         try:
             await asyncio.wait([starting], timeout=PATIENCE)

@@ -49,10 +49,10 @@ async def chat_completions(call: Call[ChatRequest]) -> ASGI:
     verbose = body.verbose
     if verbose is None:
         verbose = call.service.settings.verbose_answers
-    started = call.start(body.model, job)
+    start = partial(call.start, body.model, job)
     if body.stream:
-        return Stream(started, partial(chunks, body=body, box=box, verbose=verbose))
-    with await started as answers:
+        return Stream(start, partial(chunks, body=body, box=box, verbose=verbose))
+    with await start() as answers:
         return Json(await whole(answers, body, box, verbose=verbose))
 
 

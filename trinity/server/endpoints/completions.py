@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -146,7 +147,7 @@ async def completions(call: Call[CompletionRequest]) -> ASGI:
     if body.suffix:
         with await call.service.models.lease(body.model) as model:
             job = await call.run(infilling, model, job, body.suffix)
-    started = call.start(body.model, job)
+    start = partial(call.start, body.model, job)
     if body.stream:
 
         async def written(answers: Answers) -> AsyncGenerator[bytes, None]:
@@ -154,8 +155,8 @@ async def completions(call: Call[CompletionRequest]) -> ASGI:
                 yield data(encode(chunk))
             yield DONE
 
-        return Stream(started, written)
-    with await started as answers:
+        return Stream(start, written)
+    with await start() as answers:
         writers = await beginnings(answers, job, body)
         ends: dict[int, End] = {}
         async for event in answers:

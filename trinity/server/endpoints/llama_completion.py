@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -93,15 +94,15 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
             options["logit_bias"] = bias
         prompts, texts = await call.run(prompts_of, model, body.prompt)
     job = TextJob(prompts, options, body.count, whole=not body.stream)
-    started = call.start(body.model, job)
+    start = partial(call.start, body.model, job)
     if body.stream:
 
         async def written(answers: Answers) -> AsyncGenerator[bytes, None]:
             async for answer in pieces(answers, texts, body):
                 yield data(encode(chosen(answer, body.response_fields)))
 
-        return Stream(started, written)
-    with await started as answers:
+        return Stream(start, written)
+    with await start() as answers:
         found = [Gathered() for _ in range(len(prompts) * body.count)]
 
         def probable(model: Model, piece: Piece) -> list[Any]:

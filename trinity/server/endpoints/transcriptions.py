@@ -94,8 +94,8 @@ async def _answer(
     pieces = speech.pieces if logprobs else None
     options |= {"task": task, "initial_prompt": prompt, "first_temperature": body.temperature}
     if stream:
-        started = speech.start(audio, **options).begun()
-        return Stream(started, partial(events, pieces=pieces))
+        begun = speech.start(audio, **options).begun
+        return Stream(begun, partial(events, pieces=pieces))
     found = await speech.transcribe(audio, **options)
     return whole(found, body.response_format, task, bool(options.get("word_times")), pieces)
 

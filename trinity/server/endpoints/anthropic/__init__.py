@@ -31,10 +31,10 @@ class TokenCount(msgspec.Struct):
 async def messages(call: Call[MessagesRequest]) -> ASGI:
     """Answer a conversation, streamed or whole."""
     body = call.body
-    started = call.start(body.model, await call.run(body.whole_job))
+    start = partial(call.start, body.model, await call.run(body.whole_job))
     if body.stream:
-        return Stream(started, partial(events, body), family=ANTHROPIC, beat=written(Ping()))
-    with await started as answers:
+        return Stream(start, partial(events, body), family=ANTHROPIC, beat=written(Ping()))
+    with await start() as answers:
         writer = writer_of(body, answers)
         async for _ in answers.by(writer):
             pass

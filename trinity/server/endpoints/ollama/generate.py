@@ -163,13 +163,13 @@ async def _answered(
         if body.empty:
             return Json(only(line(body.shown, "", "", []), "load"))
         job = await call.run(body.job, model)
-    started = _started(call, name, job, unloads=body.unloads)
+    start = partial(_started, call, name, job, unloads=body.unloads)
     continued = isinstance(body, OllamaGenerateRequest) and not body.raw
     write = partial(_writer, body.shown, began, line, continued)
     if body.stream is not False:
         beat = encode(line(body.shown, "", "", [])) + b"\n"
-        return Stream(started, partial(lines, write), family=OLLAMA, media_type=NDJSON, beat=beat)
-    with await started as answers:
+        return Stream(start, partial(lines, write), family=OLLAMA, media_type=NDJSON, beat=beat)
+    with await start() as answers:
         return Json(whole([found async for found in answers.by(write(answers))]))
 
 

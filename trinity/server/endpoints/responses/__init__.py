@@ -35,10 +35,10 @@ async def responses(call: Call[ResponsesRequest]) -> ASGI:
     """Answer a conversation, streamed or whole."""
     body, context = call.body, await Context.of(call)
     box, job = await call.run(asked, body, context)
-    started = call.start(body.model, job)
+    start = partial(call.start, body.model, job)
     if body.stream:
-        return Stream(started, partial(events, body, box, context))
-    with await started as answers:
+        return Stream(start, partial(events, body, box, context))
+    with await start() as answers:
         writer = writer_of(body, box, answers)
         async for _ in answers.by(writer):
             pass
