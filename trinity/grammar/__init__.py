@@ -1,1 +1,1 @@
-"""What an answer may be: JSON of a schema, a regular expression, a grammar, a choice of texts."""
+"""Constraints on a response: a JSON schema, a regular expression, a grammar, a choice of texts."""

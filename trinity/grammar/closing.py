@@ -1,4 +1,4 @@
-"""Objects of a schema lose the properties that nobody named.
+"""Forbid object properties that a schema does not name.
 
 A schema without additionalProperties allows any further property, and small models then invent
 them up to the length limit. llama.cpp therefore allows only the properties that a schema names
@@ -13,25 +13,25 @@ from typing import Any, Literal
 
 Use = Literal["whole", "part", "frozen"]
 _LISTS = ("allOf", "anyOf", "oneOf")
-_CONDITIONS = ("if", "not")  # what they exclude would grow with what their schemas exclude
+_CONDITIONS = ("if", "not")  # closing their schemas would make them exclude less
 _OWN = ("properties", "patternProperties")
-# With one of these the schema itself says which further properties there may be.
+# A schema with one of these decides itself which other properties are allowed.
 _SAYS = ("additionalProperties", "unevaluatedProperties", "const", "enum", "propertyNames")
 
 
 def close_objects(root: Any, resolve: Callable[[str], Any]) -> None:
-    """Set additionalProperties to false, in place, where a schema names properties without it.
+    """Set additionalProperties to false, in place, if a schema names properties without it.
 
-    Schemas that apply to one object together (allOf, anyOf, $ref, ...) are closed as one: each may
-    have what any of them names. Objects without ``properties`` stay open, and so does what
-    ``not`` and ``if`` look at. ``resolve`` gives what a reference leads to, or None.
+    Schemas that apply to the same object (allOf, anyOf, $ref, ...) are closed together: each allows
+    the properties that any of them names. Objects without ``properties`` stay open, and so do
+    schemas in ``not`` and ``if``. ``resolve`` returns the target of a reference, or None.
     """
     _Closing(resolve).close(root)
 
 
 @dataclass(slots=True)
 class _Names:
-    """What the schemas of one object name."""
+    """The properties that the schemas of one object name."""
 
     properties: dict[str, None] = field(default_factory=dict)
     patterns: dict[str, None] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class _Closing:
                 self._close(node)
 
     def _look(self, node: Any, use: Use) -> list[tuple[Any, Use]]:
-        """Note how a schema is used. Returns the schemas below it, with their uses."""
+        """Note how a schema is used. Return the schemas in it, with their uses."""
         if not isinstance(node, dict) or (id(node), use) in self._seen:
             return []
         self._seen.add((id(node), use))
@@ -89,7 +89,7 @@ class _Closing:
             yield "$ref", self._resolve(node["$ref"])
 
     def _contributors(self, node: dict[str, Any]) -> set[str]:
-        """Which keywords of ``node`` name properties; members of allOf count apart."""
+        """Return the keywords of ``node`` that name properties; members of allOf are separate."""
         found = {"own"} if any(key in node for key in (*_OWN, "additionalProperties")) else set()
         for number, (key, child) in enumerate(self._in_place(node)):
             names = _Names()
@@ -99,7 +99,7 @@ class _Closing:
         return found - set(_CONDITIONS)
 
     def _gather(self, node: Any, names: _Names, seen: set[int]) -> None:
-        """Add what a schema, and those that apply together with it, name."""
+        """Add the names of a schema and of those that apply to the same object."""
         if not isinstance(node, dict) or id(node) in seen:
             return
         seen.add(id(node))
@@ -128,7 +128,7 @@ class _Closing:
         if "own" not in contributors and len(contributors) == 1:
             (only,) = contributors
             if only != "$ref" or not self._must_close_here(node["$ref"]):
-                return  # the schemas there are closed by themselves
+                return  # these schemas are closed separately
         known = names.properties | names.required
         own = node.get("properties") or {}
         node["properties"] = {**own, **{key: True for key in known if key not in own}}
@@ -138,7 +138,7 @@ class _Closing:
         node["additionalProperties"] = False
 
     def _must_close_here(self, reference: str) -> bool:
-        """Whether a definition is part of other objects, too, and is not recursive."""
+        """Whether a definition is also part of other objects, and is not recursive."""
         target = self._resolve(reference)
         return id(target) in self._parts and not self._leads_to(target, target)
 

@@ -1,4 +1,4 @@
-"""The child's side of `trinity.grammar.trial`: reads a grammar and tries it out."""
+"""The child process of `trinity.grammar.trial`: reads a grammar and compiles it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trinity.grammar.lark import checked_lark, numbered
 from trinity.grammar.limits import parser_limits, short
 from trinity.grammar.schema import read_schema
 
-MOST_TRIALS = 200  # of parts of a schema, to find the one that is at fault
+MOST_TRIALS = 200  # compilations of parts of a schema, to find the faulty one
 MAPS = ("properties", "patternProperties", "$defs", "definitions")
 PARTS = (*MAPS, "additionalProperties", "items", "prefixItems", "allOf", "anyOf", "oneOf")
 
@@ -24,7 +24,7 @@ _LIMITS = parser_limits()
 
 
 def answer(request: Any) -> Any:
-    """What is wrong with a grammar, or "" and its text for llguidance."""
+    """Return why a grammar is refused, or "" and its text for llguidance."""
     language, source, options = request
     try:
         return LANGUAGES[language](source, **options)
@@ -63,7 +63,7 @@ def _compiled(source: str, kind: str) -> tuple[str, str]:
     return _lark_refusal(source, "the grammar cannot be used"), ""
 
 
-# Each takes a source and options, and returns a refusal or "", and the text for llguidance.
+# Each takes a source and options and returns a refusal or "", and the text for llguidance.
 LANGUAGES: dict[str, Callable[..., tuple[str, str]]] = {
     "json_schema": _of_schema,
     "lark": _of_lark,
@@ -74,7 +74,7 @@ LANGUAGES: dict[str, Callable[..., tuple[str, str]]] = {
 
 
 def _lark_refusal(text: str, what: str, *, is_source: bool = True) -> str:
-    """Why a Lark grammar is refused. ``is_source``: it is the client's own text."""
+    """Return why a Lark grammar is refused. ``is_source``: it is the client's own text."""
     grammar = numbered(text, lambda name: 65)
     fault = _fault(json.dumps({"grammars": [{"lark_grammar": grammar}]}), is_source=is_source)
     return f"{what}: {fault}" if fault else ""
@@ -88,7 +88,7 @@ def _schema_refusal(schema: Any) -> str:
 
 
 def _fault(grammar: str, *, is_source: bool = True) -> str:
-    """What llguidance says against a grammar."""
+    """Return llguidance's error for a grammar."""
     matcher = LLMatcher(_BYTES, grammar, log_level=0, limits=_LIMITS)
     if not matcher.is_error() and not matcher.is_stopped():
         matcher.compute_bitmask()
@@ -100,7 +100,7 @@ def _schema_fault(schema: Any) -> str:
 
 
 def _at_fault(root: Any, trials: list[int]) -> str:
-    """The JSON pointer to the innermost part that is wrong by itself."""
+    """Return the JSON pointer to the innermost part that fails alone."""
     node, path = root, "#"
     while True:
         for step, part in _parts(node):
@@ -133,5 +133,5 @@ def _parts(node: Any) -> list[tuple[tuple[str, ...], Any]]:
 
 
 def _was_given(part: Any) -> bool:
-    """Whether a part has its place in the schema as it was given."""
+    """Whether a part exists in the schema that the client sent."""
     return not isinstance(part, dict) or part.get("$comment") != OTHER_WORDS

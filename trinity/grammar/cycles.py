@@ -1,6 +1,6 @@
-"""References of a schema that lead back to themselves without a part of the value in between.
+"""References of a schema that form a cycle for the same value.
 
-Such a schema says nothing: JSON Schema, draft 2020-12, core, section 9.4.1, forbids it.
+Such a schema has no meaning: JSON Schema, draft 2020-12, core, section 9.4.1, forbids it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ LONGEST_SHOWN: Final = 10  # references of a cycle in a message
 
 
 def cycle_from(reference: str, resolve: Callable[[str], Any]) -> list[str]:
-    """The references of a cycle that starts with ``reference``, the last one the same; or none.
+    """Return the references of a cycle from ``reference`` back to it, or an empty list.
 
-    Only $ref and allOf are followed: they must hold for the same value. ``resolve`` returns what
-    a reference leads to, or None.
+    Only $ref and allOf are followed: they apply to the same value. ``resolve`` returns the target
+    of a reference, or None.
     """
     left = [([reference], ref) for ref in _references(resolve(reference))]
     seen: set[str] = set()
@@ -30,7 +30,7 @@ def cycle_from(reference: str, resolve: Callable[[str], Any]) -> list[str]:
 
 
 def told(cycle: list[str]) -> str:
-    """A cycle in words."""
+    """Describe a cycle."""
     shown = (
         cycle if len(cycle) <= LONGEST_SHOWN else [*cycle[: LONGEST_SHOWN - 1], "...", cycle[-1]]
     )
@@ -38,7 +38,7 @@ def told(cycle: list[str]) -> str:
 
 
 def _references(schema: Any) -> Iterator[str]:
-    """The references that a schema makes for the same value."""
+    """Return the references of a schema that apply to the same value."""
     left = [schema]
     while left:
         node = left.pop()

@@ -1,7 +1,8 @@
-"""Whether schemas exclude each other: then ``oneOf`` of them is ``anyOf``, which is enforced.
+"""Decide whether schemas exclude each other: ``oneOf`` of such schemas equals ``anyOf``.
 
-What is not looked at makes a schema let more through, so "disjoint" is always true, and "not known
-to be" often. Beside $ref nothing is looked at, for older schemas say that nothing counts there.
+Unknown keywords are ignored, so a schema may allow less than assumed. The answer "disjoint" is
+always right; the answer "not known" is frequent. Keywords beside $ref are ignored, because older
+versions of JSON Schema ignore them.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import Any, Final
 
 from trinity.grammar.keywords import TYPES
 
-# In place of "number", which has the integers in it.
+# "number" includes the integers.
 ALL: Final = TYPES - {"number"} | {"fraction"}
 DEEPEST: Final = 8  # references, and properties within properties
-MOST_WORK: Final = 50_000  # schemas that are looked at for one document, again and again
-PER_WORK: Final = 64  # values or names that count for a schema
+MOST_WORK: Final = 50_000  # schemas visited for one document, repeated visits included
+PER_WORK: Final = 64  # values or names that count as one visit
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a schema says by itself: types and values that there may be, names that must be."""
+    """The keywords of one schema: allowed types and values, required names."""
 
     schema: dict[str, Any]
     types: frozenset[str] = ALL
@@ -34,13 +35,13 @@ class _Part:
         return len(self.required) + len(self.values or ())
 
     def cases(self) -> Iterator[list[Any]]:
-        """Lists of schemas, of each of which one holds at least."""
+        """Lists of schemas; at least one schema of each list applies."""
         for key in ("anyOf", "oneOf"):
             if isinstance(self.schema.get(key), list):
                 yield self.schema[key]
 
     def of_property(self, name: str) -> Any:
-        """What holds of a property's value, where it is there."""
+        """The schemas of a property's value, if it exists."""
         properties = self.schema.get("properties")
         if isinstance(properties, dict) and name in properties:
             return properties[name]
@@ -50,7 +51,7 @@ class _Part:
 
 
 class Disjoint:
-    """Compares the schemas of one document. ``resolve``: what a $ref leads to; None for nothing."""
+    """Compares schemas of one document. ``resolve`` returns the target of a $ref, or None."""
 
     def __init__(self, resolve: Callable[[str], Any]) -> None:
         self._resolve = resolve
@@ -58,13 +59,13 @@ class Disjoint:
         self._known: dict[int, _Part] = {}
 
     def all(self, schemas: list[Any]) -> bool:
-        """Whether no value fits two of the schemas."""
+        """Whether no value matches two of the schemas."""
         return all(
             self.two(one, other) for i, one in enumerate(schemas) for other in schemas[i + 1 :]
         )
 
     def two(self, one: Any, other: Any, depth: int = 0) -> bool:
-        """Whether no value fits both."""
+        """Whether no value matches both."""
         if self._left < 0 or depth > DEEPEST:
             return False
         mine, theirs = self._parts(one), self._parts(other)
@@ -83,7 +84,7 @@ class Disjoint:
         return types == {"object"} and self._objects(mine, theirs, depth)
 
     def _objects(self, mine: list[_Part], theirs: list[_Part], depth: int) -> bool:
-        """Whether a property that has to be there cannot have a value that fits both."""
+        """Whether a required property has no value that matches both."""
         names = {name for part in (*mine, *theirs) for name in part.required}
         return any(
             self.two(one.of_property(name), other.of_property(name), depth + 1)
@@ -93,7 +94,7 @@ class Disjoint:
         )
 
     def _parts(self, schema: Any, depth: int = 0) -> list[_Part]:
-        """Parts that all hold, those of references and of allOf among them."""
+        """Return all parts that apply, including those of references and allOf."""
         if schema is False:
             return [_Part({}, frozenset())]
         self._left -= 1
@@ -135,7 +136,7 @@ def _type(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value that is written as every equal one is."""
+    """Return a value in a form in which equal values are written alike."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):

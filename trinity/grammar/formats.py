@@ -1,7 +1,7 @@
 """The values of ``format`` that are enforced, as regular expressions.
 
-Each lets through only texts that have the format, where it is practical not all of them. Those of
-llguidance are used where they do so. Sources: RFC 3339, 3986, 6901, 9562 and JSON Schema 2020-12,
+Each matches only texts of the format, in some cases not all of them. llguidance's own formats are
+used if they do so. Sources: RFC 3339, 3986, 6901, 9562 and JSON Schema 2020-12,
 Validation, section 7.
 """
 
@@ -18,7 +18,7 @@ _DATE = (
 # Without leap seconds, which only some minutes have.
 _HOUR = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _TIME = rf"{_HOUR}:[0-5][0-9](?:\.[0-9]+)?(?:[zZ]|[+-]{_HOUR})"
-# Of 61 characters at most, without the hyphens of encoded ones, whose rules are long.
+# At most 61 characters, without the hyphens of encoded labels, whose rules are long.
 _LABEL = "[a-zA-Z0-9](?:-?[a-zA-Z0-9]){0,30}"
 _SHORT = "[a-zA-Z0-9](?:-?[a-zA-Z0-9]){0,5}"
 _HOST = rf"(?:(?:{_LABEL}\.){{0,3}}|(?:{_SHORT}\.){{4,15}}){_LABEL}"  # at most 253 characters
@@ -30,7 +30,7 @@ _REFERENCE = (
 )
 _POINTER = "(?:/(?:[^~/]|~[01])*)*"
 
-# Formats of texts, each as a pattern of the whole text.
+# The formats, each as a pattern of the whole text.
 PATTERNS: Final = {
     "date": _DATE,
     "time": _TIME,
@@ -44,7 +44,7 @@ PATTERNS: Final = {
     "json-pointer": _POINTER,
     "relative-json-pointer": f"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
 }
-# llguidance's own, under its names.
+# llguidance's own formats, by its names.
 NATIVE: Final = {
     "duration": "duration",
     "email": "email",
@@ -57,8 +57,8 @@ NATIVE: Final = {
     "idn-email": "email",
     "iri": "uri",
 }
-# They say what a text is for, and exclude none.
+# These describe a text's purpose and exclude none.
 NOTES: Final = frozenset({"password", "binary", "byte", "markdown", "html", "textarea"})
-# Those of some version of JSON Schema that exclude texts and are not enforced.
+# Formats of some version of JSON Schema that are not enforced.
 UNENFORCED: Final = frozenset({"regex", "color", "style", "phone", "utc-millisec"})
 NAMES: Final = tuple(sorted({*PATTERNS, *NATIVE}))

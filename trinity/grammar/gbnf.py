@@ -1,4 +1,4 @@
-"""Grammars in llama.cpp's GBNF, which llguidance's own script turns into Lark.
+"""Grammars in llama.cpp's GBNF; a script of llguidance converts them to Lark.
 
 Source of the syntax: llama.cpp, grammars/README.md.
 """
@@ -26,7 +26,7 @@ def is_gbnf(text: str) -> bool:
 
 
 def lark_of(text: str) -> str:
-    """The grammar in Lark. Raises: InputError where it is none."""
+    """Convert a grammar to Lark. Raises InputError for invalid GBNF."""
     from llguidance.gbnf_to_lark import any_to_lark
 
     depth = 0
@@ -42,13 +42,13 @@ def lark_of(text: str) -> str:
         found: str = any_to_lark(_ESCAPE.sub(_plain, text))
     except RecursionError:
         raise InputError("the grammar is no GBNF: it is too deep") from None
-    except Exception as error:  # the script raises plain ones, too, and what it runs into
+    except Exception as error:  # the script raises plain exceptions and others
         raise InputError(f"the grammar is no GBNF: {json_fault(error)}") from error
     return found
 
 
 def _plain(escape: re.Match[str]) -> str:
-    """The escape of a character as that character, which the script reads rightly."""
+    """Replace an escape by its character, because the script misreads some escapes."""
     digits = escape[1] or escape[2] or escape[3]
     if digits is None:
         return escape[0]

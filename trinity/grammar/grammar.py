@@ -1,4 +1,4 @@
-"""The description of what an answer may be, which any model can follow."""
+"""Grammars: constraints on a response, usable with any model."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from trinity.grammar.vocabulary import vocabulary_of
 if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer
 
-# How JSON is written: as Python's json.dumps does, so that a grammar forces all that is no value.
+# JSON is written as by Python's json.dumps, so that a grammar forces everything but values.
 ONE_LINE = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
 ANY_SPACE: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What an answer may be, for the option ``grammar`` of every method that generates.
+    """A constraint on a response, for the option ``grammar`` of every method that generates.
 
-    Immutable, and of no model: the first answer of a model that follows it compiles it. It is made
-    by the class methods below. They check it: an InputError says what cannot be kept to, of a
-    schema with the path; nothing is passed over silently. They may take a second, of which a
-    limit sees to it, and need ``pip install "trinity-llm[grammar]"``.
+    It is immutable and independent of a model; a model compiles it for the first response that uses
+    it. The class methods below create and check grammars. They raise InputError, for a schema with
+    the path, for everything that cannot be enforced; nothing is ignored silently. They take at most
+    about a second and need ``pip install "trinity-llm[grammar]"``.
 
     Attributes:
-        kind: "json_schema" or "lark", the language that it has become.
+        kind: the language of ``text``, "json_schema" or "lark".
         text: the schema as JSON, or the grammar.
     """
 
@@ -50,16 +50,16 @@ class Grammar:
         cls, schema: Mapping[str, Any] | str | bool, *, whitespace: bool = False,
         open_objects: bool = False,
     ) -> Grammar:  # fmt: skip
-        """JSON that a schema lets through: a dict, or its JSON text.
+        """JSON that matches a schema, given as a dict or as JSON text.
 
-        ``whitespace`` lets any white space stand between the parts. Without it they are written as
-        Python's json.dumps does, in one line, which is faster: more of it is forced.
+        ``whitespace`` allows any white space between the parts. Without it JSON is written in one
+        line as by Python's json.dumps, which is faster because more tokens are forced.
 
         An object has only the properties that its schema names, as in llama.cpp, unless the schema
-        has additionalProperties or names none. ``open_objects``: what JSON Schema says counts, by
-        which an object may have further properties.
+        has additionalProperties or names none. With ``open_objects`` an object may have other
+        properties, as JSON Schema specifies.
 
-        Properties come in the schema's order, then others. Formats are enforced. Raises: InputError
+        Properties have the schema's order; others follow. Formats are enforced. Raises InputError
         with the path of a keyword that cannot be enforced (docs/structured_output.md lists them).
         """
         style = ANY_SPACE if whitespace else ONE_LINE
@@ -73,7 +73,7 @@ class Grammar:
 
     @classmethod
     def regex(cls, pattern: str) -> Grammar:
-        """A text of which the whole matches a regular expression, without look-around.
+        """A text that matches a regular expression as a whole; look-around is not supported.
 
         ``\\d`` is 0 to 9. Source of the syntax: https://docs.rs/regex.
         """
@@ -84,10 +84,10 @@ class Grammar:
 
     @classmethod
     def lark(cls, text: str) -> Grammar:
-        """A grammar in llguidance's Lark, which begins with the rule ``start``.
+        """A grammar in llguidance's Lark with the start rule ``start``.
 
-        ``<name>`` is the token of that text in the model's vocabulary, a control or user-defined
-        one, such as ``<|call|>``; ``%json {...}`` is JSON of a schema, as in ``json_schema``.
+        ``<name>`` is the control or user-defined token of that text in the model's vocabulary, such
+        as ``<|call|>``. ``%json {...}`` is JSON of a schema, as in ``json_schema``.
 
         Source of the syntax: https://github.com/guidance-ai/llguidance, docs/syntax.md.
         """
@@ -96,7 +96,7 @@ class Grammar:
 
     @classmethod
     def gbnf(cls, text: str) -> Grammar:
-        """A grammar in llama.cpp's GBNF, which begins with the rule ``root``."""
+        """A grammar in llama.cpp's GBNF with the start rule ``root``."""
         check_size("the grammar", text)
         return cls("lark", made("gbnf", text))
 
@@ -116,9 +116,9 @@ class Grammar:
         return cls("lark", f"start: CHOICE{empty}\nCHOICE: {' | '.join(said)}")
 
     def guide(self, tokenizer: Tokenizer, vocab_size: int) -> MatcherGuide:
-        """A guide at the beginning of an answer, for logits of ``vocab_size``.
+        """Return a guide at the start of a response, for logits of ``vocab_size``.
 
-        Raises: InputError where the vocabulary lacks a token that the grammar names.
+        Raises InputError if the vocabulary lacks a token that the grammar names.
         """
         vocabulary = vocabulary_of(tokenizer)
         return MatcherGuide(
@@ -128,14 +128,14 @@ class Grammar:
         )
 
     def prepare(self, tokenizer: Tokenizer) -> None:
-        """Compile it for a vocabulary now, so that guides of it are made at once.
+        """Compile the grammar for a vocabulary, so that later guides start immediately.
 
-        Raises: as ``guide``; NotCompiledError.
+        Raises as ``guide``, and NotCompiledError.
         """
         vocabulary_of(tokenizer).matcher(self, len(self.text), self.compiled)
 
     def compiled(self, table: Any, ids: Mapping[str, int]) -> Any:
-        """llguidance's matcher over a table of tokens. Raises: InputError."""
+        """Return llguidance's matcher over a table of tokens. Raises InputError."""
         if self.kind == "json_schema":
             part = {"json_schema": json.loads(self.text)}
         else:
@@ -148,7 +148,7 @@ class Grammar:
 
 
 def token_of(name: str, ids: Mapping[str, int]) -> int:
-    """The id of a token that a grammar names. Raises: InputError."""
+    """Return the id of a token that a grammar names. Raises InputError."""
     found = ids.get(name)
     if found is None:
         some = ", ".join(sorted(text for text in ids if text.startswith("<"))[:20])
@@ -160,13 +160,13 @@ def token_of(name: str, ids: Mapping[str, int]) -> int:
 
 
 def quoted(text: str) -> str:
-    """A text as Lark writes it."""
+    """Return a text as a Lark string."""
     check_size("a text of the choice", text)
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def max_depth(pattern: str) -> int:
-    """The most brackets that are open at once, at least."""
+    """Return the nesting depth of brackets; the real depth may be larger."""
     depth = deepest = 0
     for character in pattern:
         depth += (character == "(") - (character == ")")

@@ -1,4 +1,4 @@
-"""The state of a grammar in one answer: a matcher of llguidance behind the runtime's protocol."""
+"""The state of a grammar in one response: llguidance's matcher as a guide of the runtime."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ WORD_BITS = 32
 
 
 class MatcherGuide:
-    """A ``trinity.runtime.guide.Guide``. It fails closed: once the matcher errs, so does all."""
+    """A ``trinity.runtime.guide.Guide``. After an error of the matcher every call fails."""
 
     def __init__(self, matcher: Any, table_size: int, vocab_size: int) -> None:
         self._matcher = matcher
         self._bits = np.zeros(-(-table_size // WORD_BITS), np.int32)
         self._vocab_size = vocab_size
-        self.complete: bool = matcher.is_stopped()  # the text is whole, and nothing may follow
+        self.complete: bool = matcher.is_stopped()  # the text is complete, and nothing may follow
 
     def allowed(self) -> NDArray[np.bool_]:
-        """Which tokens may come next.
+        """Return which tokens may come next, (vocab_size,).
 
-        Shapes: (vocab_size,). Raises: InputError where the grammar is too complex for a step.
+        Raises InputError if the grammar is too complex for a step.
         """
         self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
         self._check()
@@ -41,21 +41,21 @@ class MatcherGuide:
         return found
 
     def accept(self, tokens: Sequence[int]) -> None:
-        """Go on behind ``tokens``. Raises: InputError where the grammar does not allow them."""
+        """Advance by ``tokens``. Raises InputError if the grammar does not allow them."""
         if not self._matcher.consume_tokens(list(tokens)):
             self._check()
             raise InputError("the grammar does not go on")
         self.complete = self._matcher.is_stopped()
 
     def forced(self) -> list[int]:
-        """Tokens of which the grammar leaves no choice."""
+        """Return the next tokens if the grammar allows only these."""
         tokens: list[int] = self._matcher.compute_ff_tokens()
         self._check()
         return tokens
 
     def fitting(self, tokens: Sequence[int]) -> int:
-        """How many of ``tokens`` could be chosen in turn, with none forced behind any."""
-        trial = self._matcher.deep_copy()  # what goes wrong there, goes wrong there alone
+        """Return how many of ``tokens`` are allowed in order, with no forced token between."""
+        trial = self._matcher.deep_copy()  # an error affects only the copy
         for count, token in enumerate(tokens):
             if not trial.try_consume_tokens([token]) or trial.is_stopped():
                 return count

@@ -1,4 +1,4 @@
-"""Texts of grammars in llguidance's Lark: what must be looked at before it gets them.
+"""Checks of grammars in llguidance's Lark before llguidance reads them.
 
 Source of the syntax: llguidance, docs/syntax.md and parser/src/lark/lexer.rs.
 """
@@ -29,9 +29,9 @@ _HOW: Final = {
 
 
 def checked_lark(text: str, style: dict[str, Any]) -> str:
-    """A grammar with its JSON schemas made ready; ``style`` says how JSON is to be written.
+    """Return a grammar with its JSON schemas prepared; ``style`` is how JSON is written.
 
-    Raises: InputError for what llguidance would pass over, and for brackets too deep.
+    Raises InputError for what llguidance would ignore, and for brackets nested too deeply.
     """
     depth = 0
 
@@ -54,7 +54,7 @@ def checked_lark(text: str, style: dict[str, Any]) -> str:
 
 
 def numbered(text: str, number: Callable[[str], int]) -> str:
-    """A grammar whose tokens, such as <|call|>, are numbers: ``number`` gives that of a text."""
+    """Replace token texts, such as <|call|>, by the ids that ``number`` returns."""
 
     def name(found: str) -> str:
         return found if _NUMBERS.fullmatch(found) else f"<[{number(found)}]>"
@@ -69,7 +69,7 @@ def _scanned(
     seen: Callable[[str, str], None] = lambda kind, found: None,
     schema: Callable[[Any], str] | None = None,
 ) -> str:
-    """A grammar with names and schemas replaced; strings, expressions and comments stay."""
+    """Replace names and schemas; strings, expressions and comments stay."""
     out: list[str] = []
     at = 0
     while match := _PART.search(text, at):

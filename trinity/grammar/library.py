@@ -1,4 +1,4 @@
-"""llguidance, which does the work: the one place that imports it, when it is first needed."""
+"""Imports llguidance when it is first needed; no other module imports it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trinity.errors import InputError
 
 
 def llguidance() -> ModuleType:
-    """The library. Raises: InputError where it is not installed."""
+    """Return the library. Raises InputError if it is not installed."""
     try:
         import llguidance as library
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What a grammar may cost: its text, its compilation, a step."""
+"""Limits of a grammar's text, its compilation and a step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST: Final = 1 << 20  # characters of a schema, an expression or a grammar
 DEEPEST: Final = 100  # levels of a schema, brackets of an expression or a grammar
 MOST_CHOICES: Final = 10_000
 LONGEST_MESSAGE: Final = 400
-# Of the process that compiles a grammar before this one does: processor time, and memory.
+# Processor time and memory of the child process that compiles a grammar first.
 SECONDS: Final = 0.8
 MEMORY_BYTES: Final = 400 << 20
 # Of llguidance: work of the lexer, 14 to 50 thousand a millisecond; items of the parser, 20
@@ -23,7 +23,7 @@ STEP_ITEMS: Final = 50_000
 LEXER_STATES: Final = 50_000
 GRAMMAR_SIZE: Final = 500_000
 ROW_ITEMS: Final = 2_000
-# How its messages begin, and what they mean to who wrote the grammar.
+# How its messages begin, and what they mean for the author of the grammar.
 _MEANINGS: Final = {
     "oneOf constraints are not supported": (
         "the cases of oneOf may overlap; write anyOf, or a const that tells them apart"
@@ -42,7 +42,7 @@ _PLACE: Final = re.compile(r"(?:at )?(?P<line>\d+)\((?P<column>\d+)\): ")
 
 
 def parser_limits() -> Any:
-    """The limits for llguidance; its messages then hold no text of the answer."""
+    """Return the limits for llguidance; its messages then contain no text of the response."""
     return llguidance().LLParserLimits(
         max_items_in_row=ROW_ITEMS,
         initial_lexer_fuel=INITIAL_LEXER_FUEL,
@@ -56,7 +56,7 @@ def parser_limits() -> Any:
 
 
 def check_size(what: str, text: object) -> str:
-    """Raise InputError for what is no text, or too long a one."""
+    """Raise InputError unless it is a text of allowed length."""
     if not isinstance(text, str):
         raise InputError(f"{what} is of type {type(text).__name__}; it must be text")
     if len(text) > LONGEST:
@@ -69,19 +69,19 @@ def check_size(what: str, text: object) -> str:
 
 
 def json_fault(error: Exception) -> str:
-    """What is wrong with a JSON text, in words."""
+    """Describe what is wrong with a JSON text."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    if "Exceeds the limit" in str(error):  # of int(), which tells about Python's settings
+    if "Exceeds the limit" in str(error):  # the message of int() is about Python's settings
         return "it has a number of too many digits"
     return str(error)
 
 
 def short(message: str, *, is_source: bool = True) -> str:
-    """A message of llguidance in one line and in the field's words.
+    """Return a message of llguidance in one line and in usual words.
 
-    Its state, its options and its excerpts of the grammar are dropped. ``is_source``: the places
-    that it names are those of the client's own text.
+    Its state, its options and its excerpts of the grammar are removed. ``is_source``: its line
+    numbers refer to the client's own text.
     """
     message = _EXCERPT.split(message.partition("\n<")[0])[0]
     for begin, meaning in _MEANINGS.items():

@@ -1,7 +1,7 @@
-"""What a schema does not let through, as a schema: so ``not``, ``if`` and ``oneOf`` are enforced.
+"""Negate schemas, so that ``not``, ``if`` and ``oneOf`` can be enforced.
 
-A value breaks a schema where it breaks one of its keywords. For each keyword there is a schema of
-just the values that break it, or none is known, and then the schema cannot be negated.
+A value violates a schema if it violates one of its keywords. Most keywords have a schema of exactly
+the values that violate them. A schema with another keyword cannot be negated.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from trinity.grammar.keywords import ANNOTATIONS, DEFINITIONS, TYPES
 
-MOST_PARTS: Final = 2_000  # of the schemas that are made for one document
+MOST_PARTS: Final = 2_000  # schemas that are made for one document
 DEEPEST: Final = 16
 MOST_VALUES: Final = 100
 LONGEST_TEXT: Final = 64
-# Keyword: the type that it is about, the keyword that says the opposite, and by how much more.
+# Keyword: its type, the opposite keyword, and the difference of the value.
 COUNTED: Final = {
     "minLength": ("string", "maxLength", -1),
     "maxLength": ("string", "minLength", 1),
@@ -29,7 +29,7 @@ BOUNDS: Final = {
     "maximum": ("exclusiveMaximum", "exclusiveMinimum", "minimum"),
 }
 NOTES: Final = ANNOTATIONS | DEFINITIONS
-# Keywords that exclude nothing where their schema does not.
+# Keywords that exclude nothing if their schema excludes nothing.
 OPEN: Final = frozenset(
     {"items", "additionalItems", "additionalProperties", "unevaluatedItems",
      "unevaluatedProperties", "propertyNames"}
@@ -38,13 +38,14 @@ ANYTHING: Final = "(?:.|[\n\r\u2028\u2029])"
 
 
 class NoNegationError(Exception):
-    """What a schema excludes is no schema: the keyword at fault."""
+    """A schema cannot be negated because of this keyword."""
 
 
 class Negation:
-    """Negates schemas of one document. ``resolve``: what a $ref leads to; None for nothing.
+    """Negates schemas of one document.
 
-    ``disjoint``: whether no value fits two of several schemas.
+    ``resolve`` returns the target of a $ref, or None. ``disjoint`` says whether no value matches
+    two of several schemas.
     """
 
     def __init__(
@@ -55,14 +56,14 @@ class Negation:
         self._left = MOST_PARTS
 
     def of(self, schema: Any, depth: int = 0) -> Any:
-        """A schema of all values that do not fit. Raises: NoNegationError."""
+        """Return a schema of all values that do not match. Raises NoNegationError."""
         if isinstance(schema, bool):
             return not schema
         self._left -= 1
         if not isinstance(schema, dict) or self._left < 0 or depth > DEEPEST:
             raise NoNegationError("a part of it")
         said = {key: value for key, value in schema.items() if key not in NOTES}
-        if "$ref" in said:  # older schemas read nothing beside it
+        if "$ref" in said:  # older versions ignore other keywords
             if len(said) > 1 or not isinstance(said["$ref"], str):
                 raise NoNegationError("$ref")
             return self.of(self._resolve(said["$ref"]), depth + 1)
@@ -70,7 +71,7 @@ class Negation:
         return {"anyOf": ways} if ways else False
 
     def _ways(self, key: str, schema: Mapping[str, Any], depth: int) -> list[Any]:
-        """Schemas of the values that break one keyword; one of them holds for each."""
+        """Return schemas of the values that violate one keyword; each value matches one."""
         value = schema[key]
         if key == "not":
             return [value]
@@ -95,7 +96,7 @@ class Negation:
             return [{"type": kind, opposite: value + more}] if value + more >= 0 else []
         if key in BOUNDS and _is_number(value):
             strict, broken, broken_strictly = BOUNDS[key]
-            # In older schemas exclusiveMinimum says of minimum whether it is excluded.
+            # In older versions exclusiveMinimum is a boolean about minimum.
             keyword = broken_strictly if schema.get(strict) is True else broken
             return [{"type": "number", keyword: value}]
         for plain, (strict, _, broken) in BOUNDS.items():
@@ -125,13 +126,13 @@ def _other_types(value: Any) -> list[Any]:
     listed = value if isinstance(value, list) else [value]
     named = set(listed) if _is_list(listed, str) else {""}
     if not named <= TYPES or ("integer" in named and "number" not in named):
-        raise NoNegationError("type")  # no keyword says that a number is no integer
+        raise NoNegationError("type")  # no keyword means "not an integer"
     left = TYPES - named - {"integer"}
     return [{"type": sorted(left)}] if left else []
 
 
 def _others(values: Any) -> list[Any]:
-    """Schemas of all values but these."""
+    """Return schemas of all values but these."""
     if not isinstance(values, list) or len(values) > MOST_VALUES:
         raise NoNegationError("enum")
     texts = {value for value in values if isinstance(value, str)}
@@ -166,7 +167,7 @@ def _others(values: Any) -> list[Any]:
 
 
 def other_texts(texts: set[str]) -> str:
-    """A regular expression of all texts but these."""
+    """Return a regular expression that matches all texts but these."""
     rests: dict[str, set[str]] = {}
     for text in sorted(texts):
         if text:

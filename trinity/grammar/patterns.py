@@ -1,9 +1,8 @@
 """Regular expressions of JSON Schema (ECMA-262) in the syntax of llguidance (Rust's regex).
 
-Where the two read something differently, or validators do, what is left is what all of them let
-through: `.` and `\\s` mean fewer characters, those of `[^...]` and `\\S` not among them. Classes
-are without NUL: for one that has all 32 control characters llguidance lets quotes and backslashes
-through, too.
+If the two, or validators, disagree about a construct, the result matches only what all of them
+match: `.`, `\\s`, `[^...]` and `\\S` mean fewer characters. Classes exclude NUL: if a class has all
+32 control characters, llguidance also matches quotes and backslashes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _PART = re.compile(r"\\(?:u\{[^}]*\}|p\{[^}]*\}|P\{[^}]*\}|.)|\[\^?|\]|\{,|&&|~~
 
 
 def rust_pattern(pattern: str) -> str:
-    """The expression for llguidance. Raises: ValueError for what it would misread."""
+    """Convert an expression for llguidance. Raises ValueError for what it would misread."""
     out: list[str] = []
     within, negated, ending = False, False, ""
     for part in _PART.findall(pattern):

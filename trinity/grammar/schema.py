@@ -1,8 +1,8 @@
-"""A JSON schema made ready for llguidance: every keyword is enforced, a mere note, or refused.
+"""Prepare a JSON schema for llguidance: each keyword is enforced, an annotation, or refused.
 
-llguidance passes over some keywords, and some it takes for less than they say. Here each one is
-looked at, with its path (a JSON pointer such as #/properties/age/minimum) for whoever has to mend
-it, and what can be said in other words is.
+llguidance ignores some keywords and enforces others in part. This module checks each keyword,
+rewrites those that other keywords can express, and reports the path of the rest (a JSON pointer
+such as #/properties/age/minimum).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from trinity.grammar.patterns import rust_pattern
 State = Literal["enforced", "note", "refused"]
 LARGEST_INTEGER = 1 << 53  # beyond it not every integer is a float, which llguidance reckons with
 LARGEST_COUNT = 1 << 31
-ALIKE = 0.86  # of a keyword's letters, in a name that is taken for a misspelt one
-MADE = "/~"  # in the path of what says a keyword in other words; no JSON pointer has it
-MOST_CASES = 12  # of a oneOf, each of which is said to exclude all others
+ALIKE = 0.86  # share of equal letters that makes a name a misspelt keyword
+MADE = "/~"  # in the path of a rewritten keyword; no JSON pointer contains it
+MOST_CASES = 12  # of a oneOf, each rewritten to exclude all others
 
 
 @dataclass(frozen=True, slots=True)
 class Keyword:
-    """What becomes of a keyword. ``path`` is a JSON pointer; ``reason`` explains a refusal."""
+    """How a keyword is handled. ``path`` is a JSON pointer; ``reason`` explains a refusal."""
 
     path: str
     name: str
@@ -58,7 +58,7 @@ class Keyword:
 
 @dataclass(slots=True)
 class Schema:
-    """A schema in llguidance's terms, and what became of each keyword of the original."""
+    """A schema for llguidance, and how each keyword of the original is handled."""
 
     schema: Any
     keywords: list[Keyword] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Schema:
         return [keyword for keyword in self.keywords if keyword.state == "refused"]
 
     def check(self) -> None:
-        """Raise InputError, with the path, where a keyword is refused."""
+        """Raise InputError, with the path, if a keyword is refused."""
         refused = self.refused
         if refused:
             more = f" (and {len(refused) - 1} more: trinity schema lists them)"
@@ -80,11 +80,11 @@ class Schema:
 
 
 def read_schema(schema: Mapping[str, Any] | str | bool, *, closed: bool = False) -> Schema:
-    """A schema, or its JSON text, with what becomes of each keyword.
+    """Read a schema, or its JSON text.
 
-    Only what applies is looked at: of the definitions those that are referred to. ``closed``:
-    objects have no properties that the schema does not name; see trinity.grammar.closing. Raises:
-    InputError for what is no JSON, or too large or too deep.
+    Definitions are only read if something refers to them. With ``closed``, objects have no
+    properties that the schema does not name; see trinity.grammar.closing. Raises InputError for
+    invalid JSON and for schemas that are too large or too deep.
     """
     reader = _Reader(loaded(schema))
     reader.read(closed)
@@ -93,9 +93,9 @@ def read_schema(schema: Mapping[str, Any] | str | bool, *, closed: bool = False)
 
 
 def closed_schema(schema: Mapping[str, Any]) -> Any:
-    """A copy of a schema whose objects have no properties that it does not name.
+    """Return a copy whose objects have no properties that the schema does not name.
 
-    Raises: as ``read_schema``.
+    Raises as ``read_schema``.
     """
     reader = _Reader(loaded(schema))
     reader.close()
@@ -103,7 +103,7 @@ def closed_schema(schema: Mapping[str, Any]) -> Any:
 
 
 def loaded(schema: Mapping[str, Any] | str | bool) -> Any:
-    """A private copy of a schema. Raises: InputError where it is no JSON."""
+    """Return a copy of a schema. Raises InputError for invalid JSON."""
     text = text_of(schema)
     try:
         return json.loads(text, parse_constant=_no_constant)
@@ -114,7 +114,7 @@ def loaded(schema: Mapping[str, Any] | str | bool) -> Any:
 
 
 def text_of(schema: Mapping[str, Any] | str | bool) -> str:
-    """A schema as JSON. Raises: InputError where it is no JSON, or too large."""
+    """Return a schema as JSON text. Raises InputError if JSON cannot hold it or it is too large."""
     try:
         text = schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
     except (ValueError, TypeError) as error:
@@ -129,7 +129,7 @@ def _no_constant(name: str) -> Any:
 
 
 class _RefusedError(Exception):
-    """A keyword cannot be enforced: why."""
+    """The reason why a keyword cannot be enforced."""
 
 
 class _Note(Exception):  # noqa: N818
@@ -137,7 +137,7 @@ class _Note(Exception):  # noqa: N818
 
 
 class _Reader:
-    """Goes through a schema, from the root on and along its references, and changes it in place."""
+    """Walks a schema from the root and along its references, and changes it in place."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
@@ -146,7 +146,7 @@ class _Reader:
         self._id = own.removesuffix("#") if isinstance(own, str) else None
         self._anchors: dict[str, str] = {}
         self._seen: dict[int, dict[str, Any]] = {}
-        self._bases: list[str] = []  # parts in which references are taken from elsewhere
+        self._bases: list[str] = []  # parts whose references have another base
         self._left: list[tuple[Any, str]] = []
         self._disjoint = Disjoint(self._resolved)
         self._negation = Negation(self._resolved, self._disjoint.all)
@@ -162,9 +162,9 @@ class _Reader:
             self._schema(*self._left.pop(0))
 
     def bound_integers(self) -> None:
-        """Give each integer that has no bound one of 53 bits, which every reader of JSON can read.
+        """Limit integers without a bound to 53 bits, which every JSON reader supports.
 
-        Without it a model can write digits until its context is full. llama.cpp has 16 digits.
+        Otherwise a model could write digits until its context is full. llama.cpp allows 16 digits.
         """
         for node in self._seen.values():
             types = node.get("type", ())
@@ -179,7 +179,7 @@ class _Reader:
         close_objects(self.root, self._resolved)
 
     def _look(self, node: Any, path: str, depth: int, is_data: bool = False) -> None:
-        """Find anchors and bases. Raises: InputError where it is too deep."""
+        """Find anchors and bases. Raises InputError if the schema is too deep."""
         if depth > DEEPEST:
             raise InputError(f"the JSON schema is more than {DEEPEST} levels deep: {path[:80]}")
         parts: Any = ()
@@ -207,7 +207,7 @@ class _Reader:
             )
             return
         self._seen[id(node)] = node
-        more: list[Any] = []  # schemas that say keywords in other words
+        more: list[Any] = []  # schemas that express keywords by other keywords
         for key in list(node):
             if key in DEFINITIONS or key not in node:
                 continue
@@ -265,7 +265,7 @@ class _Reader:
     def _inner_schema(self, node: Any, key: str, path: str) -> None:
         value = node[key]
         if key == "additionalItems" and not isinstance(node.get("items"), list):
-            del node[key]  # llguidance would take it for a word of older schemas
+            del node[key]  # llguidance would take it for a keyword of older versions
             raise _Note
         if key == "items" and isinstance(value, list):
             if "prefixItems" in node:
@@ -275,7 +275,7 @@ class _Reader:
             self._left.append((value, path))
 
     def _reference(self, value: object, path: str) -> str:
-        """A reference as a JSON pointer from the root; what it leads to is read, too."""
+        """Return a reference as a JSON pointer from the root, and read its target."""
         if not isinstance(value, str):
             raise _RefusedError(f"expected text, found {_kind(value)}")
         if any(path.startswith(f"{base}/") for base in self._bases):
@@ -288,7 +288,7 @@ class _Reader:
         return "#" + quote(fragment, safe="/~!$&'()*+,;=:@-._")
 
     def _fragment(self, value: str) -> str:
-        """The JSON pointer of a reference, from the root."""
+        """Return the JSON pointer of a reference, from the root."""
         if self._id and value.startswith((f"{self._id}#", self._id)):
             value = value.removeprefix(self._id) or "#"
         if not value.startswith("#"):
@@ -303,7 +303,7 @@ class _Reader:
         return fragment
 
     def _resolved(self, reference: str) -> Any:
-        """What a reference leads to, or None."""
+        """Return the target of a reference, or None."""
         if self._bases:
             return None
         try:
@@ -322,7 +322,7 @@ class _Reader:
         return node
 
     def _dependent(self, key: str, value: object, path: str) -> list[Any]:
-        """Who has a property has others, or fits a schema: either it is absent, or so it is."""
+        """Rewrite dependentRequired and dependentSchemas: the property is absent, or they apply."""
         what = DEPENDENT[key]
         _want(isinstance(value, dict), "an object", value)
         assert isinstance(value, dict)
@@ -348,12 +348,12 @@ class _Reader:
             raise _RefusedError(f"{REFUSED[key]} (there are no other words for {error})") from None
 
     def _make(self, schema: Any, path: str, more: list[Any]) -> None:
-        """Let a schema hold that says in other words what a keyword says."""
+        """Add a schema that expresses a keyword by other keywords."""
         self._left.append((schema, path + MADE))
         more.append(schema)
 
     def _condition(self, node: Any, path: str, more: list[Any]) -> None:
-        """Either the condition and then what follows, or neither."""
+        """Rewrite if/then/else as anyOf: the condition with "then", or its negation with "else"."""
         parent = path.rpartition("/")[0]
         then, other = node.get("then", True), node.get("else", True)
         negated = self._negated("if", node["if"])
@@ -362,7 +362,7 @@ class _Reader:
         self._make({"anyOf": cases}, path, more)
 
     def _one_of(self, node: Any, path: str, more: list[Any]) -> None:
-        """Put anyOf in its place where the cases exclude each other, or can be made to."""
+        """Replace oneOf by anyOf if the cases exclude each other or can be rewritten to do so."""
         cases = node["oneOf"]
         if not self._disjoint.all(cases):
             if len(cases) > MOST_CASES:
@@ -380,7 +380,7 @@ class _Reader:
             del node["oneOf"]
             more.append({"anyOf": cases})
             return
-        keywords = list(node.items())  # their order is that of the properties
+        keywords = list(node.items())  # their order decides the order of properties
         node.clear()
         for key, value in keywords:
             node.update({"anyOf": cases} if key == "oneOf" else {key: value})
@@ -405,18 +405,18 @@ class _Reader:
             alike = difflib.get_close_matches(name.lower(), formats.NAMES, 1, ALIKE)
             if alike:
                 raise _RefusedError(f"no format that is known; {alike[0]} is one")
-            del node["format"]  # somebody's own word, which says nothing to JSON Schema
+            del node["format"]  # a private format, which JSON Schema ignores
             raise _Note
 
 
-# Keywords whose values are no schemas.
+# Keywords whose values are not schemas.
 DATA = ("const", "enum", "default", "examples")
 DEPENDENT = {
     "dependentRequired": "a list of names",
     "dependentSchemas": "a schema",
     "dependencies": "a list of names or a schema",
 }
-# Of no meaning to llguidance once they are read, or of another one.
+# Keywords that are removed after reading; llguidance ignores or misreads them.
 DROPPED = (
     *DEPENDENT,
     "not",
@@ -431,7 +431,7 @@ DROPPED = (
     "x-guidance",
 )
 INERT: dict[str, Callable[[Any, Any], bool]] = {
-    # Keywords that exclude nothing with these values, or beside these others: (schema, value).
+    # Whether a keyword excludes nothing, by schema and value.
     "uniqueItems": lambda node, value: value is False or node.get("maxItems") in (0, 1),
     "nullable": lambda node, value: value is False,
     "propertyNames": lambda node, value: value in (True, {}),
@@ -448,7 +448,7 @@ CLOSED = {"unevaluatedProperties": "additionalProperties", "unevaluatedItems": "
 
 
 def _plain_keyword(node: Any, key: str) -> None:
-    """A keyword that holds no schema that is looked at."""
+    """Handle a keyword that contains no schema."""
     value = node[key]
     if key in INERT and INERT[key](node, value):
         del node[key]
@@ -469,7 +469,7 @@ def _plain_keyword(node: Any, key: str) -> None:
         node[key] = CHECKS[key](node, value)
     else:
         alike = difflib.get_close_matches(key.lower(), _LOWER, 1, ALIKE)
-        # What begins as no keyword does, such as _format or x-type, is somebody's note.
+        # Names that no keyword begins like, such as _format or x-type, are annotations.
         if alike and key[:1].lower() == alike[0][0]:
             raise _RefusedError(f"no keyword of JSON Schema; {_LOWER[alike[0]]} is one")
         raise _Note
@@ -492,7 +492,7 @@ def _count(node: Any, value: Any) -> int:
 
 def _least_properties(node: Any, value: Any) -> int:
     count, required = _count(node, value), node.get("required", ())
-    # A name may come again where names are free.
+    # A name may repeat if names are free.
     if count > len(set(map(str, required))) + 1:
         raise _RefusedError("it can count one property beside the required ones; require them")
     return count
@@ -560,7 +560,7 @@ _LOWER = {name.lower(): name for name in KNOWN - ANNOTATIONS}
 
 
 def below(path: str, key: object) -> str:
-    """The JSON pointer to a part."""
+    """Return the JSON pointer to a part."""
     return f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}"
 
 

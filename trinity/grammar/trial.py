@@ -37,7 +37,7 @@ class NotCompiledError(Exception):
 
 
 class Outcome(NamedTuple):
-    """What became of a grammar: why it is refused, or the text that llguidance compiles."""
+    """The result for a grammar: why it is refused, or the text that llguidance compiles."""
 
     refusal: str
     text: str = ""
@@ -67,7 +67,7 @@ def made(language: str, source: str, **options: Any) -> str:
 
 
 def checked(kind: str, text: str) -> None:
-    """Raise, as ``made``, for a text that llguidance shall compile. ``kind`` as of `Grammar`."""
+    """Raise as ``made`` for a text for llguidance. ``kind`` is that of `Grammar`."""
     made("compiled", text, kind=kind)
 
 
@@ -88,7 +88,7 @@ def _key(language: str, source: str, options: Any) -> bytes:
 
 
 class Outcomes:
-    """The newest outcomes by the hash of what was asked, at most ``most_bytes`` of texts."""
+    """The latest outcomes by the hash of the request, with at most ``most_bytes`` of texts."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most, self._most_bytes = most, most_bytes
@@ -97,7 +97,7 @@ class Outcomes:
         self._lock = threading.Lock()
 
     def get(self, key: bytes) -> Outcome | None:
-        """The outcome, which is the newest from now on."""
+        """Return the outcome and make it the newest."""
         with self._lock:
             found = self._found.get(key)
             if found is not None:
@@ -105,7 +105,7 @@ class Outcomes:
             return found
 
     def put(self, key: bytes, outcome: Outcome) -> None:
-        """Remember an outcome, and forget the oldest ones beyond the limits."""
+        """Store an outcome and remove the oldest beyond the limits."""
         with self._lock:
             self._bytes += _size(outcome) - _size(self._found.pop(key, Outcome("")))
             self._found[key] = outcome

@@ -1,4 +1,4 @@
-"""A vocabulary as llguidance wants it: the bytes of each token, made once for a tokenizer."""
+"""A tokenizer's vocabulary for llguidance: the bytes of each token, computed once."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from trinity.grammar.trial import NotCompiledError, only_known
 from trinity.tokenizers import Tokenizer
 
 KEPT = 32  # compiled grammars
-# Characters of their texts, all together; compiled, one takes up to 34 bytes (a long enum).
+# Characters of their texts in total; a compiled character takes up to 34 bytes (a long enum).
 KEPT_CHARACTERS = 1 << 20
-MARK = b"\xff"  # before the name of a token that no text becomes; a byte that no text has
+MARK = b"\xff"  # before the name of a token that never stands for text; no text contains this byte
 
 
 class Vocabulary:
-    """The tokens of a tokenizer, with the table that llguidance looks them up in.
+    """The tokens of a tokenizer, with llguidance's table of them.
 
-    A control or unknown token is never part of a text: a grammar has to name it; so, too, a
-    user-defined one behind which a vocabulary drops a space. All others stand for the bytes that
-    they add to a text.
+    Control and unknown tokens are never part of a text: a grammar has to name them. The same holds
+    for a user-defined token after which the vocabulary drops a space. Every other token stands for
+    the bytes that it adds to a text.
 
     Attributes:
         size: number of tokens.
@@ -41,7 +41,7 @@ class Vocabulary:
         ]
         self._cutter = _Cutter(tokenizer, marked)
         self._ends = sorted(tokenizer.eog_ids)
-        # A long text has the tokenizer make its tables, which would else come amid an answer.
+        # A long text makes the tokenizer build its tables now instead of during a response.
         tokenizer.encode("a " * 1000, add_bos=False)
         self._matchers: dict[Hashable, tuple[Any, int]] = {}
 
@@ -53,10 +53,9 @@ class Vocabulary:
     def matcher(
         self, key: Hashable, length: int, compiled: Callable[[Any, dict[str, int]], Any]
     ) -> Any:
-        """A matcher of one's own of ``compiled(table, ids)``, which is called once for a key.
+        """Return a new matcher; ``compiled(table, ids)`` is called once per key.
 
-        ``length`` is that of the grammar's text, in characters.
-        Raises: NotCompiledError.
+        ``length`` is the length of the grammar's text in characters. Raises NotCompiledError.
         """
         found, _ = self._matchers.pop(key, (None, 0))
         if found is None:
@@ -74,9 +73,9 @@ class Vocabulary:
 
 
 class _Cutter:
-    """What llguidance asks of a tokenizer: its tokens, and the ids of a text that is forced.
+    """The tokenizer's interface for llguidance: its tokens, and the ids of a forced text.
 
-    It knows the tokenizer weakly, for the table refers to it from where no garbage is collected.
+    It has only a weak reference to the tokenizer, because llguidance's table keeps it alive.
     """
 
     is_tokenizer_wrapper = True
@@ -89,14 +88,14 @@ class _Cutter:
         self._tokenizer = weakref.ref(tokenizer)
 
     def __call__(self, text: str) -> list[int]:
-        """The ids of a text as the tokenizer cuts it; longest tokens first where it changes it.
+        """Tokenize a text; greedily by longest token if the tokenizer would change the text.
 
         Some vocabularies drop white space after a special token, or have no token for a character.
         """
         tokenizer = self._tokenizer()
         try:
             ids = tokenizer.encode(text, add_bos=False, continuation=True) if tokenizer else []
-        except TrinityError:  # llguidance has no use for it
+        except TrinityError:  # llguidance ignores the error
             ids = []
         if b"".join(self.tokens[i] for i in ids) == text.encode():
             return ids
@@ -127,7 +126,7 @@ _known: weakref.WeakKeyDictionary[Tokenizer, Vocabulary] = weakref.WeakKeyDictio
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
-    """A tokenizer's, which lives as long as it does. Raises: NotCompiledError."""
+    """Return a tokenizer's vocabulary, kept as long as it. Raises NotCompiledError."""
     found = _known.get(tokenizer)
     if found is None:
         if only_known.get():

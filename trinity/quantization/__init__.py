@@ -1,4 +1,4 @@
-"""Makes a GGUF file of another one with its weights in smaller types, a few rows at a time."""
+"""Write a GGUF file with the weights of a model in smaller types, a few rows at a time."""
 
 from __future__ import annotations
 

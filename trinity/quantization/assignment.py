@@ -1,4 +1,4 @@
-"""Which tensor gets which type: the rules of llama.cpp's quantizer, for models that trinity runs.
+"""The type of each tensor, by the rules of llama.cpp's quantizer.
 
 Source: llama.cpp src/llama-quant.cpp, llama_tensor_get_type and tensor_type_fallback.
 tests/goldens/quantize_goldens.py lets llama.cpp itself decide; the tests compare.
@@ -19,7 +19,7 @@ from trinity.quantization.mixes import Mix
 from trinity_kernels.ggml import TYPES_BY_NAME
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
-# What takes over where a row is no whole number of blocks; F16 where that does not fit either.
+# The fallback if a row is not a whole number of blocks; F16 if that does not fit either.
 _FALLBACKS = {
     "IQ4_XS": "IQ4_NL",
     "Q2_0": "Q4_0",
@@ -35,14 +35,14 @@ _NOT_QUANTIZED = (
     "_norm.weight", "ffn_gate_inp.weight", "position_embd.weight", "token_types.weight",
     "ssm_conv1d.weight", "shortconv.conv.weight", "enc.conv1d.",
 )  # fmt: skip
-# Beside 8 large experts, as Mixtral has them, attention is a small part of the file.
+# With 8 large experts, as in Mixtral, attention is a small part of the file.
 _FEW_EXPERTS = 8
 _BETTER_BESIDE_FEW = frozenset({"Q2_K", "Q3_K_S", "Q3_K_M", "IQ4_NL", "IQ4_XS", "Q4_K_S", "Q4_K_M"})
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What the rules look at beside the tensors."""
+    """The properties of a model that the rules depend on."""
 
     architecture: str
     num_layers: int
@@ -52,17 +52,17 @@ class Network:
 
     @property
     def group_size(self) -> int:
-        """Query heads that share one key-value head; 0 where there is no attention."""
+        """Query heads per key-value head; 0 without attention."""
         return self.num_heads // self.num_kv_heads if self.num_kv_heads else 0
 
     @property
     def is_70b(self) -> bool:
-        """Llama 2 70B and its like, whose attn_v is small and gets a better type."""
+        """Whether it is like Llama 2 70B, whose small attn_v gets a better type."""
         return self.architecture == "llama" and self.num_layers == 80 and self.group_size > 1
 
 
 def network_of(config: ModelConfig, names: Collection[str]) -> Network:
-    """That of a model whose tensors have these ``names``."""
+    """Return the properties of a model with tensors of these ``names``."""
     layers = config.num_layers
     if config.architecture == SPEECH:  # of both stacks
         layers = sum(name.endswith("ffn_down.weight") for name in names)
@@ -72,9 +72,9 @@ def network_of(config: ModelConfig, names: Collection[str]) -> Network:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What the user decides: types of single tensors, or one type for all.
+    """The user's choices: types of single tensors, or one type for all.
 
-    The first of ``patterns`` that is found anywhere in a tensor's name counts.
+    The first of ``patterns`` that matches anywhere in a tensor's name wins.
     """
 
     output: str | None = None
@@ -94,7 +94,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A tensor and its new type; ``misfit`` is the type that its rows do not fit."""
+    """A tensor and its new type; ``misfit`` is the intended type if its rows do not fit it."""
 
     entry: Entry
     type: str
@@ -102,7 +102,7 @@ class Assigned:
 
 
 def is_quantized(entry: Entry) -> bool:
-    """Whether the quantizer touches the tensor at all: matrices of weights, but no norms."""
+    """Whether the tensor is quantized: matrices of weights are, norms are not."""
     is_matrix = len(entry.shape) > 1 and prod(entry.shape[:-1]) > 1
     return (
         is_matrix
@@ -112,7 +112,7 @@ def is_quantized(entry: Entry) -> bool:
 
 
 def in_order(entries: Sequence[Entry]) -> list[Entry]:
-    """As llama.cpp writes them: what is in no layer, then layer by layer, each by name."""
+    """Sort as llama.cpp does: tensors outside of layers, then each layer's, by name."""
 
     def place(entry: Entry) -> tuple[int, str]:
         layer = _LAYER.match(entry.name)
@@ -129,10 +129,10 @@ def assign(
     *,
     has_imatrix: bool = False,
 ) -> list[Assigned]:
-    """The type of every tensor, in llama.cpp's order.
+    """Return the type of every tensor, in llama.cpp's order.
 
-    Raises InputError for a pattern that matches no tensor, UnsupportedError where I2_S cannot
-    hold a shape.
+    Raises InputError for a pattern that matches no tensor, UnsupportedError if I2_S does not
+    support a shape.
     """
     rules = _Rules(entries, mix, network, overrides, has_imatrix)
     assigned = []
@@ -163,9 +163,9 @@ def _fitting(entry: Entry, wanted: str) -> str:
 
 
 class _Rules:
-    """Decides one tensor after another; two counters stand for the layer, as in llama.cpp.
+    """Decides the types in order; two counters count the layers, as in llama.cpp.
 
-    A tensor whose type the user gives does not move them.
+    They do not count tensors whose type the user gives.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class _Rules:
         self.used: set[str] = set()
 
     def wanted(self, entry: Entry) -> str:
-        """The type before it is held against the row length."""
+        """Return the type before the row length is checked."""
         given = self._given(entry.name)
         if given is not None:
             return given
@@ -197,7 +197,7 @@ class _Rules:
         return self._mixed(entry)
 
     def check_patterns(self) -> None:
-        """Raises InputError for patterns that no quantized tensor has in its name."""
+        """Raise InputError for patterns that match no quantized tensor."""
         for pattern, type_name in self.overrides.patterns:
             if pattern.pattern not in self.used:
                 raise InputError(
@@ -221,7 +221,7 @@ class _Rules:
         return name == "output.weight" or (name == "token_embd.weight" and self.is_tied)
 
     def _mixed(self, entry: Entry) -> str:
-        """By the mix and the tensor's part in the network."""
+        """Return the type that the mix has for the tensor's role."""
         name = entry.name
         if self._is_output(name):
             return self._output(entry)
@@ -240,7 +240,7 @@ class _Rules:
         if "ffn_down" in name:
             self.ffn_down += 1
             layer = _LAYER.match(name)
-            # A layer may have several: of each expert, or of the one that all tokens take.
+            # A layer may have several: one per expert, or that of the shared expert.
             place = int(layer[1]) if experts > 1 and layer else self.ffn_down - 1
             return self._ffn_down(place, self.network.num_layers)
         if "attn_output.weight" in name:
@@ -310,10 +310,10 @@ def _is_attn_v(name: str) -> bool:
 
 
 def _is_sensitive(i: int, n: int) -> bool:
-    """The first and the last eighth of the layers, and every third between."""
+    """Whether the layer is in the first or last eighth, or every third between."""
     return i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2
 
 
 def _half(entry: Entry) -> str:
-    """F16 as bitnet.cpp's converter has the embedding; what is no wider already stays."""
+    """F16, as in bitnet.cpp's converter; types that are not wider stay."""
     return "F16" if entry.type == "F32" else entry.type

@@ -1,4 +1,4 @@
-"""A model quantized while it is loaded: once, into a file of the cache that later starts map."""
+"""Quantize a model when it is loaded, once, into a cached file that later starts map."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from trinity.quantization.assignment import Overrides
 from trinity.quantization.mixes import find_mix
 from trinity.quantization.quantization import write_quantized
 
-# Counted up when the same source would become another file.
+# Increase it if the same source would give another file.
 _FORMAT = 1
 Notice = Callable[[str], None]
 
 
 class Quantized:
-    """A provider with the weights of another file: those of ``weights``, made of ``source``.
+    """A provider of ``source`` with the quantized weights of the file ``weights``.
 
-    Configuration and defaults are the source's, which may say what GGUF has no key for.
+    Configuration and defaults are the source's, which may contain what GGUF has no key for.
     """
 
     def __init__(self, source: WeightProvider, weights: GGUFProvider) -> None:
@@ -38,22 +38,22 @@ class Quantized:
 
     @property
     def path(self) -> str:
-        """Where the source lies."""
+        """The path of the source."""
         return self._source.path
 
     @property
     def paths(self) -> list[str]:
-        """The source's files and that of the weights."""
+        """The source's files and the file of the weights."""
         return [*self._source.paths, *self._weights.paths]
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on the source."""
+        """Notes about the source."""
         return self._source.notes
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """The keys, as the file of the weights has them."""
+        """The keys of the file of the weights."""
         return self._weights.metadata
 
     @property
@@ -63,7 +63,7 @@ class Quantized:
 
     @property
     def defaults(self) -> Defaults:
-        """What the source's files say of its use."""
+        """The source's defaults."""
         return self._source.defaults
 
     @property
@@ -76,11 +76,11 @@ class Quantized:
         return self._weights.tensor_names()
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of that name. Raises FormatError where there is none."""
+        """The tensor of that name. Raises FormatError if there is none."""
         return self._weights.tensor(name)
 
     def check(self) -> None:
-        """Raise FormatError where the file of the weights was cut since it was opened."""
+        """Raise FormatError if the file of the weights was truncated after it was opened."""
         self._weights.check()
 
     def close(self) -> None:
@@ -92,15 +92,15 @@ class Quantized:
 def quantized(
     provider: WeightProvider, options: LoadOptions, type: str, notice: Notice
 ) -> Quantized:
-    """The model with its weights in the mix ``type``, made now where the cache lacks it.
+    """Return the model with its weights in the mix ``type``; quantize it if it is not cached.
 
-    The cache's file is known by the paths, sizes and times of modification of the source's files,
-    so a source that has changed is quantized anew, in place of what was made of it before. It
-    appears whole or not at all: of two first runs at once each makes one, and the last stays. No
-    other file is removed, however full the disk: to make one again takes minutes, and no file says
-    whether its model will be loaded again.
-    ``notice`` gets lines of progress. Raises InputError for an unknown type, for weights that are
-    quantized already, and where the cache cannot be written.
+    The cached file's name depends on the paths, sizes and modification times of the source's files.
+    If the source changes, it is quantized again, and the old file is removed. The file appears
+    under its name only when it is complete. If two processes quantize at once, the later file
+    stays. Files of other models are never removed.
+
+    ``notice`` is called with lines of progress. Raises InputError for an unknown type, for weights
+    that are quantized already, and if the cache cannot be written.
     """
     mix = find_mix(type)
     folder = cache_folder("weights")
@@ -144,7 +144,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _room(folder: Path) -> str:
-    """What to do where the disk of the folder is full."""
+    """Return advice for a full disk."""
     kept = [path.stat().st_size for path in folder.glob("*.gguf") if path.is_file()]
     return (
         f"trinity keeps {len(kept)} files of {sum(kept):,} bytes there: `python -m trinity list` "
@@ -153,25 +153,25 @@ def _room(folder: Path) -> str:
 
 
 def _places(provider: WeightProvider, options: LoadOptions) -> object:
-    """Which model it is, and what else decides how it is read."""
+    """Return what identifies the model and how it is read."""
     config = None if options.tl_config is None else os.path.realpath(os.fsdecode(options.tl_config))
     paths = [os.path.realpath(path) for path in provider.paths]
     return [paths, options.i2s_layout, config, options.weight_scale]
 
 
 def _state(provider: WeightProvider) -> object:
-    """In what state its files are, and how they are quantized."""
+    """Return what identifies the state of its files and the quantization."""
     return [_FORMAT, states(provider.paths)]
 
 
 def _plain(path: str) -> str:
-    """A model's name as a part of a file's name."""
+    """Return a model's name as a part of a file name."""
     name = model_name(path).removesuffix(".gguf")
     return re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[:60] or "model"
 
 
 def _remove_older(folder: Path, stem: str, path: str) -> None:
-    """What was made of the same files in another state."""
+    """Remove files that were made from another state of the same files."""
     for other in folder.glob(f"{stem}-*.gguf"):
         if str(other) != path:
             with suppress(OSError):

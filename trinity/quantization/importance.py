@@ -1,4 +1,4 @@
-"""The importance of each column of a weight, out of an importance matrix, where it has one."""
+"""The importance of a weight's columns, from an importance matrix."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ Floats = NDArray[np.float32]
 
 
 class Importance:
-    """What an importance matrix says of the tensors of a model."""
+    """An importance matrix for the tensors of a model."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._imatrix: Imatrix = read_imatrix(path)
 
     def columns(self, name: str, shape: tuple[int, ...]) -> list[Floats | None]:
-        """Of each matrix in a tensor float32 (K,), the largest between 0.5 and 1, or None.
+        """Return float32 (K,) for each matrix in a tensor, or None.
 
-        None is where nothing is known: there is no entry, or the text's inputs were all 0. Scaled
-        by a power of two, which no result depends on, since sums of products must not leave
-        float32's range.
-        Raises InputError for an entry of another size. That of an embedding is passed over, as
-        llama.cpp does: rows are looked up, not multiplied.
+        It is None without an entry, or if all inputs of the text were 0. Values are scaled by a
+        power of two so that the largest is between 0.5 and 1: sums of products must stay in
+        float32's range, and no result depends on the scale. Raises InputError for an entry of
+        another size. An embedding's entry is ignored, as in llama.cpp: its rows are not multiplied.
         """
         matrices, size = prod(shape[:-2]), shape[-1]
         found = self._imatrix.mean(name)
         if found is None:
             return [None] * matrices
-        if found.size == matrices * size:  # an older file has the matrices one behind the other
+        if found.size == matrices * size:  # older files have the matrices one after another
             return [_scaled(row) if row.any() else None for row in found.reshape(matrices, size)]
         if name == "token_embd.weight":
             return [None]
@@ -48,7 +47,7 @@ class Importance:
         )
 
     def keys(self) -> dict[str, object]:
-        """What llama.cpp's tool writes of the matrix into the file's metadata."""
+        """The metadata keys that llama.cpp's tool writes about the matrix."""
         imatrix = self._imatrix
         keys: dict[str, object] = {"quantize.imatrix.file": self.path}
         if imatrix.datasets:
@@ -59,7 +58,7 @@ class Importance:
         return keys
 
     def notes(self, quantized: Sequence[Assigned]) -> list[str]:
-        """What the user should know. Raises InputError where no entry belongs to the model."""
+        """Notes for the user. Raises InputError if no entry belongs to the model."""
         expected = [
             a.entry
             for a in quantized

@@ -1,4 +1,4 @@
-"""The names that a user may give: mixes of types for whole models, types for single tensors."""
+"""The names of mixes, for whole models, and of types, for single tensors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trinity_kernels.quantizers import WRITABLE
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What a file is quantized to: ``base`` is the type of most tensors.
+    """A mix of types; ``base`` is the type of most tensors.
 
-    ``file_type`` is what general.file_type says: llama.cpp's llama_ftype, and bitnet.cpp's 40 for
-    I2_S.
+    ``file_type`` is the value of general.file_type: llama.cpp's llama_ftype, and bitnet.cpp's 40
+    for I2_S.
     """
 
     name: str
@@ -38,14 +38,14 @@ ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 
 PLAIN = ("F32", "F16", "BF16")
 _NOT_FOR_WEIGHTS = {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K", "Q2_0_G128"}
-# I2_S has its own way: its one scale needs the whole tensor, not a row.
+# I2_S is quantized separately: its one scale needs the whole tensor, not a row.
 TENSOR_TYPES: tuple[str, ...] = tuple(
     sorted(name for name in WRITABLE - _NOT_FOR_WEIGHTS | {"I2_S"} if is_type_of_gguf(name))
 )
 
 
 def find_mix(name: str) -> Mix:
-    """The mix of that name, in any case. Raises InputError, with names that are like it."""
+    """Return the mix of that name, ignoring case. Raises InputError with similar names."""
     given = ALIASES.get(name.upper(), name.upper())
     if given not in MIXES:
         raise _unknown("type", name, [*MIXES, *ALIASES])
@@ -53,7 +53,7 @@ def find_mix(name: str) -> Mix:
 
 
 def find_tensor_type(name: str, option: str) -> str:
-    """ggml's name of a type that trinity writes, in any case. Raises InputError."""
+    """Return ggml's name of a type that trinity can write, ignoring case. Raises InputError."""
     given = name.upper()
     if given in TENSOR_TYPES:
         return given

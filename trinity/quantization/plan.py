@@ -1,4 +1,4 @@
-"""What is done with each tensor, decided and checked before the first byte is written."""
+"""The plan for each tensor, checked before the first byte is written."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from trinity_kernels.quants import TYPES
 class Step:
     """One tensor of the output.
 
-    ``factor``: what an I2_S scale is multiplied with. ``bare``: ternary weights are written as
-    -1, 0, 1. ``scale``: the value, or all values, of a .scale tensor that is made here.
+    ``factor`` multiplies an I2_S scale. With ``bare``, ternary weights are written as -1, 0, 1.
+    ``scale`` has the values of a new .scale tensor.
     """
 
     assigned: Assigned
@@ -58,7 +58,7 @@ class Step:
 
     @property
     def is_copy(self) -> bool:
-        """Whether the bytes stay as they are."""
+        """Whether the bytes are copied."""
         return self.scale is None and self.assigned.type == self.entry.type
 
 
@@ -70,10 +70,10 @@ def planned(
     has_imatrix: bool = False,
     allow_requantize: bool = False,
 ) -> list[Step]:
-    """The tensors of the output, in its order.
+    """Return the tensors of the output, in its order.
 
-    Raises InputError where quantized tensors would be quantized again without leave,
-    UnsupportedError for a model or a tensor that this cannot be done with.
+    Raises InputError if quantized tensors would be quantized again without permission,
+    UnsupportedError for a model or a tensor that cannot be quantized.
     """
     check_model(provider)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
@@ -94,7 +94,7 @@ def planned(
 
 
 def notes(provider: WeightProvider, steps: Sequence[Step]) -> list[str]:
-    """What the user should know of the plan: fallbacks, and ternary types of other weights."""
+    """Notes for the user: fallback types, and ternary types for weights that are not ternary."""
     found = [
         f"{s.entry.name}: rows of {s.entry.shape[-1]} weights are no whole blocks of "
         f"{s.assigned.misfit}; it gets {s.assigned.type}"
@@ -173,14 +173,14 @@ def _refuse_requantizing(provider: WeightProvider, changed: Sequence[Step]) -> N
 
 
 def _with_scales(provider: WeightProvider, steps: Sequence[Step]) -> list[Step]:
-    """The same with .scale tensors made where half precision needs them, and folded into I2_S."""
+    """Add .scale tensors if half precision needs them, and fold them into I2_S scales."""
     by_name = {step.entry.name: step for step in steps}
     for step in steps:
         name = step.entry.name
         if step.is_copy or not name.endswith(".weight"):
             continue
         stem = name.removesuffix("weight")
-        # The feed-forward's biases would be scaled too.
+        # The scale would also apply to the feed-forward's biases.
         if ".ffn_" in name and f"{stem}bias" in by_name:
             continue
         scale_name = f"{stem}scale"

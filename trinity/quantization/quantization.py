@@ -1,4 +1,4 @@
-"""The quantization as a whole: everything is decided, then the file is written as it is made."""
+"""Quantize a model: plan all tensors, then write the file."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class QuantizedTensor:
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """What was made, or would be: the mix by its name, the tensors, the size of the file.
+    """The result, or with dry_run the plan: mix, tensors and file size.
 
-    ``notes`` are remarks for the user, such as types that did not fit.
+    ``notes`` are for the user, such as types that did not fit.
     """
 
     path: str
@@ -84,7 +84,7 @@ class Quantization:
 
     @property
     def bits_per_weight(self) -> float:
-        """Bits of all tensors' data by their weights."""
+        """Bits of all tensors' data, divided by the number of weights."""
         weights = sum(prod(tensor.shape) for tensor in self.tensors)
         return 8 * sum(tensor.nbytes for tensor in self.tensors) / weights
 
@@ -106,24 +106,27 @@ def quantize(
     progress: Progress = lambda done, total, name: None,
     notice: Callable[[str], None] = lambda line: None,
 ) -> Quantization:
-    """Write the model that ``source`` names, as for ``trinity.load``, to the GGUF file ``path``.
+    """Quantize the model ``source``, a name as for ``trinity.load``, to the GGUF file ``path``.
 
-    Its weights get another type: ``type`` is a mix's name, such as "Q4_K_M", in any case.
-    ``tensor_types`` are pairs of a regular expression and a type: the first that is found in a
-    tensor's name counts. ``pure`` gives all matrices the mix's main type. ``imatrix`` names an
-    importance matrix. ``dry_run`` writes nothing.
-    ``threads`` default to the fast physical cores. ``progress`` is called with bytes
-    done, bytes in all, and the tensor to come, ``notice`` with lines about the source that the
-    user should see.
+    Args:
+        type: the name of a mix, such as "Q4_K_M", in any case.
+        tensor_types: pairs of a regular expression and a type; the first that matches anywhere in
+            a tensor's name wins.
+        pure: give all matrices the mix's main type.
+        imatrix: the path of an importance matrix.
+        dry_run: write nothing.
+        threads: the default is the number of fast physical cores.
+        progress: called with the bytes done, all bytes, and the next tensor.
+        notice: called with lines about the source for the user.
 
-    Everything but the weights is decided and checked before the first byte is written, and the
-    file appears under its name only when it is complete. It has the keys of the source as they
-    were, but for general.file_type and general.quantization_version, and its alignment; a model
-    in several files becomes one.
+    Everything but the weights is checked before the first byte is written, and the file appears
+    under its name only when it is complete. It has the keys and the alignment of the source, with
+    other values of general.file_type and general.quantization_version. A model in several files
+    becomes one file.
 
-    Raises InputError for a bad argument, a file that is missing or that exists, too little space,
-    or weights that are quantized already; FormatError, ConfigError and UnsupportedError for a
-    model that is damaged or that this cannot be done with.
+    Raises InputError for a bad argument, a file that is missing or exists already, too little
+    space, or weights that are quantized already; FormatError, ConfigError and UnsupportedError for
+    a model that is damaged or cannot be quantized.
     """
     mix = find_mix(type)
     overrides = _overrides(token_embedding_type, output_tensor_type, tensor_types, pure)
@@ -157,9 +160,9 @@ def write_quantized(
     progress: Progress = lambda done, total, name: None,
     room: str = "make room or write elsewhere",
 ) -> Quantization:
-    """As ``quantize``, of a model that is open, over whatever file ``target`` is.
+    """As ``quantize``, for an open model; replaces the file ``target``.
 
-    ``room``: what to do where the disk has none.
+    ``room`` is advice for a full disk.
     """
     catch_bus_errors(TABLE)
     is_gguf = isinstance(provider, GGUFProvider)
@@ -201,7 +204,7 @@ def write_quantized(
 
 
 class _Making:
-    """Gives the writer the tensors, whose bytes are made when their turn comes."""
+    """Adds tensors to the writer; their bytes are computed when they are written."""
 
     def __init__(
         self,
@@ -230,7 +233,7 @@ class _Making:
 
     def _in_turn(self, step: Step, done: int) -> Iterator[Array]:
         for chunk in self._chunks(step):
-            self.provider.check()  # what was cut meanwhile reads as zeros
+            self.provider.check()  # a truncated file would read as zeros
             self.progress(done, self.total, step.entry.name)
             yield chunk
             done += chunk.nbytes
@@ -239,8 +242,8 @@ class _Making:
         if step.scale is not None:
             yield np.full(step.entry.shape, step.scale, "<f4")
             return
-        tensor = self.provider.tensor(step.entry.name)  # now: a file that has shrunk is noticed
-        _ = tensor.data  # where it is made, once, before several threads ask
+        tensor = self.provider.tensor(step.entry.name)  # again, to notice a truncated file
+        _ = tensor.data  # computes it once, before several threads read it
         type_name = step.assigned.type
         if step.is_copy:
             yield from whole_chunks(tensor, _COPIED_BYTES)
@@ -310,7 +313,7 @@ def _check_space(target: str, needed: int, room: str) -> None:
 def _add_keys(
     writer: GGUFWriter, provider: WeightProvider, mix: Mix, importance: Importance | None
 ) -> None:
-    """The keys of the source, then those that quantizing sets, in llama.cpp's order."""
+    """Add the source's keys, then those of the quantization, in llama.cpp's order."""
     ours = {} if importance is None else importance.keys()
     if not isinstance(provider, GGUFProvider):
         for key, value in {**file_keys(provider.metadata, mix.file_type), **ours}.items():

@@ -23,9 +23,9 @@ Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 T = TypeVar("T")
 
-# Weights of one step: 2 MB as float32. A thread holds that and what it becomes.
+# Weights of one step: 2 MB as float32. A thread holds them and their result.
 STEP_WEIGHTS = 1 << 19
-# The most that one step may be where rows are long: 32 MB as float32.
+# The limit of a step if rows are long: 32 MB as float32.
 LARGEST_STEP = 1 << 23
 I2_S_BLOCK = 128
 _LARGEST_HALF = 65504.0
@@ -34,9 +34,9 @@ _EXPONENTS = {"F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80), "F32": ("<u4", 0x
 
 
 def row_steps(shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """First and last row of each step through a matrix; steps begin at whole blocks of I2_S.
+    """Yield the first and last row of each step; steps begin at whole blocks of I2_S.
 
-    A stack of matrices is one matrix with the rows of all.
+    A stack of matrices counts as one matrix with the rows of all.
     """
     rows, columns = prod(shape[:-1]), shape[-1]
     whole = I2_S_BLOCK // gcd(I2_S_BLOCK, columns)
@@ -47,7 +47,7 @@ def row_steps(shape: tuple[int, ...]) -> list[tuple[int, int]]:
 def in_order(
     pool: Executor, function: Callable[[int, int], T], steps: Iterable[tuple[int, int]], ahead: int
 ) -> Iterator[T]:
-    """``function`` of each step, computed by the pool, at most ``ahead`` results waiting."""
+    """Yield ``function`` of each step, computed by the pool; at most ``ahead`` results wait."""
     waiting: deque[Future[T]] = deque()
     try:
         for first, last in steps:
@@ -62,9 +62,9 @@ def in_order(
 
 
 def whole_chunks(tensor: Tensor, nbytes: int) -> Iterator[Bytes]:
-    """The bytes of a tensor as they are, about ``nbytes`` at a time.
+    """Yield the bytes of a tensor unchanged, about ``nbytes`` at a time.
 
-    Raises FormatError for values or scales that are not finite numbers.
+    Raises FormatError for values or scales that are not finite.
     """
     if tensor.type == "I2_S":
         i2_s_scale(tensor)
@@ -73,14 +73,15 @@ def whole_chunks(tensor: Tensor, nbytes: int) -> Iterator[Bytes]:
     step = nbytes // block_bytes * block_bytes
     for first in range(0, tensor.nbytes, step):
         chunk = tensor.data[first : first + step]
-        whole = len(chunk) // block_bytes * block_bytes  # less than all before the scale of I2_S
+        # A part of a block remains if the scale of I2_S follows.
+        whole = len(chunk) // block_bytes * block_bytes
         if quant is not None and not _is_finite(quant, chunk[:whole]):
             raise _not_finite(tensor)
         yield chunk
 
 
 def _is_finite(quant: QuantType, raw: Bytes) -> bool:
-    """Whether the values of blocks, or their scales, are finite numbers."""
+    """Whether the values or scales of blocks are finite."""
     if quant.name in _EXPONENTS:
         integers, mask = _EXPONENTS[quant.name]
         return not len(raw) or bool((raw.view(integers) & mask).max() != mask)
@@ -97,9 +98,9 @@ def _not_finite(tensor: Tensor) -> FormatError:
 
 
 def read_rows(tensor: Tensor, first: int, last: int) -> Floats:
-    """Rows of a matrix as float32 (last - first, columns).
+    """Return rows of a matrix as float32 (last - first, columns).
 
-    Raises FormatError for values that are not finite numbers.
+    Raises FormatError for values that are not finite.
     """
     columns = tensor.shape[-1]
     if tensor.type == "I2_S":
@@ -117,7 +118,7 @@ def read_rows(tensor: Tensor, first: int, last: int) -> Floats:
 
 
 def i2_s_codes(tensor: Tensor, first: int, last: int) -> Bytes:
-    """The codes 0, 1, 2 of rows, which begin and end at whole blocks. Raises FormatError for 3."""
+    """Return the codes 0, 1, 2 of rows of whole blocks. Raises FormatError for a code 3."""
     columns = tensor.shape[-1]
     packed = tensor.data[first * columns // 4 : last * columns // 4]
     codes = unpack_codes(packed.reshape(-1, I2_S_BLOCK // 4))
@@ -130,13 +131,13 @@ def i2_s_codes(tensor: Tensor, first: int, last: int) -> Bytes:
 
 
 def i2_s_scale(tensor: Tensor) -> np.float32:
-    """The one scale of an I2_S tensor, behind its codes. Raises FormatError where it is none."""
+    """Return the scale of an I2_S tensor, which follows its codes. Raises FormatError."""
     at = prod(tensor.shape) // 4
     return finite(tensor, tensor.data[at : at + 4].view("<f4")[0])
 
 
 def finite(tensor: Tensor, scale: np.float32) -> np.float32:
-    """``scale``. Raises FormatError where it is no finite number."""
+    """Return ``scale``. Raises FormatError unless it is finite."""
     if not np.isfinite(scale):
         raise FormatError(
             f"{tensor.source}: tensor {tensor.name!r} has the scale {scale}; the file is damaged"
@@ -151,10 +152,10 @@ def encode_rows(
     importance: Sequence[Floats | None] = (),
     first: int = 0,
 ) -> Bytes:
-    """``values``, rows of ``tensor`` from ``first`` on, in a type that is quantized row by row.
+    """Quantize ``values``, rows of ``tensor`` from ``first`` on, row by row.
 
-    ``importance``: of the columns of each matrix in a stack.
-    Raises InputError for values beyond what the type holds.
+    ``importance`` has the importance of the columns of each matrix in a stack. Raises InputError
+    for values beyond the type's range.
     """
     if type_name not in ("F32", "MXFP4"):
         largest = float(max(values.max(), -values.min()))

@@ -1,8 +1,8 @@
-"""Ternary matrices: exact ways between I2_S, with one scale, and TQ1_0 and TQ2_0, with many.
+"""Exact conversions of ternary matrices between I2_S, TQ1_0 and TQ2_0.
 
 An I2_S file has one float32 scale per matrix. TQ1_0 and TQ2_0 have a half-precision scale per 256
-weights; a scale that half precision would round stands beside the matrix instead, in a tensor
-called .scale, as `trinity convert` and llama.cpp have it.
+weights. A scale that half precision would round is stored in a separate tensor called .scale
+instead, as in `trinity convert` and llama.cpp.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TERNARY_BLOCKS = ("TQ1_0", "TQ2_0")
 
 
 def is_exact(source_type: str, target_type: str) -> bool:
-    """Whether nothing can be lost: I2_S takes exact weights or none, TQ1_0 and TQ2_0 theirs."""
+    """Whether the conversion is exact: always to I2_S; to TQ1_0 and TQ2_0 from ternary types."""
     return target_type == "I2_S" or (
         target_type in TERNARY_BLOCKS and source_type in ("I2_S", *TERNARY_BLOCKS)
     )
@@ -46,7 +46,7 @@ def rounds_in_half(tensor: Tensor) -> bool:
 
 
 def bare_rows(tensor: Tensor, type_name: str, first: int, last: int) -> Bytes:
-    """Rows of an I2_S tensor in TQ1_0 or TQ2_0 as -1, 0, 1, without their scale."""
+    """Convert rows of an I2_S tensor to TQ1_0 or TQ2_0 as -1, 0, 1, without the scale."""
     values: Floats = i2_s_codes(tensor, first, last).astype(np.float32)
     values -= np.float32(1)
     return encode_rows(tensor, values, type_name)
@@ -55,10 +55,10 @@ def bare_rows(tensor: Tensor, type_name: str, first: int, last: int) -> Bytes:
 def i2_s_chunks(
     tensor: Tensor, factor: float, pool: Executor, ahead: int
 ) -> Iterator[Bytes | Floats]:
-    """The bytes of a ternary matrix in I2_S; ``factor`` multiplies its scale.
+    """Yield the bytes of a ternary matrix in I2_S; ``factor`` multiplies its scale.
 
-    The matrix is read twice: for its scale, then for its codes. Raises UnsupportedError where it
-    is not ternary.
+    The matrix is read twice: for its scale, then for its codes. Raises UnsupportedError if it is
+    not ternary.
     """
     scale = common_scale(
         in_order(pool, partial(_magnitude, tensor), row_steps(tensor.shape), ahead), tensor
@@ -71,12 +71,12 @@ def i2_s_chunks(
 
 
 def check_start(tensor: Tensor) -> None:
-    """Raises UnsupportedError where the first rows are not ternary; reads no more than these."""
+    """Raise UnsupportedError if the first rows are not ternary; reads only these."""
     common_scale(iter([_magnitude(tensor, *row_steps(tensor.shape)[0])]), tensor)
 
 
 def common_scale(magnitudes: Iterator[np.float32], tensor: Tensor) -> np.float32:
-    """The one magnitude of all weights that are not 0; 0 where all are."""
+    """Return the common magnitude of all weights that are not 0, or 0 if all are."""
     found = np.float32(0)
     for magnitude in magnitudes:
         if found and magnitude and magnitude != found:
@@ -86,7 +86,7 @@ def common_scale(magnitudes: Iterator[np.float32], tensor: Tensor) -> np.float32
 
 
 def is_ternary(values: Floats) -> bool:
-    """Whether all blocks of 256 weights are -d, 0, d, each with its own d."""
+    """Whether each block of 256 weights has only the values -d, 0, d."""
     magnitudes = np.abs(values.reshape(-1, 256))
     largest = magnitudes.max(axis=1, keepdims=True)
     return bool(((magnitudes == 0) | (magnitudes == largest)).all())
