@@ -23,6 +23,7 @@ from tests.server.conftest import LIMIT, MakeApp, socket_server, wait_for
 from tests.server.test_leaving import nobody_gets_on
 from trinity.model import Model
 from trinity.server import accepting, bodies, connection, connections, pace
+from trinity.server.errors import ApiError
 
 CHAT = "/v1/chat/completions"
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -289,6 +290,28 @@ def answer(client: socket.socket) -> bytes:
         return client.recv(1 << 16, socket.MSG_PEEK)
     except BlockingIOError:
         return b""
+
+
+def test_bytes_that_come_after_its_refusal_give_a_body_no_more_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bodies, "STALL_SECONDS", 10 * LIMIT)
+    monkeypatch.setattr(bodies, "LEAST_RATE", 1)
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": b"x" * 100_000, "more_body": True}
+
+    async def test() -> None:
+        found = bodies.Bodies(1)
+        with found.counted() as body:
+            async with body.coming(receive, in_memory=True) as received:
+                await received()
+                body.refuse()
+                await received()
+                await asyncio.sleep(LIMIT)
+
+    with pytest.raises(ApiError, match="in time"):
+        asyncio.run(test())
 
 
 @pytest.mark.parametrize("drip", [0, 1 << 14])

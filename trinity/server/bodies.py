@@ -98,6 +98,8 @@ class Body:
         self.counts = 0
 
     def _came(self, count: int, in_memory: bool) -> None:
+        if self not in self._bodies.coming:
+            return  # it was refused, and must not get more time
         self.heard = asyncio.get_running_loop().time()
         self._bytes += count
         if self._bytes - self._window >= LEAST_RATE * STALL_SECONDS and self._limit is not None:
@@ -105,6 +107,6 @@ class Body:
             if not self._limit.expired():
                 self._limit.reschedule(self.heard + STALL_SECONDS)
         more = max(0, self._bytes - FREE_BYTES) - self.counts
-        if in_memory and more > 0 and self in self._bodies.coming:
+        if in_memory and more > 0:
             self._bodies.take(more)
             self.counts += more
