@@ -16,11 +16,8 @@ import signal
 import sys
 from typing import Any
 
-from llvmlite import ir
-from numba.core import types
-
 from trinity_kernels._jit import c_function, intrinsic
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.isa import jit_disabled, python_only
 from trinity_kernels.memory import get_i32, get_i64, set_i64
 
 # The table, in int64: these words, then SLOTS entries of a mapping's start, end and mark.
@@ -35,6 +32,9 @@ _SA_SIGINFO, _SA_ONSTACK = 4, 0x08000000
 _TELL = -1  # no signal's number
 
 if not jit_disabled():
+    from llvmlite import ir
+    from numba.core import types
+
     from trinity_kernels.simd import I32, I64
 
     def _table_slot(builder: Any) -> Any:
@@ -131,7 +131,7 @@ def catch_bus_errors(table: Any) -> bool:
 
     ``table``: an array of WORDS ctypes int64, which must live as long as the process.
     """
-    if sys.platform != "linux" or sys.maxsize < 1 << 32 or jit_disabled():
+    if sys.platform != "linux" or sys.maxsize < 1 << 32 or python_only():
         return False
     if _tables:
         return True
@@ -141,7 +141,7 @@ def catch_bus_errors(table: Any) -> bool:
         table[word] = ctypes.cast(function, ctypes.c_void_p).value or 0
     table[PAGE] = mmap.PAGESIZE
     table[ENTRIES] = SLOTS
-    address = c_function(_on_bus_error, types.int32, types.intp, types.intp)
+    address = c_function(_on_bus_error, "int32", "intp", "intp")
     tell = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address)
     tell(_TELL, ctypes.addressof(table), None)
     old, new = _Action(), _Action()

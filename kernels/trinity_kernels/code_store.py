@@ -41,15 +41,21 @@ def find(folder: Path, name: str, key: str) -> FlatCode | None:
     return None if content is None else parse(content, key)
 
 
+def read_private(path: Path) -> bytes | None:
+    """What ``write_private`` wrote; None if it is damaged or others could have written it."""
+    content = _read(path) or b""
+    digest, body = content[:32], content[32:]
+    return body if hashlib.sha256(body).digest() == digest else None
+
+
+def write_private(path: Path, body: bytes) -> None:
+    """Write a file with a digest that nobody else can write. Raises: OSError."""
+    _write(path, hashlib.sha256(body).digest() + body)
+
+
 def keep(folder: Path, name: str, key: str, flat: FlatCode) -> None:
     """Write the code of a kernel; the file appears whole or not at all. Raises: OSError."""
-    path = path_of(folder, name, key)
-    with suppress(FileNotFoundError):
-        path.unlink()  # it was not used, and its permissions or its target may be another's
-    with whole_file(str(path), durable=False) as file:
-        if hasattr(os, "geteuid"):
-            os.fchmod(file.fileno(), os.fstat(file.fileno()).st_mode & 0o755)
-        file.write(pack(flat, key))
+    _write(path_of(folder, name, key), pack(flat, key))
 
 
 def pack(flat: FlatCode, key: str) -> bytes:
@@ -80,6 +86,15 @@ def parse(content: bytes, key: str) -> FlatCode | None:
 
 def _key(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    with suppress(FileNotFoundError):
+        path.unlink()  # it was not used, and its permissions or its target may be another's
+    with whole_file(str(path), durable=False) as file:
+        if hasattr(os, "geteuid"):
+            os.fchmod(file.fileno(), os.fstat(file.fileno()).st_mode & 0o755)
+        file.write(content)
 
 
 def _read(path: Path) -> bytes | None:

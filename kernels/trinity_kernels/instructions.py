@@ -6,8 +6,6 @@ from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Any
 
-from numba.core import types
-
 from trinity_kernels._jit import intrinsic
 from trinity_kernels.isa import jit_disabled
 
@@ -21,12 +19,12 @@ def instructions(
 
     Types are Numba's by name, ``float32*`` a pointer. The decorated function gets LLVM's builder
     and the arguments' values, and returns the result's value, or None for a ``void`` function.
-    Under NUMBA_DISABLE_JIT ``python`` takes its place.
+    Uncompiled, ``python`` takes its place.
     """
 
     def declare(emit: Callable[..., Any]) -> Callable[..., Any]:
-        if jit_disabled() and python is not None:
-            return python
+        if jit_disabled():
+            return emit if python is None else python
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             value = emit(builder, *args)
@@ -46,6 +44,8 @@ def instructions(
 
 
 def _type(name: str) -> Any:
+    from numba.core import types
+
     if name.endswith("*"):
         return types.CPointer(_type(name[:-1]))  # type: ignore[attr-defined]
     return getattr(types, name)

@@ -14,6 +14,7 @@ import sys
 import warnings
 from functools import cache
 
+from trinity_kernels.compiled_copy import COPY
 from trinity_kernels.processor import target
 
 LEVELS = ("amx", "avx512vnni", "avx2", "neon-i8mm", "neon", "portable")
@@ -81,6 +82,11 @@ def amx_permitted() -> bool:
 
 
 def jit_disabled() -> bool:
+    """Whether functions stay Python: true in all modules but the compiler's copies of them."""
+    return not __name__.startswith(COPY)
+
+
+def python_only() -> bool:
     """True where NUMBA_DISABLE_JIT makes every kernel run as plain Python."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
@@ -88,7 +94,7 @@ def jit_disabled() -> bool:
 @cache
 def possible_levels() -> tuple[str, ...]:
     """The levels whose instructions this process may use, best first; before any trial."""
-    if jit_disabled():
+    if python_only():
         return ("portable",)
     here = target()
     found = [
@@ -131,7 +137,7 @@ def available_levels() -> tuple[str, ...]:
 @cache
 def _lost() -> dict[str, str]:
     """The possible levels that failed their trial, and why."""
-    if jit_disabled() or not target().doubtful:
+    if python_only() or not target().doubtful:
         return {}
     from trinity_kernels import trial
 
@@ -145,7 +151,7 @@ def missing_features(level: str) -> tuple[str, ...]:
 
 def _obstacle(level: str) -> str:
     """Why ``level`` is not among the available ones."""
-    if jit_disabled():
+    if python_only():
         return "NUMBA_DISABLE_JIT runs kernels as plain Python"
     architecture = _ARCHITECTURES.get(level, target().architecture)
     if architecture != target().architecture:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils
 
 from trinity_kernels._jit import inline
 from trinity_kernels.instructions import instructions
+from trinity_kernels.isa import jit_disabled
+
+if not jit_disabled():
+    from llvmlite import ir
+    from numba.core import cgutils
 
 
 @instructions("float32*", python=lambda: np.zeros(16, np.float32))

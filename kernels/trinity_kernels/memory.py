@@ -10,32 +10,40 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
 
 from trinity_kernels._jit import intrinsic
 from trinity_kernels.isa import jit_disabled
 
-_KINDS: dict[str, tuple[Any, Any, Any]] = {
-    "i8": (ir.IntType(8), types.int8, np.int8),
-    "u8": (ir.IntType(8), types.uint8, np.uint8),
-    "u16": (ir.IntType(16), types.uint16, np.uint16),
-    "i32": (ir.IntType(32), types.int32, np.int32),
-    "u32": (ir.IntType(32), types.uint32, np.uint32),
-    "i64": (ir.IntType(64), types.int64, np.int64),
-    "f32": (ir.FloatType(), types.float32, np.float32),
-    "f64": (ir.DoubleType(), types.float64, np.float64),
-}
+if not jit_disabled():
+    from llvmlite import ir
+    from numba.core import types
+
+    _KINDS: dict[str, tuple[Any, Any]] = {
+        "i8": (ir.IntType(8), types.int8),
+        "u8": (ir.IntType(8), types.uint8),
+        "u16": (ir.IntType(16), types.uint16),
+        "i32": (ir.IntType(32), types.int32),
+        "u32": (ir.IntType(32), types.uint32),
+        "i64": (ir.IntType(64), types.int64),
+        "f32": (ir.FloatType(), types.float32),
+        "f64": (ir.DoubleType(), types.float64),
+    }
+_DTYPES: dict[str, Any] = {
+    "i8": np.int8, "u8": np.uint8, "u16": np.uint16, "i32": np.int32, "u32": np.uint32,
+    "i64": np.int64, "f32": np.float32, "f64": np.float64,
+}  # fmt: skip
 
 
 def _load(kind: str) -> Callable[..., Any]:
-    element, numba_type, dtype = _KINDS[kind]
     if jit_disabled():
+        dtype = _DTYPES[kind]
 
         def load_python(address: int) -> Any:
             return np.frombuffer(ctypes.string_at(int(address), np.dtype(dtype).itemsize), dtype)[0]
 
         return load_python
+
+    element, numba_type = _KINDS[kind]
 
     @intrinsic
     def load(typingctx: Any, address: Any) -> Any:
@@ -50,8 +58,8 @@ def _load(kind: str) -> Callable[..., Any]:
 
 
 def _store(kind: str) -> Callable[..., Any]:
-    element, numba_type, dtype = _KINDS[kind]
     if jit_disabled():
+        dtype = _DTYPES[kind]
 
         def store_python(address: int, value: Any) -> None:
             ctypes.memmove(
@@ -59,6 +67,8 @@ def _store(kind: str) -> Callable[..., Any]:
             )
 
         return store_python
+
+    element, numba_type = _KINDS[kind]
 
     @intrinsic
     def store(typingctx: Any, address: Any, value: Any) -> Any:

@@ -13,12 +13,19 @@ of them have, and Numba is told all of the answer, what is there (``+dotprod``) 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
+import os
+import platform
 import struct
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from trinity_kernels.code_files import cache_folder
+from trinity_kernels.code_store import read_private, write_private
 
 # LLVM's feature, and the bits of AT_HWCAP and of AT_HWCAP2 that Linux sets for it. All that LLVM
 # reports itself, and what it may use unasked. bf16 is for a level to come.
@@ -59,6 +66,13 @@ _WINDOWS = {"dotprod": 43, "sve": 46, "i8mm": 66}
 # Names that LLVM gives to processors and cannot compile kernels for: its model of their pipeline is
 # incomplete, which ends the process. The features are listed, so "generic" loses only the schedule.
 _NO_NAMES = frozenset({"ampere1b", "oryon-1"})
+# Processors for which Numba leaves AVX out.
+_SLOW_AVX = frozenset({"corei7-avx", "core-avx-i", "sandybridge", "ivybridge", "nocona"})
+# Lines of /proc/cpuinfo that are the same at each start.
+_STABLE = frozenset({
+    "vendor_id", "cpu family", "model", "model name", "stepping", "flags",
+    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
+})  # fmt: skip
 
 
 def arm_features(hwcap: int, hwcap2: int) -> dict[str, bool]:
@@ -143,34 +157,77 @@ class Target:
 
 @cache
 def target() -> Target:
-    """What Numba compiles for; tells it first what LLVM does not know, so call it early.
-
-    What the user or the program chose stays as it is. Numba makes its target machine at the first
-    decorator: one that a program had before stays as well, and then the name may imply what the
-    features do not list.
-    """
-    from llvmlite import binding
-    from numba.core import config
-    from numba.core.registry import cpu_target
-
-    from trinity_kernels import soft_half
-
-    architecture = _architecture(binding.get_process_triple())
-    chosen = config.CPU_NAME is not None or config.CPU_FEATURES is not None or not config.ENABLE_AVX
-    host = {}
+    """What code is compiled for: this processor, or what NUMBA_CPU_NAME and the like chose."""
+    architecture, host_name, host_features = host()
     arm = architecture == "aarch64"
-    if arm and config.CPU_NAME is None and binding.get_host_cpu_name() in _NO_NAMES:
-        config.CPU_NAME = "generic"
-    if arm and config.CPU_FEATURES is None:
-        host = host_arm_features()
-        if host:
-            config.CPU_FEATURES = feature_text({**dict(binding.get_host_cpu_features()), **host})
-    codegen = cpu_target.target_context.codegen()
-    _, name, features = codegen.magic_tuple()
-    has = listed(features) | {feature for feature, there in host.items() if there}
-    if architecture != "aarch64" and (chosen or "f16c" not in has):
-        soft_half.provide(codegen)
+    name, features = _chosen("CPU_NAME"), _chosen("CPU_FEATURES")
+    if features is None and str(name).lower() == "generic":
+        features = ""  # as Numba takes it
+    avx = _chosen("ENABLE_AVX") not in ("0", "False", 0)
+    chosen = name is not None or features is not None or not avx
+    if name is None:
+        name = "generic" if arm and host_name in _NO_NAMES else host_name
+    there: dict[str, bool] = {}
+    if features is None:
+        words = dict(host_features)
+        if not avx or name in _SLOW_AVX:
+            words |= {word: False for word in words if word.startswith("avx")}
+        if arm:
+            there = host_arm_features()
+        features = feature_text(words | there)
+    has = listed(features) | {feature for feature, found in there.items() if found}
     return Target(architecture, name, features, has, chosen)
+
+
+def _chosen(setting: str) -> str | None:
+    """Numba's setting, from its configuration if the program has imported Numba."""
+    config = sys.modules.get("numba.core.config")
+    if config is None:
+        return os.environ.get(f"NUMBA_{setting}")
+    value = getattr(config, setting)
+    return None if value is None else str(value)
+
+
+def host() -> tuple[str, str, dict[str, bool]]:
+    """LLVM's words for this processor: architecture, name, and which features it has.
+
+    Importing LLVM takes a tenth of a second, so they are kept in a file, by what Linux says of the
+    processor.
+    """
+    folder, identity = cache_folder(), _identity()
+    path = None
+    if folder is not None and identity is not None:
+        path = folder / f"host-{hashlib.sha256(identity.encode()).hexdigest()[:24]}"
+        known = read_private(path)
+        if known is not None:
+            with suppress(ValueError, TypeError):
+                architecture, name, features = json.loads(known)
+                return architecture, name, dict(features)
+    from llvmlite import binding
+
+    found = (
+        _architecture(binding.get_process_triple()),
+        binding.get_host_cpu_name(),
+        dict(binding.get_host_cpu_features()),
+    )
+    if path is not None:
+        with suppress(OSError):
+            write_private(path, json.dumps(found).encode())
+    return found
+
+
+def _identity(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
+    """What Linux says of the first processor and does not change; None elsewhere."""
+    try:
+        with open(cpuinfo, "rb") as file:
+            text = file.read(16384).decode(errors="replace")
+    except OSError:
+        return None
+    first = text.partition("\n\n")[0]
+    lines = [line for line in first.splitlines() if line.split(":")[0].strip() in _STABLE]
+    if not any(line.startswith(("flags", "Features")) for line in lines):
+        return None
+    return "\n".join([platform.machine(), str(auxiliary_words()), *lines])
 
 
 def _architecture(triple: str) -> str:

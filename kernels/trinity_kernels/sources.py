@@ -24,8 +24,10 @@ NO_CODE = frozenset(
     for name in (
         "code_files",
         "code_store",
+        "compiled_copy",
         "flat_code",
         "loaded_code",
+        "numba_cache",
         "sources",
         "trial",
         "uninterrupted",

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from functools import cache, partial
 
 import numpy as np
-from numba.core import types
 from numpy.typing import NDArray
 
 from trinity_kernels import forks
 from trinity_kernels._jit import c_function, entry, inline
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.isa import jit_disabled, python_only
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.record import BARRIER, KERNEL, RECORD_BYTES
 from trinity_kernels.uninterrupted import uninterrupted
@@ -112,7 +111,7 @@ def _stop(state: int, threads: int, reference: int) -> None:
 def _stopper() -> Callable[[int, int, object], None]:
     """``_stop`` as a function of C: no exception of a signal handler can come into it."""
     kind = ctypes.PYFUNCTYPE(None, ctypes.c_ssize_t, ctypes.c_ssize_t, ctypes.py_object)
-    return kind(c_function(_stop, types.intp, types.intp, types.intp))
+    return kind(c_function(_stop, "intp", "intp", "intp"))
 
 
 @entry
@@ -266,12 +265,12 @@ class Team:
     """
 
     def __init__(self, threads: int) -> None:
-        self.threads = 1 if jit_disabled() else threads
+        self.threads = 1 if python_only() else threads
         self._closed = False
         self._forks = forks.count()
         # Reentrant: a signal handler may come between a step's end and the lock's release.
         self._mutex = threading.RLock()
-        if not jit_disabled():
+        if not python_only():
             uninterrupted(self._make)
 
     def _make(self) -> None:
@@ -290,7 +289,7 @@ class Team:
         with self._mutex:
             if self._closed:
                 raise RuntimeError("the team is closed")
-            if jit_disabled():
+            if python_only():
                 _walk_python(records.ctypes.data, len(records))
             else:
                 _run(self._shared.state, records.ctypes.data, len(records), self.threads)
@@ -299,7 +298,7 @@ class Team:
         with forks.renewing():
             if self._forks != forks.count():
                 self._mutex = threading.RLock()
-                if not jit_disabled() and not self._closed:
+                if not python_only() and not self._closed:
                     self._shared.owner = None
                     uninterrupted(self._make)
                 self._forks = forks.count()
@@ -310,7 +309,7 @@ class Team:
             self._after_fork()
         with self._mutex:
             self._closed = True
-            if not jit_disabled():
+            if not python_only():
                 _end(self._shared)
 
 

@@ -17,9 +17,10 @@ from typing import Any
 
 from llvmlite import binding
 
-from trinity_kernels import isa, simd, tiles
+from trinity_kernels import compiled_copy, isa
 
 _BUILT = tempfile.TemporaryDirectory()
+simd, tiles = (compiled_copy.module(f"trinity_kernels.{name}") for name in ("simd", "tiles"))
 _call_named = simd.call_named
 
 

@@ -36,36 +36,20 @@ def fill(request: dict[str, Any]) -> None:
     sys.version = request["version"]
     os.environ["TRINITY_CACHE_DIR"] = request["cache"]
     pretend(*request["target"])
-    from numba.core import codegen, types
-
-    from trinity_kernels import _jit, bus_errors, code_store, team
+    from trinity_kernels import bus_errors, code_store, team
     from trinity_kernels._jit import c_function
-    from trinity_kernels.code_files import CodeCache
     from trinity_kernels.selftest import KERNELS
-
-    def object_code(library: Any) -> bytes:
-        """What the engine would have handed over while it loaded the code."""
-        code: bytes = library._codegen._tm.emit_object(library._final_module)
-        return code
-
-    def load(cache: Any, signature: Any, context: Any) -> None:
-        if os.path.exists(cache._cache_file.path(cache._index_key(signature, context.codegen()))):
-            raise _AlreadyThereError
 
     def find(folder: Path, name: str, key: str) -> None:
         if code_store.path_of(folder, name, key).exists():
             raise _AlreadyThereError
 
     code_store.find = find
-    _jit.load = lambda flat: 1
-    codegen.JITCodeLibrary._get_compiled_object = object_code
-    CodeCache.load_overload = load  # type: ignore[method-assign]
-    word = types.intp
     for compile_one in (
         partial(getattr, team._run, "address"),
         partial(getattr, team._serve, "address"),
-        partial(c_function, team._stop, word, word, word),
-        partial(c_function, bus_errors._on_bus_error, types.int32, word, word),
+        partial(c_function, team._stop, "intp", "intp", "intp"),
+        partial(c_function, bus_errors._on_bus_error, "int32", "intp", "intp"),
     ):
         with suppress(_AlreadyThereError):
             compile_one()

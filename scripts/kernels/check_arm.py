@@ -38,11 +38,12 @@ FOLDER = ROOT / "build" / "arm"
 EACH = 24  # kernels that a process compiles
 DESCRIBE = """
 import json, sys
+from llvmlite import binding
 from trinity_kernels.isa import possible_levels
-levels = possible_levels()  # which tells the compiler what the processor has
-from numba.core.registry import cpu_target
-target = cpu_target.target_context.codegen().magic_tuple()
-print(json.dumps({"version": sys.version, "target": target, "levels": levels}))
+from trinity_kernels.processor import target
+made_for = binding.get_process_triple(), target().name, target().features
+levels = possible_levels()
+print(json.dumps({"version": sys.version, "target": made_for, "levels": levels}))
 """
 GOLDEN = """
 import hashlib, json, sys, trinity

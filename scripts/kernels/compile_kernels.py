@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from tests.matrix import KINDS  # noqa: E402
 from trinity_kernels.code_files import cache_folder  # noqa: E402
-from trinity_kernels.isa import available_levels, jit_disabled  # noqa: E402
+from trinity_kernels.isa import available_levels, python_only  # noqa: E402
 from trinity_kernels.ops.matmul.activations import FORMS  # noqa: E402
 from trinity_kernels.selftest import KERNELS, kernels_of  # noqa: E402
 
@@ -73,7 +73,7 @@ def main() -> None:
     if options.these is not None:
         compile_here(options.these)
         return
-    if cache_folder() is None or jit_disabled():
+    if cache_folder() is None or python_only():
         return  # nothing can be kept
     wanted = not_compiled(options.kinds)
     if wanted:

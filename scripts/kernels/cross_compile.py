@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -41,21 +42,30 @@ QUICK = {
 def pretend(triple: str, name: str, features: str) -> None:
     """From here on this process compiles for another processor, and loads nothing.
 
-    Call it before Numba's first decorator.
+    Call it before Numba is imported.
     """
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.get_process_triple = lambda: triple
-    from numba.core import codegen, config
+    os.environ |= {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
+    from trinity_kernels import compiled_copy, processor
 
-    config.CPU_NAME, config.CPU_FEATURES = name, features
+    for one in (processor, compiled_copy.module("trinity_kernels.processor")):
+        one.host = lambda: (processor._architecture(triple), name, {})
+    from numba.core import codegen
+
     library, jit = codegen.JITCodeLibrary, codegen.JITCPUCodegen
     library.get_pointer_to_function = lambda self, function: 1
     library._finalize_specific = lambda self: None
     jit._add_module = lambda self, module: None
     jit.set_env = lambda self, symbol, environment: None
+    compiler = compiled_copy.module("trinity_kernels.compiler")
+    compiler.cache_folder = lambda: None
+    from trinity_kernels import _jit
+
+    _jit.load = lambda flat: 1
 
 
 def compile_all(
@@ -63,23 +73,23 @@ def compile_all(
 ) -> dict[str, Any]:
     """In this process: how often each kernel has which instruction, compiled for ``name``."""
     pretend(triple, name, features)
-    from trinity_kernels import _jit, selftest
+    from trinity_kernels import code_files, compiled_copy, selftest
 
+    code_files.cache_folder = lambda: None
+    compiler = compiled_copy.module("trinity_kernels.compiler")
     compiled = []
-    object_code = _jit.object_code
+    object_code = compiler.object_code
 
     def keep_module(library: Any) -> bytes:
         compiled.append(library._final_module)
         return object_code(library)
 
-    _jit.object_code = keep_module
-    _jit.load = lambda flat: 1
-    _jit.cache_folder = lambda: None
+    compiler.object_code = keep_module
     found = {}
     for kernel, tag in kernels or selftest.kernels_of(level):
         compiled.clear()
         selftest.KERNELS[kernel][0].address(level, tag)
-        text = _jit.target_machine().emit_assembly(compiled[-1])
+        text = compiler.target_machine().emit_assembly(compiled[-1])
         names = Counter(re.findall(r"^\s+([a-z][a-z0-9.]*)\s", text, re.MULTILINE))
         if re.search(r"\bz\d+\.[bhsd]\b", text):
             names["(scalable vectors)"] = 1

@@ -15,7 +15,7 @@ from tests.kernels.operands import EPSILON, aligned, row_lengths, same_bits
 from tests.kernels.reference import Bytes, Floats
 from tests.matrix import PACKED, some
 from trinity_kernels._jit import Kernel, kernel
-from trinity_kernels.isa import available_levels, jit_disabled
+from trinity_kernels.isa import available_levels, python_only
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.ops import expert_rows, mix, squares
 from trinity_kernels.ops.matmul import activation_tiles, experts, variants
@@ -336,7 +336,7 @@ def test_squares_by_expert(spread: bool, k: int, level: str, two: Team) -> None:
         assert found[expert, k] == len(own)
 
 
-@pytest.mark.skipif(jit_disabled(), reason="one level")
+@pytest.mark.skipif(python_only(), reason="one level")
 def test_levels_leave_the_bits_alone() -> None:
     p = product("Q4_0", 9)
     expected = p.run(matmul, "portable")

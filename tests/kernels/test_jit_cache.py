@@ -10,7 +10,7 @@ import pytest
 
 from tests.kernels.process import KERNELS, run_python
 from tests.matrix import some
-from trinity_kernels.code_files import _CodeFiles
+from trinity_kernels.numba_cache import _CodeFiles
 
 COMPILE = """
 from trinity_kernels.ops.activation import gated
@@ -161,10 +161,10 @@ def test_an_unusable_folder_is_told_once(tmp_path: Path) -> None:
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
     full = """
 import errno
-from trinity_kernels import code_files
+from trinity_kernels import code_store
 def no_space(*arguments, **options):
     raise OSError(errno.ENOSPC, "No space left on device")
-code_files.whole_file = no_space
+code_store.whole_file = no_space
 """
     told, again = run_python(full + PROBLEM, TRINITY_CACHE_DIR=str(tmp_path)).splitlines()
     assert f"{tmp_path} (No space left on device)" in told

@@ -30,13 +30,13 @@ llvm.get_host_cpu_features = lambda: FeatureMap(
     {{"neon": True, "fp-armv8": True, "sve": True}}
 )
 import trinity_kernels.processor as processor
+processor._identity = lambda: None
 processor.host_arm_features = lambda: processor.arm_features(*{words!r})
 {before}
-from trinity_kernels import _jit, isa, trial
+from trinity_kernels import isa, trial
 trial.failures = lambda levels: {{}}
-from numba.core.registry import cpu_target
-_, name, features = cpu_target.target_context.codegen().magic_tuple()
-print(json.dumps([name, features, isa.available_levels()]))
+here = processor.target()
+print(json.dumps([here.name, here.features, isa.available_levels()]))
 """
 
 

@@ -12,8 +12,10 @@ from tests.kernels.process import run_python
 COMPARE = """
 import numba
 import numpy as np
-from trinity_kernels import memory, processor
+from trinity_kernels import compiled_copy, processor
 
+compiled_copy.module("trinity_kernels.compiler")
+memory = compiled_copy.module("trinity_kernels.memory")
 assert "f16c" not in processor.target().has
 
 @numba.njit

@@ -11,8 +11,8 @@ import pytest
 from llvmlite import ir
 
 from tests.kernels.test_byte_dots import BYTES, TARGETS
-from trinity_kernels.ops.matmul.readers import reader_of, types_of
-from trinity_kernels.quants import grid
+from trinity_kernels import compiled_copy
+from trinity_kernels.ops.matmul.readers import types_of
 from trinity_kernels.quants.superblock import SuperBlock
 
 FLOATS = ir.VectorType(ir.FloatType(), 16)
@@ -49,7 +49,8 @@ def compiled(level: str, result: Any, emit: Callable[[Any, Any], Any]) -> str:
 def test_compiles_without_calls(
     level: str, tag: str, gathers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    block = reader_of(tag, SuperBlock)
+    block = compiled_copy.module("trinity_kernels.quants").READERS[tag]
+    grid = compiled_copy.module("trinity_kernels.quants.grid")
     monkeypatch.setattr(grid, "gathers", lambda _: gathers)
     parts = range(block.elements // 64)
     texts = [

@@ -14,7 +14,7 @@ from trinity.errors import InputError, TrinityError
 from trinity.runtime.draws import Draws
 from trinity.runtime.recent_tokens import RecentTokens
 from trinity.runtime.sampling_params import SamplingParams
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.isa import python_only
 
 __all__ = ["Sampler", "SamplingParams", "TokenLogprob", "best", "log_normalizer", "token_logprob"]
 
@@ -210,7 +210,7 @@ def best(logits: Floats, k: int) -> Ids:
     k = min(k, len(logits))
     if k <= 0:
         return np.empty(0, np.int64)
-    if len(logits) < COMPILED_FROM or jit_disabled() or not logits.flags.c_contiguous:
+    if len(logits) < COMPILED_FROM or python_only() or not logits.flags.c_contiguous:
         return np.argsort(-logits, kind="stable")[:k]
     # Only now, for this import loads the compiler.
     from trinity_kernels.ops.select import largest

@@ -127,7 +127,7 @@ def measured(seen: Examination, root: Path = Path("/")) -> Examination:
 
 def _of_processor(seen: Examination, throttled: float, root: Path) -> Iterator[Finding]:
     best = seen.levels[0]
-    if isa.jit_disabled():
+    if isa.python_only():
         yield Finding(
             "NUMBA_DISABLE_JIT is set, so kernels run as plain Python, thousands of times slower",
             "unset NUMBA_DISABLE_JIT",

@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from numba.core.registry import cpu_target
+from llvmlite import binding
 
 from scripts.kernels import arm_root, check_arm
 from tests.kernels.process import ROOT, run_python
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.isa import python_only
+from trinity_kernels.processor import target
 
 LOADED = """
 from trinity_kernels import code_store
@@ -82,12 +83,12 @@ class TestWithAnEmulator:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(jit_disabled(), reason="nothing is compiled")
+@pytest.mark.skipif(python_only(), reason="nothing is compiled")
 def test_another_process_loads_what_was_compiled_for_it(tmp_path: Path) -> None:
     """This machine stands for the other one: what is kept is found and is right."""
     request = {
         "version": sys.version, "cache": str(tmp_path), "kernels": [["scale", "portable", "none"]],
-        "target": cpu_target.target_context.codegen().magic_tuple(),
+        "target": (binding.get_process_triple(), target().name, target().features),
     }  # fmt: skip
     subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "kernels" / "arm_cache.py")],
