@@ -1,4 +1,4 @@
-"""A request as every API's endpoint hands it on, and what comes back of it."""
+"""Requests in the form that all APIs share, and the events of their responses."""
 
 from __future__ import annotations
 
@@ -17,70 +17,74 @@ from trinity.runtime.sampler import TokenLogprob
 
 @dataclass(frozen=True, slots=True)
 class ChatJob:
-    """A conversation to go on with, in ``n`` answers.
-
-    ``messages`` and ``tools`` have OpenAI's form of /v1/chat/completions, which chat templates
-    know; content is a string, or None beside tool calls. ``tool_choice`` is "none", "auto",
-    "required" or the name of the one function to call. ``options`` are GenerationOptions that were
-    given. ``variables`` are further names for the chat template, such as enable_thinking.
-    ``reasoning_budget``: the most tokens of reasoning before an answer. ``effort``: how much the
-    model thinks, "none", "some" or a degree such as "low", as the parameter ``effort_param`` says.
-    Both are ignored if the model cannot think.
-    ``add_generation_prompt``: the prompt ends with the beginning of an answer. ``continues``: the
-    last message is the assistant's, and answers go on with its text. ``template`` replaces the
-    model's chat template. ``before``: tokens of an earlier conversation, which go before the
-    prompt. ``cut_after``: a prompt longer than the context is cut, and keeps its first tokens, as
-    many as this says (see ``fitting``); None: it is refused.
-    """
+    """A conversation to continue with ``n`` responses."""
 
     messages: Sequence[Mapping[str, Any]]
+    """In the form of /v1/chat/completions; content is a string, or None with tool calls."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """GenerationOptions of the request."""
     tools: Sequence[Mapping[str, Any]] = ()
+    """In the form of /v1/chat/completions."""
     tool_choice: str = "auto"
-    parallel_tool_calls: bool | None = None  # None: as the chat template does
+    """"none", "auto", "required", or the name of the function to call."""
+    parallel_tool_calls: bool | None = None
+    """None: as the chat template does."""
     n: int = 1
     variables: Mapping[str, Any] = field(default_factory=dict)
-    whole: bool = False  # each answer as one Piece, for what is not streamed: it costs less
+    """Further variables of the chat template, such as enable_thinking."""
+    whole: bool = False
+    """Each response is one Piece. It costs less where nothing is streamed."""
     reasoning_budget: int | None = None
+    """Most tokens of reasoning. Ignored if the model cannot think."""
     effort: str | None = None
+    """How much the model thinks: "none", "some" or a degree such as "low". Ignored likewise."""
     effort_param: str = "reasoning_effort"
+    """The parameter that gave ``effort``."""
     add_generation_prompt: bool = True
+    """The prompt ends with the beginning of a response."""
     continues: bool = False
+    """The last message is the assistant's, and responses continue its text."""
     template: ChatTemplate | None = None
+    """Replaces the model's chat template."""
     before: Sequence[int] = ()
+    """Tokens of an earlier conversation, which precede the prompt."""
     cut_after: int | None = None
+    """How many first tokens a prompt longer than the context keeps (see ``fitting``).
+
+    None: such a prompt is refused.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class TextJob:
-    """Prompts, texts or token ids, to complete as they are, each in ``n`` answers.
+    """Prompts to complete as they are, each with ``n`` responses.
 
-    Answer ``index`` belongs to prompt ``index // n``. The parts of its pieces are Text.
-    ``cut_after``: as of ChatJob.
+    Response ``index`` belongs to prompt ``index // n``. The parts of its pieces are Text.
     """
 
     prompts: Sequence[str | Sequence[int]]
+    """Texts or token ids."""
     options: Mapping[str, Any] = field(default_factory=dict)
     n: int = 1
     whole: bool = False
     cut_after: int | None = None
+    """As of ChatJob."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Parts of the answer ``index``, with the tokens they came from and, if asked, their logprobs.
-
-    A token comes with the piece that it completes, or with a later one without parts. With the
-    option ``progress`` a piece has the timings so far; one that comes while the prompt is evaluated
-    says in ``evaluated`` how many of its tokens are.
-    """
+    """A part of one response."""
 
     index: int
+    """Number of the response."""
     parts: tuple[Part, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     token_ids: tuple[int, ...] = ()
+    """Tokens of the parts. A token comes with the part that it completes, or later."""
     timings: Timings | None = None
+    """Timings so far, with the option ``progress``."""
     evaluated: int | None = None
+    """How many tokens of the prompt are computed, while it is being prefilled."""
 
     @property
     def text(self) -> str:
@@ -90,18 +94,18 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of the answer ``index``.
-
-    ``called``: it ended with calls of tools. ``stop`` is the stop string that ended it, if one did.
-    ``token_hash`` is ``TokenHash``'s of the answer's tokens.
-    """
+    """The end of one response."""
 
     index: int
+    """Number of the response."""
     reason: FinishReason
     timings: Timings
     called: bool = False
+    """It ended with calls of tools."""
     stop: str | None = None
+    """The stop string that ended it."""
     token_hash: str = ""
+    """``TokenHash`` of its tokens."""
 
 
 class TokenHash:
@@ -111,7 +115,7 @@ class TokenHash:
         self._hash = hashlib.sha256()
 
     def add(self, ids: Iterable[int]) -> None:
-        """More tokens."""
+        """Add tokens."""
         self._hash.update(np.fromiter(ids, "<u4").tobytes())
 
     def __str__(self) -> str:

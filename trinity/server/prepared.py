@@ -1,7 +1,7 @@
-"""From a job to prompts, options and readers of the answers: where a model's own forms are known.
+"""Prompts, options and readers of a job, in the form of the model.
 
-The conversation becomes the model's prompt, forced calls and forms of answers become a grammar, and
-a reader finds reasoning and calls of tools in the text.
+The conversation becomes the model's prompt, forced calls and response formats become a grammar, and
+a reader finds reasoning and tool calls in the text.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ CHATML = (
 
 
 class Reader(Protocol):
-    """Finds the parts of one answer in its text, piece by piece."""
+    """Finds the parts of one response in its text, piece by piece."""
 
     @property
     def called(self) -> bool:
-        """Whether the answer has a call of a tool."""
+        """Whether the response has a tool call."""
         ...
 
     @property
     def complete(self) -> bool:
-        """Whether no more is wanted of the answer."""
+        """Whether the response needs no more text."""
         ...
 
     def push(self, text: str) -> Sequence[Part]:
@@ -54,12 +54,12 @@ class Reader(Protocol):
         ...
 
     def finish(self) -> Sequence[Part]:
-        """What was held back, once no more text comes."""
+        """The remaining parts, once no more text comes."""
         ...
 
 
 class PlainReader:
-    """Every text is the answer's own."""
+    """Reads text without reasoning and tool calls."""
 
     called = complete = False
 
@@ -74,19 +74,19 @@ class PlainReader:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is submitted, and what makes a reader for each answer."""
+    """What is submitted for a job."""
 
-    prompts: Sequence[list[int]]
+    prompts: Sequence[list[int]]  # token ids
     options: Mapping[str, Any]
-    reader: Callable[[], Reader] = PlainReader
+    reader: Callable[[], Reader] = PlainReader  # makes a reader for each response
 
 
 def prepared(
     model: Model, job: ChatJob | TextJob, names: Mapping[str, Any], *, fitting: bool = True
 ) -> Prepared:
-    """A job's prompts, options and readers; it takes its time, so not in the event loop.
+    """Prepare a job. It takes time, so call it in a thread.
 
-    ``names`` as for ``chat_prompt``. ``fitting``: it is refused where it does not fit the context.
+    ``names`` as for ``chat_prompt``. ``fitting``: refuse a prompt that does not fit the context.
     """
     if isinstance(job, TextJob):
         prepare_grammar(model, job.options)

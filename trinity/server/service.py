@@ -1,4 +1,4 @@
-"""What all endpoints share: settings, models, figures, and how a job is run.
+"""What all endpoints share, and how a job is run.
 
 An endpoint that answers at once:
 
@@ -62,42 +62,37 @@ if TYPE_CHECKING:
     from trinity.runtime.client import AsyncAnswers
     from trinity.runtime.generation import Chunk
 
-# Of an answer that comes whole, those of other tokens than its own.
+# Of a whole response: log-probabilities of alternative tokens.
 MOST_LOGPROBS = 500_000
 NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 T = TypeVar("T", covariant=True)
 
 
 class Writer(Protocol[T]):
-    """Makes of an answer's events what an API sends: events of its own, or lines."""
+    """Turns the events of a response into what an API sends: its own events, or lines."""
 
     def add(self, piece: Piece) -> Iterable[T]:
-        """What a piece adds."""
+        """What is sent for a piece."""
         ...
 
     def end(self, end: End) -> Iterable[T]:
-        """What the end adds."""
+        """What is sent for the end."""
         ...
 
 
 class Answers:
-    """Answers under way: iterate for their events; ``close``, or ``with``, ends what is left.
-
-    ``name`` is that of the model; ``prompt_tokens`` has the number of tokens of each prompt;
-    ``created`` is the time in seconds since the epoch. ``model`` is the model itself, ``options``
-    are the GenerationOptions that were asked for, ``prompts`` those that were submitted.
-    """
+    """Responses in progress: iterate for their events; ``close``, or ``with``, ends them."""
 
     def __init__(
         self, lease: Lease, answers: AsyncAnswers, ready: Prepared, metrics: Metrics, n: int,
         most_logprobs: float = math.inf,
     ) -> None:  # fmt: skip
-        self.name = lease.name
+        self.name = lease.name  # of the model
         self.model = lease.model
-        self.created = int(time.time())
-        self.options = ready.options
-        self.prompts = ready.prompts
-        self.prompt_tokens: Sequence[int] = answers.prompt_tokens[::n]
+        self.created = int(time.time())  # seconds since the epoch
+        self.options = ready.options  # GenerationOptions of the request
+        self.prompts = ready.prompts  # token ids
+        self.prompt_tokens: Sequence[int] = answers.prompt_tokens[::n]  # of each prompt
         self._lease = lease
         self._answers = answers
         # Estimated seconds until the first token; None if no request has ended yet.
@@ -120,13 +115,13 @@ class Answers:
         return event
 
     async def by(self, writer: Writer[T]) -> AsyncGenerator[T, None]:
-        """What ``writer`` makes of the events, one after the other."""
+        """What ``writer`` makes of the events, in order."""
         async for event in self:
             for made in writer.end(event) if isinstance(event, End) else writer.add(event):
                 yield made
 
     def close(self) -> None:
-        """End what is left, and let go of the model; again is harmless."""
+        """End the responses and release the model; again is harmless."""
         self._answers.close()
         self._lease.release()
 
@@ -174,14 +169,14 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What the server keeps in memory for one owner."""
+    """What the server keeps in memory for one owner of an API key."""
 
     kept: KeptStreams
     responses: KeptResponses
 
 
 class Service:
-    """The settings, the models, the figures and what is kept for each owner of a server."""
+    """What all requests share: settings, models, metrics, threads, and what each owner keeps."""
 
     def __init__(
         self, settings: ServerOptions, models: Models, metrics: Metrics,
@@ -239,7 +234,7 @@ class Service:
         return self.settings.chat_template_kwargs or {}
 
     def _salted(self, caller: Caller, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Options of an answer whose cached prompts are the owner's; slots are so in any case."""
+        """Options with the salt of the owner's cached prompts. Slots are always the owner's."""
         shared = self.settings.share_prefix_cache and options.get("slot") is None
         salt = salt_of(caller.owner, options.get("cache_salt", ""), shared=shared)
         return {**options, "cache_salt": salt}
