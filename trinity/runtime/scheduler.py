@@ -22,7 +22,7 @@ from trinity.errors import TrinityError
 from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.request_state import RequestState
 from trinity.runtime.scheduler_stats import SchedulerStats
-from trinity.runtime.sequence import Sequence, States
+from trinity.runtime.sequence import LAST, Sequence, States
 from trinity.runtime.speculation_budget import SpeculationBudget
 from trinity.runtime.step_costs import StepCosts
 from trinity.runtime.step_times import StepFit, pairs
@@ -111,8 +111,8 @@ class Scheduler:
 
         Requests of the last priority are not counted, because others do not wait for them.
         """
-        waiting = [one.client for one in list(self.waiting) if not one.yields]
-        admitted = [one for one in list(self.admitted) if not one.yields]
+        waiting = [one.client for one in list(self.waiting) if one.priority < LAST]
+        admitted = [one for one in list(self.admitted) if one.priority < LAST]
         return SchedulerStats(
             waiting=len(waiting),
             running=len(admitted),

@@ -95,13 +95,16 @@ class Answers:
         self.prompt_tokens: Sequence[int] = answers.prompt_tokens[::n]  # of each prompt
         self._lease = lease
         self._answers = answers
-        # Estimated seconds until the first token; None if no request has ended yet.
-        self.predicted = lease.estimates.first_token(lease.model.scheduler_stats())
         self._readers = [ready.reader() for _ in answers.prompt_tokens]
         self._hashes = [TokenHash() for _ in answers.prompt_tokens]
         self._metrics = metrics
         self._events: deque[Event] = deque()
         self._logprobs_left = most_logprobs
+
+    @property
+    def predicted(self) -> float | None:
+        """Estimated seconds until the first token; None until a request has ended."""
+        return self._lease.estimates.first_token(self.model.scheduler_stats())
 
     def __aiter__(self) -> Answers:
         return self
