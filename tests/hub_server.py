@@ -156,8 +156,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._error(404, "RevisionNotFound")
             return
         blobs = found.says_sizes and query.get("blobs", [""])[0].lower() == "true"
-        siblings = [_sibling(name, content, found.large, blobs) for name, content in
-                    found.files.items()]  # fmt: skip
+        siblings = [
+            _sibling(name, content, found.large, blobs) for name, content in found.files.items()
+        ]
         info = {"id": name, "sha": found.commit, "siblings": siblings, **found.info}
         self._send(200, json.dumps(info).encode(), {"Content-Type": "application/json"})
 
@@ -211,9 +212,7 @@ def _sibling(name: str, content: bytes, large: int, blobs: bool) -> dict[str, An
     """What the hub lists of a file."""
     if not blobs:
         return {"rfilename": name}
-    listed: dict[str, Any] = {
-        "rfilename": name, "size": len(content), "blobId": git_hash(content)
-    }  # fmt: skip
+    listed: dict[str, Any] = {"rfilename": name, "size": len(content), "blobId": git_hash(content)}
     if len(content) >= large:
         digest = hashlib.sha256(content).hexdigest()
         listed["lfs"] = {"size": len(content), "sha256": digest, "pointerSize": 135}

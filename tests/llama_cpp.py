@@ -28,9 +28,12 @@ class LlamaCpp:
         if python is None and importlib.util.find_spec("llama_cpp") is None:
             pytest.skip("needs llama-cpp-python, or LLAMA_CPP_PYTHON, a Python that has it")
         self._process = subprocess.Popen(
-            [python or sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+            [python or sys.executable, str(SCRIPT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
 
     def __call__(
         self, path: Path, ids: Sequence[int], *, embed: bool = False

@@ -59,9 +59,12 @@ class NaiveDecoder:
     """
 
     def __init__(
-        self, decoder: Decoder, tensors: Mapping[str, NDArray[np.float32]], interleaved: bool,
+        self,
+        decoder: Decoder,
+        tensors: Mapping[str, NDArray[np.float32]],
+        interleaved: bool,
         rounded: Rounding = lambda name, x: x,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.decoder = decoder
         self.tensors = tensors
         self.interleaved = interleaved
@@ -245,8 +248,9 @@ class NaiveDecoder:
     def _(self, rule: DeltaRule) -> None:
         count, dim, width = rule.key_heads, rule.key_dim, rule.heads * rule.value_dim
         row = self.buffers[rule.x]
-        q, k = (row[:, i * count * dim : (i + 1) * count * dim].reshape(-1, count, dim)
-                for i in (0, 1))  # fmt: skip
+        q, k = (
+            row[:, i * count * dim : (i + 1) * count * dim].reshape(-1, count, dim) for i in (0, 1)
+        )
         v = row[:, 2 * count * dim :][:, :width].reshape(-1, rule.heads, rule.value_dim)
         heads = np.arange(rule.heads)
         of_keys = heads % count if rule.tiled else heads // (rule.heads // count)

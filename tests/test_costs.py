@@ -257,8 +257,9 @@ VOCABULARIES: dict[str, tuple[Callable[[], dict[str, object]], str]] = {
 def test_vocabularies(probe: Probe, name: str, tmp_path: Path) -> None:
     make, expected = VOCABULARIES[name]
     path = tmp_path / "model.gguf"
-    write_crafted_model(path, type="F16", hidden_size=32, intermediate_size=32, head_dim=32,
-                        vocabulary=make())  # fmt: skip
+    write_crafted_model(
+        path, type="F16", hidden_size=32, intermediate_size=32, head_dim=32, vocabulary=make()
+    )
     check(probe, "load", path, expected)
 
 

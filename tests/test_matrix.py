@@ -50,8 +50,11 @@ def collected(folder: Path, *arguments: str) -> list[str]:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, "-W", "ignore", *arguments, "--rootdir", str(folder), str(folder)],
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}, cwd=folder,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+        cwd=folder,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
 

@@ -170,9 +170,11 @@ class ToyEngine:
         return ()
 
     def new_cache(
-        self, kv_type: str | None = None, adapters: tuple[float, ...] | None = None,
+        self,
+        kv_type: str | None = None,
+        adapters: tuple[float, ...] | None = None,
         domain: Domain = COMMON,
-    ) -> KVCache:  # fmt: skip
+    ) -> KVCache:
         assert not self.closed
         kind = kv_type or self.kv_type
         return KVCache(self.pool, kind, self.context_length, adapters or (), domain)
@@ -355,7 +357,10 @@ def toy_model(
 ) -> tuple[Model, ToyEngine]:  # fmt: skip
     """A model of the toys above, and its engine."""
     engine = ToyEngine(
-        context_length=context_length, prefill_chunk=prefill_chunk, pages=pages, window=window,
+        context_length=context_length,
+        prefill_chunk=prefill_chunk,
+        pages=pages,
+        window=window,
         state=state,
-    )  # fmt: skip
+    )
     return Model(engine, ToyTokenizer(**tokenizer)), engine  # type: ignore[arg-type]

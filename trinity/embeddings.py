@@ -121,7 +121,7 @@ class Embeddings:
         """
         return self._reader.texts(
             texts, self._reader.prompt(prompt, prompt_name), truncate=truncate
-        )  # fmt: skip
+        )
 
     def embed_texts(
         self, texts: Texts, pooling: Pooling | None = None, normalize: bool | None = None, *,
@@ -145,7 +145,7 @@ class Embeddings:
 
     def rank(
         self, query: str, texts: Sequence[str], *, truncate: bool = True, lora: Lora = None
-    ) -> NDArray[np.float32]:  # fmt: skip
+    ) -> NDArray[np.float32]:
         """A score for each text: how well it answers ``query``, by a reranker.
 
         A classifier with one output gives unbounded scores; 1 / (1 + exp(-score)) is between 0 and

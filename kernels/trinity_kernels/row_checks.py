@@ -52,9 +52,7 @@ def check_gated(kernel: Kernel, level: str, tag: str) -> str | None:
         "swiglu_oai": low / (1 + np.exp(-1.702 * low)),
     }[tag]
     factors = np.clip(up, -7, 7) + 1.0 if tag == "swiglu_oai" else up
-    values = {
-        op.GATE: at(gate), op.OUT: at(out), op.STRIDE: 4 * k, op.UP_STRIDE: 4 * k, op.K: k,
-    }  # fmt: skip
+    values = {op.GATE: at(gate), op.OUT: at(out), op.STRIDE: 4 * k, op.UP_STRIDE: 4 * k, op.K: k}
     run_kernel(kernel, level, tag, 2, values)
     error = differs(out, expected, 1e-5 + 2e-6 * np.abs(expected))
     if error:
@@ -117,8 +115,8 @@ def check_copy(kernel: Kernel, level: str, tag: str) -> str | None:
 def check_add_squares(kernel: Kernel, level: str, tag: str) -> str | None:
     """Three rows onto ones."""
     op, x, sums = squares, random_numbers().standard_normal((3, 37)).astype(np.float32), np.ones(38)
-    run_kernel(kernel, level, tag, 3, {
-        op.X: at(x), op.X_STRIDE: x.strides[0], op.SUMS: at(sums), op.K: 37,
-    })  # fmt: skip
+    run_kernel(
+        kernel, level, tag, 3, {op.X: at(x), op.X_STRIDE: x.strides[0], op.SUMS: at(sums), op.K: 37}
+    )
     expected = np.append(1 + (x.astype(np.float64) ** 2).sum(axis=0), 4)
     return differs(sums, expected, 1e-14 * expected)

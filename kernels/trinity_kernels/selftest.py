@@ -291,10 +291,12 @@ def _check_tiles(level: str, tag: str, tokens: int) -> str | None:
     slots |= {op.TILES: -(-_at(tiles) // 64) * 64, op.SCRATCH: -(-_at(scratch) // 64) * 64}
     source = bytes_ if form == "ternary" else x
     prepared = slots | {
-        op.X: _at(source), op.X_STRIDE: source.strides[0],
-        op.CODES: _at(bytes_), op.CODES_STRIDE: bytes_.strides[0],
+        op.X: _at(source),
+        op.X_STRIDE: source.strides[0],
+        op.CODES: _at(bytes_),
+        op.CODES_STRIDE: bytes_.strides[0],
         op.FLOATS: int(tag not in int8_tile_types()),
-    }  # fmt: skip
+    }
     _run(activation_tiles.tiles_of(form).name, level, "none", tokens, prepared)
     _run("matmul_tiles", level, tag, tokens, slots)
     # bfloat16 rounds each factor by 2**-9 at most, split in two by 2**-17.
@@ -467,8 +469,10 @@ def _check_rope_store(level: str, tag: str) -> str | None:
         found_keys = key_part.transpose(0, 2, 4, 1, 3).reshape(_POSITIONS, _KV_HEADS, dim)
         found_values = value_part.transpose(0, 2, 1, 3)[..., :_VALUE_DIM].reshape(values.shape)
         for found, expected in (
-            (q, expected_q), (found_keys, keys), (found_values, values),
-        ):  # fmt: skip
+            (q, expected_q),
+            (found_keys, keys),
+            (found_values, values),
+        ):
             error = _differs(found, expected, 1e-5 + 1e-3 * np.abs(expected) * (tag == "F16"))
             if error:
                 return error

@@ -125,9 +125,11 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     context = max(options.prompt + options.tokens, options.beside + 1024)
     with trinity.load(
-        options.model, threads=options.threads, context_length=context,
+        options.model,
+        threads=options.threads,
+        context_length=context,
         batch_invariant=options.batch_invariant,
-    ) as model:  # fmt: skip
+    ) as model:
         requests = Requests(model, options.tokens)
         requests.together(2, options.prompt)
         one, many = [], []

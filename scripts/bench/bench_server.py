@@ -154,9 +154,10 @@ def measure_load(server: Server, options: argparse.Namespace, folder: Path) -> F
         if options.llama_server:
             port = free_port()
             llama = stack.enter_context(
-                started(llama_command(options, port), folder / "llama.log",
-                        f"http://127.0.0.1:{port}")
-            )  # fmt: skip
+                started(
+                    llama_command(options, port), folder / "llama.log", f"http://127.0.0.1:{port}"
+                )
+            )
         for number in range(-1, options.rounds):  # the first is the warm-up
             asked = conversations()
             bodies = [chat(one, tokens, seed=place) for place, one in enumerate(asked)]

@@ -91,10 +91,14 @@ def main() -> None:
             note("restarted, again", server.url, BESIDE, straight)
             note("alone after that", server.url, 1, straight)
     first = found["alone, cold"]
-    wrong = {name: sum(a != b for a, b in zip(first, hashes, strict=True))
-             for name, hashes in found.items()}  # fmt: skip
-    print(f"{len(set(first))} different answers to {len(first)} requests; hashes that differ "
-          f"from those alone with a cold cache: {wrong}")  # fmt: skip
+    wrong = {
+        name: sum(a != b for a, b in zip(first, hashes, strict=True))
+        for name, hashes in found.items()
+    }
+    print(
+        f"{len(set(first))} different answers to {len(first)} requests; hashes that differ "
+        f"from those alone with a cold cache: {wrong}"
+    )
     sys.exit(any(wrong.values()))
 
 

@@ -111,10 +111,12 @@ def counts(known: Known) -> tuple[int, int]:
 def cache_bytes(known: Known, positions: int) -> int:
     """Of keys and values in float16; a windowed layer keeps its window."""
     return sum(
-        2 * layer.num_kv_heads * (layer.head_dim + layer.width_of_values)
+        2
+        * layer.num_kv_heads
+        * (layer.head_dim + layer.width_of_values)
         * min(positions, layer.window or positions)
         for layer in known.decoder.attention
-    )  # fmt: skip
+    )
 
 
 def _speed(tokens: float) -> str:

@@ -70,9 +70,7 @@ class ArmRoot:
             for name, value in os.environ.items()
             if not name.startswith(("NUMBA_", "TRINITY_", "PYTHON"))
         }
-        environment |= {
-            "QEMU_CPU": cpu, "TRINITY_CACHE_DIR": str(cache), "PYTHONPATH": path,
-        }  # fmt: skip
+        environment |= {"QEMU_CPU": cpu, "TRINITY_CACHE_DIR": str(cache), "PYTHONPATH": path}
         return subprocess.run([str(self.python), *arguments], env=environment, text=True, **options)
 
     def _make(self) -> None:

@@ -137,8 +137,10 @@ def write_directory(
     for entry in found:
         start, end = end, end + entry.nbytes
         header[entry.name] = {
-            "dtype": entry.dtype, "shape": entry.shape, "data_offsets": [start, end],
-        }  # fmt: skip
+            "dtype": entry.dtype,
+            "shape": entry.shape,
+            "data_offsets": [start, end],
+        }
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 64)
     rng = np.random.default_rng(seed)

@@ -391,18 +391,17 @@ def synthetic_vocabulary(size: int) -> Vocabulary:
         "tokenizer.ggml.model": ("gpt2", None),
         "tokenizer.ggml.pre": ("llama-bpe", None),
         "tokenizer.ggml.tokens": ([*byte_characters(), *texts, *control], None),
-        "tokenizer.ggml.token_type": (
-            np.array([1] * bos + [3] * num_special, np.int32), None
-        ),
+        "tokenizer.ggml.token_type": (np.array([1] * bos + [3] * num_special, np.int32), None),
         "tokenizer.ggml.merges": (
-            merges[: min(round(len(texts) * MERGES_PER_WORD), MOST_MERGES)], None
+            merges[: min(round(len(texts) * MERGES_PER_WORD), MOST_MERGES)],
+            None,
         ),
         "tokenizer.ggml.bos_token_id": (bos, "uint32"),
         "tokenizer.ggml.eos_token_id": (bos + 1, "uint32"),
         "tokenizer.ggml.padding_token_id": (bos + 1, "uint32"),
         "tokenizer.ggml.add_bos_token": (True, None),
         "tokenizer.chat_template": (CHAT_TEMPLATE, None),
-    }  # fmt: skip
+    }
 
 
 def copied_vocabulary(path: str) -> Vocabulary:

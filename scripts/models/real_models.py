@@ -227,9 +227,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}")
     parser.add_argument("--list", action="store_true", help="print names and paths only")
     parser.add_argument(
-        "--allow-missing", action="store_true",
-        help="exit with 0 if packages cannot be downloaded",
-    )  # fmt: skip
+        "--allow-missing", action="store_true", help="exit with 0 if packages cannot be downloaded"
+    )
     options = parser.parse_args()
     if unknown := set(options.names) - MODELS.keys():
         parser.error(f"no such model: {', '.join(sorted(unknown))}; known are {', '.join(MODELS)}")

@@ -130,9 +130,7 @@ def test_what_is_made_is_private(tmp_path: Path) -> None:
 def kernels_in(folder: Path, **more: str) -> tuple[Path, str]:
     """The folder of compiled kernels of a process, and what it writes to standard error."""
     paths = os.pathsep.join((str(ROOT), str(ROOT / "kernels")))
-    environment = {
-        **os.environ, "TRINITY_CACHE_DIR": str(folder), "PYTHONPATH": paths, **more
-    }  # fmt: skip
+    environment = {**os.environ, "TRINITY_CACHE_DIR": str(folder), "PYTHONPATH": paths, **more}
     done = subprocess.run(
         [sys.executable, "-c", FOLDER], env=environment, capture_output=True, text=True, check=True
     )

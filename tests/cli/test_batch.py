@@ -50,8 +50,10 @@ def arguments(source: Path, out: Path) -> list[str]:
 
 def test_rows_are_answered(run: Run, tmp_path: Path) -> None:
     completion = {
-        "custom_id": "c", "url": "/v1/completions", "body": {"prompt": "Prince", "max_tokens": 3},
-    }  # fmt: skip
+        "custom_id": "c",
+        "url": "/v1/completions",
+        "body": {"prompt": "Prince", "max_tokens": 3},
+    }
     source = write(tmp_path / "in.jsonl", [row(1), completion])
     result = run(*arguments(source, tmp_path / "out.jsonl"))
     assert result.exit_code == 0, result.stderr

@@ -114,8 +114,11 @@ def test_system(run: Run, prompts: list[str]) -> None:
     result = run(*CHAT, input='/system\n/system """be\nbrief"""\n/system\nhi\n/system none\nhi\n')
     assert result.exit_code == 0, result.stderr
     assert result.stderr.splitlines()[1:5] == [
-        "(there is no system message)", "(the system message is set)", "be", "brief",
-    ]  # fmt: skip
+        "(there is no system message)",
+        "(the system message is set)",
+        "be",
+        "brief",
+    ]
     assert prompts[0] == "<s>[system]be\nbrief</s>[user]hi</s>[assistant]"
     assert prompts[1].startswith("<s>[user]hi</s>[assistant]hel</s>")
 
@@ -126,8 +129,11 @@ def test_system_message_that_comes_with_the_model(
     monkeypatch.setattr(Model, "defaults", property(lambda self: Defaults(system="be good")))
     result = run(*CHAT, input="/system\n/system mine\n/system\n")
     assert result.stderr.splitlines()[1:] == [
-        "(of the model's own)", "be good", "(the system message is set)", "mine",
-    ]  # fmt: skip
+        "(of the model's own)",
+        "be good",
+        "(the system message is set)",
+        "mine",
+    ]
 
 
 def test_regen_and_undo(run: Run, prompts: list[str]) -> None:
@@ -142,10 +148,12 @@ def test_save_and_load(run: Run, prompts: list[str], tmp_path: Path) -> None:
     saved = run(*CHAT, "--system", "be", input=f"hi\n/save {path}\nso\n/save {path}\n")
     assert saved.exit_code == 0, saved.stderr
     assert json.loads(path.read_text("utf-8"))["messages"] == [
-        {"role": "system", "content": "be"}, {"role": "user", "content": "hi"},
-        {"role": "assistant", "content": "hel"}, {"role": "user", "content": "so"},
+        {"role": "system", "content": "be"},
+        {"role": "user", "content": "hi"},
         {"role": "assistant", "content": "hel"},
-    ]  # fmt: skip
+        {"role": "user", "content": "so"},
+        {"role": "assistant", "content": "hel"},
+    ]
     result = run(*CHAT, input=f"/load {path}\n/undo\n/save {path}\nyo\n")
     assert result.exit_code == 0, result.stderr
     assert f"(5 messages of {path})" in result.stderr

@@ -253,8 +253,9 @@ def test_minus_one_is_no_limit_and_no_seed(
     monkeypatch.setattr(Model, "stream", stream)
     assert run(*MODEL, "ab", "-n", "-1", "-s", "-1").stdout == "hello\n"
     assert {key: asked[0][key] for key in ("max_tokens", "seed")} == {
-        "max_tokens": None, "seed": None,
-    }  # fmt: skip
+        "max_tokens": None,
+        "seed": None,
+    }
     engine.says("x" * 1000, after=3)
     result = run(*MODEL, "ab", "-n", "-1", "--ignore-eos", "--no-speculate")
     assert len(result.stdout) == 256 - 3 + 1  # a full context, and a newline

@@ -238,9 +238,12 @@ def test_importance_matrices(run: Run, tmp_path: Path) -> None:
     assert facts == {"weights": 1, "chunks": 2, "tokens_per_chunk": 512, "texts": ["wiki.txt"]}
     name = b"blk.0.attn_q.weight"
     old.write_bytes(
-        struct.pack("<ii", 1, len(name)) + name + struct.pack("<ii4f", 2, 4, *[1.0] * 4)
-        + struct.pack("<ii", 2, 8) + b"wiki.txt"
-    )  # fmt: skip
+        struct.pack("<ii", 1, len(name))
+        + name
+        + struct.pack("<ii4f", 2, 4, *[1.0] * 4)
+        + struct.pack("<ii", 2, 8)
+        + b"wiki.txt"
+    )
     kind, facts = kind_of(run, old)
     assert (kind, facts["weights"], facts["texts"]) == ("importance matrix", 1, ["wiki.txt"])
 

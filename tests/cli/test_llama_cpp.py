@@ -102,8 +102,9 @@ def test_texts_are_no_options(run: Run, engine: ToyEngine) -> None:
     assert engine.evaluated[0] == [BOS, *ids_of("-ngl")]
     assert run("generate", "-m", "x", "-n", "1", "--", "-ngl").exit_code == 0
     assert list(given_flags(["-m", "-x", "--a=b", "-", "c", "--", "-d"], {"-m": True})) == [
-        "-m", "--a",
-    ]  # fmt: skip
+        "-m",
+        "--a",
+    ]
 
 
 def test_what_a_command_has_is_its_own(run: Run, engine: ToyEngine) -> None:

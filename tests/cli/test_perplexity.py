@@ -61,7 +61,7 @@ def test_errors_say_what_to_do(run: Run, text: str, tmp_path: Path) -> None:
 
 def test_options_reach_the_model(run: Run, text: str, engine: ToyEngine) -> None:
     run(*MODEL, "-f", text, "-t", "1", "--kv-type", "f32", "--isa", "avx2")
-    (path, given), = engine.loads  # fmt: skip
+    ((path, given),) = engine.loads
     assert path == "toy.gguf"
     assert (given["context_length"], given["threads"]) == (32, 1)
     assert (given["kv_type"], given["isa"]) == ("f32", "avx2")

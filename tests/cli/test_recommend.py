@@ -33,14 +33,16 @@ def test_of_a_file_as_json(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "--params"), (("x.gguf", "--params", "7B"), "--params"),
-        (("--params", "many"), "many"), (("--params", "7B", "--ram", "lots"), "lots"),
+        ((), "--params"),
+        (("x.gguf", "--params", "7B"), "--params"),
+        (("--params", "many"), "many"),
+        (("--params", "7B", "--ram", "lots"), "lots"),
         (("--params", "7B", "--for", "fun"), "fun"),
         (("--params", "7B", "--bandwidth", "0"), "--bandwidth"),
         (("--params", "7B", "--bandwidth", "30", "--ctx", "0"), "--ctx"),
         (("missing.gguf", "--bandwidth", "30"), "missing.gguf"),
     ],
-)  # fmt: skip
+)
 def test_wrong_questions(run: Run, arguments: tuple[str, ...], expected: str) -> None:
     result = run("recommend", *arguments)
     assert result.exit_code == (1 if arguments[0:1] == ("missing.gguf",) else 2)

@@ -71,9 +71,12 @@ def check(text: str) -> None:
     ids=lambda arguments: " ".join(arguments[:4]).encode("unicode_escape").decode(),
 )  # fmt: skip
 def test_no_command_passes_control_characters(
-    run: Run, hostile: list[str], arguments: list[str], tmp_path: Path,
+    run: Run,
+    hostile: list[str],
+    arguments: list[str],
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     for path in hostile:
         given = [text.replace("{}", path).replace("{sound}", hostile[0]) for text in arguments]

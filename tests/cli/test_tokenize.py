@@ -34,5 +34,8 @@ def test_text_as_an_option(run: Run, engine: ToyEngine) -> None:
 def test_json(run: Run, engine: ToyEngine) -> None:
     found = json.loads(run(*TOKENIZE, "a", "--json").stdout)
     assert found == {
-        "model": "toy.gguf", "ids": [BOS, 100], "tokens": ["<s>", "<0x61>"], "count": 2,
-    }  # fmt: skip
+        "model": "toy.gguf",
+        "ids": [BOS, 100],
+        "tokens": ["<s>", "<0x61>"],
+        "count": 2,
+    }

@@ -137,9 +137,11 @@ def _() -> None:
         {"type": "memory_20250818", "name": "memory"},
     ]
     answer = scripted.messages.create(
-        model=SCRIPTED, max_tokens=100, tools=tools,
+        model=SCRIPTED,
+        max_tokens=100,
+        tools=tools,
         messages=[{"role": "user", "content": "List the files here with bash."}],
-    )  # fmt: skip
+    )
     (call,) = answer.content
     assert (call.type, call.name, call.input) == ("tool_use", "bash", {"command": "ls"})
     assert answer.stop_reason == "tool_use"
@@ -148,9 +150,11 @@ def _() -> None:
 @row("server tools are left out")
 def _() -> None:
     raw = client.messages.with_raw_response.create(
-        model=CHAT, max_tokens=12, messages=HELLO,
+        model=CHAT,
+        max_tokens=12,
+        messages=HELLO,
         tools=[{"type": "web_search_20250305", "name": "web_search"}],
-    )  # fmt: skip
+    )
     assert raw.headers["x-trinity-ignored"] == "tools[0]"
 
 
@@ -163,8 +167,11 @@ def _() -> None:
     assert call.type == "tool_use"
     assert call.input == {"city": "Paris"}
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "18 degrees"}
-    history = [*QUESTION, {"role": "assistant", "content": first.content},
-               {"role": "user", "content": [result]}]  # fmt: skip
+    history = [
+        *QUESTION,
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": [result]},
+    ]
     second = scripted.messages.create(
         model=SCRIPTED, max_tokens=100, tools=[TOOL], messages=history
     )
@@ -293,8 +300,11 @@ def _() -> None:
     result = {"type": "tool_result", "tool_use_id": "call00001", "is_error": True,
               "content": [{"type": "text", "text": "no such place"}]}  # fmt: skip
     thought = {"type": "thinking", "thinking": "A city.", "signature": ""}
-    history = [*QUESTION, {"role": "assistant", "content": [thought, called]},
-               {"role": "user", "content": [result]}]  # fmt: skip
+    history = [
+        *QUESTION,
+        {"role": "assistant", "content": [thought, called]},
+        {"role": "user", "content": [result]},
+    ]
     assert ask(messages=history, tools=[TOOL]).content
 
 
@@ -302,12 +312,14 @@ def _() -> None:
 def _() -> None:
     async def run() -> list[Any]:
         async with anthropic.AsyncAnthropic(base_url=URL, api_key="none", max_retries=0) as many:
-            return await asyncio.gather(*(
-                many.messages.create(
-                    model=CHAT, max_tokens=12, messages=HELLO, extra_body=GREEDY
+            return await asyncio.gather(
+                *(
+                    many.messages.create(
+                        model=CHAT, max_tokens=12, messages=HELLO, extra_body=GREEDY
+                    )
+                    for _ in range(8)
                 )
-                for _ in range(8)
-            ))  # fmt: skip
+            )
 
     assert all(text_of(one) for one in asyncio.run(run()))
 

@@ -62,8 +62,9 @@ def _() -> None:
 
 @row("mem0 OpenAI embedder and LLM")
 def _() -> None:
-    config = BaseEmbedderConfig(model=EMBEDDER, openai_base_url=f"{URL}/v1", api_key="none",
-                                embedding_dims=384)  # fmt: skip
+    config = BaseEmbedderConfig(
+        model=EMBEDDER, openai_base_url=f"{URL}/v1", api_key="none", embedding_dims=384
+    )
     assert len(OpenAIEmbedding(config).embed("Hello")) == 384
     settings = OpenAIConfig(model=CHAT, openai_base_url=f"{URL}/v1", api_key="none", max_tokens=12)
     assert OpenAILLM(settings).generate_response(HELLO)

@@ -53,9 +53,9 @@ def _() -> None:
 def _() -> None:
     with OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0) as client:
         made = instructor.from_openai(client, mode=instructor.Mode.JSON_SCHEMA)
-        found = list(made.create_partial(
-            model=CHAT, messages=ASK, response_model=Person, max_tokens=100
-        ))  # fmt: skip
+        found = list(
+            made.create_partial(model=CHAT, messages=ASK, response_model=Person, max_tokens=100)
+        )
     assert found[-1].age in (30, 40)
 
 

@@ -29,9 +29,12 @@ class Person(BaseModel):
 
 def complete(provider: str, url: str = URL, model: str = CHAT, **body: Any) -> Any:
     return litellm.completion(
-        model=f"{provider}/{model}", api_base=f"{url}/v1", api_key="none", num_retries=0,
+        model=f"{provider}/{model}",
+        api_base=f"{url}/v1",
+        api_key="none",
+        num_retries=0,
         **{"messages": HELLO, "max_tokens": 6, **body},
-    )  # fmt: skip
+    )
 
 
 def chat(provider: str) -> None:
@@ -49,20 +52,23 @@ def sampling(provider: str) -> None:
 
 
 def tools_auto(provider: str) -> None:
-    answer = complete(provider, SCRIPTED_URL, SCRIPTED, messages=QUESTION, tools=TOOLS,
-                      max_tokens=100)  # fmt: skip
+    answer = complete(
+        provider, SCRIPTED_URL, SCRIPTED, messages=QUESTION, tools=TOOLS, max_tokens=100
+    )
     (call,) = answer.choices[0].message.tool_calls
     assert json.loads(call.function.arguments) == {"city": "Paris"}
 
 
 def round_trip(provider: str) -> None:
-    answer = complete(provider, SCRIPTED_URL, SCRIPTED, messages=QUESTION, tools=TOOLS,
-                      max_tokens=100)  # fmt: skip
+    answer = complete(
+        provider, SCRIPTED_URL, SCRIPTED, messages=QUESTION, tools=TOOLS, max_tokens=100
+    )
     message = answer.choices[0].message
     result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "18 degrees"}
     history = [*QUESTION, message, result]
-    second = complete(provider, SCRIPTED_URL, SCRIPTED, messages=history, tools=TOOLS,
-                      max_tokens=100)  # fmt: skip
+    second = complete(
+        provider, SCRIPTED_URL, SCRIPTED, messages=history, tools=TOOLS, max_tokens=100
+    )
     assert second.choices[0].message.content == "It is 18 degrees in Paris."
 
 
@@ -114,9 +120,12 @@ def _() -> None:
 def _() -> None:
     async def run() -> Any:
         return await litellm.acompletion(
-            model=f"openai/{CHAT}", api_base=f"{URL}/v1", api_key="none", messages=HELLO,
+            model=f"openai/{CHAT}",
+            api_base=f"{URL}/v1",
+            api_key="none",
+            messages=HELLO,
             max_tokens=4,
-        )  # fmt: skip
+        )
 
     assert asyncio.run(run()).choices
 
@@ -124,9 +133,12 @@ def _() -> None:
 @row("text_completion")
 def _() -> None:
     answer = litellm.text_completion(
-        model=f"text-completion-openai/{CHAT}", api_base=f"{URL}/v1", api_key="none",
-        prompt="Once upon", max_tokens=4,
-    )  # fmt: skip
+        model=f"text-completion-openai/{CHAT}",
+        api_base=f"{URL}/v1",
+        api_key="none",
+        prompt="Once upon",
+        max_tokens=4,
+    )
     assert answer.choices[0].text
 
 
@@ -151,8 +163,9 @@ def _() -> None:
 def _() -> None:
     told = ""
     try:
-        litellm.rerank(model=f"hosted_vllm/{CHAT}", api_base=URL, api_key="none", query="a",
-                       documents=["b"])  # fmt: skip
+        litellm.rerank(
+            model=f"hosted_vllm/{CHAT}", api_base=URL, api_key="none", query="a", documents=["b"]
+        )
     except Exception as error:
         told = str(error)
     assert "rerank" in told or "rank" in told, told

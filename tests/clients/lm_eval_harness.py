@@ -53,9 +53,11 @@ def evaluated(
         folder = Path(name)
         (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)), "utf-8")
         told = {
-            "task": task, "dataset_path": "json", "test_split": "test",
+            "task": task,
+            "dataset_path": "json",
+            "test_split": "test",
             "dataset_kwargs": {"data_files": {"test": str(folder / "questions.jsonl")}},
-        }  # fmt: skip
+        }
         (folder / "task.yaml").write_text(json.dumps(told | TASKS[task]), "utf-8")
         path = "chat/completions" if model == "local-chat-completions" else "completions"
         arguments = ",".join((f"model={CHAT}", f"base_url={URL}/v1/{path}", *options))

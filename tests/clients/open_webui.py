@@ -59,8 +59,11 @@ def start() -> subprocess.Popen[bytes]:
     with (FOLDER / "log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", str(PORT)],
-            cwd=FOLDER, env={**os.environ, **SETTINGS}, stdout=log, stderr=log,
-        )  # fmt: skip
+            cwd=FOLDER,
+            env={**os.environ, **SETTINGS},
+            stdout=log,
+            stderr=log,
+        )
     end = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -238,15 +241,20 @@ def _() -> None:
         time.sleep(0.3)
     assert found == "completed", found
     found = post(
-        "/api/v1/retrieval/query/collection", collection_names=[f"file-{file_id}"],
-        query="When does the harbour open?", k=1,
-    )  # fmt: skip
+        "/api/v1/retrieval/query/collection",
+        collection_names=[f"file-{file_id}"],
+        query="When does the harbour open?",
+        k=1,
+    )
     assert "Quillmouth" in json.dumps(found)
     answer = post(
-        "/api/chat/completions", model=CHAT, stream=False, max_tokens=12,
+        "/api/chat/completions",
+        model=CHAT,
+        stream=False,
+        max_tokens=12,
         messages=[{"role": "user", "content": "When does the harbour open?"}],
         files=[{"type": "file", "id": file_id, "name": "harbour.txt"}],
-    )  # fmt: skip
+    )
     assert answer["choices"][0]["message"]["content"]
 
 

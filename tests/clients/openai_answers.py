@@ -25,8 +25,10 @@ SCHEMA: Any = {
 }
 FORM: Any = {"name": "person", "schema": SCHEMA, "strict": True}
 WEATHER: Any = {
-    "type": "object", "properties": {"city": {"enum": ["Moscow", "Paris"]}}, "required": ["city"],
-}  # fmt: skip
+    "type": "object",
+    "properties": {"city": {"enum": ["Moscow", "Paris"]}},
+    "required": ["city"],
+}
 TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": WEATHER}}
 
 
@@ -160,8 +162,9 @@ def _() -> None:
 @row("chat: json_schema strict, whole and streamed")
 def _() -> None:
     asked: Any = {
-        "response_format": {"type": "json_schema", "json_schema": FORM}, "max_tokens": 120,
-    }  # fmt: skip
+        "response_format": {"type": "json_schema", "json_schema": FORM},
+        "max_tokens": 120,
+    }
     answer = chat(**asked)
     check_person(answer.choices[0].message.content)
     assert answer.choices[0].finish_reason == "stop"
@@ -257,12 +260,14 @@ def _() -> None:
 def _() -> None:
     async def ask() -> list[Any]:
         async with AsyncOpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0) as many:
-            return await asyncio.gather(*(
-                many.chat.completions.create(
-                    model=CHAT, messages=HELLO, seed=seed, temperature=2.0, max_tokens=24
+            return await asyncio.gather(
+                *(
+                    many.chat.completions.create(
+                        model=CHAT, messages=HELLO, seed=seed, temperature=2.0, max_tokens=24
+                    )
+                    for seed in range(8)
                 )
-                for seed in range(8)
-            ))  # fmt: skip
+            )
 
     texts = [one.choices[0].message.content for one in asyncio.run(ask())]
     assert len(texts) == 8

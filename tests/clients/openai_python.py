@@ -255,8 +255,11 @@ def _() -> None:
 
 @row("chat reasoning, id, annotations in replayed messages; arguments as an object")
 def _() -> None:
-    call = {"id": "c", "type": "function",
-            "function": {"name": "get_weather", "arguments": {"city": "Paris"}}}  # fmt: skip
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": {"city": "Paris"}},
+    }
     text(messages=[
         *HELLO,
         {"role": "assistant", "content": None, "tool_calls": [call], "reasoning": "Hm", "id": "x",
@@ -300,8 +303,10 @@ def _() -> None:
 
 @row("json_schema from model_json_schema(), not strict, no additionalProperties")
 def _() -> None:
-    form = {"type": "json_schema", "json_schema": {"name": "p",
-            "schema": Person.model_json_schema()}}  # fmt: skip
+    form = {
+        "type": "json_schema",
+        "json_schema": {"name": "p", "schema": Person.model_json_schema()},
+    }
     Person.model_validate_json(text(response_format=form, max_tokens=100))
 
 
@@ -454,8 +459,10 @@ def _() -> None:
 # One parameter each of the responses.
 for name, body in {
     "reasoning effort/summary": {"reasoning": {"effort": "low", "summary": "detailed"}},
-    "truncation=auto": {"truncation": "auto"}, "text.verbosity": {"text": {"verbosity": "low"}},
-    "background=True": {"background": True}, "service_tier=flex": {"service_tier": "flex"},
+    "truncation=auto": {"truncation": "auto"},
+    "text.verbosity": {"text": {"verbosity": "low"}},
+    "background=True": {"background": True},
+    "service_tier=flex": {"service_tier": "flex"},
     "include": {"include": ["web_search_call.action.sources"]},
     "prompt_cache_retention": {"prompt_cache_retention": "24h"},
     "client_metadata": {"extra_body": {"client_metadata": {"a": "b"}}},
@@ -464,7 +471,7 @@ for name, body in {
     "tool mcp": {"tools": [{"type": "mcp", "server_label": "x", "server_url": "http://x"}]},
     "custom tool": {"tools": [{"type": "custom", "name": "say"}]},
     "built-in tool web_search (left out)": {"tools": [{"type": "web_search"}]},
-}.items():  # fmt: skip
+}.items():
     row(f"responses {name}")(lambda body=body: respond(**body).output[0].id)
 
 
@@ -506,10 +513,12 @@ def _() -> None:
 def _() -> None:
     async def run() -> list[Any]:
         async with AsyncOpenAI(base_url=f"{URL}/v1", api_key="none") as many:
-            return await asyncio.gather(*(
-                many.chat.completions.create(model=CHAT, messages=HELLO, max_tokens=8)
-                for _ in range(4)
-            ))  # fmt: skip
+            return await asyncio.gather(
+                *(
+                    many.chat.completions.create(model=CHAT, messages=HELLO, max_tokens=8)
+                    for _ in range(4)
+                )
+            )
 
     assert all(one.choices[0].message.content for one in asyncio.run(run()))
 

@@ -72,9 +72,10 @@ def _() -> None:
 @row("transcriptions words, language, prompt, temperature")
 def _() -> None:
     found = transcribe(
-        response_format="verbose_json", timestamp_granularities=["word", "segment"],
+        response_format="verbose_json",
+        timestamp_granularities=["word", "segment"],
         prompt="At home.",
-    )  # fmt: skip
+    )
     assert WORDS in " ".join(one.word.strip(" .,").lower() for one in found.words)
     assert all(one.start <= one.end for one in found.words)
 

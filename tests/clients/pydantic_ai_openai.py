@@ -72,10 +72,13 @@ def history(kind: Any) -> None:
 
 
 FEATURES = {
-    "run text": run_text, "run_stream": run_stream,
-    "output_type pydantic (tool output)": tool_output, "NativeOutput": native_output,
-    "function tool + output": function_tool, "message history": history,
-}  # fmt: skip
+    "run text": run_text,
+    "run_stream": run_stream,
+    "output_type pydantic (tool output)": tool_output,
+    "NativeOutput": native_output,
+    "function tool + output": function_tool,
+    "message history": history,
+}
 for name, kind in KINDS.items():
     for feature, call in FEATURES.items():
         row(f"{name} {feature}")(lambda call=call, kind=kind: call(kind))

@@ -42,9 +42,12 @@ def process(command: Sequence[str], port: int, log: Path) -> Iterator[str]:
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels")])
     with log.open("wb") as output:
         server = subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, stdout=output,
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": paths},
+            stdout=output,
             stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        )
         try:
             url = f"http://127.0.0.1:{port}"
             end = time.monotonic() + START_SECONDS

@@ -55,8 +55,9 @@ def _() -> None:
 
 @row("CodeAgent use_structured_outputs_internally")
 def _() -> None:
-    agent = CodeAgent([], model(), max_steps=1, verbosity_level=0,
-                      use_structured_outputs_internally=True)  # fmt: skip
+    agent = CodeAgent(
+        [], model(), max_steps=1, verbosity_level=0, use_structured_outputs_internally=True
+    )
     assert agent.run("Say hello.") is not None
 
 

@@ -43,7 +43,7 @@ Make = Callable[[Writer], Crafted]
 RIGHT: dict[str, Make] = {
     "nothing": lambda w: Crafted(""),
     "text": lambda w: Crafted(w.said("Just text."), text="Just text."),
-    "lines": lambda w: Crafted(w.said("a < b\n\n- {c}\n[d] \"e\""), text='a < b\n\n- {c}\n[d] "e"'),
+    "lines": lambda w: Crafted(w.said('a < b\n\n- {c}\n[d] "e"'), text='a < b\n\n- {c}\n[d] "e"'),
     "letters": lambda w: Crafted(w.said("Zürich 東京 🦓 e\u0301"), text="Zürich 東京 🦓 e\u0301"),
     "a name of a tool": lambda w: Crafted(w.said("Use weather now"), text="Use weather now"),
     "an object": lambda w: Crafted(w.said('{"city": "Rome"}'), text='{"city": "Rome"}'),
@@ -61,14 +61,12 @@ RIGHT: dict[str, Make] = {
     "reasoning, a call": lambda w: Crafted(
         w.thought("Hm.") + w.calls([ROME]), [ROME], reasoning="Hm."
     ),
-    "text, a call": lambda w: Crafted(
-        w.said("I look.\n") + w.calls([ROME]), [ROME], "I look."
-    ),
+    "text, a call": lambda w: Crafted(w.said("I look.\n") + w.calls([ROME]), [ROME], "I look."),
     "all": lambda w: Crafted(
         w.thought("Hm.") + w.said("I look.") + w.calls([ROME, TIME]), [ROME, TIME], "I look.", "Hm."
     ),
     "white space": lambda w: Crafted(f"\n {w.calls([ROME])}\n\n ", [ROME]),
-    "quotes": lambda w: Crafted(w.calls(one('"x" \'y\'')), one('"x" \'y\'')),
+    "quotes": lambda w: Crafted(w.calls(one("\"x\" 'y'")), one("\"x\" 'y'")),
     "backslashes": lambda w: Crafted(w.calls(one("C:\\new\\table")), one("C:\\new\\table")),
     "brackets": lambda w: Crafted(w.calls(one("}]){[(")), one("}]){[(")),
     "tags": lambda w: Crafted(w.calls(one("<b>x</b> < > &amp;")), one("<b>x</b> < > &amp;")),
@@ -104,13 +102,12 @@ RIGHT: dict[str, Make] = {
         w.calls([("nope", {})]), text=w.calls([("nope", {})]).strip().removesuffix("<|call|>")
     ),
     "no tools": lambda w: Crafted(
-        w.calls([ROME]), text=w.calls([ROME]).strip().removesuffix("<|call|>"),
+        w.calls([ROME]),
+        text=w.calls([ROME]).strip().removesuffix("<|call|>"),
         given={"tool_choice": "none"},
     ),
-    "one call allowed": lambda w: Crafted(
-        w.calls([ROME, TIME]), [ROME], given={"parallel": False}
-    ),
-}  # fmt: skip
+    "one call allowed": lambda w: Crafted(w.calls([ROME, TIME]), [ROME], given={"parallel": False}),
+}
 # A call in reasoning, marks that are cut or come twice.
 OFF: dict[str, Make] = {
     "a call ends open reasoning": lambda w: Crafted(
@@ -129,16 +126,14 @@ OFF: dict[str, Make] = {
         w.thought("Hm.") + w.thinks[1] + w.calls([ROME]), [ROME], reasoning="Hm."
     ),
     "the end comes twice": lambda w: Crafted(w.calls([ROME]) + w.last, [ROME]),
-    "the end of all is missing": lambda w: Crafted(
-        w.calls([ROME]).removesuffix(w.last), [ROME]
-    ),
+    "the end of all is missing": lambda w: Crafted(w.calls([ROME]).removesuffix(w.last), [ROME]),
     "a second call that breaks off": lambda w: Crafted(
         w.calls([ROME, TIME])[: len(w.first + w.call(*_text(w, ROME)) + w.between) + 4], [ROME]
     ),
     "a forced call that breaks off": lambda w: Crafted(
         w.calls([TIME]).partition("get_time")[0] + "get_ti", given={"tool_choice": "required"}
     ),
-}  # fmt: skip
+}
 
 
 def _text(writer: Writer, call: Call) -> tuple[str, str]:

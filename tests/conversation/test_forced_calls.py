@@ -231,9 +231,12 @@ def test_a_model_that_knows_no_tools_calls_one_when_forced() -> None:
     schema |= {"required": ["city", "days"], "additionalProperties": False}
     with trinity.load(demo_model(), context_length=1024) as model:
         prompt = model.chat_prompt(
-            [{"role": "user", "content": "Rome?"}], template=template, tools=tools,
-            tool_choice="weather", parallel_tool_calls=False,
-        )  # fmt: skip
+            [{"role": "user", "content": "Rome?"}],
+            template=template,
+            tools=tools,
+            tool_choice="weather",
+            parallel_tool_calls=False,
+        )
         grammar = prompt.grammar()
         assert grammar is not None
         answer = model.generate(

@@ -106,9 +106,12 @@ def test_several_calls_are_allowed_where_the_template_writes_them(
     """As llama.cpp's supports_parallel_tool_calls; a named function is called once."""
     model, _ = toy_model(context_length=2048)
     prompt = model.chat_prompt(
-        [USER], template=_template(calls), tools=[{"type": "function", "function": {"name": "f"}}],
-        tool_choice=choice, parallel_tool_calls=given,
-    )  # fmt: skip
+        [USER],
+        template=_template(calls),
+        tools=[{"type": "function", "function": {"name": "f"}}],
+        tool_choice=choice,
+        parallel_tool_calls=given,
+    )
     assert prompt.form.parallel == parallel
     reader = prompt.reader()
     said = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'

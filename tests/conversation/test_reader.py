@@ -135,9 +135,9 @@ def test_text_comes_as_soon_as_it_is_certain() -> None:
         ("weather", "is missing"),
         ('{"name": "weather", "arguments": [1]}', "not a JSON object"),
         ('{"name": "weather", "arguments": "{"}', "not a JSON object"),
-        ('{"name": "weather", "arguments": ' + '[' * 200 + ']' * 200 + '}', "nested more than"),
+        ('{"name": "weather", "arguments": ' + "[" * 200 + "]" * 200 + "}", "nested more than"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_call_is_text_and_says_why(inner: str, problem: str) -> None:
     answer = f"A <tool_call>{inner}</tool_call> B <tool_call>{ROME}</tool_call>"
     parts, problems = hermes(answer)

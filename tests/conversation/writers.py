@@ -19,7 +19,7 @@ from tests.conversation.transcripts import (
     HERMES,
     INVOKE,
     KIMI,
-)  # fmt: skip
+)
 
 Arguments = Mapping[str, Any]
 
@@ -98,21 +98,26 @@ def _list(form: str, template: str, opening: str, closing: str = "", key: str = 
 
 def _invoke(form: str, template: str, prefix: str, mark: str, attribute: str = "") -> Writer:
     return Writer(
-        form, template,
+        form,
+        template,
         lambda name, text: f'<{prefix}invoke name="{name}">\n{text}</{prefix}invoke>\n',
         _tagged(f'<{prefix}parameter name="{{key}}"{attribute}>', f"</{prefix}parameter>", ""),
-        first=f"<{mark}>\n", last=f"</{mark}>",
-    )  # fmt: skip
+        first=f"<{mark}>\n",
+        last=f"</{mark}>",
+    )
 
 
 def _function(form: str, template: str, prefix: str, newline: str) -> Writer:
     return Writer(
-        form, template,
-        lambda name, text: f"<{prefix}tool_call>\n<function={name}>\n{text}</function>\n"
-        f"</{prefix}tool_call>",
-        _tagged("<parameter={key}>", "</parameter>", newline), between="\n",
+        form,
+        template,
+        lambda name, text: (
+            f"<{prefix}tool_call>\n<function={name}>\n{text}</function>\n</{prefix}tool_call>"
+        ),
+        _tagged("<parameter={key}>", "</parameter>", newline),
+        between="\n",
         thinks=(f"<{prefix}think>", f"</{prefix}think>"),
-    )  # fmt: skip
+    )
 
 
 WRITERS = [

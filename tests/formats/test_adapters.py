@@ -59,9 +59,11 @@ def gguf_file(
     path: Path, tensors: dict[str, NDArray[Any]], keys: dict[str, object] | None = None
 ) -> Path:
     values: dict[str, object] = {
-        "general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora",
+        "general.architecture": "llama",
+        "general.type": "adapter",
+        "adapter.type": "lora",
         "adapter.lora.alpha": 8.0,
-    }  # fmt: skip
+    }
     kinds = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int32": "I32"}
     with GGUFWriter(path) as writer:
         for key, value in (values | (keys or {})).items():
@@ -141,8 +143,9 @@ def test_hostile_patterns_end(pattern: str) -> None:
     modules = {"model." + "a" * 60 + "!": 4}
     found = outcome(lambda: config.scales(modules))
     assert isinstance(found, FormatError) or found in (
-        dict.fromkeys(modules, 2.0), dict.fromkeys(modules, 0.25),
-    )  # fmt: skip
+        dict.fromkeys(modules, 2.0),
+        dict.fromkeys(modules, 0.25),
+    )
 
 
 @pytest.mark.parametrize(
@@ -275,8 +278,10 @@ def experts_base(count: int = 3) -> Base:
     config = ModelConfig("llama", HIDDEN, WIDE, 1, 2, 1, 8, TOKENS, 64, 1e-5, experts=experts)
     shapes = dict(SHAPES)
     shapes["blk.0.ffn_gate_exps.weight"] = shapes["blk.0.ffn_up_exps.weight"] = (
-        count, WIDE, HIDDEN,
-    )  # fmt: skip
+        count,
+        WIDE,
+        HIDDEN,
+    )
     shapes["blk.0.ffn_down_exps.weight"] = (count, HIDDEN, WIDE)
     return Base("experts.gguf", config, shapes, frozenset({"token_embd.weight"}), True)
 
@@ -348,8 +353,11 @@ def test_one_of_the_experts_parameters(target: str, tmp_path: Path) -> None:
     ("tensors", "config", "message"),
     [
         ({f"{V}.lora_a": array(HIDDEN, 4)}, {}, f"{V}.lora_a' has no lora_b beside it"),
-        ({f"{V}.lora_a": array(HIDDEN, 4), f"{V}.lora_b": array(4, KV, 5)}, {},
-         r"the shapes \(4, 16\) and \(5, 8, 4\); the model's has 16 inputs and 8 outputs"),
+        (
+            {f"{V}.lora_a": array(HIDDEN, 4), f"{V}.lora_b": array(4, KV, 5)},
+            {},
+            r"the shapes \(4, 16\) and \(5, 8, 4\); the model's has 16 inputs and 8 outputs",
+        ),
         ({f"{V}.m": array(4)}, {}, f"{V}.m' is DoRA"),
         ({f"{V}.weight": array(4)}, {}, "is not part of a pair"),
         ({}, {"fine_tune_type": "full"}, "fine_tune_type is 'full': whole tensors"),
@@ -357,7 +365,7 @@ def test_one_of_the_experts_parameters(target: str, tmp_path: Path) -> None:
         ({}, {"lora_parameters": {"rank": 4}}, "the scale None; expected a number"),
         ({}, {"lora_parameters": 4}, "the scale None"),
     ],
-)  # fmt: skip
+)
 def test_mlx_refusals(
     tensors: Arrays, config: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
@@ -380,8 +388,9 @@ def test_mlx_checkpoint_file(tmp_path: Path) -> None:
 
 
 GGUF_PAIR = {
-    "blk.0.attn_v.weight.lora_a": array(4, HIDDEN), "blk.0.attn_v.weight.lora_b": array(KV, 4),
-}  # fmt: skip
+    "blk.0.attn_v.weight.lora_a": array(4, HIDDEN),
+    "blk.0.attn_v.weight.lora_b": array(KV, 4),
+}
 
 
 @pytest.mark.parametrize(("alpha", "scale"), [(8.0, 2.0), (0.0, 1.0), (None, 1.0), (-2.0, -0.5)])

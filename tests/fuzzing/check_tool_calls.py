@@ -47,7 +47,9 @@ TOOLS: list[dict[str, Any]] = [
                     "exact": {"type": "boolean", "description": "Whether"},
                     "ratio": {"type": "number", "description": "How much"},
                     "tags": {
-                        "type": "array", "items": {"type": "string"}, "description": "Some",
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": "Some",
                     },
                     "more": {"type": "object", "description": "Else"},
                 },
@@ -56,7 +58,7 @@ TOOLS: list[dict[str, Any]] = [
         },
     }
     for name in ("weather", "get_time")
-]  # fmt: skip
+]
 
 
 def read(form: Form, pieces: Sequence[str]) -> tuple[tuple[Part, ...], tuple[str, ...]]:

@@ -109,16 +109,20 @@ def _latent(heads: int, rng: random.Random) -> dict[str, Value]:
     rank, plain, values = rng.choice(_SIZES), rng.choice(_SIZES), rng.choice(_SIZES)
     turned = rng.choice((2, 8))
     found = {
-        "attention.kv_lora_rank": rank, "rope.dimension_count": turned,
-        "attention.key_length": plain + turned, "attention.value_length": values,
+        "attention.kv_lora_rank": rank,
+        "rope.dimension_count": turned,
+        "attention.key_length": plain + turned,
+        "attention.value_length": values,
         "attention.head_count_kv": heads,
-    }  # fmt: skip
+    }
     if rng.random() < 0.7:
         found |= {
-            "attention.key_length_mla": plain + turned, "attention.value_length_mla": values,
-            "attention.key_length": rank + turned, "attention.value_length": rank,
+            "attention.key_length_mla": plain + turned,
+            "attention.value_length_mla": values,
+            "attention.key_length": rank + turned,
+            "attention.value_length": rank,
             "attention.head_count_kv": 1,
-        }  # fmt: skip
+        }
     if rng.random() < 0.5:
         found["attention.q_lora_rank"] = rng.choice(_SIZES)
     return {key: Value(U32, value) for key, value in found.items()}
@@ -128,10 +132,12 @@ def _ssm(rng: random.Random) -> dict[str, Value]:
     groups = rng.choice((1, 2))
     heads = groups * rng.choice((1, 2, 3))
     found = {
-        "ssm.conv_kernel": rng.choice((2, 3, 4)), "ssm.state_size": rng.choice((1, 7, 16)),
-        "ssm.group_count": groups, "ssm.time_step_rank": heads,
+        "ssm.conv_kernel": rng.choice((2, 3, 4)),
+        "ssm.state_size": rng.choice((1, 7, 16)),
+        "ssm.group_count": groups,
+        "ssm.time_step_rank": heads,
         "ssm.inner_size": heads * rng.choice((1, 16, 19)),
-    }  # fmt: skip
+    }
     return {key: Value(U32, value) for key, value in found.items()}
 
 

@@ -153,9 +153,12 @@ def any_value(rng: random.Random) -> Value:
 
 
 def injure(
-    rng: random.Random, out: bytearray, marks: Sequence[Mark], bounds: Sequence[int],
+    rng: random.Random,
+    out: bytearray,
+    marks: Sequence[Mark],
+    bounds: Sequence[int],
     other: bytes = b"",
-) -> None:  # fmt: skip
+) -> None:
     """One to three injuries to the bytes of a file, most of them where its numbers stand."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         kind = rng.random()

@@ -35,9 +35,12 @@ _CONFIG: Json = {
     "query_pre_attn_scalar": 16, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 _DELTA_RULE: Json = {
-    "layer_types": ["linear_attention", "full_attention"], "linear_key_head_dim": 8,
-    "linear_value_head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
-}  # fmt: skip
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+}
 _MAMBA: Json = {"mamba_d_state": 8, "mamba_n_groups": 2, "mamba_n_heads": 4, "mamba_expand": 2}
 BY_CLASS: dict[str, Json] = {
     "Qwen3MoeForCausalLM": {"norm_topk_prob": True},

@@ -69,9 +69,12 @@ class Live:
         model = trinity.load(path, threads=1)
         models = Models([Served("tiny", path.name, lambda: model, model=model)])
         settings = ServerOptions(
-            port=0, slot_save_path=str(self.slots), state=str(self.folder / "state"),
-            max_audio=8 << 20, max_file=8 << 20,
-        )  # fmt: skip
+            port=0,
+            slot_save_path=str(self.slots),
+            state=str(self.folder / "state"),
+            max_audio=8 << 20,
+            max_file=8 << 20,
+        )
         spoken = Speech("whisper-1", lambda: trinity.SpeechModel(speech, threads=1))
         app = make_app(models, settings, speech=spoken)
         self._ready = threading.Event()

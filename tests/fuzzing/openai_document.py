@@ -59,9 +59,11 @@ class OpenAIDocument:
     def document(self) -> Json:
         """A document of these operations alone."""
         return {
-            "openapi": "3.1.0", "info": {"title": "OpenAI", "version": "1"},
-            "paths": self.paths, "components": self.components,
-        }  # fmt: skip
+            "openapi": "3.1.0",
+            "info": {"title": "OpenAI", "version": "1"},
+            "paths": self.paths,
+            "components": self.components,
+        }
 
     @cache  # noqa: B019
     def answer(self, method: str, path: str, media_type: str) -> jsonschema_rs.Validator | None:

@@ -16,14 +16,17 @@ from trinity.formats.adapters import Base, open_adapter
 
 _HIDDEN, _WIDE, _TOKENS, _EXPERTS = 16, 24, 40, 3
 _LINEARS = {
-    "attn_q": ("self_attn.q_proj", _HIDDEN, _HIDDEN), "attn_k": ("self_attn.k_proj", 8, _HIDDEN),
-    "attn_v": ("self_attn.v_proj", 8, _HIDDEN), "ffn_gate": ("mlp.gate_proj", _WIDE, _HIDDEN),
+    "attn_q": ("self_attn.q_proj", _HIDDEN, _HIDDEN),
+    "attn_k": ("self_attn.k_proj", 8, _HIDDEN),
+    "attn_v": ("self_attn.v_proj", 8, _HIDDEN),
+    "ffn_gate": ("mlp.gate_proj", _WIDE, _HIDDEN),
     "ffn_down": ("mlp.down_proj", _HIDDEN, _WIDE),
-}  # fmt: skip
+}
 _TOGETHER = (
-    ("self_attn.qkv_proj", _HIDDEN + 16, _HIDDEN), ("mlp.gate_up_proj", 2 * _WIDE, _HIDDEN),
+    ("self_attn.qkv_proj", _HIDDEN + 16, _HIDDEN),
+    ("mlp.gate_up_proj", 2 * _WIDE, _HIDDEN),
     ("mlp.up_proj", _WIDE, _HIDDEN),
-)  # fmt: skip
+)
 _KEYS = (
     "peft_type", "lora_alpha", "use_rslora", "alpha_pattern", "bias", "modules_to_save",
     "target_parameters", "init_lora_weights", "ensure_weight_tying", "use_dora", "r",
@@ -44,8 +47,10 @@ def _base(rng: random.Random) -> Base:
         for name, (_, out, width) in _LINEARS.items():
             shapes[f"blk.{layer}.{name}.weight"] = out, width
         for name, out, width in (
-            ("gate", _WIDE, _HIDDEN), ("up", _WIDE, _HIDDEN), ("down", _HIDDEN, _WIDE)
-        ):  # fmt: skip
+            ("gate", _WIDE, _HIDDEN),
+            ("up", _WIDE, _HIDDEN),
+            ("down", _HIDDEN, _WIDE),
+        ):
             shapes[f"blk.{layer}.ffn_{name}_exps.weight"] = _EXPERTS, out, width
     if rng.random() < 0.3:
         _fuse(shapes, "attn_qkv", ("attn_q", "attn_k", "attn_v"))
@@ -109,8 +114,10 @@ def _modules(rng: random.Random) -> list[tuple[str, int, int]]:
         for module, out, width in rng.sample([*_LINEARS.values(), *_TOGETHER], k=2)
     ]
     if rng.random() < 0.2:
-        found += [(f"model.layers.0.block_sparse_moe.experts.{expert}.w1", _WIDE, _HIDDEN)
-                  for expert in range(rng.choice((1, _EXPERTS)))]  # fmt: skip
+        found += [
+            (f"model.layers.0.block_sparse_moe.experts.{expert}.w1", _WIDE, _HIDDEN)
+            for expert in range(rng.choice((1, _EXPERTS)))
+        ]
     if rng.random() < 0.2:
         found.append(("model.layers.0.mlp.experts", _HIDDEN, _WIDE))
     return [*found, ("lm_head", _TOKENS, _HIDDEN)] if rng.random() < 0.3 else found

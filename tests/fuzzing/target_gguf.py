@@ -63,9 +63,10 @@ def split(case: Case) -> None:
         kind = U16 if rng.random() < 0.9 else U32
         said = count if rng.random() < 0.95 else values.integer(rng)
         part.keys += [
-            ("split.no", Value(kind, no)), ("split.count", Value(kind, said)),
+            ("split.no", Value(kind, no)),
+            ("split.count", Value(kind, said)),
             ("split.tensors.count", Value(I32, total)),
-        ]  # fmt: skip
+        ]
         part.tensors = draft.tensors[number::count]
         if rng.random() < 0.05:
             models.change(part, rng)

@@ -65,9 +65,11 @@ def guard(case: Case) -> None:
     path = case.write("model.gguf", bytes(draft.encode()[0]))
     steps = [rng.choice(TOKENS) for _ in range(rng.choice((1, 2, 3)))]
     options = {
-        "threads": rng.choice((1, 1, 2)), "context_length": 130, "isa": level,
+        "threads": rng.choice((1, 1, 2)),
+        "context_length": 130,
+        "isa": level,
         "kv_type": rng.choice(("f16", "f32")),
-    }  # fmt: skip
+    }
     own = None if is_of_gguf else type_name
     expected = case.attempt("loaded", _logits, case, path, own, steps, options)
     if expected is None:

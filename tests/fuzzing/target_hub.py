@@ -154,9 +154,10 @@ class _Server:
         linked = digest if rng.random() < 0.97 else rng.choice(("../evil", "", "x" * 300))
         size = len(content) if rng.random() < 0.98 else rng.choice((0, 7, 1 << 60))
         headers |= {
-            "X-Linked-Size": str(size), "X-Linked-Etag": f'"{linked}"',
+            "X-Linked-Size": str(size),
+            "X-Linked-Etag": f'"{linked}"',
             "Location": f"http://cdn.test/cdn/{digest}",
-        }  # fmt: skip
+        }
         if rng.random() < 0.02:
             headers["Location"] = rng.choice(_LOCATIONS)
         return http.Response(302, headers=[(k, v.encode()) for k, v in headers.items()])

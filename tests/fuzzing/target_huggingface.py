@@ -138,14 +138,16 @@ def huggingface(case: Case) -> None:
     settings: Json = {
         "tokenizer_class": "LlamaTokenizer" if is_spm else "PreTrainedTokenizerFast",
         "legacy": False,
-        "bos_token": "<s>" if is_spm else "<|begin_of_text|>", "add_bos_token": True,
+        "bos_token": "<s>" if is_spm else "<|begin_of_text|>",
+        "add_bos_token": True,
         "eos_token": "</s>" if is_spm else "<|end_of_text|>",
         "chat_template": vocabularies.TEMPLATES[0],
-    }  # fmt: skip
+    }
     files: dict[str, Json] = {
-        "config.json": config, "tokenizer_config.json": settings,
+        "config.json": config,
+        "tokenizer_config.json": settings,
         "generation_config.json": {"bos_token_id": 1, "eos_token_id": [2]},
-    }  # fmt: skip
+    }
     if fast is not None:
         files["tokenizer.json"] = fast
     elif rng.random() < 0.1:
@@ -316,9 +318,10 @@ def plain_model(
         ))  # fmt: skip
     if packed:
         config["quantization_config"] = {
-            "quant_method": "bitnet", "linear_class": rng.choice(("autobitlinear", "bitlinear")),
+            "quant_method": "bitnet",
+            "linear_class": rng.choice(("autobitlinear", "bitlinear")),
             "quantization_mode": "offline",
-        }  # fmt: skip
+        }
     dtype = rng.choice(("BF16", "F16", "F32"))
     tensors: Tensors = {}
 
@@ -348,11 +351,14 @@ def plain_model(
             floats(f"{prefix}self_attn.attn_sub_norm.weight", [query])
             floats(f"{prefix}mlp.ffn_sub_norm.weight", [ffn])
         for name, rows, columns in (
-            ("self_attn.q_proj", query, hidden), ("self_attn.k_proj", kv, hidden),
-            ("self_attn.v_proj", kv, hidden), ("self_attn.o_proj", hidden, query),
-            ("mlp.gate_proj", ffn, hidden), ("mlp.up_proj", ffn, hidden), ("mlp.down_proj",
-            hidden, ffn),
-        ):  # fmt: skip
+            ("self_attn.q_proj", query, hidden),
+            ("self_attn.k_proj", kv, hidden),
+            ("self_attn.v_proj", kv, hidden),
+            ("self_attn.o_proj", hidden, query),
+            ("mlp.gate_proj", ffn, hidden),
+            ("mlp.up_proj", ffn, hidden),
+            ("mlp.down_proj", hidden, ffn),
+        ):
             linear(prefix + name, rows, columns)
     floats("model.norm.weight", [hidden])
     if not config["tie_word_embeddings"]:

@@ -207,9 +207,11 @@ def response_fields(case: Case) -> None:
     if rng.random() < 0.05 and names:
         names[rng.randrange(len(names))] = rng.choice((None, 1, [], {}, True))
     body = {
-        "prompt": "x", "n_predict": rng.choice((0, 1)), "response_fields": names,
+        "prompt": "x",
+        "n_predict": rng.choice((0, 1)),
+        "response_fields": names,
         "stream": rng.random() < 0.3,
-    }  # fmt: skip
+    }
     raw = json.dumps(body).encode()
     send(case, request("/completion", {"Content-Type": "application/json"}, raw))
 

@@ -76,9 +76,12 @@ def _write_down(case: Case, model: trinity.SpeechModel) -> None:
     rng = case.rng
     noise = np.random.default_rng(rng.randrange(1 << 30)).normal(size=rng.choice((1, 400, 8000)))
     model.transcribe(
-        noise.astype(np.float32), beams=rng.choice((1, 1, 2)), times=rng.random() < 0.8,
-        fallback=rng.random() < 0.1, word_times=rng.random() < 0.5,
-    )  # fmt: skip
+        noise.astype(np.float32),
+        beams=rng.choice((1, 1, 2)),
+        times=rng.random() < 0.8,
+        fallback=rng.random() < 0.1,
+        word_times=rng.random() < 0.5,
+    )
 
 
 def whisper(rng: random.Random, hostile: float) -> Draft:
@@ -95,10 +98,12 @@ def whisper(rng: random.Random, hostile: float) -> Draft:
     keys: dict[str, Value] = {"general.architecture": Value(STRING, "whisper")}
     for side, stack in zip(("encoder", "decoder"), stacks, strict=True):
         for key, size in {
-            "context_length": stack.positions, "embedding_length": width,
-            "block_count": stack.layers, "attention.head_count": stack.heads,
+            "context_length": stack.positions,
+            "embedding_length": width,
+            "block_count": stack.layers,
+            "attention.head_count": stack.heads,
             "feed_forward_length": stack.inner,
-        }.items():  # fmt: skip
+        }.items():
             keys[f"whisper.{side}.{key}"] = Value(U32, size)
     keys["whisper.encoder.mels_count"] = Value(U32, bands)
     keys["whisper.decoder.attention.layer_norm_epsilon"] = Value(F32, 1e-5)

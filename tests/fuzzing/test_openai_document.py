@@ -25,5 +25,6 @@ def test_only_what_is_referred_to_is_kept() -> None:
     }
     found = reachable({"paths": [refers("responses/R")]}, components)
     assert {kind: set(names) for kind, names in found.items()} == {
-        "responses": {"R"}, "schemas": {"A", "B"},
-    }  # fmt: skip
+        "responses": {"R"},
+        "schemas": {"A", "B"},
+    }

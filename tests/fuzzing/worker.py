@@ -86,9 +86,12 @@ def finding_of(error: BaseException, target: str) -> tuple[str, str]:
 
 
 def run_seeds(
-    seeds: range, schedule: Sequence[str], targets: Mapping[str, Callable[[Case], None]],
-    folder: Path, state: State,
-) -> None:  # fmt: skip
+    seeds: range,
+    schedule: Sequence[str],
+    targets: Mapping[str, Callable[[Case], None]],
+    folder: Path,
+    state: State,
+) -> None:
     """Cases one after the other, until the last or until told to stop."""
     for done, seed in enumerate(seeds, 1):
         if state.read()[0]:

@@ -66,8 +66,9 @@ def results(reference: Reference, fields: Any, case: dict[str, Any]) -> dict[str
     (chat,), _ = render_jinja_template(
         [[{"role": "user", "content": case["question"]}]],
         chat_template=fields["tokenizer.chat_template"].contents(),
-        add_generation_prompt=True, **names,
-    )  # fmt: skip
+        add_generation_prompt=True,
+        **names,
+    )
 
     def cut(text: str) -> list[int]:
         return reference.tokens(text, bos=False, special=True)

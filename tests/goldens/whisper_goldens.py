@@ -44,9 +44,12 @@ def by_faster_whisper(folder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for name, samples, language in clips():
         for library, beams in FASTER_WHISPER.items():
             segments, _ = model.transcribe(
-                samples, beam_size=beams, condition_on_previous_text=False, temperature=0.0,
+                samples,
+                beam_size=beams,
+                condition_on_previous_text=False,
+                temperature=0.0,
                 language=language,
-            )  # fmt: skip
+            )
             found = [rounded(one.text, one.start, one.end) for one in segments]
             yield library, name, {"segments": found}
 
@@ -87,8 +90,9 @@ def main() -> None:
     given = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
     for make, folder in (
-        (by_faster_whisper, given.ctranslate2), (by_transformers, given.huggingface),
-    ):  # fmt: skip
+        (by_faster_whisper, given.ctranslate2),
+        (by_transformers, given.huggingface),
+    ):
         for library, name, heard in make(folder):
             found.setdefault(library, {})[name] = heard
             print(library, name, [one["text"] for one in heard["segments"]])

@@ -156,8 +156,10 @@ def test_control_tokens_come_of_no_text(model: Model) -> None:
 def test_any_white_space(model: Model) -> None:
     schema = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"],
               "additionalProperties": False}  # fmt: skip
-    one_line = {model.generate("a", grammar=Grammar.json_schema(schema), seed=s, **RANDOM).text
-                for s in range(5)}  # fmt: skip
+    one_line = {
+        model.generate("a", grammar=Grammar.json_schema(schema), seed=s, **RANDOM).text
+        for s in range(5)
+    }
     assert one_line == {'{"a": 1}'}
     grammar = Grammar.json_schema(schema, whitespace=True)
     texts = [model.generate("a", grammar=grammar, seed=s, **RANDOM) for s in range(5)]

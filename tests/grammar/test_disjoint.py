@@ -129,8 +129,9 @@ def test_one_of_becomes_any_of() -> None:
     found = read_schema(schema)
     assert [key for key in found.schema if key != "$defs"] == ["title", "anyOf"]
     assert [(k.path, k.state) for k in found.keywords][:2] == [
-        ("#/title", "note"), ("#/oneOf", "enforced")
-    ]  # fmt: skip
+        ("#/title", "note"),
+        ("#/oneOf", "enforced"),
+    ]
     Grammar.json_schema(schema)
     both = {**schema, "anyOf": [{"type": "string"}, {"type": "array"}]}
     assert "oneOf" not in read_schema(both).schema

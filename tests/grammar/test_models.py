@@ -54,9 +54,10 @@ def test_achat_and_astream(model: trinity.Model) -> None:
     async def both() -> tuple[str, str]:
         grammar = Grammar.choice(["left", "right"])
         found = await model.achat(
-            [{"role": "user", "content": "a"}], template="{{ messages[0].content }}",
+            [{"role": "user", "content": "a"}],
+            template="{{ messages[0].content }}",
             grammar=grammar,
-        )  # fmt: skip
+        )
         return found.text, "".join([c.text async for c in model.astream("a", grammar=grammar)])
 
     assert set(asyncio.run(both())) <= {"left", "right"}

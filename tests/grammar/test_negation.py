@@ -85,7 +85,7 @@ def test_the_others_fit(part: int, schema: Any, values: list[Any]) -> None:
         ({"minimum": "a"}, "minimum"),
         ({"exclusiveMinimum": True}, "exclusiveMinimum"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_negated(schema: Any, fault: str) -> None:
     with pytest.raises(NoNegationError) as caught:
         negation().of(schema)
@@ -121,9 +121,10 @@ def takes(grammar: Grammar, value: Any) -> bool:
 
 
 EITHER: dict[str, Any] = {
-    "type": "object", "additionalProperties": False,
+    "type": "object",
+    "additionalProperties": False,
     "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
-}  # fmt: skip
+}
 ONE = [{"a": 1}, {"b": 2}]
 BOTH = [{"a": 1, "b": 2}]
 
@@ -158,8 +159,11 @@ def test_keywords_in_other_words(schema: Any, valid: list[Any], invalid: list[An
 
 
 def test_paths_are_those_of_the_schema() -> None:
-    schema = {"if": {"required": ["a"]}, "then": {"minLength": 1, "contains": {}},
-              "not": {"not": {"uniqueItems": True}}}  # fmt: skip
+    schema = {
+        "if": {"required": ["a"]},
+        "then": {"minLength": 1, "contains": {}},
+        "not": {"not": {"uniqueItems": True}},
+    }
     found = {keyword.path: keyword for keyword in read_schema(schema).keywords}
     states = {path: keyword.state for path, keyword in found.items()}
     assert states["#/then/minLength"] == states["#/if"] == states["#/then"] == "enforced"

@@ -405,8 +405,10 @@ def test_hash_that_is_a_path(hub: Hub, tmp_path: Path, says_sizes: bool) -> None
 
 def test_small_file_that_changed_meanwhile(hub: Hub, tmp_path: Path) -> None:
     files = directory("llama-grouped", tmp_path)
-    siblings = [{"rfilename": name, "size": len(content), "blobId": "0" * 40}
-                for name, content in files.items()]  # fmt: skip
+    siblings = [
+        {"rfilename": name, "size": len(content), "blobId": "0" * 40}
+        for name, content in files.items()
+    ]
     hub.put("u/small", files, info={"siblings": siblings})
     assert "its hash is another" in hub.open("hf:u/small").error
 

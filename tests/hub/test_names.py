@@ -132,8 +132,10 @@ def test_what_goes_beside_a_model_is_none() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.from_regex(r"[a-z/.0-9QK_-]{0,12}(-0000\d-of-0000\d)?\.gguf", fullmatch=True)),
-       st.none() | st.text("Q4_KM-./ 0agguf"))  # fmt: skip
+@given(
+    st.lists(st.from_regex(r"[a-z/.0-9QK_-]{0,12}(-0000\d-of-0000\d)?\.gguf", fullmatch=True)),
+    st.none() | st.text("Q4_KM-./ 0agguf"),
+)
 def test_any_files_end_in_a_choice_or_an_error(files: list[str], wanted: str | None) -> None:
     with suppress(TrinityError):
         found = chosen(wanted, files)

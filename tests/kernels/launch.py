@@ -28,9 +28,11 @@ def launch(
 
 
 def launch_all(
-    steps: Sequence[tuple[Kernel, str, Mapping[int, Slot]]], level: str, tokens: int,
+    steps: Sequence[tuple[Kernel, str, Mapping[int, Slot]]],
+    level: str,
+    tokens: int,
     team: Team | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Run kernels one after the other, all threads meeting in between."""
     rows = np.array([tokens], np.int64)
     plan = np.zeros(len(steps), record.RECORD)

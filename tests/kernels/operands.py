@@ -79,8 +79,9 @@ class Product:
         scratch = -(-variants.scratch_bytes(matmul_tiles, self.tag, k) // 64) * 64
         shared: dict[int, Slot] = {
             op.TILES: aligned(tile_bytes(form, k, len(self.x))),
-            op.SCRATCH: aligned(threads * scratch), op.SCRATCH_STRIDE: scratch,
-        }  # fmt: skip
+            op.SCRATCH: aligned(threads * scratch),
+            op.SCRATCH_STRIDE: scratch,
+        }
         source = self.packed if form == "ternary" else self.x.view(np.uint8)
         first: dict[int, Slot] = {
             op.X: source, op.X_STRIDE: source.strides[0], op.K: k,

@@ -84,10 +84,12 @@ def test_tokens_that_see_the_same_leave_the_bits_alone(
     assert same_bits(found[:5], expected[:5])
     for row in (5, 11, 12, 18, 22):
         one = {
-            **a.slots, op.OUT: a.out[row:], op.Q: _q(a)[row:],
+            **a.slots,
+            op.OUT: a.out[row:],
+            op.Q: _q(a)[row:],
             op.POSITIONS: a.slots[op.POSITIONS][row:],  # type: ignore[index]
             op.FIRSTS: a.slots[op.FIRSTS][row:],  # type: ignore[index]
-        }  # fmt: skip
+        }
         launch(op.attention, level, kv_type, 1, one)
         assert same_bits(a.out[row], found[row])
 

@@ -20,9 +20,11 @@ TARGETS = {
     "avx512vnni": ("x86_64-unknown-linux-gnu", "cascadelake", "-prefer-256-bit"),
 }
 INSTRUCTIONS = {
-    "neon": ("sdot", 4), "neon-i8mm": ("sdot", 4), "avx2": ("vpmaddubsw", 2),
+    "neon": ("sdot", 4),
+    "neon-i8mm": ("sdot", 4),
+    "avx2": ("vpmaddubsw", 2),
     "avx512vnni": ("vpdpbusd", 1),
-}  # fmt: skip
+}
 EMITTERS = (byte_dots.emit_dot_u8i8, byte_dots.emit_dot_i8i8, byte_dots.emit_dot_i8i8_sums)
 
 

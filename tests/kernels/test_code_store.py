@@ -114,10 +114,13 @@ def test_links_and_pipes_are_not_used(tmp_path: Path) -> None:
 
 def test_words_that_are_no_numbers_or_out_of_range() -> None:
     for flat in (
-        FlatCode(b"code", 4), FlatCode(b"code", -1), FlatCode(b"code", 0, -8),
-        FlatCode(b"code", 0, 1 << 40), FlatCode(b"code", 0, 0, (("exp2", 0),)),
+        FlatCode(b"code", 4),
+        FlatCode(b"code", -1),
+        FlatCode(b"code", 0, -8),
+        FlatCode(b"code", 0, 1 << 40),
+        FlatCode(b"code", 0, 0, (("exp2", 0),)),
         FlatCode(bytes(16), 0, 0, (("exp2", -8),)),
-    ):  # fmt: skip
+    ):
         assert parse(pack(flat, KEY), KEY) is None
     flat = FlatCode(b"code", 0, 0, (("a b", 0),))
     assert parse(pack(flat, KEY), KEY) is None

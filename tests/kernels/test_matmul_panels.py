@@ -27,9 +27,10 @@ SHAPES = ((4, 16), (5, 53), (16, 37), (33, 33), (65, 18), (7, 80))
 def run(p: Product, level: str, team: Team | None = None, many: bool = False) -> Floats:
     scratch = -(-variants.scratch_bytes(matmul_panels, p.tag, p.shape[1]) // 64) * 64
     values = p.slots() | {
-        operands.SCRATCH: aligned(2 * scratch), operands.SCRATCH_STRIDE: scratch,
+        operands.SCRATCH: aligned(2 * scratch),
+        operands.SCRATCH_STRIDE: scratch,
         operands.MANY: many,
-    }  # fmt: skip
+    }
     before = p.out.copy()
     launch(matmul_panels, level, p.tag, len(p.x), values, team)
     result = p.out.copy()

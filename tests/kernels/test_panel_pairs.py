@@ -127,9 +127,12 @@ def run(monkeypatch: pytest.MonkeyPatch, emit: Emit, *arguments: int) -> None:
     """Compile for this processor and call."""
     monkeypatch.setattr(simd, "call_named", by_formula)
     parsed, machine = compiled(
-        emit, len(arguments), llvm.get_process_triple(), llvm.get_host_cpu_name(),
+        emit,
+        len(arguments),
+        llvm.get_process_triple(),
+        llvm.get_host_cpu_name(),
         llvm.get_host_cpu_features().flatten(),
-    )  # fmt: skip
+    )
     engine = llvm.create_mcjit_compiler(parsed, machine)
     engine.finalize_object()
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(arguments))

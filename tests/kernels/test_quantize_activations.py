@@ -67,9 +67,12 @@ def test_what_lies_behind_a_row_is_not_read(level: str) -> None:
         wide[:, :k] = np.random.default_rng(k).normal(size=(2, k))
         out = np.zeros((2, activation_bytes("ternary", k)), np.uint8)
         slots: dict[int, Slot] = {
-            op.X: wide, op.X_STRIDE: wide.strides[0], op.OUT: out, op.OUT_STRIDE: out.strides[0],
+            op.X: wide,
+            op.X_STRIDE: wide.strides[0],
+            op.OUT: out,
+            op.OUT_STRIDE: out.strides[0],
             op.K: k,
-        }  # fmt: skip
+        }
         launch(op.quantize_ternary, level, "none", 2, slots)
         expected = reference.activations("ternary", np.ascontiguousarray(wide[:, :k]))[0]
         assert same_bits(meaningful("ternary", out), meaningful("ternary", expected)), k

@@ -84,9 +84,12 @@ class Case:
         assert not self.caches[:, :, [0, 2]].any()
         for s in range(2):
             tiles, lines = reference.page_views(
-                np.ascontiguousarray(self.caches[s, :, 1]), self.kv_type, self.kv_heads,
-                self.head_dim, self.value_dim,
-            )  # fmt: skip
+                np.ascontiguousarray(self.caches[s, :, 1]),
+                self.kv_type,
+                self.kv_heads,
+                self.head_dim,
+                self.value_dim,
+            )
             here = s == SEQUENCE
             positions = PAGES * kv_layout.PAGE
             expected = np.zeros((self.kv_heads, positions, self.head_dim), tiles.dtype)
@@ -108,9 +111,12 @@ def team(request: pytest.FixtureRequest, two: Team) -> Team | None:
 @pytest.mark.parametrize("shape", [(2, 1, 8, 8), (2, 3, 80, 64), (1, 5, 128, 128)])
 @pytest.mark.parametrize("kv_type", kv_layout.KV_TYPES)
 def test_rope_store(
-    kv_type: str, shape: tuple[int, int, int, int], interleaved: bool, team: Team | None,
+    kv_type: str,
+    shape: tuple[int, int, int, int],
+    interleaved: bool,
+    team: Team | None,
     level: str,
-) -> None:  # fmt: skip
+) -> None:
     case = Case(kv_type, *shape, interleaved=interleaved)
     unturned, key = case.q.copy(), case.turned(case.key)
     case.run(level, team)

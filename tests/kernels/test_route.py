@@ -69,8 +69,10 @@ def expected(
     all_chosen, all_weights = [], []
     for row in scores.astype(np.float64):
         p = {
-            "softmax": softmax(row), "sigmoid": 1 / (1 + np.exp(-row)), "softmax_chosen": row,
-        }[gating]  # fmt: skip
+            "softmax": softmax(row),
+            "sigmoid": 1 / (1 + np.exp(-row)),
+            "softmax_chosen": row,
+        }[gating]
         values = p.copy() if options.bias is None else p + options.bias
         if options.num_groups:
             parts = values.reshape(options.num_groups, -1)

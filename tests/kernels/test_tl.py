@@ -69,11 +69,13 @@ def test_published_shapes(name: str, shape: tuple[int, int], tiling: Tiling) -> 
 @pytest.mark.parametrize(
     ("name", "shape", "tiling"),
     [
-        ("TL1", (64, 128), (32, 32, 32)), ("TL1", (64, 96), (64, 16, 16)),
-        ("TL2", (64, 320), (32, 144, 32)), ("TL2", (96, 288), (32, 96, 32)),
+        ("TL1", (64, 128), (32, 32, 32)),
+        ("TL1", (64, 96), (64, 16, 16)),
+        ("TL2", (64, 320), (32, 144, 32)),
+        ("TL2", (96, 288), (32, 96, 32)),
         ("TL2", (32, 256), (32, 288, 32)),
     ],
-)  # fmt: skip
+)
 def test_brought_to_i2_s(name: str, shape: tuple[int, int], tiling: Tiling) -> None:
     w = matrix(*shape)
     found = dequantize("I2_S", to_i2_s(name, write_tl(name, w, tiling, 0.75), shape, tiling), shape)

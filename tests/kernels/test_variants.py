@@ -107,9 +107,7 @@ def test_a_variant_gives_the_product_and_the_bits_it_promises(span: Span) -> Non
         p = product(quant, span.last or span.first + 2, 37, k)
         scratch = -(-variants.scratch_bytes(kernel, quant, k) // 64) * 64
         steps = []
-        slots = p.slots() | {
-            operands.SCRATCH: aligned(scratch), operands.SCRATCH_STRIDE: scratch,
-        }  # fmt: skip
+        slots = p.slots() | {operands.SCRATCH: aligned(scratch), operands.SCRATCH_STRIDE: scratch}
         if kernel is matmul_tiles:
             first, slots = p.tile_slots(1)
             steps.append((activation_tiles.tiles_of(FORMS[quant]), "none", first))

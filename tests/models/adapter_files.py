@@ -14,9 +14,7 @@ from tests.formats.raw_safetensors import write_safetensors
 
 Arrays = dict[str, NDArray[Any]]
 RANK, ALPHA = 3, 5.0
-EMBEDDINGS = (
-    "embed_tokens.weight", "embed_tokens_per_layer.weight", "backbone.embeddings.weight",
-)  # fmt: skip
+EMBEDDINGS = ("embed_tokens.weight", "embed_tokens_per_layer.weight", "backbone.embeddings.weight")
 
 
 def peft_directory(folder: Path, tensors: Mapping[str, NDArray[Any]], **config: object) -> Path:

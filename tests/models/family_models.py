@@ -30,12 +30,13 @@ EPS = 1e-6
 CONTEXT, WINDOW = 64, 4
 _BIASES = ("attn_q.bias", "attn_k.bias", "attn_v.bias")
 _MORE_BIASES = (*_BIASES, "attn_output.bias", "ffn_up.bias", "ffn_down.bias")
-_EXPERTS = {
-    "expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": EXPERT_FFN,
-}  # fmt: skip
+_EXPERTS = {"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": EXPERT_FFN}
 _SCALES = {
-    "attention.scale": 0.21, "embedding_scale": 2.0, "residual_scale": 0.9, "logit_scale": 1.7,
-}  # fmt: skip
+    "attention.scale": 0.21,
+    "embedding_scale": 2.0,
+    "residual_scale": 0.9,
+    "logit_scale": 1.7,
+}
 _LATENT = {
     "attention.head_count_kv": 1, "attention.kv_lora_rank": 32, "rope.dimension_count": 8,
     "attention.key_length": 40, "attention.value_length": 32,
@@ -45,9 +46,10 @@ _LATENT = {
 
 
 _YARN = {
-    "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 4.0,
     "rope.scaling.original_context_length": 16,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +192,11 @@ def tensors_of(name: str) -> Tensors:
     """The float32 tensors under GGUF's names, each drawn by itself."""
     family = FAMILIES[name]
     config = config_from_metadata(
-        metadata_of(name), {} if family.tied else {"output.weight": ()}, source=name,
+        metadata_of(name),
+        {} if family.tied else {"output.weight": ()},
+        source=name,
         num_tokens=vocab_size(),
-    )  # fmt: skip
+    )
     optional = {f"blk.{i}.{tensor}" for i in range(family.layers) for tensor in family.optional}
     optional |= {*family.beside}
     architecture = ARCHITECTURES[family.architecture]

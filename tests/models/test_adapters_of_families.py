@@ -39,8 +39,11 @@ def test_as_merged(folder: str, shared_data: Path, tmp_path: Path) -> None:
     arrays = arrays_of(family)
     tied = "lm_head.weight" not in arrays
     # Merging would change a tied output, too, which PEFT leaves as it is.
-    chosen = {name: array for name, array in arrays.items()
-              if not (tied and name == "model.embed_tokens.weight")}  # fmt: skip
+    chosen = {
+        name: array
+        for name, array in arrays.items()
+        if not (tied and name == "model.embed_tokens.weight")
+    }
     peft, mlx, merged = random_pairs(chosen, seed=1)
     experts = add_experts(arrays, merged, folder in TURNED, seed=2)
     whole = {**arrays, **merged}

@@ -310,21 +310,25 @@ def toy(*layers: list[Operation], **parts: Any) -> Decoder:
 
 def test_widths_of_tables_and_of_what_begins_later() -> None:
     decoder = toy(
-        [Gated("gelu", 10, up="inputs", first=30), Copy("a", "b", 3, 5, 7, 9, x_first=1),
-         Attention(4, 2, 8, 1.0, value_dim=16)],
+        [
+            Gated("gelu", 10, up="inputs", first=30),
+            Copy("a", "b", 3, 5, 7, 9, x_first=1),
+            Attention(4, 2, 8, 1.0, value_dim=16),
+        ],
         tables=lambda config: (TokenTable("second", "inputs", 64),),
-    )  # fmt: skip
-    assert decoder.widths == {
-        "x": 64, "h": 64, "inputs": 64, "gate": 10, "a": 64, "b": 23, "q": 32,
-    }  # fmt: skip
+    )
+    assert decoder.widths == {"x": 64, "h": 64, "inputs": 64, "gate": 10, "a": 64, "b": 23, "q": 32}
     assert decoder.tensors()["second.weight"] == (512, 64)
 
 
 def test_tensors_of_many_dimensions() -> None:
-    decoder = toy([
-        HeadLinear("q", "q", "attn_k_b", 4, 16, 8, 8, 16), Attention(4, 4, 8, 1.0),
-        Norm("q", "attn_q_norm", "q", 8, 4, kind="layer", per_group=True),
-    ])  # fmt: skip
+    decoder = toy(
+        [
+            HeadLinear("q", "q", "attn_k_b", 4, 16, 8, 8, 16),
+            Attention(4, 4, 8, 1.0),
+            Norm("q", "attn_q_norm", "q", 8, 4, kind="layer", per_group=True),
+        ]
+    )
     tensors = decoder.tensors()
     assert tensors["blk.0.attn_k_b.weight"] == (4, 16, 8)
     assert tensors["blk.0.attn_q_norm.weight"] == (4, 8)

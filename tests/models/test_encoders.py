@@ -101,9 +101,12 @@ def test_encoders_write_no_text(folder: Path, name: str) -> None:
     with trinity.load(folder / name / "model.gguf", threads=1) as model:
         assert model.encodes
         for call in (
-            lambda: model.generate("a"), lambda: list(model.stream("a")), lambda: model.logits([5]),
-            lambda: model.perplexity("a"), lambda: model.chat([{"role": "user", "content": "a"}]),
-        ):  # fmt: skip
+            lambda: model.generate("a"),
+            lambda: list(model.stream("a")),
+            lambda: model.logits([5]),
+            lambda: model.perplexity("a"),
+            lambda: model.chat([{"role": "user", "content": "a"}]),
+        ):
             with pytest.raises(InputError, match=r"is an encoder, .* use embed\(\)"):
                 call()
         with pytest.raises(InputError, match="not a reranker"):

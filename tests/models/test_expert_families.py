@@ -63,8 +63,9 @@ def test_the_choice_of_experts(architecture: str, gating: str, normalize: bool) 
     route: Route = only(made(architecture, **needs), Route)
     assert (route.gating, route.normalize, route.scale) == (gating, normalize, 1.0)
     assert (route.num_experts, route.per_token, route.bias) == (8, 3, "")
-    said = replace(EXPERTS, gating="sigmoid", normalize=not normalize, scale=2.5, num_groups=4,
-                   groups_used=2)  # fmt: skip
+    said = replace(
+        EXPERTS, gating="sigmoid", normalize=not normalize, scale=2.5, num_groups=4, groups_used=2
+    )
     decoder = made(architecture, "exp_probs_b.bias", **(needs | {"experts": said}))
     route = only(decoder, Route)
     assert (route.gating, route.normalize, route.scale) == ("sigmoid", not normalize, 2.5)
@@ -208,15 +209,19 @@ def gemma4(*names: str, **changes: Any) -> Decoder:
 def test_two_kinds_of_layers_of_gemma_4() -> None:
     decoder = gemma4("attn_v.weight")
     assert [(a.head_dim, a.num_kv_heads, a.window, a.scale) for a in decoder.attention] == [
-        (8, 4, 4, 1.0), (8, 4, 4, 1.0), (16, 2, 0, 1.0),
-    ] * 2  # fmt: skip
+        (8, 4, 4, 1.0),
+        (8, 4, 4, 1.0),
+        (16, 2, 0, 1.0),
+    ] * 2
     windowed, full = decoder.rotations
     assert (windowed.theta, windowed.dim, windowed.factors) == (1e4, 8, "")
     assert (full.theta, full.dim, full.factors) == (1e6, 16, "rope_freqs.weight")
     norms = [o for o in decoder.layers[0] if isinstance(o, Norm) and o.x in "qkv"]
     assert [(norm.x, norm.weight) for norm in norms] == [
-        ("k", "attn_k_norm"), ("v", ""), ("q", "attn_q_norm"),
-    ]  # fmt: skip
+        ("k", "attn_k_norm"),
+        ("v", ""),
+        ("q", "attn_q_norm"),
+    ]
 
 
 def test_values_are_keys_where_they_have_no_weight() -> None:

@@ -125,9 +125,12 @@ def test_experts_that_a_file_names_and_does_not_have() -> None:
     layers, experts = 512, 4096
     draft = sound("llama", 4)
     for key, size in {
-        "block_count": layers, "attention.head_count_kv": 1, "expert_count": experts,
-        "expert_used_count": 2, "expert_feed_forward_length": 32,
-    }.items():  # fmt: skip
+        "block_count": layers,
+        "attention.head_count_kv": 1,
+        "expert_count": experts,
+        "expert_used_count": 2,
+        "expert_feed_forward_length": 32,
+    }.items():
         draft.set(f"llama.{key}", Value(U32, size))
     names = [tensor.name for tensor in draft.tensors]
     for layer in range(1, layers):

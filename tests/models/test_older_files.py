@@ -51,9 +51,10 @@ def keys_and_values_of_every_head(metadata: Metadata, tensors: Tensors) -> None:
     key_dim = metadata.pop("deepseek2.attention.key_length_mla")
     value_dim = metadata.pop("deepseek2.attention.value_length_mla")
     metadata |= {
-        "deepseek2.attention.key_length": key_dim, "deepseek2.attention.value_length": value_dim,
+        "deepseek2.attention.key_length": key_dim,
+        "deepseek2.attention.value_length": value_dim,
         "deepseek2.attention.head_count_kv": metadata["deepseek2.attention.head_count"],
-    }  # fmt: skip
+    }
     for name in [name for name in tensors if "attn_k_b" in name]:
         keys, values = tensors.pop(name), tensors.pop(name.replace("k_b", "v_b"))
         parts = [part for head in zip(keys, values, strict=True) for part in (head[0].T, head[1])]

@@ -45,10 +45,13 @@ def run(arguments: list[str], soft: int, hard: int) -> subprocess.CompletedProce
     """A process of Python under limits of the stack, in KB."""
     paths = os.pathsep.join((str(ROOT), str(ROOT / "kernels")))
     return subprocess.run(
-        [sys.executable, *arguments], env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True, text=True, timeout=120,
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=120,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (soft << 10, hard << 10)),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("soft", "hard"), [(128, 8192), (512, 2048), (1024, 1024)])

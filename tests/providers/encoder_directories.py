@@ -39,11 +39,12 @@ QWEN3 = (
 )  # fmt: skip
 
 GEMMA = (
-    ("attn_norm", "input_layernorm"), ("ffn_norm", "pre_feedforward_layernorm"),
+    ("attn_norm", "input_layernorm"),
+    ("ffn_norm", "pre_feedforward_layernorm"),
     ("post_attention_norm", "post_attention_layernorm"),
     ("post_ffw_norm", "post_feedforward_layernorm"),
     *(pair for pair in QWEN3 if pair[0] not in ("attn_norm", "ffn_norm")),
-)  # fmt: skip
+)
 # As the class that came with nomic-embed saved them, and as transformers names them.
 NOMIC = (
     ("token_embd_norm", "emb_ln"), ("token_embd", "embeddings.word_embeddings"),

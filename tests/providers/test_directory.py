@@ -131,9 +131,11 @@ def test_one_file_beside_its_configuration(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_generation_config(
-    values: dict[str, object], options: dict[str, object], ends: tuple[int, ...] | None,
+    values: dict[str, object],
+    options: dict[str, object],
+    ends: tuple[int, ...] | None,
     tmp_path: Path,
-) -> None:  # fmt: skip
+) -> None:
     directory = model_directory("llama-grouped", tmp_path)
     edit_json(directory / "config.json", eos_token_id=[2, 9])
     (directory / "generation_config.json").write_text(json.dumps(values))

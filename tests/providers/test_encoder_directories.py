@@ -102,9 +102,9 @@ def test_a_rerankers_directory_has_the_pooler(shared_data: Path, make: Make) -> 
 
 
 def test_an_xlm_roberta_rerankers_directory(shared_data: Path, make: Make) -> None:
-    texts = json.loads(
-        (shared_data / "encoders/xlm_roberta_rerank/golden.json").read_text()
-    )["texts"]  # fmt: skip
+    texts = json.loads((shared_data / "encoders/xlm_roberta_rerank/golden.json").read_text())[
+        "texts"
+    ]
     with trinity.load(make("xlm_roberta_rerank", prefix="roberta."), threads=1) as model:
         for one in texts:
             assert model.tokenizer.encode_pair(*one["text"])[0] == one["ids"]

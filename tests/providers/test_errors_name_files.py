@@ -90,17 +90,20 @@ def test_commands_name_the_file(whole: Path, tmp_path: Path) -> None:
     shutil.copy(whole, tmp_path / "whole.gguf")
     path = tmp_path / "damaged.gguf"
     cases: list[dict[str, Any]] = [
-        {"tokenizer.ggml.scores": None}, {"tokenizer.ggml.model": "zzz"},
-        {"llama.block_count": None}, {"general.architecture": "clip"},
+        {"tokenizer.ggml.scores": None},
+        {"tokenizer.ggml.model": "zzz"},
+        {"llama.block_count": None},
+        {"general.architecture": "clip"},
         {"tokenizer.chat_template": 5},
-    ]  # fmt: skip
+    ]
     for keys in cases:
         path.unlink(missing_ok=True)
         changed(path, keys)
         for arguments in (
-            ["generate", "-m", str(path), PROMPT], ["tokenize", "-m", str(path), PROMPT],
+            ["generate", "-m", str(path), PROMPT],
+            ["tokenize", "-m", str(path), PROMPT],
             ["serve", "-m", str(path), "--port", "0"],
-        ):  # fmt: skip
+        ):
             done = CliRunner().invoke(app, arguments)
             if arguments[0] == "tokenize" and done.exit_code == 0:
                 continue  # which needs no more than the vocabulary

@@ -102,9 +102,12 @@ def test_settings_that_contradict_the_tensors(tmp_path: Path, shared_data: Path)
 
 @pytest.mark.parametrize(
     ("name", "types"),
-    [("llama-mxfp4", {"MXFP4", "F32"}), ("llama-nvfp4", {"NVFP4", "F32"}),
-     ("llama-affine-b4g64", {"F32"})],
-)  # fmt: skip
+    [
+        ("llama-mxfp4", {"MXFP4", "F32"}),
+        ("llama-nvfp4", {"NVFP4", "F32"}),
+        ("llama-affine-b4g64", {"F32"}),
+    ],
+)
 def test_converted_without_loss(
     name: str, types: set[str], tmp_path: Path, shared_data: Path
 ) -> None:

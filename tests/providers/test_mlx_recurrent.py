@@ -16,11 +16,17 @@ from tests.tools.family_directories import Arrays, arrays_of, directory
 from trinity.errors import FormatError
 
 NORMS = (
-    ".input_layernorm.weight", ".post_attention_layernorm.weight", "model.norm.weight",
-    ".q_norm.weight", ".k_norm.weight",
-)  # fmt: skip
-LFM2 = {"w1.weight": "gate_proj.weight", "w2.weight": "down_proj.weight",
-        "w3.weight": "up_proj.weight"}  # fmt: skip
+    ".input_layernorm.weight",
+    ".post_attention_layernorm.weight",
+    "model.norm.weight",
+    ".q_norm.weight",
+    ".k_norm.weight",
+)
+LFM2 = {
+    "w1.weight": "gate_proj.weight",
+    "w2.weight": "down_proj.weight",
+    "w3.weight": "up_proj.weight",
+}
 
 
 def as_mlx(folder: str, arrays: Arrays) -> Arrays:

@@ -146,9 +146,12 @@ def test_scales_of_all_drawnare_tensors_of_their_own(tmp_path: Path) -> None:
     assert scale > 0
 
 
-@pytest.mark.parametrize("method", some(
-    ["bitsandbytes", "hqq", "eetq", "torchao", "fbgemm_fp8", "quanto", "aqlm"], ["bitsandbytes"]
-))  # fmt: skip
+@pytest.mark.parametrize(
+    "method",
+    some(
+        ["bitsandbytes", "hqq", "eetq", "torchao", "fbgemm_fp8", "quanto", "aqlm"], ["bitsandbytes"]
+    ),
+)
 def test_other_methods_are_refused_by_name(method: str, tmp_path: Path) -> None:
     _, wide = directories(LLAMA, "fp8", tmp_path)
     config = {**LLAMA, "quantization_config": {"quant_method": method}}

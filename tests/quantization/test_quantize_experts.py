@@ -119,8 +119,9 @@ def test_an_older_matrix_has_its_experts_in_one_row(source: Path, tmp_path: Path
     quantize(source, tmp_path / "a.gguf", "Q4_K_S", imatrix=tmp_path / "imatrix.gguf")
     entries = {
         f"blk.{layer}.ffn_{part}_exps.weight": Entry(means.reshape(1, -1), np.array([1]))
-        for layer in range(LAYERS) for part in PARTS
-    }  # fmt: skip
+        for layer in range(LAYERS)
+        for part in PARTS
+    }
     write_imatrix(tmp_path / "imatrix.gguf", Imatrix(entries), overwrite=True)
     quantize(source, tmp_path / "b.gguf", "Q4_K_S", imatrix=tmp_path / "imatrix.gguf")
     assert data(tmp_path / "a.gguf") == data(tmp_path / "b.gguf")

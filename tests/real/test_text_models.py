@@ -146,9 +146,11 @@ def test_greedy_ids_of_dequantized_weights_are_transformers(
     done = 0
     while done < len(expected):
         answer = exact_model.generate(
-            [*prompt, *expected[:done]], max_tokens=len(expected) - done, temperature=0,
+            [*prompt, *expected[:done]],
+            max_tokens=len(expected) - done,
+            temperature=0,
             ignore_eos=True,
-        )  # fmt: skip
+        )
         same = np.array(answer.token_ids) == expected[done:]
         if same.all():
             break

@@ -21,10 +21,12 @@ PATH = "/v1/chat/completions"
 ASK = [{"role": "user", "content": "What is the weather in Paris?"}]
 PERSON = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 20},
-                   "age": {"type": "integer", "maximum": 120}},
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "maximum": 120},
+    },
     "required": ["name", "age"],
-}  # fmt: skip
+}
 
 
 def function(name: str, key: str) -> dict[str, Any]:

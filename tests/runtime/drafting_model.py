@@ -82,9 +82,10 @@ def write(base: Path, folder: Path, without: str = "") -> Path:
     header = json.loads(raw[8:start])
     tensors = {
         name: np.frombuffer(raw, "<f4", (end - first) // 4, start + first).reshape(info["shape"])
-        for name, info in header.items() if name != "__metadata__"
+        for name, info in header.items()
+        if name != "__metadata__"
         for first, end in [info["data_offsets"]]
-    }  # fmt: skip
+    }
     config = json.loads((folder / "config.json").read_text())
     tensors |= weights(config, tensors)
     (folder / "config.json").write_text(json.dumps({**config, "num_nextn_predict_layers": 1}))

@@ -26,9 +26,10 @@ def test_rows_are_those_of_the_file_and_the_table_is_not_copied(type_name: str) 
     tensors = {
         name: Tensor(name, shape, type_name, random_weights(rng, type_name, *shape))
         for name, shape in (
-            ("position_embd.weight", (POSITIONS, WIDTH)), ("token_types.weight", (2, WIDTH)),
+            ("position_embd.weight", (POSITIONS, WIDTH)),
+            ("token_types.weight", (2, WIDTH)),
         )
-    }  # fmt: skip
+    }
     positions, texts = (tensor.dequantize() for tensor in tensors.values())
     config = SimpleNamespace(context_length=POSITIONS, hidden_size=WIDTH)
     architecture = SimpleNamespace(added_rows=Names("position_embd", "token_types"))

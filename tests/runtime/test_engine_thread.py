@@ -402,8 +402,11 @@ def test_random_schedules(minutes: str) -> None:
     """Some of those that tests/soak/schedules.py takes; its exceptions would be pytest's, too."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "soak" / "schedules.py"), "--minutes", minutes],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 failures" in done.stdout
 

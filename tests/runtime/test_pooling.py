@@ -47,8 +47,9 @@ def test_vectors_are_those_of_the_formula(tmp_path: Path, arch: str) -> None:
             assert found.dtype == np.float32
             for ids, vector in zip(texts, found, strict=True):
                 inputs: dict[str, NDArray[np.float64]] = {}
-                naive_logits(tensors, model.config, ids, arch=arch, int8_activations=False,
-                             inputs=inputs)  # fmt: skip
+                naive_logits(
+                    tensors, model.config, ids, arch=arch, int8_activations=False, inputs=inputs
+                )
                 expected = pooled(inputs["output.weight"], pooling)
                 assert np.abs(vector - expected).max() < 1e-6
         raw = model.embed(texts[2:3], normalize=False)[0]

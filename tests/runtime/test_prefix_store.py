@@ -65,8 +65,9 @@ def test_a_later_model_begins_with_what_was_evaluated(path: Path, tmp_path: Path
         )
         assert other.timings.cached_tokens == PAGE + 5
         assert answered(model, 7).timings.cached_tokens == 0
-        alone = model.generate(prompt_of(0), temperature=0, max_tokens=8, ignore_eos=True,
-                               cache_prompt=False)  # fmt: skip
+        alone = model.generate(
+            prompt_of(0), temperature=0, max_tokens=8, ignore_eos=True, cache_prompt=False
+        )
         assert alone.timings.cached_tokens == 0
 
 
@@ -165,9 +166,12 @@ def said(model: Model, prompt: list[int]) -> tuple[list[int], list[float], int]:
     """Tokens, their logarithms of probabilities, and how many of the prompt were there."""
     size = model.config.vocab_size
     found = model.generate(
-        [token % (size - 10) + 10 for token in prompt], temperature=0, max_tokens=6,
-        ignore_eos=True, logprobs=0,
-    )  # fmt: skip
+        [token % (size - 10) + 10 for token in prompt],
+        temperature=0,
+        max_tokens=6,
+        ignore_eos=True,
+        logprobs=0,
+    )
     numbers = [one.logprob for one in found.logprobs or ()]
     assert len(numbers) == 6
     return found.token_ids, numbers, found.timings.cached_tokens

@@ -388,8 +388,10 @@ def test_progress_of_a_prompt_is_told_after_each_part(steps: Any) -> None:
     run.finish()
     told = [chunk for chunk in chunks if chunk.evaluated is not None]
     assert [chunk.evaluated for chunk in told] == [0, 4, 8, 10]
-    assert [chunk.timings.prompt_seconds for chunk in told] == [0.0, *sorted(
-        chunk.timings.prompt_seconds for chunk in told[1:])]  # fmt: skip
+    assert [chunk.timings.prompt_seconds for chunk in told] == [
+        0.0,
+        *sorted(chunk.timings.prompt_seconds for chunk in told[1:]),
+    ]
     assert all(not chunk.token_ids and not chunk.text for chunk in told)
     rest = [chunk for chunk in chunks if chunk.evaluated is None]
     assert [chunk.timings.completion_tokens for chunk in rest] == [1, 2, 2]

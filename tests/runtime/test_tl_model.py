@@ -91,7 +91,9 @@ def test_published_shapes_need_no_option(tmp_path: Path, type_name: str) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("# nothing", "no section"), ("", "the file is empty"), ("no ini", "kernel_config"),
+        ("# nothing", "no section"),
+        ("", "the file is empty"),
+        ("no ini", "kernel_config"),
         ("[a]\nm = 1\n", "whole numbers"),
         ("[a]\nm=1\nk=1\nbm=x\nbk=1\nbmm=1\n", "whole numbers"),
         ("[a]\nm=0\nk=1\nbm=1\nbk=1\nbmm=1\n", "not 1 to"),
@@ -99,7 +101,7 @@ def test_published_shapes_need_no_option(tmp_path: Path, type_name: str) -> None
         (f"[a]\nm={'9' * 5000}\nk=1\nbm=1\nbk=1\nbmm=1\n", "whole numbers"),
         ("# x\n" * 300_000, "larger than 1048576"),
     ],
-)  # fmt: skip
+)
 def test_bad_configs(tmp_path: Path, text: str, message: str) -> None:
     write_tiny_model(tmp_path / "m.gguf", arch="bitnet", type="I2_S")
     config = tmp_path / "kernels.ini"

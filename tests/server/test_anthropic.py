@@ -73,8 +73,10 @@ def test_stream_is_the_answer(client: TestClient) -> None:
     response = client.post(PATH, json={"messages": HELLO, "stream": True, **GREEDY})
     events = named_events(response.content)
     assert [event["type"] for event in events[:3]] == [
-        "message_start", "ping", "content_block_start",
-    ]  # fmt: skip
+        "message_start",
+        "ping",
+        "content_block_start",
+    ]
     assert [event["type"] for event in events[-2:]] == ["message_delta", "message_stop"]
     whole, found = post(client), accumulated(events)
     assert found.content[0].text == whole["content"][0]["text"]
@@ -93,9 +95,11 @@ def test_thinking_text_and_calls_are_blocks() -> None:
     ]
     assert message["stop_reason"] == "tool_use"
     assert message["usage"] == {
-        "input_tokens": 15, "output_tokens": 9, "cache_read_input_tokens": 5,
+        "input_tokens": 15,
+        "output_tokens": 9,
+        "cache_read_input_tokens": 5,
         "cache_creation_input_tokens": 0,
-    }  # fmt: skip
+    }
     snapshot = accumulated(events)
     dumped = snapshot.model_dump(mode="json")
     assert [block["type"] for block in dumped["content"]] == [b["type"] for b in message["content"]]

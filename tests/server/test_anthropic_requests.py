@@ -101,8 +101,9 @@ def test_messages_become_those_of_templates() -> None:
     assert asked == {"role": "user", "content": "Weather?"}
     assert (called["content"], called["reasoning_content"]) == ("I ask.", "Hm.")
     assert called["tool_calls"][0]["function"] == {
-        "name": "weather", "arguments": '{"city":"Paris"}',
-    }  # fmt: skip
+        "name": "weather",
+        "arguments": '{"city":"Paris"}',
+    }
     assert rest == [
         {"role": "tool", "tool_call_id": "a", "content": "rain"},
         {"role": "tool", "tool_call_id": "b", "content": FAILED + "broken"},
@@ -114,9 +115,11 @@ def test_tools_choices_and_thinking() -> None:
     tools = [{"name": "f", "input_schema": {"type": "object"}, "description": "F"}]
     job = job_of(tools=tools, tool_choice={"type": "any", "disable_parallel_tool_use": True})
     assert job.tools == [
-        {"type": "function",
-         "function": {"name": "f", "description": "F", "parameters": {"type": "object"}}}
-    ]  # fmt: skip
+        {
+            "type": "function",
+            "function": {"name": "f", "description": "F", "parameters": {"type": "object"}},
+        }
+    ]
     assert (job.tool_choice, job.parallel_tool_calls) == ("required", False)
     assert job_of(tools=tools, tool_choice={"type": "none"}).tool_choice == "none"
     assert job_of(tools=tools, tool_choice={"type": "tool", "name": "f"}).tool_choice == "f"
@@ -242,10 +245,13 @@ def test_anthropics_client_tools_have_their_documented_arguments(
 def test_memorys_arguments_are_those_of_the_clients_commands() -> None:
     """The official package declares the commands that it runs."""
     commands = (
-        beta.BetaMemoryTool20250818CreateCommand, beta.BetaMemoryTool20250818DeleteCommand,
-        beta.BetaMemoryTool20250818InsertCommand, beta.BetaMemoryTool20250818RenameCommand,
-        beta.BetaMemoryTool20250818StrReplaceCommand, beta.BetaMemoryTool20250818ViewCommand,
-    )  # fmt: skip
+        beta.BetaMemoryTool20250818CreateCommand,
+        beta.BetaMemoryTool20250818DeleteCommand,
+        beta.BetaMemoryTool20250818InsertCommand,
+        beta.BetaMemoryTool20250818RenameCommand,
+        beta.BetaMemoryTool20250818StrReplaceCommand,
+        beta.BetaMemoryTool20250818ViewCommand,
+    )
     (found,) = job_of(tools=[{"type": "memory_20250818", "name": "memory"}]).tools
     properties = found["function"]["parameters"]["properties"]
     assert set(properties) == {name for one in commands for name in one.model_fields}

@@ -28,9 +28,11 @@ ENDED = ("completed", "failed", "cancelled", "expired")
 def row(number: int, **body: object) -> dict[str, Any]:
     messages = [{"role": "user", "content": f"Say {number}."}]
     return {
-        "custom_id": f"r{number}", "method": "POST", "url": URL,
+        "custom_id": f"r{number}",
+        "method": "POST",
+        "url": URL,
         "body": {"model": "demo", "messages": messages, "max_tokens": 4, "seed": 1, **body},
-    }  # fmt: skip
+    }
 
 
 def lines(rows: list[dict[str, Any]]) -> bytes:

@@ -142,8 +142,10 @@ def test_what_changes_nothing_is_taken(client: TestClient) -> None:
         ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"content": "x"}]}, "messages[0].role"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-         "messages[0].content[0].type"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0].type",
+        ),
         ({"messages": "x"}, "messages"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": "hot"}, "temperature"),
@@ -163,7 +165,7 @@ def test_what_changes_nothing_is_taken(client: TestClient) -> None:
         ({"response_format": {"type": "sound"}}, "response_format.type"),
         ({"model": "other"}, "model"),
     ],
-)  # fmt: skip
+)
 def test_refusal_names_the_parameter(client: TestClient, body: Any, param: str) -> None:
     response = client.post(PATH, json={"messages": HELLO, **body})
     assert response.status_code == (404 if "model" in body else 400), response.text

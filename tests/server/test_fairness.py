@@ -57,9 +57,10 @@ def test_limits_are_those_that_are_promised() -> None:
     assert measured(CALM, CALM).limits() == pytest.approx((0.230, 0.250, 0.050))
     assert measured(CALM, CALM).missed() == []
     assert measured(Times([0.24], [0.26], [0.06]), CALM).missed() == [
-        "first token 240 ms, limit 230 ms", "gap 260 ms, limit 250 ms",
+        "first token 240 ms, limit 230 ms",
+        "gap 260 ms, limit 250 ms",
         "/health 60 ms, limit 50 ms",
-    ]  # fmt: skip
+    ]
 
 
 def test_what_the_machine_adds_is_added_to_the_limits() -> None:

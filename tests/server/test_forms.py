@@ -62,12 +62,14 @@ def test_a_schema_is_kept_to(client: TestClient, streams: bool) -> None:
         ({"response_format": {"type": "json_object", "schema": {"const": 42}}}, ["42"]),
         ({"response_format": {"type": "choice", "choices": ["yes", "no"]}}, ["yes", "no"]),
         ({"response_format": {"type": "grammar", "syntax": "regex", "definition": "[ab]{3}"}}, 3),
-        ({"response_format": {"type": "grammar", "syntax": "lark", "definition": 'start: "x"'}},
-         ["x"]),
+        (
+            {"response_format": {"type": "grammar", "syntax": "lark", "definition": 'start: "x"'}},
+            ["x"],
+        ),
         ({"grammar": 'root ::= "a"{5,5}'}, ["aaaaa"]),
         ({"json_schema": {"const": "42"}}, ['"42"']),
     ],
-)  # fmt: skip
+)
 def test_every_form_is_kept_to(client: TestClient, form: Any, allowed: Any) -> None:
     (choice,) = post(client, **form)["choices"]
     text = choice["message"]["content"]
@@ -82,15 +84,17 @@ def test_every_form_is_kept_to(client: TestClient, form: Any, allowed: Any) -> N
 @pytest.mark.parametrize(
     ("form", "param"),
     [
-        ({"type": "json_schema", "json_schema": {"schema": {"type": "hiccup"}}},
-         "response_format.json_schema.schema"),
+        (
+            {"type": "json_schema", "json_schema": {"schema": {"type": "hiccup"}}},
+            "response_format.json_schema.schema",
+        ),
         ({"type": "json_object", "schema": {"type": 123}}, "response_format.schema"),
         ({"type": "json_object", "schema": 123}, "response_format.schema"),
         ({"type": "choice", "choices": []}, "response_format.choices"),
         ({"type": "grammar", "syntax": "lark", "definition": "?"}, "response_format.definition"),
         ({"type": "grammar", "syntax": "x", "definition": ""}, "response_format.syntax"),
     ],
-)  # fmt: skip
+)
 def test_a_form_that_cannot_be_kept_to_is_refused(
     client: TestClient, form: Any, param: str
 ) -> None:

@@ -71,8 +71,8 @@ def test_what_is_no_good_http_is_refused(url: str, sent: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [b"POST /v1/ch", POST + b"Content-Le", POST + b"Content-Length: 100\r\n\r\n{"],
-)  # fmt: skip
+    "sent", [b"POST /v1/ch", POST + b"Content-Le", POST + b"Content-Length: 100\r\n\r\n{"]
+)
 def test_half_a_request_whose_client_goes_is_closed(url: str, model: Model, sent: bytes) -> None:
     assert exchange(url, sent, end=True) == b""
     assert is_idle(model)
@@ -131,9 +131,12 @@ def test_a_body_that_is_broken_after_the_answer_closes(
 def test_a_compressed_body_is_refused(client: TestClient) -> None:
     response = client.post(CHAT, content=b"{}", headers={"Content-Encoding": "gzip"})
     assert response.status_code == 415
-    assert client.post(CHAT, content=b"{}", headers={"Content-Encoding": "identity"}).json()[
-        "error"
-    ]["param"] == "messages"  # fmt: skip
+    assert (
+        client.post(CHAT, content=b"{}", headers={"Content-Encoding": "identity"}).json()["error"][
+            "param"
+        ]
+        == "messages"
+    )
 
 
 def test_requests_in_one_go_are_answered_in_turn(url: str) -> None:
@@ -208,8 +211,11 @@ def test_large_tools_are_refused_by_their_name(
         {"type": "function", "function": {"name": f"f{number}", "parameters": schema}}
         for number in range(20)
     ]
-    body = {"messages": [{"role": "user", "content": "x"}], "tools": tools,
-            "tool_choice": "required"}  # fmt: skip
+    body = {
+        "messages": [{"role": "user", "content": "x"}],
+        "tools": tools,
+        "tool_choice": "required",
+    }
     refused = client.post(CHAT, json=body)
     assert refused.json()["error"]["code"] == "context_length_exceeded"
     monkeypatch.setattr(prompts, "LONG_TEXT", 1 << 30)

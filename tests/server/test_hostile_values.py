@@ -22,9 +22,10 @@ VALUES = (
 # Words of Python that a client has no use for.
 RAW = ("Exceeds the limit", "set_int_max", "OverflowError", "object has no", "NoneType")
 BODIES = {
-    one.body: one.path for one in ENDPOINTS
+    one.body: one.path
+    for one in ENDPOINTS
     if one.method == "POST" and isinstance(one.body, type) and "{" not in one.path
-}  # fmt: skip
+}
 
 
 @pytest.mark.few(6)

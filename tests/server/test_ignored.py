@@ -61,18 +61,20 @@ def read(body: Any, *, strict: bool = False) -> tuple[Outer, list[str]]:
         ({"count": "3"}, Outer(count=3), []),
         ({"count": 3.0}, Outer(count=3), []),
         ({"inner": {"size": 1, "y": {"z": 1}}}, Outer(inner=Inner(1)), ["inner.y"]),
-        ({"several": [{"a": 1}, {"size": 2}]}, Outer(several=[Inner(), Inner(2)]),
-         ["several[0].a"]),
+        (
+            {"several": [{"a": 1}, {"size": 2}]},
+            Outer(several=[Inner(), Inner(2)]),
+            ["several[0].a"],
+        ),
         ({"pet": {"type": "cat", "name": "Tom"}}, Outer(pet=Cat()), ["pet.name"]),
-        ({"pet": {"type": "dog", "name": "Rex", "lives": 1}}, Outer(pet=Dog("Rex")),
-         ["pet.lives"]),
+        ({"pet": {"type": "dog", "name": "Rex", "lives": 1}}, Outer(pet=Dog("Rex")), ["pet.lives"]),
         ({"text": [{"b": 1}]}, Outer(text=[Inner()]), ["text[0].b"]),
         ({"free": {"a": {"b": None}}, "c": 1}, Outer(free={"a": {"b": None}}), ["c"]),
         ({"tier": "auto", "d": 1}, Outer(tier="auto"), ["d"]),
         ({"tier": "flex"}, Outer(), ["tier"]),
         ({"otherName": "a", "other": "b"}, Outer(other="a"), ["other"]),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_declared_is_dropped_by_name(
     body: Any, expected: Outer, names: list[str]
 ) -> None:
@@ -88,7 +90,7 @@ def test_what_is_not_declared_is_dropped_by_name(
         ({"pet": {"type": "dog", "x": 1}}, "pet.name"),
         ({"text": 1}, "text"),
     ],
-)  # fmt: skip
+)
 def test_wrong_values_of_declared_fields_stay_errors(body: Any, param: str) -> None:
     with pytest.raises(ApiError) as error:
         read(body)

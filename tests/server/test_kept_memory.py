@@ -176,8 +176,10 @@ def test_conversations_with_large_bodies_leave_nothing(make: MakeApp, refused: b
     async def ask(number: int) -> None:
         body = {
             "messages": [{"role": "user", "content": "x" * (size if refused else 1)}],
-            "max_tokens": 2, "stream": True, "user": "u" * size,
-        }  # fmt: skip
+            "max_tokens": 2,
+            "stream": True,
+            "user": "u" * size,
+        }
         headers = [("x-conversation-id", f"conversation {number}")]
         async with asyncio.timeout(LIMIT):
             content = json.dumps(body).encode()

@@ -112,12 +112,14 @@ def test_no_more_wait_than_may_and_who_leaves_makes_room(
         ("/v1/completions", {"prompt": ["x", LONG]}),
         ("/v1/responses", {"input": LONG}),
         ("/v1/messages", {"messages": [{"role": "user", "content": LONG}], "max_tokens": 4}),
-        ("/api/chat", {"model": "demo", "messages": [{"role": "user", "content": LONG}],
-                       "truncate": False}),
+        (
+            "/api/chat",
+            {"model": "demo", "messages": [{"role": "user", "content": LONG}], "truncate": False},
+        ),
         ("/api/embed", {"model": "demo", "input": LONG, "truncate": False}),
         ("/completion", {"prompt": LONG}),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_fit_is_refused_before_it_is_tokenized(
     client: TestClient, model: Model, path: str, body: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,9 +53,11 @@ CHAT: dict[str, Any] = {
               "prompt_tokens_details": {"cached_tokens": int}},
 }  # fmt: skip
 RESPONSE: dict[str, Any] = {
-    "id": TEXT, "object": TEXT, "output": [{"type": TEXT, "role": TEXT, "content": [
-        {"type": TEXT, "text": TEXT}]}], "usage": {"input_tokens": int, "output_tokens": int},
-}  # fmt: skip
+    "id": TEXT,
+    "object": TEXT,
+    "output": [{"type": TEXT, "role": TEXT, "content": [{"type": TEXT, "text": TEXT}]}],
+    "usage": {"input_tokens": int, "output_tokens": int},
+}
 EMBEDDINGS = {"object": TEXT, "model": TEXT, "data": [{"index": int, "embedding": [NUMBER]}],
               "usage": {"prompt_tokens": int, "total_tokens": int}}  # fmt: skip
 PROPS: dict[str, Any] = {
@@ -206,8 +208,11 @@ def test_a_stream_has_pieces_with_their_tokens(server: TestClient) -> None:
         has_shape(one, {"content": TEXT, "tokens": [int], "stop": TRUTH})
     has_shape(found[-1], COMPLETION)
     body = {"messages": POEM, "max_tokens": 4, "stream": True, "return_progress": True}
-    parts = [one["prompt_progress"] for one in events(server.post("/v1/chat/completions",
-             json=body).content) if "prompt_progress" in one]  # fmt: skip
+    parts = [
+        one["prompt_progress"]
+        for one in events(server.post("/v1/chat/completions", json=body).content)
+        if "prompt_progress" in one
+    ]
     for one in parts:
         has_shape(one, dict.fromkeys(("total", "cache", "processed", "time_ms"), int))
 
@@ -253,14 +258,16 @@ def test_the_figures_of_the_document(server: TestClient) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
-        ("POST", "/props", {}, 405), ("POST", "/v1/systemone", {}, 404),
+        ("POST", "/props", {}, 405),
+        ("POST", "/v1/systemone", {}, 404),
         ("GET", "/tools", None, 404),
         ("POST", "/v1/chat/completions/control", {"id": "x", "action": "reasoning_end"}, 404),
-        ("GET", "/models/sse", None, 404), ("POST", "/models", {"model": "x"}, 405),
+        ("GET", "/models/sse", None, 404),
+        ("POST", "/models", {"model": "x"}, 405),
         ("DELETE", "/models?model=x", None, 405),
         ("POST", "/v1/embeddings", {"input": [{"content": [{"type": "image_url"}]}]}, 400),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_there(
     server: TestClient, method: str, path: str, body: Any, status: int
 ) -> None:

@@ -201,8 +201,9 @@ def text_of(path: str, found: list[Any]) -> str:
     if path == LLAMA:
         return "".join(one["content"] for one in found)
     choices = [choice for one in found for choice in one["choices"]]
-    return "".join(one["text"] if path == TEXT else one["delta"].get("content") or ""
-                   for one in choices)  # fmt: skip
+    return "".join(
+        one["text"] if path == TEXT else one["delta"].get("content") or "" for one in choices
+    )
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -281,17 +282,22 @@ def test_special_tokens_of_a_prompt_are_such(client: TestClient, model: Model) -
 def test_an_answer_goes_on_with_the_assistants_text(client: TestClient) -> None:
     begun = [*HELLO, {"role": "assistant", "content": "He was"}]
     prompt = post(client, CHAT, verbose=True)["__verbose"]["prompt"]
-    for more in ({}, {"continue_final_message": True},
-                 {"continue_final_message": True, "add_generation_prompt": False}):  # fmt: skip
+    for more in (
+        {},
+        {"continue_final_message": True},
+        {"continue_final_message": True, "add_generation_prompt": False},
+    ):
         found = post(client, CHAT, messages=begun, verbose=True, **more)
         assert found["__verbose"]["prompt"] == prompt + "He was"
     parts = [{"type": "text", "text": "He"}, {"type": "text", "text": "was"}]
     found = post(client, CHAT, messages=[*HELLO, {**begun[-1], "content": parts}], verbose=True)
     assert found["__verbose"]["prompt"] == prompt + "He\n\nwas"
     closed = prompt + "He was<|im_end|>\n"
-    for more, end in (({"continue_final_message": False}, "<|im_start|>assistant\n"),
-                      ({"add_generation_prompt": True}, "<|im_start|>assistant\n"),
-                      ({"add_generation_prompt": False}, "")):  # fmt: skip
+    for more, end in (
+        ({"continue_final_message": False}, "<|im_start|>assistant\n"),
+        ({"add_generation_prompt": True}, "<|im_start|>assistant\n"),
+        ({"add_generation_prompt": False}, ""),
+    ):
         found = post(client, CHAT, messages=begun, verbose=True, **more)
         assert found["__verbose"]["prompt"] == closed + end
 
@@ -300,12 +306,14 @@ def test_an_answer_goes_on_with_the_assistants_text(client: TestClient) -> None:
     ("messages", "more", "param"),
     [
         (HELLO, {"continue_final_message": True}, "continue_final_message"),
-        ([*HELLO, {"role": "assistant", "content": "He"}],
-         {"continue_final_message": True, "add_generation_prompt": True},
-         "continue_final_message"),
+        (
+            [*HELLO, {"role": "assistant", "content": "He"}],
+            {"continue_final_message": True, "add_generation_prompt": True},
+            "continue_final_message",
+        ),
         ([*HELLO, *[{"role": "assistant", "content": "He"}] * 2], {}, "messages[2]"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_continued_is_refused(
     messages: Any, more: Any, param: str, client: TestClient
 ) -> None:

@@ -35,9 +35,10 @@ def test_figures_are_sums_of_what_answers_tell(make: MakeApp) -> None:
         timings = [client.post("/completion", json=body).json()["timings"] for _ in range(2)]
         found = figures(client)
         for name, ours in (
-            ("prompt_tokens_total", "prompt_n"), ("prompt_tokens_cached_total", "cache_n"),
+            ("prompt_tokens_total", "prompt_n"),
+            ("prompt_tokens_cached_total", "cache_n"),
             ("tokens_predicted_total", "predicted_n"),
-        ):  # fmt: skip
+        ):
             assert found[name] == sum(one[ours] for one in timings)
         assert found["prompt_tokens_cached_total"] > 0
         assert found["tokens_predicted_seconds_total"] == pytest.approx(
@@ -71,8 +72,11 @@ def test_figures_have_types_and_the_time_of_the_start(client: TestClient) -> Non
 
 def test_steps_of_an_unloaded_model_stay_counted() -> None:
     def steps(**works: SchedulerStats) -> str:
-        (line,) = (one for one in figures.text(works).splitlines()
-                   if one.startswith("llamacpp:n_decode_total "))  # fmt: skip
+        (line,) = (
+            one
+            for one in figures.text(works).splitlines()
+            if one.startswith("llamacpp:n_decode_total ")
+        )
         return line.split(" ")[1]
 
     figures = LlamaFigures()

@@ -176,9 +176,12 @@ def test_a_model_says_whether_it_is_being_loaded() -> None:
     def load() -> Any:
         go.wait()
         return SimpleNamespace(
-            context_length=7, engine=NO_POOL, adapters=(), close=lambda: None,
+            context_length=7,
+            engine=NO_POOL,
+            adapters=(),
+            close=lambda: None,
             config=SimpleNamespace(vocab_size=9, context_length=7, hidden_size=4),
-        )  # fmt: skip
+        )
 
     models.first.load = load
     app = make_app(models, ServerOptions(preload=False))

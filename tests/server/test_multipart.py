@@ -47,9 +47,7 @@ def test_contents_are_those_of_the_standard_library(monkeypatch: pytest.MonkeyPa
     for _ in range(300):
         contents = [b"".join(rng.choices(likely, k=rng.randrange(12))) for _ in range(3)]
         contents = [one for one in contents if b"\r\n--bound" not in b"\r\n" + one]
-        parts = [
-            (NAMED.replace(b'"file"', b'"f%d"' % i), one) for i, one in enumerate(contents)
-        ]  # fmt: skip
+        parts = [(NAMED.replace(b'"file"', b'"f%d"' % i), one) for i, one in enumerate(contents)]
         body = form(*parts)
         monkeypatch.setattr(multipart, "_PIECE", rng.randrange(1, 60))
         found = form_fields(body, KIND)
@@ -61,10 +59,12 @@ def test_contents_are_those_of_the_standard_library(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "kind",
     [
-        KIND + "; " + "a=b; " * 60_000, "multipart/form-data" + ";" * 60_000 + "boundary=bound",
-        "multipart/form-data" + ';a="' * 60_000, KIND + "a" * 60_000,
+        KIND + "; " + "a=b; " * 60_000,
+        "multipart/form-data" + ";" * 60_000 + "boundary=bound",
+        "multipart/form-data" + ';a="' * 60_000,
+        KIND + "a" * 60_000,
     ],
-)  # fmt: skip
+)
 def test_a_long_content_type_takes_no_time(kind: str) -> None:
     within(0.05, lambda: refused(form((NAMED, b"x")), kind))
 

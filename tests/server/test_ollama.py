@@ -186,8 +186,11 @@ def test_messages_become_those_of_templates(job_of: Callable[..., Any]) -> None:
     assert first["function"] == {"name": "weather", "arguments": '{"city":"Paris"}'}
     assert first["id"] != second["id"]
     assert clock == {
-        "role": "tool", "content": "noon", "name": "clock", "tool_call_id": second["id"],
-    }  # fmt: skip
+        "role": "tool",
+        "content": "noon",
+        "name": "clock",
+        "tool_call_id": second["id"],
+    }
     assert weather["tool_call_id"] == first["id"]
 
 
@@ -227,9 +230,11 @@ def test_vectors_are_the_models(client: TestClient, model: Model) -> None:
     assert np.array_equal(np.array(old["embedding"], np.float32), model.embed(["one"])[0])
     assert "load_duration" in answer
     for path, body, key in (
-        ("embed", {"input": []}, "embeddings"), ("embed", {"input": ""}, "embeddings"),
-        ("embed", {}, "embeddings"), ("embeddings", {"prompt": ""}, "embedding"),
-    ):  # fmt: skip
+        ("embed", {"input": []}, "embeddings"),
+        ("embed", {"input": ""}, "embeddings"),
+        ("embed", {}, "embeddings"),
+        ("embeddings", {"prompt": ""}, "embedding"),
+    ):
         assert post(client, f"/api/{path}", model="demo", **body)[key] == []
 
 
@@ -241,10 +246,12 @@ def test_vectors_are_the_models(client: TestClient, model: Model) -> None:
         ({"dimensions": 100_000}, ""),
         ({"options": {}}, ""),
         ({"options": {"num_ctx": 256}}, ""),
-        ({"options": {"num_ctx": 8192, "num_thread": 4, "temperature": 0.5, "mirostat": 2}},
-         "options.num_thread, options.mirostat, options.num_ctx, options.temperature"),
+        (
+            {"options": {"num_ctx": 8192, "num_thread": 4, "temperature": 0.5, "mirostat": 2}},
+            "options.num_thread, options.mirostat, options.num_ctx, options.temperature",
+        ),
     ],
-)  # fmt: skip
+)
 def test_parameters_of_vectors(client: TestClient, body: dict[str, Any], names: str) -> None:
     for path, what in (("embed", {"input": "one"}), ("embeddings", {"prompt": "one"})):
         dimensions = {"dimensions"} & body.keys()

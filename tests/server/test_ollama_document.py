@@ -185,8 +185,10 @@ CHAT: list[tuple[str, dict[str, Any], set[str], set[str] | None]] = [
 EMBED = {"model", "embeddings", "total_duration", "load_duration", "prompt_eval_count"}
 OTHERS: list[tuple[str, dict[str, Any], set[str], set[str] | None]] = [
     (
-        "/api/show", {"model": "llava"},
-        {"modelfile", "parameters", "template", "details", "model_info", "capabilities"}, None,
+        "/api/show",
+        {"model": "llava"},
+        {"modelfile", "parameters", "template", "details", "model_info", "capabilities"},
+        None,
     ),
     ("/api/pull", {"model": "llama3.2"}, {"status"}, {"status"}),
     ("/api/embed", {"model": "all-minilm", "input": SKY}, EMBED, None),
@@ -194,9 +196,10 @@ OTHERS: list[tuple[str, dict[str, Any], set[str], set[str] | None]] = [
     (
         "/api/embeddings",
         {"model": "all-minilm", "prompt": "Here is an article about llamas..."},
-        {"embedding"}, None,
+        {"embedding"},
+        None,
     ),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -230,8 +233,9 @@ def test_a_request_of_the_document(
         assert {"role", "content"} <= found["message"].keys()
     if body.get("format") == FORM and found["done_reason"] == "stop":
         assert strict(found.get("response") or found["message"]["content"]).keys() == {
-            "age", "available",
-        }  # fmt: skip
+            "age",
+            "available",
+        }
 
 
 @pytest.mark.parametrize(
@@ -299,7 +303,7 @@ def test_unloading(model: Model) -> None:
     for path, body, keys in (
         ("/api/generate", {"model": "llama3.2", "keep_alive": 0}, LOADED),
         ("/api/chat", {"model": "llama3.2", "messages": [], "keep_alive": 0}, CHAT_LOADED),
-    ):  # fmt: skip
+    ):
         found = strict(client.post(path, json=body).text)
         assert keys <= found.keys()
         assert found["done_reason"] == "unload"

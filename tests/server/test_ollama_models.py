@@ -61,8 +61,9 @@ def test_an_unknown_model_is_not_found_in_ollamas_words(client: TestClient, path
     body = {"messages": HELLO, "prompt": "a", "input": "a"}
     response = client.post(f"/api/{path}", json={"model": "nope:7b", **body})
     assert (response.status_code, strict(response.text)) == (
-        404, {"error": "model 'nope:7b' not found"},
-    )  # fmt: skip
+        404,
+        {"error": "model 'nope:7b' not found"},
+    )
     response = client.post(f"/api/{path}", json=body)
     assert (response.status_code, strict(response.text)) == (400, {"error": "model is required"})
 

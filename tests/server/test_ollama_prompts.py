@@ -43,8 +43,9 @@ def generated(client: TestClient, **body: Any) -> Any:
 def test_raw_takes_empty_texts(client: TestClient) -> None:
     raw = generated(client, prompt=PROMPT, raw=True)
     assert generated(client, prompt=PROMPT, raw=True, system="", template="", suffix="") == {
-        **raw, **dict.fromkeys(DURATIONS, ANY),
-    }  # fmt: skip
+        **raw,
+        **dict.fromkeys(DURATIONS, ANY),
+    }
     assert "context" not in raw
 
 

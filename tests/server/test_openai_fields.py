@@ -198,7 +198,7 @@ def test_every_form_of_a_schema_is_kept_to(client: TestClient, path: str, body: 
         ({"response_format": {"type": "grammar", "grammar": 'root ::= "up"'}}, ("up",)),
         ({"guided_choice": ["left"], "structured_outputs": {"choice": ["up"]}}, ("up",)),
     ],
-)  # fmt: skip
+)
 def test_vllms_forms_are_kept_to(client: TestClient, body: Any, allowed: tuple[str, ...]) -> None:
     for path in (CHAT, TEXT):
         assert text_of(post(client, path, max_tokens=20, **body)) in allowed
@@ -219,7 +219,7 @@ def test_vllms_forms_are_kept_to(client: TestClient, body: Any, allowed: tuple[s
         ({"logit_bias": [["x"]]}, "logit_bias[0]"),
         ({"reasoning_effort": 5, "temperature": "hot"}, "temperature"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_kept_to_is_refused(client: TestClient, body: Any, param: str) -> None:
     response = client.post(CHAT, json={**HELLO, **body})
     assert response.status_code == 400, response.text
@@ -228,9 +228,12 @@ def test_what_cannot_be_kept_to_is_refused(client: TestClient, body: Any, param:
 
 @pytest.mark.parametrize(
     "part",
-    [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},
-     {"type": "input_audio", "input_audio": {}}, {"type": "file", "file": {}}],
-)  # fmt: skip
+    [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},
+        {"type": "input_audio", "input_audio": {}},
+        {"type": "file", "file": {}},
+    ],
+)
 def test_images_sound_and_files_are_refused(client: TestClient, part: Any) -> None:
     messages = [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, part]}]
     response = client.post(CHAT, json={"messages": messages})

@@ -121,12 +121,14 @@ def test_a_call_of_a_custom_tool_has_its_input() -> None:
     gathered = Gathered(box)
     gathered.add(PARTS)
     assert as_json(gathered.message()) == {
-        "role": "assistant", "content": "Well.", "refusal": None,
+        "role": "assistant",
+        "content": "Well.",
+        "refusal": None,
         "tool_calls": [
             {"id": "c0", "type": "custom", "custom": {"name": "patch", "input": "a\nb"}},
             {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"r": 1}'}},
         ],
-    }  # fmt: skip
+    }
     deltas = Deltas(box)
     found = [as_json(one) for one in (*deltas.of(PARTS), *deltas.rest())]
     assert found == [

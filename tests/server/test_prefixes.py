@@ -21,8 +21,11 @@ def test_a_restarted_server_begins_with_what_another_evaluated(tmp_path: Path) -
     def load() -> trinity.Model:
         return trinity.load(trinity.demo_model(), threads=1)
 
-    body = {"prompt": "The Emperor Napoleon and Prince Andrew " * 30, "max_tokens": 5,
-            "temperature": 0}  # fmt: skip
+    body = {
+        "prompt": "The Emperor Napoleon and Prince Andrew " * 30,
+        "max_tokens": 5,
+        "temperature": 0,
+    }
     found = []
     for _ in range(2):
         served = Served("demo", "", partial(with_prefixes, load, str(tmp_path), 64 << 20))

@@ -38,9 +38,11 @@ def process(*flags: str, **environment: str) -> Iterator[tuple[subprocess.Popen[
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")])
     started = subprocess.Popen(
         [sys.executable, "-m", "trinity", "serve", "--port", "0", "-t", "1", *flags],
-        stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
         env={**os.environ, "PYTHONPATH": paths, **environment},
-    )  # fmt: skip
+    )
     assert started.stderr is not None
     try:
         url = ""

@@ -64,12 +64,15 @@ def test_the_best_with_their_texts(ranking: TestClient, reranker: Model) -> None
 @pytest.mark.parametrize(
     "body",
     [
-        {"query": QUERY}, {"documents": TEXTS}, {"query": QUERY, "documents": []},
-        {"query": "", "documents": ["a"]}, {"query": QUERY, "documents": [""]},
+        {"query": QUERY},
+        {"documents": TEXTS},
+        {"query": QUERY, "documents": []},
+        {"query": "", "documents": ["a"]},
+        {"query": QUERY, "documents": [""]},
         {"query": QUERY, "documents": ["a"], "texts": ["a"]},
         {"query": QUERY, "documents": ["a"], "top_n": 0},
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_ranked_is_refused(ranking: TestClient, body: dict[str, Any]) -> None:
     assert ranking.post(PATHS[0], json=body).status_code == 400
 

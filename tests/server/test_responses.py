@@ -113,8 +113,11 @@ def test_reasoning_text_and_calls_are_items() -> None:
     response, _ = written(PIECES, END)
     Response.model_validate(response)
     assert [item["type"] for item in response["output"]] == [
-        "reasoning", "message", "function_call", "function_call",
-    ]  # fmt: skip
+        "reasoning",
+        "message",
+        "function_call",
+        "function_call",
+    ]
     reasoning, message, weather, clock = response["output"]
     assert reasoning["content"] == [{"type": "reasoning_text", "text": "I think so."}]
     assert message["content"][0]["text"] == "Let me see."
@@ -123,9 +126,12 @@ def test_reasoning_text_and_calls_are_items() -> None:
     assert (clock["call_id"], clock["arguments"]) == ("call2", "{}")
     assert response["status"] == "completed"
     assert response["usage"] == {
-        "input_tokens": 20, "input_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 0},
-        "output_tokens": 9, "output_tokens_details": {"reasoning_tokens": 3}, "total_tokens": 29,
-    }  # fmt: skip
+        "input_tokens": 20,
+        "input_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 0},
+        "output_tokens": 9,
+        "output_tokens_details": {"reasoning_tokens": 3},
+        "total_tokens": 29,
+    }
 
 
 def test_events_come_in_their_order_and_make_the_response() -> None:
@@ -272,8 +278,9 @@ def test_items_become_messages() -> None:
     assert (found[2]["content"], found[2]["reasoning_content"]) == ("I ask.", "Hm.")
     assert [call["id"] for call in found[2]["tool_calls"]] == ["a", "b"]
     assert [(one["tool_call_id"], one["content"]) for one in found[3:5]] == [
-        ("a", "rain"), ("b", "noon"),
-    ]  # fmt: skip
+        ("a", "rain"),
+        ("b", "noon"),
+    ]
     assert (found[5]["content"], found[5]["reasoning_content"]) == (None, "Now again.")
 
 
@@ -396,7 +403,9 @@ def test_a_custom_tools_call_is_an_item_with_its_input() -> None:
     assert (patch["type"], patch["call_id"], patch["input"]) == ("custom_tool_call", "c0", "a\nb")
     assert (clock["type"], clock["arguments"]) == ("function_call", "{}")
     assert [one["type"].removeprefix("response.") for one in events[2:6]] == [
-        "output_item.added", "custom_tool_call_input.delta", "custom_tool_call_input.done",
+        "output_item.added",
+        "custom_tool_call_input.delta",
+        "custom_tool_call_input.done",
         "output_item.done",
-    ]  # fmt: skip
+    ]
     assert events[3]["delta"] == events[4]["input"] == "a\nb"

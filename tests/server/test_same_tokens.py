@@ -34,8 +34,10 @@ def hash_of(ids: Sequence[int]) -> str:
 def test_the_hash_is_of_the_answers_tokens(client: TestClient, model: Model) -> None:
     body = {"prompt": "Prince Andrew was", "max_tokens": 9, "temperature": 0.9, "seed": 3, "n": 2}
     answer = client.post(PATH, json=body).json()
-    own = [model.generate(body["prompt"], max_tokens=9, temperature=0.9, seed=3 + i).token_ids
-           for i in range(2)]  # fmt: skip
+    own = [
+        model.generate(body["prompt"], max_tokens=9, temperature=0.9, seed=3 + i).token_ids
+        for i in range(2)
+    ]
     assert [one["token_hash"] for one in answer["choices"]] == [hash_of(ids) for ids in own]
     found: dict[int, str] = {}
     for event in events(client.post(PATH, json={**body, "stream": True}).content)[:-1]:
@@ -92,8 +94,9 @@ def test_other_apis_have_it_too(client: TestClient, path: str, body: dict[str, A
 def test_processors_seconds_are_shared_out(client: TestClient) -> None:
     short = {"prompt": "A prompt of its own", "max_tokens": 1, "cache_prompt": False}
     long = {**short, "max_tokens": 60, "ignore_eos": True}
-    few, many = (client.post(PATH, json=one).json()["usage"]["cpu_seconds"]
-                 for one in (short, long))  # fmt: skip
+    few, many = (
+        client.post(PATH, json=one).json()["usage"]["cpu_seconds"] for one in (short, long)
+    )
     assert 0 < few < many < 60
 
 

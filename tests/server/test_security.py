@@ -153,8 +153,11 @@ def test_any_name_may_be_answered_by_the_first_model(make: MakeApp) -> None:
 
 
 def test_keys_are_checked(tmp_path: Path) -> None:
-    for options in ({"api_key": ["short"]}, {"api_key": ["with \u00e9 in it"]},
-                    {"api_key_file": tmp_path / "none"}):  # fmt: skip
+    for options in (
+        {"api_key": ["short"]},
+        {"api_key": ["with \u00e9 in it"]},
+        {"api_key_file": tmp_path / "none"},
+    ):
         with pytest.raises(InputError):
             ServerOptions(**options).all_keys()  # type: ignore[arg-type]
     (tmp_path / "empty").write_text("\n")

@@ -194,8 +194,9 @@ def test_logprobs_of_the_tokens(
         )
 
 
-@pytest.mark.parametrize(("kind", "subtype"), [("MP3", "MPEG_LAYER_III"), ("FLAC", "PCM_16"),
-                                               ("OGG", "OPUS")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "subtype"), [("MP3", "MPEG_LAYER_III"), ("FLAC", "PCM_16"), ("OGG", "OPUS")]
+)
 def test_compressed_audio(official: openai.OpenAI, folder: Path, kind: str, subtype: str) -> None:
     samples, rate = soundfile.read(folder / "audio.wav")
     write = io.BytesIO()
@@ -215,8 +216,11 @@ def test_fields_without_an_effect_are_named(http: TestClient, folder: Path) -> N
     answer = send(http, audio, **fields)
     assert answer.status_code == 200, answer.text
     assert sorted(answer.headers["x-trinity-ignored"].split(", ")) == [
-        "beam", "chunking_strategy[type]", "include", "timestamp_granularities",
-    ]  # fmt: skip
+        "beam",
+        "chunking_strategy[type]",
+        "include",
+        "timestamp_granularities",
+    ]
     once = {"timestamp_granularities": "word", "response_format": "verbose_json"}
     answer = send(http, audio, temperature="1", **once)
     assert "words" in answer.json()
@@ -348,8 +352,10 @@ def test_without_a_speech_model(client: TestClient) -> None:
 
 def part(name: str, value: bytes, more: bytes = b"") -> bytes:
     return b'--x\r\nContent-Disposition: form-data; name="%b"%b\r\n\r\n%b\r\n' % (
-        name.encode(), more, value,
-    )  # fmt: skip
+        name.encode(),
+        more,
+        value,
+    )
 
 
 FORM = "multipart/form-data; boundary=x"

@@ -105,9 +105,10 @@ def measured(
     idle = statistics.median(chat(server.port)[0] for _ in range(5))
     calm = [chat(apart.port) for _ in range(3)]
     apart_idle = (
-        min(first for first, _ in calm), min(gap for _, gap in calm),
+        min(first for first, _ in calm),
+        min(gap for _, gap in calm),
         min(health(apart.port)[1] for _ in range(3)),
-    )  # fmt: skip
+    )
     before = server.memory()
     attacker = subprocess.Popen(
         [sys.executable, __file__, "--attack", attack.name, "--port", str(server.port),

@@ -187,9 +187,7 @@ class Watched:
 @contextmanager
 def watched_demo(parallel: int = 8, seconds: float = STEP_SECONDS) -> Iterator[Watched]:
     """The demo model, with prompts in several steps."""
-    loaded = trinity.load(
-        trinity.demo_model(), threads=1, batch_size=32, max_sequences=parallel
-    )  # fmt: skip
+    loaded = trinity.load(trinity.demo_model(), threads=1, batch_size=32, max_sequences=parallel)
     with loaded as model, Watched(model, parallel, seconds) as watched:
         yield watched
 
@@ -270,8 +268,9 @@ def main() -> int:
     with watched_demo() as watched, served(watched.model) as port:
         for name in names:
             chance = random.Random(f"{options.seed} {name}")
-            found = Counter(left(watched, port, PHASES[name], chance, AT_ONCE)
-                            for _ in range(rounds))  # fmt: skip
+            found = Counter(
+                left(watched, port, PHASES[name], chance, AT_ONCE) for _ in range(rounds)
+            )
             late += sum(found[steps] for steps in found if steps > STEPS)
             told = ", ".join(f"{found[steps]} x {steps}" for steps in sorted(found))
             print(f"{name:16} {rounds * AT_ONCE} clients left; rounds x steps: {told}", flush=True)

@@ -72,9 +72,11 @@ class Times:
 
     def worst(self) -> tuple[float, float, float]:
         """The longest first token, gap, and answer of /health."""
-        return max(self.firsts, default=0.0), max(self.gaps, default=0.0), max(
-            self.healths, default=0.0
-        )  # fmt: skip
+        return (
+            max(self.firsts, default=0.0),
+            max(self.gaps, default=0.0),
+            max(self.healths, default=0.0),
+        )
 
 
 class Watch:
@@ -83,8 +85,9 @@ class Watch:
     def __init__(self, port: int) -> None:
         self.times = Times()
         self._port, self._ending = port, threading.Event()
-        self._threads = [threading.Thread(target=self._loop, args=(one,))
-                         for one in (self._chat, self._health)]  # fmt: skip
+        self._threads = [
+            threading.Thread(target=self._loop, args=(one,)) for one in (self._chat, self._health)
+        ]
         for thread in self._threads:
             thread.start()
 

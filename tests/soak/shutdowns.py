@@ -89,8 +89,9 @@ def half_a_head(port: int) -> list[socket.socket]:
 @behaviour
 def half_a_body(port: int) -> list[socket.socket]:
     client = connect(port)
-    client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
-                   b"Content-Length: 999\r\n\r\n{")  # fmt: skip
+    client.sendall(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n{"
+    )
     return [client]
 
 
@@ -136,8 +137,7 @@ def kept_stream(port: int) -> list[socket.socket]:
 @behaviour
 def large_bodies(port: int) -> list[socket.socket]:
     text = "war and peace " * 40_000
-    return [post(port, {**LONG, "messages": [{"role": "user", "content": text}]})
-            for _ in range(4)]  # fmt: skip
+    return [post(port, {**LONG, "messages": [{"role": "user", "content": text}]}) for _ in range(4)]
 
 
 @behaviour

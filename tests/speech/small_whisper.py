@@ -24,12 +24,14 @@ def shapes(config: dict[str, object]) -> dict[str, tuple[int, ...]]:
     sizes = {key: value for key, value in config.items() if isinstance(value, int)}
     d = sizes["d_model"]
     found: dict[str, tuple[int, ...]] = {
-        "encoder.conv1.weight": (d, sizes["num_mel_bins"], 3), "encoder.conv1.bias": (d,),
-        "encoder.conv2.weight": (d, d, 3), "encoder.conv2.bias": (d,),
+        "encoder.conv1.weight": (d, sizes["num_mel_bins"], 3),
+        "encoder.conv1.bias": (d,),
+        "encoder.conv2.weight": (d, d, 3),
+        "encoder.conv2.bias": (d,),
         "encoder.embed_positions.weight": (sizes["max_source_positions"], d),
         "decoder.embed_positions.weight": (sizes["max_target_positions"], d),
         "decoder.embed_tokens.weight": (sizes["vocab_size"], d),
-    }  # fmt: skip
+    }
     for side in ("encoder", "decoder"):
         norms, attentions = [f"{side}.layer_norm"], []
         inner = sizes[f"{side}_ffn_dim"]

@@ -88,19 +88,21 @@ class Spelled(SpeechTokens):
     ("pieces", "language", "wanted"),
     [
         (
-            [b" Hel", b"lo", b",", b" \xc2", b"\xbf", b"wor", b"ld", b"?", b"!"], "en",
+            [b" Hel", b"lo", b",", b" \xc2", b"\xbf", b"wor", b"ld", b"?", b"!"],
+            "en",
             [(" Hello,", 0, 3), (" \u00bfworld?!", 3, 9)],
         ),
-        ([b" don", b"'t", b" \"", b"go", b"\""], "en", [(" don't", 0, 2), (' "go"', 2, 5)]),
+        ([b" don", b"'t", b' "', b"go", b'"'], "en", [(" don't", 0, 2), (' "go"', 2, 5)]),
         (
             ["\u4f60".encode(), "\u597d".encode()[:2], "\u597d".encode()[2:], "\u3002".encode()],
-            "zh", [("\u4f60", 0, 1), ("\u597d\u3002", 1, 4)],
+            "zh",
+            [("\u4f60", 0, 1), ("\u597d\u3002", 1, 4)],
         ),
         ([b"a", b"\xff", b"b"], "en", [("a\ufffdb", 0, 3)]),
         ([b" a", b"\xe4\xbd"], "en", [(" a\ufffd", 0, 2)]),
     ],
     ids=["punctuation", "quotes", "without spaces", "no text", "half a character"],
-)  # fmt: skip
+)
 def test_words(pieces: list[bytes], language: str, wanted: list[tuple[str, float, float]]) -> None:
     times = [float(number) for number in range(len(pieces) + 1)]
     found = words_of(range(len(pieces)), times, Spelled(pieces), language)

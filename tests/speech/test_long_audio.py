@@ -77,9 +77,12 @@ def test_memory_is_that_of_a_window(tmp_path: Path, shared_data: Path, minutes: 
     if path.stat().st_blocks * 512 > 10e6:
         pytest.skip("this file system keeps no holes")
     ended = subprocess.run(
-        [sys.executable, "-c", RUN, tmp_path / "model", path], capture_output=True, text=True,
-        timeout=240, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", RUN, tmp_path / "model", path],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
     duration, complete, memory, pieces = json.loads(ended.stdout)
     assert (duration, complete) == (60.0 * minutes, True)
     # Each window has some text, though the model's weights are random.

@@ -46,9 +46,7 @@ def test_windows_follow_the_times_that_were_found(
     """The second window begins where the first one's last pair is; the third after all of it."""
     begins: list[int] = []
     features = Clip.features
-    monkeypatch.setattr(
-        Clip, "features", lambda self, at: begins.append(at) or features(self, at)
-    )  # fmt: skip
+    monkeypatch.setattr(Clip, "features", lambda self, at: begins.append(at) or features(self, at))
     prompts = said(
         monkeypatch,
         [FIRST, 40, FIRST + 500, FIRST + 500, 41, FIRST + 1000, FIRST + 1000],
@@ -86,16 +84,22 @@ REPEATED = [FIRST, *[40] * 60, FIRST + 100]
     ("tries", "text", "temperature"),
     [
         ([([42], -1.08), ([41], -6.1), ([43], -3), ([41], -4), ([41], -5), ([41], -6)], "K", 0.0),
-        ([(REPEATED, -0.1), ([41], -6.1), ([42], -1.5), ([41], -4), ([41], -5), ([41], -6)],
-         "K", 0.4),
+        (
+            [(REPEATED, -0.1), ([41], -6.1), ([42], -1.5), ([41], -4), ([41], -5), ([41], -6)],
+            "K",
+            0.4,
+        ),
         ([(REPEATED, -3.0), *[(REPEATED, -0.1 - one) for one in range(5)]], "I" * 60, 0.2),
         ([([41], -1.1), ([42], -0.9)], "K", 0.2),
     ],
-)  # fmt: skip
+)
 def test_of_tries_that_all_look_wrong_the_most_probable_is_kept(
-    model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch,
-    tries: list[tuple[list[int], float]], text: str, temperature: float,
-) -> None:  # fmt: skip
+    model: trinity.SpeechModel,
+    monkeypatch: pytest.MonkeyPatch,
+    tries: list[tuple[list[int], float]],
+    text: str,
+    temperature: float,
+) -> None:
     """The rule of faster-whisper's generate_with_fallback: those that repeat count last."""
     left = iter(tries)
 
@@ -153,14 +157,20 @@ def test_the_post_processor_of_openais_directories(
     shutil.copytree(folder / "hf", copied)
     tokenizer = json.loads((copied / "tokenizer.json").read_text(encoding="utf-8"))
     ids = {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
-    names = [part["SpecialToken"]["id"] for part in POST_PROCESSOR["single"] if len(part) and
-             "SpecialToken" in part]  # fmt: skip
+    names = [
+        part["SpecialToken"]["id"]
+        for part in POST_PROCESSOR["single"]
+        if len(part) and "SpecialToken" in part
+    ]
     specials = {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in names}
     tokenizer["post_processor"] = {**POST_PROCESSOR, "special_tokens": specials}
     (copied / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
     options: dict[str, Any] = {
-        "language": "en", "initial_prompt": "a name", "fallback": False, "beams": 1
-    }  # fmt: skip
+        "language": "en",
+        "initial_prompt": "a name",
+        "fallback": False,
+        "beams": 1,
+    }
     with trinity.SpeechModel(copied, threads=2) as loaded:
         found = loaded.transcribe(folder / "audio.wav", **options)
     assert found == model.transcribe(folder / "audio.wav", **options)
@@ -171,9 +181,12 @@ def test_the_post_processor_of_openais_directories(
     [(-3.0, 0.9, ""), (-1.1, 0.61, ""), (-0.9, 0.61, "I"), (-0.6, 0.71, ""), (-0.4, 0.9, "I")],
 )
 def test_silence_is_no_text(
-    model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch,
-    mean: float, no_speech: float, text: str,
-) -> None:  # fmt: skip
+    model: trinity.SpeechModel,
+    monkeypatch: pytest.MonkeyPatch,
+    mean: float,
+    no_speech: float,
+    text: str,
+) -> None:
     searched(monkeypatch, lambda *_: Found([FIRST, 40], mean * 3, no_speech=no_speech))
     found = model.transcribe(np.zeros(16000 * 20), language="en")
     assert (found.text, len(found.segments)) == (text, len(text))
@@ -227,7 +240,7 @@ def test_long_audio_takes_no_more_memory(
 
 def test_cancelled_between_windows(
     model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     said(monkeypatch, [FIRST, 40, FIRST + 1400], [FIRST, 41, FIRST + 1400])
     cancel = threading.Event()
     stream = model.stream(tone(16000, 70.0), language="en", cancel=cancel)

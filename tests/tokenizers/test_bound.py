@@ -30,12 +30,15 @@ def tokens_of(tokenizer: Tokenizer, text: str, parse_special: bool) -> int:
 @pytest.mark.parametrize(
     "tokenizer",
     [
-        spm(), spm(add_space_prefix=False), gemma(), bpe(),
+        spm(),
+        spm(add_space_prefix=False),
+        gemma(),
+        bpe(),
         spm([("▁", -1.0, 1), ("▁▁", -2.0, 1), ("▁▁▁▁", -3.0, 1), ("▁a▁", 0.0, 4)]),
         bpe(words=[("<|a long special token|>", 3), ("é🦙", 4)]),
     ],
     ids=["spm", "spm without prefix", "gemma4", "bpe", "spm of spaces", "bpe with specials"],
-)  # fmt: skip
+)
 @settings(max_examples=60, deadline=None)
 @given(text=st.one_of(TEXTS, st.text("▁ a", max_size=30)))
 def test_no_text_has_fewer_tokens(tokenizer: Tokenizer, parse_special: bool, text: str) -> None:

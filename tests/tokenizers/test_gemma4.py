@@ -88,9 +88,12 @@ def test_special_tokens_are_not_words() -> None:
 
 
 def test_what_is_no_token_is_unknown_where_bytes_are_missing() -> None:
-    tokens = [f"<unused{i}>" if 4 <= i < 260 else token for i, token in enumerate(
-        metadata()["tokenizer.ggml.tokens"]  # type: ignore[arg-type]
-    )]  # fmt: skip
+    tokens = [
+        f"<unused{i}>" if 4 <= i < 260 else token
+        for i, token in enumerate(
+            metadata()["tokenizer.ggml.tokens"]  # type: ignore[arg-type]
+        )
+    ]
     assert gemma(tokens=tokens).encode("a🚀🚀a", add_bos=False) == [260, 3, 260]
     assert gemma(tokens=tokens, unknown_token_id=...).encode("a🚀a", add_bos=False) == [260, 260]
 

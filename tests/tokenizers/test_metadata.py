@@ -147,8 +147,10 @@ def test_without_types_all_tokens_are_plain_but_end_texts(make: Maker) -> None:
     text = "ab ba é"
     assert tokenizer.decode(tokenizer.encode(text, add_bos=False)) == text
     assert {tokenizer.token_text(i) for i in tokenizer.eog_ids} <= {
-        "</s>", "<|eot_id|>", "<|end_of_text|>"
-    }  # fmt: skip
+        "</s>",
+        "<|eot_id|>",
+        "<|end_of_text|>",
+    }
     assert all(map(tokenizer.is_special, tokenizer.eog_ids))
 
 
@@ -182,8 +184,10 @@ def test_flags_of_the_file() -> None:
     assert spm(add_eos_token=True).encode("ab") == [1, *plain]
     assert spm(add_eos_token=True).encode("ab", add_eos=True) == [1, *plain, 2]
     assert spm(add_eos_token=True).encode("ab</s>", add_eos=True, parse_special=True) == [
-        1, *plain, 2
-    ]  # fmt: skip
+        1,
+        *plain,
+        2,
+    ]
     assert spm(add_eos_token=False).encode("ab", add_eos=True) == [1, *plain]
     tokenizer = spm(add_space_prefix=False)
     assert tokenizer.encode("ab", add_bos=False) != plain

@@ -188,8 +188,10 @@ def test_phi_3_swallows_white_space_after_special_tokens(tokenizer_of: Tokenizer
     )
     assert encode("<s>\nHi", parse_special=True) != encode("<s>Hi", parse_special=True)
     assert {tokenizer.token_text(i) for i in tokenizer.eog_ids} == {
-        "</s>", "<|end|>", "<|endoftext|>"
-    }  # fmt: skip
+        "</s>",
+        "<|end|>",
+        "<|endoftext|>",
+    }
 
 
 @pytest.mark.full

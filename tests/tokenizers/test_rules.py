@@ -14,8 +14,11 @@ from trinity.tokenizers import tokenizer_from_metadata
 from trinity.tokenizers.rules import KEY
 
 BYTE_LEVEL = {
-    "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True,
-}  # fmt: skip
+    "type": "ByteLevel",
+    "add_prefix_space": False,
+    "trim_offsets": True,
+    "use_regex": True,
+}
 
 
 def rules(**sections: Any) -> str:
@@ -50,7 +53,8 @@ REFUSED: dict[str, object] = {
     "an empty pattern": rules(normalizer=replaced({"String": ""}, "a")),
     "texts that grow": rules(
         normalizer={
-            "type": "Sequence", "normalizers": [replaced({"String": "a"}, "a" * 60)] * 3,
+            "type": "Sequence",
+            "normalizers": [replaced({"String": "a"}, "a" * 60)] * 3,
         }
     ),
     "a table that is none": rules(normalizer={"type": "Precompiled", "precompiled_charsmap": "A"}),
@@ -59,7 +63,7 @@ REFUSED: dict[str, object] = {
     "an added token without text": rules(added_tokens=[{"id": 1, "content": ""}]),
     "an added token of another id": rules(added_tokens=[{"id": 10**9, "content": "zz"}]),
     "a long added token": rules(added_tokens=[{"id": 1, "content": "a" * 99999}]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -90,7 +90,8 @@ CRAFTED: dict[str, tuple[list[str], str]] = {
         ("a" * (MAX_SPECIAL_LENGTHS - 1) + "b") * (131_072 // MAX_SPECIAL_LENGTHS),
     ),
     "almost there, of all lengths": (
-        ["a" * n + "b" + "a" * n for n in range(1, MAX_SPECIAL_LENGTHS + 1)], "a" * 131_072,
+        ["a" * n + "b" + "a" * n for n in range(1, MAX_SPECIAL_LENGTHS + 1)],
+        "a" * 131_072,
     ),
     "each length once": (
         ["a" * n for n in range(1, MAX_SPECIAL_LENGTHS + 1)],
@@ -100,7 +101,7 @@ CRAFTED: dict[str, tuple[list[str], str]] = {
     "one after another": (["<x>"], "<x>a" * 30_000),
     "white space": (["<x>"], ("<x>" + " " * 1000) * 130),
     "long ones": (["a" * 16_000 + f"{i:03}" for i in range(500)], "a" * 131_072),
-}  # fmt: skip
+}
 
 
 @pytest.mark.few(4)

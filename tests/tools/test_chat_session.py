@@ -95,9 +95,12 @@ def test_turns(toy: Toy) -> None:
     toy.reply = "no"
     session.ask("so", heard, NEVER)
     assert session.messages == [
-        {"role": "system", "content": "be"}, user("hi"), assistant("yes"), user("so"),
+        {"role": "system", "content": "be"},
+        user("hi"),
+        assistant("yes"),
+        user("so"),
         assistant("no"),
-    ]  # fmt: skip
+    ]
     assert toy.prompts[1] == (
         "<s>[system]be</s>[user]hi</s>[assistant]yes</s>[user]so</s>[assistant]"
     )

@@ -35,8 +35,9 @@ def test_tensors_and_keys(base: str, name: str, shared_data: Path, tmp_path: Pat
             assert own.data.tobytes() == tensor.data.tobytes()
         left = {"general.name", "general.quantization_version"}
         assert {**ours.metadata, **dict.fromkeys(left, 0)} == {
-            **theirs.metadata, **dict.fromkeys(left, 0),
-        }  # fmt: skip
+            **theirs.metadata,
+            **dict.fromkeys(left, 0),
+        }
 
 
 def test_scales_that_the_format_lacks_are_noted(shared_data: Path, tmp_path: Path) -> None:

@@ -290,9 +290,11 @@ def test_qwen_35_within_a_model_that_sees(
     arrays["mtp.layers.0.input_layernorm.weight"] = np.ones(64, np.float32)
     values = json.loads((folder("qwen3_5") / "hf" / "config.json").read_text("utf-8"))
     outer = {
-        "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": values,
-        "vision_config": {"depth": 1}, "tie_word_embeddings": True,
-    }  # fmt: skip
+        "architectures": ["Qwen3_5ForConditionalGeneration"],
+        "text_config": values,
+        "vision_config": {"depth": 1},
+        "tie_word_embeddings": True,
+    }
     convert(
         directory(folder("qwen3_5"), tmp_path, arrays, config=outer), tmp_path / "q.gguf", "f32"
     )
@@ -320,7 +322,7 @@ def test_qwen_35_within_a_model_that_sees(
         ("qwen3_next", {"linear_num_value_heads": 3}, "not a multiple of linear_num_key_heads 2"),
         ("qwen3_next", {"norm_topk_prob": False}, "norm_topk_prob is false"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused_of_layers_with_a_state(
     name: str, changes: dict[str, object], message: str, folder: Folder, tmp_path: Path
 ) -> None:

@@ -39,8 +39,11 @@ def test_keys_and_tensors(tmp_path: Path) -> None:
     first = made(
         tmp_path / "a.gguf",
         {"w": ("F32", x), "only.a": ("F32", x), "shape": ("F32", x), "bytes": ("F32", x)},
-        one=1, both=[1, 2], nan=float("nan"), texts=["a", "b"],
-    )  # fmt: skip
+        one=1,
+        both=[1, 2],
+        nan=float("nan"),
+        texts=["a", "b"],
+    )
     second = made(
         tmp_path / "b.gguf",
         {

@@ -58,8 +58,10 @@ def test_a_good_machine_has_no_findings(machine: Machine, tmp_path: Path) -> Non
     [
         ({f"{GROUP}/cpu.max": "150000 100000"}, "quota is 1.5 of 8 CPUs"),
         (
-            {f"{GROUP}/cpu.max": "150000 100000",
-             f"{GROUP}/cpu.stat": "usage_usec 1\nnr_periods 10\nnr_throttled 5"},
+            {
+                f"{GROUP}/cpu.max": "150000 100000",
+                f"{GROUP}/cpu.stat": "usage_usec 1\nnr_periods 10\nnr_throttled 5",
+            },
             "stopped in 50% of all periods",
         ),
         ({f"{GROUP}/memory.max": "2000000000"}, "may have 2.00 GB of 16.38 GB"),
@@ -72,7 +74,7 @@ def test_a_good_machine_has_no_findings(machine: Machine, tmp_path: Path) -> Non
             "2 nodes",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_files_show(machine: Machine, files: Mapping[str, str], what: str) -> None:
     (finding,) = examine(machine(files)).findings
     assert what in finding.what

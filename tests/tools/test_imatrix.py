@@ -128,8 +128,10 @@ def test_sums_of_experts_are_of_their_own_tokens(layout: Layout, tmp_path: Path)
         naive_logits(
             tensors, config, window.tolist(), arch="llama", int8_activations=False, inputs=inputs
         )
-    names = {"fused": ("gate_up_exps", "down_exps"), "stacked": ("gate_exps", "up_exps",
-             "down_exps")}.get(layout, ())  # fmt: skip
+    names = {
+        "fused": ("gate_up_exps", "down_exps"),
+        "stacked": ("gate_exps", "up_exps", "down_exps"),
+    }.get(layout, ())
     compared = 0
     for name, x in inputs.items():
         match = re.fullmatch(r"(blk\.\d)\.ffn_(gate|up|down)\.(\d)\.weight", name)

@@ -67,8 +67,11 @@ def test_own(places: Path) -> None:
     assert set(found) == {str(path), str(damaged)}
     model = found[str(path)]
     assert (model.kept_by, model.place, model.type, model.family) == (
-        "trinity", str(folder), "Q8_0", "llama"
-    )  # fmt: skip
+        "trinity",
+        str(folder),
+        "Q8_0",
+        "llama",
+    )
     assert model.num_bytes == path.stat().st_size
     assert model.problem is None
     assert found[str(damaged)].problem
@@ -100,9 +103,12 @@ def test_cache_of_the_hub(places: Path, tmp_path: Path) -> None:
     sound = {name for name, model in found.items() if model.problem is None}
     types = {name: found[name].type for name in sound}
     assert types == {
-        "hf:u/r:m-Q4_0.gguf": "Q4_0", "hf:u/r:k.gguf": "Q4_1", "hf:u/r:m-Q4_K_M.gguf": "Q4_K_M",
-        "hf:u/r@v1:x.gguf": "F32", "hf:u/d": "BF16",
-    }  # fmt: skip
+        "hf:u/r:m-Q4_0.gguf": "Q4_0",
+        "hf:u/r:k.gguf": "Q4_1",
+        "hf:u/r:m-Q4_K_M.gguf": "Q4_K_M",
+        "hf:u/r@v1:x.gguf": "F32",
+        "hf:u/d": "BF16",
+    }
     problems = {name: str(model.problem) for name, model in found.items()}
     assert problems["hf:u/r:m-Q8_0.gguf"].startswith("m-Q8_0.gguf is missing; ")
     assert problems["hf:u/r:s-00001-of-00002.gguf"].startswith("s-00002-of-00002.gguf is missing")
@@ -133,8 +139,11 @@ def test_store_of_ollama(places: Path, tmp_path: Path) -> None:
     assert set(found) == {"ollama:m:latest", "ollama:c:latest", "ollama:g:1b"}
     model = found["ollama:m:latest"]
     assert (model.kept_by, model.type, model.family, model.problem) == (
-        "Ollama", "Q4_0", "llama", None
-    )  # fmt: skip
+        "Ollama",
+        "Q4_0",
+        "llama",
+        None,
+    )
     assert "a cloud model" in str(found["ollama:c:latest"].problem)
     assert "is missing" in str(found["ollama:g:1b"].problem)
 
@@ -155,9 +164,7 @@ def test_list(places: Path, tmp_path: Path) -> None:
     models = json.loads(run("list", "--json").stdout)["models"]
     assert [model["model"] for model in models][1:] == ["hf:u/r:m.gguf", "ollama:m:latest"]
     assert [model["place"] for model in models[1:]] == [str(places / "hub"), str(places / "ollama")]
-    assert set(models[0]) == {
-        "model", "kept_by", "place", "bytes", "type", "family", "problem"
-    }  # fmt: skip
+    assert set(models[0]) == {"model", "kept_by", "place", "bytes", "type", "family", "problem"}
 
 
 def test_list_without_the_library(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:

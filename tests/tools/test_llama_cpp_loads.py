@@ -26,9 +26,11 @@ Array = NDArray[np.float32]
 LOADED = tuple(name for name in FOLDERS if name != "deepseek_v2_lite")
 # What a reader of the GGUF alone can know; see the reference data's README.
 KNOWN = {
-    "gpt_oss": "logits_truncated_yarn.npy", "gpt_oss_mxfp4": "logits_truncated_yarn.npy",
-    "mistral_window": "logits_nowindow.npy", "phi3": "logits_nowindow.npy",
-}  # fmt: skip
+    "gpt_oss": "logits_truncated_yarn.npy",
+    "gpt_oss_mxfp4": "logits_truncated_yarn.npy",
+    "mistral_window": "logits_nowindow.npy",
+    "phi3": "logits_nowindow.npy",
+}
 # llama.cpp takes exaone4's window for models of 64 layers alone.
 OTHERWISE = ("exaone4_window",)
 TYPES = ("f32", "f16", "q8_0", "Q4_K_M")
@@ -107,9 +109,12 @@ def test_files_of_encoders(
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 LLAMA3 = {
-    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
-}  # fmt: skip
+}
 SCALINGS: dict[str, dict[str, object]] = {
     "linear": {"rope_type": "linear", "factor": 3.0},
     "llama3": LLAMA3,
@@ -143,9 +148,10 @@ def test_rope_scaling_is_that_of_the_directory_or_refused(
     folder = shared_data / "architectures" / name
     values = json.loads((folder / "hf" / "config.json").read_text("utf-8"))
     kept = {
-        key: value for key, value in values.get("rope_parameters", {}).items()
+        key: value
+        for key, value in values.get("rope_parameters", {}).items()
         if key in ("rope_theta", "partial_rotary_factor")
-    }  # fmt: skip
+    }
     values |= {"rope_parameters": {**kept, **SCALINGS[scaling]}, "max_position_embeddings": 8192}
     source, path = directory(folder, tmp_path, config=values), tmp_path / "made.gguf"
     if scaling in REFUSED[name]:

@@ -130,9 +130,11 @@ def bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
         TimeRemainingColumn(),
-    )  # fmt: skip
+    )
     with Progress(*columns, console=styled_stderr()) as progress:
         task = progress.add_task(escaped(title), total=None)
 

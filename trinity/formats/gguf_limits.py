@@ -28,9 +28,11 @@ _USUAL = RopeScaling()
 
 
 def check_limits(
-    config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], metadata: Mapping[str, object],
+    config: ModelConfig,
+    shapes: Mapping[str, tuple[int, ...]],
+    metadata: Mapping[str, object],
     source: str,
-) -> None:  # fmt: skip
+) -> None:
     """Raise UnsupportedError if the model has a setting that a GGUF file cannot store."""
     reason = _dense(config, shapes, metadata) or _rope(config, shapes) or _softcaps(config)
     if reason:

@@ -29,8 +29,10 @@ from trinity.formats.mapping import MappedFile, path_text
 DEFAULT_CHUNK_SIZE = 512
 SUMS, COUNTS = ".in_sum2", ".counts"
 DATASETS, CHUNK_COUNT, CHUNK_SIZE = (
-    "imatrix.datasets", "imatrix.chunk_count", "imatrix.chunk_size",
-)  # fmt: skip
+    "imatrix.datasets",
+    "imatrix.chunk_count",
+    "imatrix.chunk_size",
+)
 NEXT_CHUNK, TEXT_HASH = "trinity.imatrix.next_chunk", "trinity.imatrix.text_sha256"
 # A stack of all experts, or one of them.
 _EXPERTS = re.compile(r"blk\.(\d{1,9})\.ffn_(?:\w+_exps|\w+?\.(\d{1,9}))\.weight", re.ASCII)
@@ -261,8 +263,9 @@ def merge(first: Imatrix, second: Imatrix) -> Imatrix:
     Numerics: added in float64, rounded once to float32.
     Raises: InputError where the two are not of one model.
     """
-    check_same_shapes(first, {name: entry.sums.shape for name, entry in second.entries.items()},
-                      second.source)  # fmt: skip
+    check_same_shapes(
+        first, {name: entry.sums.shape for name, entry in second.entries.items()}, second.source
+    )
     entries = dict(first.entries)
     for name, entry in second.entries.items():
         if name in entries:

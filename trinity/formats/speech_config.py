@@ -113,9 +113,11 @@ def tensor_shapes(config: SpeechConfig) -> dict[str, tuple[int, ...]]:
     d = config.width
     found: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (config.vocab_size, d),
-        "enc.conv1d.1.weight": (d, config.bands, 3), "enc.conv1d.1.bias": (d,),
-        "enc.conv1d.2.weight": (d, d, 3), "enc.conv1d.2.bias": (d,),
-    }  # fmt: skip
+        "enc.conv1d.1.weight": (d, config.bands, 3),
+        "enc.conv1d.1.bias": (d,),
+        "enc.conv1d.2.weight": (d, d, 3),
+        "enc.conv1d.2.bias": (d,),
+    }
     for side, stack in (("enc", config.encoder), ("dec", config.decoder)):
         found[f"{side}.position_embd.weight"] = (stack.positions, d)
         norms, attentions = [f"{side}.output_norm"], []

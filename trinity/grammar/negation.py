@@ -85,8 +85,9 @@ class Negation:
             parts = {name: self.of(part, depth + 1) for name, part in value.items()}
             return [
                 {"type": "object", "required": [name], "properties": {name: part}}
-                for name, part in parts.items() if part is not False
-            ]  # fmt: skip
+                for name, part in parts.items()
+                if part is not False
+            ]
         if key == "allOf" and _is_list(value, dict | bool):
             return [self.of(part, depth + 1) for part in value]
         if self._is_any_of(key, value):

@@ -144,8 +144,9 @@ def shared_expert(
     if not size:
         return []
     products: tuple[Product, ...] = (
-        Product("ffn_gate_shexp", "gate", size), Product("ffn_up_shexp", "up", size),
-    )  # fmt: skip
+        Product("ffn_gate_shexp", "gate", size),
+        Product("ffn_up_shexp", "up", size),
+    )
     if form == "up":
         products = (Product("ffn_up_shexp", "gate", size),)
     if gated:

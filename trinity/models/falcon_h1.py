@@ -18,15 +18,13 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *blocks.projections(config, has),
-        *blocks.attention(
-            config, blocks.rotation_of(config), scale=config.attention_scale
-        ),
+        *blocks.attention(config, blocks.rotation_of(config), scale=config.attention_scale),
         blocks.attention_output(config),
         *mamba_blocks.mamba(config, has),
         blocks.norm(config, "x", ffn_norm, "h"),
         *blocks.feed_forward(config, "silu"),
         blocks.feed_forward_output(config),
-    ]  # fmt: skip
+    ]
 
 
 ARCHITECTURES = (

@@ -71,6 +71,7 @@ ARCHITECTURES = tuple(
         (name,), _layer, rope_halves=True, output_norm="token_embd_norm", needs=needs, mixed=True
     )
     for name, needs in (
-        ("lfm2", (_CONVOLUTION,)), ("lfm2moe", (_CONVOLUTION, expert_blocks.NEEDED)),
+        ("lfm2", (_CONVOLUTION,)),
+        ("lfm2moe", (_CONVOLUTION, expert_blocks.NEEDED)),
     )
-)  # fmt: skip
+)

@@ -20,7 +20,9 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.norm(config, "x", "attn_norm", "h"),
         *blocks.projections(config, has),
         *blocks.attention(
-            config, blocks.rotation_of(config), scale=config.attention_scale,
+            config,
+            blocks.rotation_of(config),
+            scale=config.attention_scale,
             window=config.window_of(index, 0),
             temperature=temperature,
         ),
@@ -28,7 +30,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.norm(config, "x", "ffn_norm", "h"),
         *blocks.feed_forward(config, "silu"),
         blocks.feed_forward_output(config),
-    ]  # fmt: skip
+    ]
 
 
 ARCHITECTURES = (Architecture(("mistral3",), _layer, rope_halves=False),)

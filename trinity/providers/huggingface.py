@@ -86,10 +86,12 @@ class HuggingFaceProvider:
         }
         dense = dense_tensors(files)
         self._factors |= dense
-        self._description.add({
-            f"{self._description.model['general.architecture']}.{key}": value
-            for key, value in dense_keys(files, dense).items()
-        })  # fmt: skip
+        self._description.add(
+            {
+                f"{self._description.model['general.architecture']}.{key}": value
+                for key, value in dense_keys(files, dense).items()
+            }
+        )
         self._shapes = {**self._tensors.shapes, **{n: t.shape for n, t in self._factors.items()}}
 
     @property

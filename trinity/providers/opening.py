@@ -15,9 +15,7 @@ from trinity.providers.kind import Described, Kind, Notice
 from trinity.providers.ollama import OLLAMA, OLLAMA_BARE
 
 # Prefixes first, then what lies under a path, then names without a path.
-KINDS: tuple[Kind, ...] = (
-    OLLAMA, HUB, DIRECTORY, SAFETENSORS_FILE, GGUF_FILE, OLLAMA_BARE,
-)  # fmt: skip
+KINDS: tuple[Kind, ...] = (OLLAMA, HUB, DIRECTORY, SAFETENSORS_FILE, GGUF_FILE, OLLAMA_BARE)
 
 
 def open_weights(

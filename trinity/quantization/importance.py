@@ -64,9 +64,11 @@ class Importance:
             for a in quantized
             if a.type in SEARCHED and a.entry.name not in ("token_embd.weight", "output.weight")
         ]
-        missing = [e.name for e in expected if not any(
-            row is not None for row in self.columns(e.name, e.shape)
-        )]  # fmt: skip
+        missing = [
+            e.name
+            for e in expected
+            if not any(row is not None for row in self.columns(e.name, e.shape))
+        ]
         if expected and len(missing) == len(expected):
             raise InputError(
                 f"{self.path}: has no entry for any tensor of this model, such as {missing[0]!r}; "

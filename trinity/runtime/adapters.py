@@ -193,7 +193,7 @@ class AdapterSet:
         if isinstance(operation, ExpertLinear):
             found, width = self._linear(
                 prefix, operation.products, _expert_weight, self._result_scales(prefix, operation)
-            )  # fmt: skip
+            )
             self._expert_width = max(self._expert_width, width)
             return found
         return []

@@ -194,7 +194,7 @@ class Client:
 
     def _answers(
         self, prompts: abc.Sequence[Prompt], sinks: abc.Sequence[Sink]
-    ) -> list[RequestState]:  # fmt: skip
+    ) -> list[RequestState]:
         pairs = zip(prompts, sinks, strict=True)
         return [self._answer(ids, request, sink) for (ids, request), sink in pairs]
 

@@ -70,8 +70,9 @@ class PageLayout:
         pages = -(-context_length // PAGE)
         windows: list[int] = []
         for index in range(len(layers)):
-            readers = [a.window for a, owner in zip(layers, self._owners, strict=True)
-                       if owner == index]  # fmt: skip
+            readers = [
+                a.window for a, owner in zip(layers, self._owners, strict=True) if owner == index
+            ]
             windows.append(0 if 0 in readers else max(readers, default=0))
         small = [w for w in windows if w and Window(w, rows).most_pages < pages]
         if states:

@@ -24,9 +24,11 @@ class PageMemory:
     """
 
     def __init__(
-        self, sizes: Mapping[Kind, int], limit: int,
+        self,
+        sizes: Mapping[Kind, int],
+        limit: int,
         prepare: Callable[[int, int], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.limit = limit
         self.nbytes = 0
         self._sizes = dict(sizes)

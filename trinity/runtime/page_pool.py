@@ -104,9 +104,7 @@ class PagePool:
             sum(part.data.nbytes for part in self._unused(page)) for page in self._idle
         )
 
-    def root(
-        self, kv_type: str, adapters: AdapterWeights = (), domain: Domain = COMMON
-    ) -> Page:  # fmt: skip
+    def root(self, kv_type: str, adapters: AdapterWeights = (), domain: Domain = COMMON) -> Page:
         """What the first page of every sequence with these weights of adapters has as its parent.
 
         What was evaluated with others is another text. So are those of each domain.
@@ -123,9 +121,7 @@ class PagePool:
         # One token more, for a sequence never begins with all of its own.
         return 0 if root is None else find(root, [*held.tokens, -1], self.window).length
 
-    def recall(
-        self, root: Page, adapters: AdapterWeights, salt: str, tokens: Sequence[int]
-    ) -> int:  # fmt: skip
+    def recall(self, root: Page, adapters: AdapterWeights, salt: str, tokens: Sequence[int]) -> int:
         """Put whole pages of ``tokens``' beginning behind ``root`` that the store has, if any.
 
         ``root`` is the one of ``adapters`` and ``salt`` without a slot. With windowed layers as
@@ -156,9 +152,7 @@ class PagePool:
             self.give_back(page)
         return known
 
-    def save(
-        self, page: Page, adapters: AdapterWeights, salt: str, *, windowed: bool
-    ) -> None:  # fmt: skip
+    def save(self, page: Page, adapters: AdapterWeights, salt: str, *, windowed: bool) -> None:
         """Let the store have a page that is full, and stands behind a root as in ``recall``.
 
         ``windowed``: also its windowed part.

@@ -119,9 +119,7 @@ class TextReader:
 
     def prompted_pair(self, whole: str, end: str, *, truncate: bool) -> tuple[list[int], bool]:
         """Token ids of a query and a text within a prompt that ends with ``end``, which stays."""
-        ids = self.tokenizer.encode(
-            self._beginning(whole, end), add_bos=False, parse_special=True
-        )  # fmt: skip
+        ids = self.tokenizer.encode(self._beginning(whole, end), add_bos=False, parse_special=True)
         if len(ids) <= self.limit:
             return ids, False
         if not truncate:

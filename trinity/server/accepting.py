@@ -39,9 +39,11 @@ class Accepting:
     """
 
     def __init__(
-        self, listener: socket.socket, connections: Connections,
+        self,
+        listener: socket.socket,
+        connections: Connections,
         made: Callable[[], asyncio.Protocol],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._listener = listener
         self._connections = connections
         self._made = made

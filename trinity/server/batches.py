@@ -194,8 +194,9 @@ class Batches:
         self.store.save(batch)
         answers = self.store.answers(batch.id)
         for file_id, kind, failed in (
-            (batch.output_file_id, "output", False), (batch.error_file_id, "error", True),
-        ):  # fmt: skip
+            (batch.output_file_id, "output", False),
+            (batch.error_file_id, "error", True),
+        ):
             if _copy(answers, self.files.path(file_id), failed):
                 self.files.describe(file_id, f"{batch.id}_{kind}.jsonl", "batch_output")
             elif failed:

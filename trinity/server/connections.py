@@ -68,8 +68,9 @@ class Connections(ServerState):
         now = time.monotonic()
         self.warn(
             "there are more than %d connections; those that wait longest for their clients make "
-            "room for new ones", self.most,
-        )  # fmt: skip
+            "room for new ones",
+            self.most,
+        )
         alive = [one for one in self.all if not one.transport.is_closing()]
         waiting = [(since, one) for one in alive if (since := one.waiting_since) is not None]
         if not waiting:
@@ -77,9 +78,10 @@ class Connections(ServerState):
         counts = Counter(one.network for one in alive)
         most = max((one.network for _, one in waiting), key=lambda network: counts[network])
         silent = [
-            (since, one) for since, one in waiting
+            (since, one)
+            for since, one in waiting
             if one.network == most and now - since >= SILENT_SECONDS
-        ]  # fmt: skip
+        ]
         for _, one in sorted(silent, key=lambda found: found[0])[: self.spare]:
             one.give_up()
         return bool(silent)
@@ -98,8 +100,9 @@ class Connections(ServerState):
             slow.give_up()
             self.warn(
                 "clients leave more than %d bytes of answers unread; the connections of the "
-                "slowest are ended", MOST_UNREAD,
-            )  # fmt: skip
+                "slowest are ended",
+                MOST_UNREAD,
+            )
 
     def sweep(self) -> None:
         """End connections whose clients take too long; for every second."""

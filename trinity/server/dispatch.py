@@ -214,9 +214,11 @@ def check_connection(scope: Scope) -> None:
     connection.cycle.keep_alive = False
     if scope["method"] not in ("GET", "HEAD"):
         raise ApiError(
-            503, "the server has as many connections as it may have", code="too_many_connections",
+            503,
+            "the server has as many connections as it may have",
+            code="too_many_connections",
             headers={"Retry-After": "1"},
-        )  # fmt: skip
+        )
 
 
 def check_query(scope: Scope) -> None:

@@ -71,10 +71,11 @@ class FileStore:
         count, used = self.used()
         if used + nbytes > self._most or count >= MOST_FILES:
             raise ApiError(
-                413, f"{count} files have {used} bytes, and {nbytes} more are too many: at "
+                413,
+                f"{count} files have {used} bytes, and {nbytes} more are too many: at "
                 f"most {MOST_FILES} files and {self._most} bytes are kept; delete some",
                 code="storage_full",
-            )  # fmt: skip
+            )
 
     def used(self) -> tuple[int, int]:
         """How many files there are, and the bytes of all that is in the folder.
@@ -106,9 +107,11 @@ class FileStore:
             self._coming += count
             if used + self._coming > self._most:
                 raise ApiError(
-                    413, f"files that are kept have {used} bytes, and files that are being sent "
-                    f"{self._coming}; at most {self._most} are kept", code="storage_full",
-                )  # fmt: skip
+                    413,
+                    f"files that are kept have {used} bytes, and files that are being sent "
+                    f"{self._coming}; at most {self._most} are kept",
+                    code="storage_full",
+                )
 
         try:
             yield grow

@@ -39,9 +39,11 @@ class Ignored:
         """Note a field by its JSON path. Raises: ApiError 400 under ``--strict``."""
         if self.strict:
             raise ApiError(
-                400, f"{name} has no effect here, and the server is strict (--strict)",
-                name, "unknown_parameter",
-            )  # fmt: skip
+                400,
+                f"{name} has no effect here, and the server is strict (--strict)",
+                name,
+                "unknown_parameter",
+            )
         if len(self.names) == _MOST_NAMES:
             self.more += 1
         else:

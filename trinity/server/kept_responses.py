@@ -57,9 +57,11 @@ class KeptResponses:
         if found is None:
             told = f"there is no response {name!r:.100}: it was not stored, or is too old"
             raise ApiError(
-                404 if param is None else 400, told, param,
+                404 if param is None else 400,
+                told,
+                param,
                 None if param is None else "previous_response_not_found",
-            )  # fmt: skip
+            )
         self._kept.move_to_end(name)
         return found
 

@@ -34,9 +34,11 @@ class Metrics:
             "trinity_prompt_tokens", "Tokens of prompts.", model, registry=registry
         )
         self._cached = Counter(
-            "trinity_cached_prompt_tokens", "Tokens of prompts that were evaluated before.", model,
+            "trinity_cached_prompt_tokens",
+            "Tokens of prompts that were evaluated before.",
+            model,
             registry=registry,
-        )  # fmt: skip
+        )
         self._generated = Counter(
             "trinity_generated_tokens", "Tokens of answers.", model, registry=registry
         )

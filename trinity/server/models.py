@@ -75,9 +75,11 @@ class Models:
         if found is None:
             known = ", ".join(sorted(self._by_name))
             raise ApiError(
-                404, f"there is no model {name!r:.200}; there is {known}", "model",
+                404,
+                f"there is no model {name!r:.200}; there is {known}",
+                "model",
                 "model_not_found",
-            )  # fmt: skip
+            )
         return found
 
     async def lease(self, name: str | None) -> Lease:

@@ -186,7 +186,8 @@ def _filename(header: str, plain: bytes | None) -> str | None:
     charset = _CHARSETS.get(extended["charset"].lower())
     if charset is None:
         raise ApiError(
-            400, f"filename* is in {extended['charset']!r:.40}; it must be in UTF-8 (RFC 8187)",
+            400,
+            f"filename* is in {extended['charset']!r:.40}; it must be in UTF-8 (RFC 8187)",
             "file",
-        )  # fmt: skip
+        )
     return unquote(extended["name"], charset, "replace")

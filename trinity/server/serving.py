@@ -67,9 +67,7 @@ def serve(
     """
     options.all_keys()
     template = None if options.chat_template is None else read_template(options.chat_template)
-    loading = {
-        **loading, "max_sequences": options.parallel, "batch_size": options.batch_size
-    }  # fmt: skip
+    loading = {**loading, "max_sequences": options.parallel, "batch_size": options.batch_size}
     served = served_models(refs, loading, say, template)
     if options.state is not None and options.prefix_cache_bytes:
         folder = os.path.join(options.state, "prefixes")
@@ -312,8 +310,9 @@ def weight_bytes(ref: str) -> int:
 def listening(host: str, port: int) -> Iterator[socket.socket]:
     """A socket that listens. Raises: InputError where the address cannot be had."""
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM,
-                                   flags=socket.AI_PASSIVE)  # fmt: skip
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         family, _, _, _, address = found[0]
         listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:

@@ -27,9 +27,11 @@ class SlotFiles:
         """While an operation waits or runs. Raises: ApiError 429 where too many do."""
         if self._operations >= MOST_OPERATIONS:
             raise ApiError(
-                429, f"{MOST_OPERATIONS} operations on slots wait; no more may",
-                code="queue_full", headers={"Retry-After": "1"},
-            )  # fmt: skip
+                429,
+                f"{MOST_OPERATIONS} operations on slots wait; no more may",
+                code="queue_full",
+                headers={"Retry-After": "1"},
+            )
         self._operations += 1
         try:
             yield

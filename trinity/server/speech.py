@@ -36,9 +36,11 @@ class Speech:
     """
 
     def __init__(
-        self, name: str, load: Callable[[], SpeechModel],
+        self,
+        name: str,
+        load: Callable[[], SpeechModel],
         notice: Callable[[str], None] = lambda line: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name
         self._load, self._notice = load, notice
         self._model: SpeechModel | None = None
@@ -50,9 +52,11 @@ class Speech:
         """Raises: ApiError 404 for the name of another model."""
         if not any_name and name not in (None, self.name, *BUILT_IN_NAMES):
             raise ApiError(
-                404, f"there is no speech model {name!r:.200}; there is {self.name}", "model",
+                404,
+                f"there is no speech model {name!r:.200}; there is {self.name}",
+                "model",
                 "model_not_found",
-            )  # fmt: skip
+            )
 
     def start(self, audio: bytes, **options: Any) -> Transcribing:
         """Begin the transcription of a file of these bytes; options are those of SpeechOptions.
@@ -61,9 +65,11 @@ class Speech:
         """
         if self._waiting >= MOST_WAITING:
             raise ApiError(
-                429, f"{self._waiting} recordings wait; at most {MOST_WAITING} may",
-                code="queue_full", headers={"Retry-After": "10"},
-            )  # fmt: skip
+                429,
+                f"{self._waiting} recordings wait; at most {MOST_WAITING} may",
+                code="queue_full",
+                headers={"Retry-After": "10"},
+            )
         loop, left = asyncio.get_running_loop(), threading.Event()
         segments = asyncio.Queue[Segment | None]()
 
@@ -153,9 +159,11 @@ class Transcribing:
     predicted = None  # seconds to the first token are not forecast
 
     def __init__(
-        self, running: asyncio.Future[Transcript], segments: asyncio.Queue[Segment | None],
+        self,
+        running: asyncio.Future[Transcript],
+        segments: asyncio.Queue[Segment | None],
         left: threading.Event,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._running, self._segments, self._left = running, segments, left
 
     async def transcript(self) -> Transcript:

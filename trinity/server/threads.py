@@ -47,7 +47,7 @@ class Threads:
 
     async def run(
         self, caller: Caller, function: Callable[P, T], *args: P.args, **named: P.kwargs
-    ) -> T:  # fmt: skip
+    ) -> T:
         """What ``function`` returns, run for a request of ``caller``.
 
         Raises: what it raises; ApiError 429 if too many wait.

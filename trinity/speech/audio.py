@@ -120,9 +120,7 @@ def _blocks(file: Any, path: str) -> Iterator[NDArray[np.float32]]:
         yield mono
 
 
-def _resampled(
-    blocks: Iterator[NDArray[np.float32]], rate: int
-) -> Iterator[NDArray[np.float32]]:  # fmt: skip
+def _resampled(blocks: Iterator[NDArray[np.float32]], rate: int) -> Iterator[NDArray[np.float32]]:
     if rate == RATE:
         yield from blocks
         return

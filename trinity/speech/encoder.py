@@ -112,7 +112,7 @@ class Encoder:
         weight, bias = (
             self._weights.vector(f"{name}.{part}", self._config.width)
             for part in ("weight", "bias")
-        )  # fmt: skip
+        )
         self._recorder.norm(self._x.at(first), weight, bias, self._h.at(first))
 
     def _write_queries(self, layer: int, first: int) -> None:

@@ -178,9 +178,11 @@ class Recorder:
     def activation(self, name: str, x: Place, width: int) -> None:
         """x = act(x)."""
         op = activation
-        self._record(op.gated, name, {
-            op.GATE: x.address, op.OUT: x.address, op.STRIDE: x.stride, op.K: width
-        })  # fmt: skip
+        self._record(
+            op.gated,
+            name,
+            {op.GATE: x.address, op.OUT: x.address, op.STRIDE: x.stride, op.K: width},
+        )
 
     def copy(
         self, x: Place, x_step: int, out: Place, out_step: int, groups: int, width: int,

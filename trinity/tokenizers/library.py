@@ -149,9 +149,10 @@ def _wordpiece(vocab: Vocabulary, rules: Rules) -> Any:
 
     longest = rules.model.get("max_input_chars_per_word", 100)
     return models.WordPiece(
-        _words(vocab, rules, _word), unk_token=_text(rules.model, "unk_token") or "[UNK]",
+        _words(vocab, rules, _word),
+        unk_token=_text(rules.model, "unk_token") or "[UNK]",
         max_input_chars_per_word=longest if isinstance(longest, int) else 100,
-    )  # fmt: skip
+    )
 
 
 def _word(text: str) -> str:

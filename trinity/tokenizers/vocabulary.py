@@ -306,9 +306,11 @@ def _special_id(metadata: Mapping[str, object], vocab: Vocabulary, name: str) ->
 
 def _read_special_ids(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     for name, attribute in (
-        ("bos", "bos_id"), ("eos", "eos_id"), ("unknown", "unk_id"),
+        ("bos", "bos_id"),
+        ("eos", "eos_id"),
+        ("unknown", "unk_id"),
         ("seperator", "sep_id"),  # as converters spell it
-    ):  # fmt: skip
+    ):
         token_id = _special_id(metadata, vocab, name)
         if token_id is not None:
             setattr(vocab, attribute, token_id)

@@ -37,10 +37,11 @@ class WordPieceEncoder:
         with refusals("tokenizer.ggml.tokens is not a WordPiece vocabulary"):
             self._tokenizer = Tokenizer(
                 models.WordPiece(
-                    {**words, unknown: vocab.unk_id}, unk_token=unknown,
+                    {**words, unknown: vocab.unk_id},
+                    unk_token=unknown,
                     max_input_chars_per_word=_LONGEST_WORD,
                 )
-            )  # fmt: skip
+            )
             self._tokenizer.normalizer = normalizers.BertNormalizer(
                 lowercase=vocab.lowercase, strip_accents=vocab.strip_accents
             )

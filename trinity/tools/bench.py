@@ -216,9 +216,10 @@ def run_bench(
                 bytes_per_step = weights + batch * cache
             texts = batch if engine.encodes else None
             measurements.append(
-                Measurement(name, count * batch, tuple(seconds), batch, depth, bytes_per_step,
-                            texts=texts)
-            )  # fmt: skip
+                Measurement(
+                    name, count * batch, tuple(seconds), batch, depth, bytes_per_step, texts=texts
+                )
+            )
             if plan.profile:
                 progress(f"{name}: each operation alone")
                 profiles.append(bench.profile(name, kind, count, depth, batch))
@@ -241,9 +242,10 @@ def run_bench(
 def _check_encoder(plan: Plan, engine: Engine) -> None:
     """Raise InputError for what an encoder, which takes whole texts and writes none, cannot do."""
     for what, given in (
-        ("--depth", any(plan.depths)), ("--speculate", plan.speculate),
+        ("--depth", any(plan.depths)),
+        ("--speculate", plan.speculate),
         ("-p 0", not any(plan.prompt_tokens)),
-    ):  # fmt: skip
+    ):
         if given:
             raise InputError(
                 f"the model ({engine.config.architecture}) is an encoder, which is measured by "

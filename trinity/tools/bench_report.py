@@ -124,8 +124,10 @@ def markdown(found: Found) -> str:
     several = len(found) > 1
     for model, reports in found:
         for report in reports:
-            of = [*([f"{model.name} {model.type}"] if several else []),
-                  *([report.isa] if len(reports) > 1 else [])]  # fmt: skip
+            of = [
+                *([f"{model.name} {model.type}"] if several else []),
+                *([report.isa] if len(reports) > 1 else []),
+            ]
             rows += ["", *_notes(report, f"{', '.join(of)}: " if of else "")]
     for model, reports in found:
         for report in reports:

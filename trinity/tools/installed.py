@@ -131,9 +131,11 @@ def _snapshot(cached: CachedRepository, commit: str, called: str) -> Iterator[In
         gone = [one for one in parts if not os.path.isfile(os.path.join(folder, one))] + missing
         if gone:
             yield Installed(
-                typed, "huggingface_hub", cached.root,
+                typed,
+                "huggingface_hub",
+                cached.root,
                 problem=f"{gone[0]} is missing; `python -m trinity pull` downloads it",
-            )  # fmt: skip
+            )
         else:
             path = os.path.join(folder, file) if file.lower().endswith(".gguf") else folder
             yield _opened(typed, "huggingface_hub", cached.root, path)
@@ -170,11 +172,13 @@ def _opened(name: str, kept_by: str, place: str, path: str) -> Installed:
         with closing(open_weights(path)) as provider:
             family = provider.metadata.get("general.architecture")
             return Installed(
-                name, kept_by, place,
+                name,
+                kept_by,
+                place,
                 sum(map(os.path.getsize, provider.paths)),
                 file_type(provider),
                 family if isinstance(family, str) else None,
-            )  # fmt: skip
+            )
     except (TrinityError, OSError) as error:
         nbytes = os.path.getsize(path) if os.path.isfile(path) else None
         problem = str(error).removeprefix(f"{name}: ")

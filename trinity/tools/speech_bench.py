@@ -74,8 +74,10 @@ def run_speech_bench(
 def check(model: SpeechModel, plan: Plan) -> None:
     """Raise InputError for what there is not to measure of such a model."""
     for option, given in (
-        ("--depth", any(plan.depths)), ("--speculate", plan.speculate), ("--profile", plan.profile)
-    ):  # fmt: skip
+        ("--depth", any(plan.depths)),
+        ("--speculate", plan.speculate),
+        ("--profile", plan.profile),
+    ):
         if given:
             raise InputError(
                 f"{model.path}: a speech model is measured by windows of audio and by tokens of "

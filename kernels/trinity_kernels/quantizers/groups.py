@@ -216,7 +216,7 @@ def codes_and_scales(
 @entry
 def codes_under_own_scale(
     values: int, weights: int, groups: int, n: int, half: int, scratch: int, codes: int, d: int
-) -> None:  # fmt: skip
+) -> None:
     """x = d * (code - half), each group for itself: Q4_0 and Q5_0 with weights."""
     x = scratch
     w = x + LINE * LONGEST

@@ -39,9 +39,11 @@ TILINGS: dict[str, dict[tuple[int, int], Tiling]] = {
 }  # fmt: skip
 # Shapes for which setup_env.py and preset_kernels differ: the bytes do not tell which it was.
 AMBIGUOUS: dict[tuple[int, int], tuple[Tiling, Tiling]] = {
-    (14336, 4096): ((256, 128, 32), (256, 128, 64)), (4096, 14336): ((128, 64, 64), (256, 128, 32)),
-    (1024, 4096): ((256, 128, 32), (128, 64, 64)), (4096, 4096): ((128, 64, 64), (128, 64, 32)),
-}  # fmt: skip
+    (14336, 4096): ((256, 128, 32), (256, 128, 64)),
+    (4096, 14336): ((128, 64, 64), (256, 128, 32)),
+    (1024, 4096): ((256, 128, 32), (128, 64, 64)),
+    (4096, 4096): ((128, 64, 64), (128, 64, 32)),
+}
 
 _GROUPS = [0, 2, 1, 3]
 

@@ -142,9 +142,10 @@ def pack_quantized(
     of = np.arange(columns) // group
     values = ((codes - zero[:, of]).astype(np.float32) * wide[:, of]).astype(np.float32)
     tensors = {
-        "weight_packed": packed(codes + half, bits), "weight_scale": scales,
+        "weight_packed": packed(codes + half, bits),
+        "weight_scale": scales,
         "weight_shape": np.array([rows, columns], np.int64),
-    }  # fmt: skip
+    }
     if zeros:
         tensors["weight_zero_point"] = np.ascontiguousarray(packed((zero + half).T, bits).T)
     return Weight(tensors, values)
@@ -213,12 +214,14 @@ LAYOUTS: dict[str, tuple[Json, Make]] = {
         _made(fp8, scale=_INV, block=(48, 64)),
     ),
     "fp8-rows": (
-        {"quant_method": "fp8", "weight_block_size": None}, _made(fp8, scale=_INV, of="row")
+        {"quant_method": "fp8", "weight_block_size": None},
+        _made(fp8, scale=_INV, of="row"),
     ),
-    "ct-fp8-rows": (_ct("float-quantized"), _made(fp8, scale="weight_scale", of="row",
-                                                  dtype="BF16")),
-    "ct-fp8-all": (_ct("float-quantized"), _made(fp8, scale="weight_scale", of="all",
-                                                 dtype="F16")),
+    "ct-fp8-rows": (
+        _ct("float-quantized"),
+        _made(fp8, scale="weight_scale", of="row", dtype="BF16"),
+    ),
+    "ct-fp8-all": (_ct("float-quantized"), _made(fp8, scale="weight_scale", of="all", dtype="F16")),
     "ct-fp8-groups": (_ct("naive-quantized"), _made(fp8, scale="weight_scale", of="group")),
     "ct-fp8-blocks": (_ct("float-quantized", **_BLOCKS), _made(fp8, scale="weight_scale")),
     "ct-int4-g32": (_ct("pack-quantized"), _made(pack_quantized, group=32)),
@@ -230,7 +233,8 @@ LAYOUTS: dict[str, tuple[Json, Make]] = {
     "ct-nvfp4": (_ct("nvfp4-pack-quantized"), _made(nvfp4, maker="compressed-tensors")),
     "ct-mxfp4": (_ct("mxfp4-pack-quantized"), _made(mxfp4)),
     "modelopt-nvfp4": (
-        {"quant_method": "modelopt", "quant_algo": "NVFP4"}, _made(nvfp4, maker="modelopt")
+        {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+        _made(nvfp4, maker="modelopt"),
     ),
     "modelopt-fp8": (
         {"quant_method": "modelopt", "quant_algo": "FP8"},
@@ -243,4 +247,4 @@ LAYOUTS: dict[str, tuple[Json, Make]] = {
     "gptq-v2": ({**_GPTQ, "checkpoint_format": "gptq_v2"}, _made(gptq, less=0)),
     "gptq-8": ({"quant_method": "gptq", "bits": 8}, _made(gptq, bits=8)),
     "gptq-2": ({"quant_method": "gptq", "bits": 2}, _made(gptq, bits=2)),
-}  # fmt: skip
+}

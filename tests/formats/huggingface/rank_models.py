@@ -65,12 +65,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"architectures": ["Qwen3ForCausalLM"], "tie_word_embeddings": False},
 }
 TEMPLATES = {
-    "qwen3_classifier": CHATS, "qwen3_roles": ROLES, "qwen3_logits": ROLES,
+    "qwen3_classifier": CHATS,
+    "qwen3_roles": ROLES,
+    "qwen3_logits": ROLES,
     "qwen3_one_logit": BEGUN,
-}  # fmt: skip
+}
 TOKENS: dict[str, tuple[int, int | None]] = {
-    "qwen3_logits": (YES, NO), "qwen3_one_logit": (YES, None)
-}  # fmt: skip
+    "qwen3_logits": (YES, NO),
+    "qwen3_one_logit": (YES, None),
+}
 FILE = "qwen3_file"  # by llama.cpp's converter of qwen3_logits, without its chat template
 
 
@@ -83,11 +86,13 @@ def tokenizer(name: str) -> dict[str, Any]:
         end = {"SpecialToken": {"id": SPECIALS[1], "type_id": 0}}
         first, second = ({"Sequence": {"id": part, "type_id": 0}} for part in "AB")
         made["post_processor"] = {
-            "type": "TemplateProcessing", "single": [first, end],
+            "type": "TemplateProcessing",
+            "single": [first, end],
             "pair": [first, end, second, end],
-            "special_tokens": {SPECIALS[1]: {"id": SPECIALS[1], "ids": [257],
-                                             "tokens": [SPECIALS[1]]}},
-        }  # fmt: skip
+            "special_tokens": {
+                SPECIALS[1]: {"id": SPECIALS[1], "ids": [257], "tokens": [SPECIALS[1]]}
+            },
+        }
     return made
 
 
@@ -97,8 +102,9 @@ def weights(name: str) -> dict[str, NDArray[np.float32]]:
     hidden, width, dim = (config[k] for k in ("hidden_size", "intermediate_size", "head_dim"))
     query, keys = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
     shapes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (config["vocab_size"], hidden), "model.norm.weight": (hidden,)
-    }  # fmt: skip
+        "model.embed_tokens.weight": (config["vocab_size"], hidden),
+        "model.norm.weight": (hidden,),
+    }
     if config["architectures"][0].endswith("Classification"):
         shapes["score.weight"] = (1, hidden)
     elif not config["tie_word_embeddings"]:
@@ -125,9 +131,11 @@ def write(name: str, folder: Path) -> Path:
     (folder / "config.json").write_text(json.dumps(CONFIGS[name], indent=1), "utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer(name)), "utf-8")
     names = {
-        "tokenizer_class": "PreTrainedTokenizerFast", "pad_token": SPECIALS[1],
-        "eos_token": SPECIALS[1 if name == "qwen3_ended" else 3], "padding_side": "left",
-    }  # fmt: skip
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": SPECIALS[1],
+        "eos_token": SPECIALS[1 if name == "qwen3_ended" else 3],
+        "padding_side": "left",
+    }
     if name in TEMPLATES:
         names["chat_template"] = TEMPLATES[name]
     (folder / "tokenizer_config.json").write_text(json.dumps(names), "utf-8")
@@ -149,9 +157,10 @@ def _write_modules(folder: Path, yes: int, no: int | None, *, begun: bool) -> No
     (folder / "1_LogitScore/config.json").write_text(json.dumps(tokens))
     form = {"method": "forward", "method_output_name": "logits"}
     config: dict[str, Any] = {
-        "transformer_task": "text-generation", "module_output_name": "causal_logits",
+        "transformer_task": "text-generation",
+        "module_output_name": "causal_logits",
         "modality_config": {"text": form, "message": {**form, "format": "flat"}},
-    }  # fmt: skip
+    }
     if begun:
         config["processing_kwargs"] = {"chat_template": {"add_generation_prompt": True}}
     (folder / "sentence_bert_config.json").write_text(json.dumps(config))

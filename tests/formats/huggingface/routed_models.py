@@ -104,20 +104,22 @@ def _latent(config: dict[str, Any]) -> Shapes:
         config[key] for key in ("hidden_size", "num_attention_heads", "v_head_dim")
     )
     plain, turned, rank, queries = (
-        config[key] for key in ("qk_nope_head_dim", "qk_rope_head_dim", "kv_lora_rank",
-                                "q_lora_rank")
-    )  # fmt: skip
+        config[key]
+        for key in ("qk_nope_head_dim", "qk_rope_head_dim", "kv_lora_rank", "q_lora_rank")
+    )
     found: Shapes = {"q_proj.weight": (heads * (plain + turned), hidden)}
     if queries:
         found = {
-            "q_a_proj.weight": (queries, hidden), "q_a_layernorm.weight": (queries,),
+            "q_a_proj.weight": (queries, hidden),
+            "q_a_layernorm.weight": (queries,),
             "q_b_proj.weight": (heads * (plain + turned), queries),
-        }  # fmt: skip
+        }
     found |= {
-        "kv_a_proj_with_mqa.weight": (rank + turned, hidden), "kv_a_layernorm.weight": (rank,),
+        "kv_a_proj_with_mqa.weight": (rank + turned, hidden),
+        "kv_a_layernorm.weight": (rank,),
         "kv_b_proj.weight": (heads * (plain + values), rank),
         "o_proj.weight": (hidden, heads * values),
-    }  # fmt: skip
+    }
     return {f"self_attn.{name}": shape for name, shape in found.items()}
 
 

@@ -119,8 +119,9 @@ def test_affine(bits: int, group: int, kind: str, tmp_path: Path) -> None:
     check(found, expected, f"AFFINE{width}_{kind}")
 
 
-@pytest.mark.parametrize(("mode", "kind"), [("mxfp4", "MXFP4"), ("nvfp4", "NVFP4"),
-                                            ("mxfp8", "FP8")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mode", "kind"), [("mxfp4", "MXFP4"), ("nvfp4", "NVFP4"), ("mxfp8", "FP8")]
+)
 @pytest.mark.parametrize("shape", [(5, 128), (3, 5, 64)])
 def test_modes_of_bytes(mode: str, kind: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     tensors, expected = coded(mode, shape)
@@ -164,8 +165,9 @@ def test_names_of_ollama(names: tuple[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [64, 48])
-@pytest.mark.parametrize("names", [("scales", "global_scale"),
-                                   ("weight.scale", "weight.global_scale")])  # fmt: skip
+@pytest.mark.parametrize(
+    "names", [("scales", "global_scale"), ("weight.scale", "weight.global_scale")]
+)
 @pytest.mark.parametrize("of", ["all", "expert", "row"])
 def test_global_scales(of: str, names: tuple[str, str], columns: int, tmp_path: Path) -> None:
     """MLX's is the largest magnitude, Ollama's the factor; rows of 48 fill no block."""
@@ -249,9 +251,12 @@ def half(array: NDArray[Any]) -> NDArray[Any]:
     ],
 )  # fmt: skip
 def test_damaged(
-    mode: str, change: Callable[[Arrays], Arrays], error: type[TrinityError], message: str,
+    mode: str,
+    change: Callable[[Arrays], Arrays],
+    error: type[TrinityError],
+    message: str,
     tmp_path: Path,
-) -> None:  # fmt: skip
+) -> None:
     shape = (4, 128)
     tensors, _ = affine(4, 64, "BF16", shape) if mode == "affine" else coded(mode, shape)
     with pytest.raises(error, match=message) as raised:

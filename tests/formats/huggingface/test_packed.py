@@ -313,9 +313,11 @@ def mutate(rng: np.random.Generator, weight: Weight) -> None:
         case 1:
             weight.tensors[name] = array.reshape(-1)
         case 2:
-            weight.tensors[name] = array[..., : rng.integers(max(1, array.shape[-1] + 1))] if (
-                array.ndim
-            ) else array.reshape(1, 1)  # fmt: skip
+            weight.tensors[name] = (
+                array[..., : rng.integers(max(1, array.shape[-1] + 1))]
+                if (array.ndim)
+                else array.reshape(1, 1)
+            )
         case 3:
             kinds = ("F32", "F16", "BF16", "I32", "U8", "I8", "I64", "F8_E4M3", "F8_E8M0", "BOOL")
             of_size = {1: kinds[4:6] + kinds[7:], 2: kinds[1:3], 4: kinds[:4:3], 8: kinds[6:7]}

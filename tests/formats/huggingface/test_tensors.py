@@ -80,11 +80,15 @@ def test_norms_that_checkpoints_name_in_two_ways(name: str, tmp_path: Path) -> N
 def test_biases_are_where_the_configuration_puts_them(tmp_path: Path) -> None:
     tensors = tensors_of(tmp_path, {**SMALL, "mlp_bias": True})
     assert [t.name for t in tensors if t.name.endswith(".bias")] == [
-        "blk.0.ffn_gate.bias", "blk.0.ffn_up.bias", "blk.0.ffn_down.bias",
-    ]  # fmt: skip
+        "blk.0.ffn_gate.bias",
+        "blk.0.ffn_up.bias",
+        "blk.0.ffn_down.bias",
+    ]
     assert [t.name for t in tensors if t.has_bias] == [
-        "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight",
-    ]  # fmt: skip
+        "blk.0.ffn_gate.weight",
+        "blk.0.ffn_up.weight",
+        "blk.0.ffn_down.weight",
+    ]
 
 
 def test_output_of_its_own_or_tied(tmp_path: Path) -> None:

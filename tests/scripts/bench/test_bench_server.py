@@ -35,7 +35,7 @@ LINES = {
         r"8 streams, a schema of rows: \d+\.\d tokens/s, \d+\.\d\d of those without",
         r"8 streams, a schema of texts: \d+\.\d tokens/s, \d+\.\d\d of those without",
     ],
-}  # fmt: skip
+}
 
 
 def measured(

@@ -35,9 +35,12 @@ def test_it_goes_on(
     printed = capsys.readouterr().out
     lines = [line.strip() for line in printed.splitlines()]
     for line in (
-        "2 schemas", "1 schemas refused", "1 instances invalid", "1 accepted valid",
+        "2 schemas",
+        "1 schemas refused",
+        "1 instances invalid",
+        "1 accepted valid",
         "1 schemas with every valid instance taken",
-    ):  # fmt: skip
+    ):
         assert line in lines
     assert any(line.startswith("1 refused: uniqueItems") for line in lines)
     assert "accepted invalid" not in printed

@@ -56,17 +56,21 @@ def variables_of(tensors: Variables, heads: int) -> Variables:
         names = {
             "self_attn_layer_norm": "self_attention/layer_norm",
             "encoder_attn_layer_norm": "attention/layer_norm",
-            "final_layer_norm": "ffn/layer_norm", "fc1": "ffn/linear_0", "fc2": "ffn/linear_1",
-            "self_attn.out_proj": "self_attention/linear_1", "encoder_attn.q_proj":
-            "attention/linear_0", "encoder_attn.out_proj": "attention/linear_2",
-        }  # fmt: skip
+            "final_layer_norm": "ffn/layer_norm",
+            "fc1": "ffn/linear_0",
+            "fc2": "ffn/linear_1",
+            "self_attn.out_proj": "self_attention/linear_1",
+            "encoder_attn.q_proj": "attention/linear_0",
+            "encoder_attn.out_proj": "attention/linear_2",
+        }
         if module in names:
             found[f"{layer}/{names[module]}/{last}"] = values
     for name in [one for one in tensors if one.endswith("v_proj.weight")]:
         _, side, _, number, attention, _, _ = name.split(".")
         own = attention == "self_attn"
-        stem = f"{side}/layer_{number}/" + ("self_attention/linear_0" if own else
-                                            "attention/linear_1")  # fmt: skip
+        stem = f"{side}/layer_{number}/" + (
+            "self_attention/linear_0" if own else "attention/linear_1"
+        )
         for part in ("weight", "bias"):
             pieces = []
             for one in "qkv" if own else "kv":

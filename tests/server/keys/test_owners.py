@@ -155,9 +155,12 @@ def test_no_endpoint_tells_another_key_of_a_prompt(serve: Serve) -> None:
         server.made("POST", "/v1/chat/completions", {"messages": TALK, "max_tokens": 1})
         assert telling(server, "B") == set()
         assert telling(server, "A") == {
-            FILES, f"{FILES}/{{file_id}}/content", BATCHES, f"{BATCHES}/{{batch_id}}",
+            FILES,
+            f"{FILES}/{{file_id}}/content",
+            BATCHES,
+            f"{BATCHES}/{{batch_id}}",
             *(f"{root}/responses/{{response}}/input_items" for root in ("", "/v1")),
-        }  # fmt: skip
+        }
 
 
 def test_the_folders_of_a_key_are_for_the_server_alone(serve: Serve, tmp_path: Path) -> None:

@@ -114,8 +114,9 @@ class Page:
                 {id: 'kept', title, created: 1, changed: Date.now(), system: '', messages});
               transaction.oncomplete = () => { request.result.close(); done(); };
             };""",
-            messages, title,
-        )  # fmt: skip
+            messages,
+            title,
+        )
         self.run("localStorage.setItem('trinity.chosen', 'kept')")
         self.open()
 
@@ -136,8 +137,9 @@ class Page:
                 stream.close();
               }}));
             };""",
-            pieces, pause_ms,
-        )  # fmt: skip
+            pieces,
+            pause_ms,
+        )
 
 
 def squashed(text: str) -> str:

@@ -72,6 +72,6 @@ def test_a_growing_answer_ends_as_if_it_had_come_at_once(page: Page) -> None:
           done();
         });""",
         text,
-    )  # fmt: skip
+    )
     grown, whole = page.run("return window.same")
     assert grown == whole

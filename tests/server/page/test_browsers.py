@@ -56,8 +56,10 @@ def test_copying_without_a_clipboard(page: Page) -> None:
     page.answers_with(["```\ncode\n```"])
     page.say("Who?")
     page.idle()
-    for selector, text in (("article.assistant .actions button", "```\ncode\n```"),
-                           (".copy", "code")):  # fmt: skip
+    for selector, text in (
+        ("article.assistant .actions button", "```\ncode\n```"),
+        (".copy", "code"),
+    ):
         page.find(selector).click()
         assert page.run("return window.copied").strip() == text
         assert page.run("return document.activeElement.textContent").startswith("Cop")

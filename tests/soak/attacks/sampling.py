@@ -46,9 +46,12 @@ def penalties_of_the_whole_context(target: Target) -> None:
 def tokens_that_must_not_come(target: Target) -> None:
     """1,024 tokens that end an answer and may not come yet, and biases of as many."""
     body = {
-        "messages": MESSAGES, "max_tokens": 400, "min_tokens": 400,
-        "stop_token_ids": list(range(3, 200)) * 5, "logit_bias": {str(i): -1 for i in range(200)},
-    }  # fmt: skip
+        "messages": MESSAGES,
+        "max_tokens": 400,
+        "min_tokens": 400,
+        "stop_token_ids": list(range(3, 200)) * 5,
+        "logit_bias": {str(i): -1 for i in range(200)},
+    }
     target.again(lambda: target.ask(CHAT, body), 8)
 
 

@@ -95,7 +95,7 @@ class Target:
 
     def request(
         self, path: str, body: Any = None, headers: Mapping[str, str] = {}, method: str = ""
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         """A whole request; a body that is not bytes is sent as JSON."""
         if body is None:
             return self.head(method or "GET", path, headers)
@@ -119,7 +119,7 @@ class Target:
 
     def ask(
         self, path: str, body: Any = None, headers: Mapping[str, str] = {}, method: str = ""
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         """Send a request, read the whole answer, count its status; what was answered."""
         return self.exchange(self.request(path, body, headers, method))
 

@@ -17,8 +17,11 @@ from trinity.tokenizers.huggingface.metadata import tokenizer_metadata
 from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
 
 BYTE_LEVEL = {
-    "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False,
-}  # fmt: skip
+    "type": "ByteLevel",
+    "add_prefix_space": False,
+    "trim_offsets": True,
+    "use_regex": False,
+}
 GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 NFC = {"type": "NFC"}
 

@@ -60,14 +60,16 @@ def tokenizer_json(draw: random.Random, kind: str) -> dict[str, Any]:
     if draw.random() < 0.3:
         return _usual(draw, kind, model, vocab)
     return {
-        "version": "1.0", "truncation": None, "padding": None,
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
         "added_tokens": _added_tokens(draw, vocab),
         "normalizer": _sequence("normalizers", _normalizers(draw, kind)),
         "pre_tokenizer": _sequence("pretokenizers", _pre_tokenizers(draw, kind)),
         "post_processor": None,
         "decoder": _decoder(draw, kind),
         "model": model,
-    }  # fmt: skip
+    }
 
 
 def _usual(
@@ -132,10 +134,11 @@ def _pre_tokenizers(draw: random.Random, kind: str) -> list[dict[str, Any]]:
         )  # fmt: skip
     elif kind != "wordpiece" and draw.random() < 0.7:
         metaspace: dict[str, Any] = {
-            "type": "Metaspace", "replacement": SPACE,
+            "type": "Metaspace",
+            "replacement": SPACE,
             "prepend_scheme": draw.choice(("first", "never", "always")),
             "split": draw.random() < 0.5,
-        }  # fmt: skip
+        }
         if draw.random() < 0.2:  # as older files have it
             metaspace = {"type": "Metaspace", "replacement": SPACE, "add_prefix_space": True}
         found.append(metaspace)
@@ -149,8 +152,9 @@ def _decoder(draw: random.Random, kind: str) -> dict[str, Any] | None:
         return {"type": "WordPiece", "prefix": "##", "cleanup": False}
     steps: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
-        {"type": "ByteFallback"}, {"type": "Fuse"},
-    ]  # fmt: skip
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
     if draw.random() < 0.5:
         steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     return {"type": "Sequence", "decoders": steps}
@@ -172,11 +176,14 @@ def _added_tokens(draw: random.Random, vocab: dict[str, int]) -> list[dict[str, 
             | {
                 flag: draw.random() < chance
                 for flag, chance in (
-                    ("special", 0.5), ("lstrip", 0.2), ("rstrip", 0.2), ("single_word", 0.2),
+                    ("special", 0.5),
+                    ("lstrip", 0.2),
+                    ("rstrip", 0.2),
+                    ("single_word", 0.2),
                     ("normalized", 0.4),
                 )
             }
-        )  # fmt: skip
+        )
     return sorted(tokens, key=lambda token: token["id"])
 
 
@@ -208,8 +215,9 @@ def _bytes(draw: random.Random) -> tuple[dict[str, Any], dict[str, int]]:
     vocab = {character: i for i, character in enumerate(BYTE_CHARACTERS.values())}
     words = [
         "".join(BYTE_CHARACTERS[byte] for byte in (space + word).encode())
-        for word in WORDS for space in ("", " ", "\n")
-    ]  # fmt: skip
+        for word in WORDS
+        for space in ("", " ", "\n")
+    ]
     merges = _merged(draw, words, vocab)
     model = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
@@ -250,9 +258,11 @@ def _unigram(draw: random.Random) -> tuple[dict[str, Any], dict[str, int]]:
     texts = list(dict.fromkeys(texts))
     scores = [round(-10 * draw.random(), 2) for _ in texts]
     model = {
-        "type": "Unigram", "unk_id": 0, "vocab": [list(p) for p in zip(texts, scores, strict=True)],
+        "type": "Unigram",
+        "unk_id": 0,
+        "vocab": [list(p) for p in zip(texts, scores, strict=True)],
         "byte_fallback": SPACE in texts and "<0x00>" in texts,
-    }  # fmt: skip
+    }
     return model, {text: i for i, text in enumerate(texts)}
 
 
@@ -265,13 +275,19 @@ def _wordpiece(draw: random.Random) -> tuple[dict[str, Any], dict[str, int]]:
     vocab = {text: i for i, text in enumerate(texts)}
     longest = draw.choice((100, 100, 4))
     model = {
-        "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-        "max_input_chars_per_word": longest, "vocab": vocab,
-    }  # fmt: skip
+        "type": "WordPiece",
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": longest,
+        "vocab": vocab,
+    }
     return model, vocab
 
 
 _MODELS = {
-    "bytes": _bytes, "metaspace": _characters, "escaped": _characters, "unigram": _unigram,
+    "bytes": _bytes,
+    "metaspace": _characters,
+    "escaped": _characters,
+    "unigram": _unigram,
     "wordpiece": _wordpiece,
-}  # fmt: skip
+}

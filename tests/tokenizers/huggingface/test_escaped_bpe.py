@@ -16,8 +16,11 @@ from trinity.tokenizers.vocabulary import BYTE, CONTROL, NORMAL, UNUSED, USER_DE
 SPACE = "\u2581"
 ESCAPE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 SPLIT = {
-    "type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False,
-}  # fmt: skip
+    "type": "Split",
+    "pattern": {"String": " "},
+    "behavior": "MergedWithPrevious",
+    "invert": False,
+}
 ADDED = ("<pad>", "<eos>", "<bos>", "<unk>", "<|tool_call>", "<|turn>")
 MERGES = [["t", "h"], ["e", SPACE], ["th", f"e{SPACE}"], [SPACE, SPACE]]
 

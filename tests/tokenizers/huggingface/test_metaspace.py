@@ -94,17 +94,20 @@ SCHEMES = {
     **{
         f"{scheme} {split}": {
             "pre_tokenizer": {
-                "type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme,
+                "type": "Metaspace",
+                "replacement": "\u2581",
+                "prepend_scheme": scheme,
                 "split": split,
             },
         }
-        for scheme in ("first", "never", "always") for split in (False, True)
+        for scheme in ("first", "never", "always")
+        for split in (False, True)
     },
     "older": {
         "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "add_prefix_space": True},
     },
     "legacy": LEGACY,
-}  # fmt: skip
+}
 TEXTS = (
     "  two  spaces ",
     " one",

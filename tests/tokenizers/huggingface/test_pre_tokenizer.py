@@ -63,7 +63,7 @@ def test_every_known_pre_tokenizer_is_found_by_its_regexes(name: str) -> None:
             "qwen2",
         ),
     ],
-)  # fmt: skip
+)
 def test_other_ways_to_say_it(description: object, name: str) -> None:
     assert pre_tokenizer_name(description, False) == name
 

@@ -94,9 +94,12 @@ def _written(keys: Mapping[str, object], folder: Path) -> Mapping[str, object]:
 
 
 def _compare(
-    tokenizer: Tokenizer, library: tokenizers.Tokenizer, values: Mapping[str, Any],
-    draw: random.Random, where: str,
-) -> None:  # fmt: skip
+    tokenizer: Tokenizer,
+    library: tokenizers.Tokenizer,
+    values: Mapping[str, Any],
+    draw: random.Random,
+    where: str,
+) -> None:
     added = values["added_tokens"]
     text = text_of(draw, [token["content"] for token in added])
     try:

@@ -71,9 +71,8 @@ HARMFUL: dict[str, Values] = {
     "text that multiplies": {
         "normalizer": {
             "type": "Sequence",
-            "normalizers": [
-                {"type": "Replace", "pattern": {"Regex": "."}, "content": "l" * 1000}
-            ] * 4,
+            "normalizers": [{"type": "Replace", "pattern": {"Regex": "."}, "content": "l" * 1000}]
+            * 4,
         }
     },
     "text that doubles": {
@@ -84,13 +83,17 @@ HARMFUL: dict[str, Values] = {
     },
     "a regex that tries everything": {
         "pre_tokenizer": {
-            "type": "Split", "behavior": "Isolated", "invert": False,
+            "type": "Split",
+            "behavior": "Isolated",
+            "invert": False,
             "pattern": {"Regex": "(?:(?:(?:[a-z ,0-9]+)+)+)+[A-Z]{3}"},
         }
     },
     "a regex of many repeats": {
         "pre_tokenizer": {
-            "type": "Split", "behavior": "Isolated", "invert": False,
+            "type": "Split",
+            "behavior": "Isolated",
+            "invert": False,
             "pattern": {"Regex": "(((.{1000}){1000}){1000}){1000}"},
         }
     },
@@ -99,7 +102,7 @@ HARMFUL: dict[str, Values] = {
     "a garbled character map": {
         "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAAgP////8AAA=="}
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.few(1)
@@ -166,8 +169,11 @@ def test_from_an_editable_installation(values: Values) -> None:
     """
     done = subprocess.run(
         [sys.executable, "-c", f"import os\n{textwrap.dedent(code)}"],
-        input=json.dumps(values), capture_output=True, text=True, cwd=tempfile.gettempdir(),
+        input=json.dumps(values),
+        capture_output=True,
+        text=True,
+        cwd=tempfile.gettempdir(),
         timeout=120,
-    )  # fmt: skip
+    )
     expected = json_reference(values, "t.json", ["Hello"]).ids["Hello"]
     assert (done.stderr, done.stdout) == ("", f"{expected}\n")

@@ -130,8 +130,9 @@ def _parameter(module: str, fused: set[str], settings: PeftConfig, base: Base, s
     match = _EXPERTS.fullmatch(module)
     assert match is not None
     depth = match[2].count(".base_layer")
-    levels = sum(one.removesuffix(".base_layer" * one.count(".base_layer")) == match[1]
-                 for one in fused)  # fmt: skip
+    levels = sum(
+        one.removesuffix(".base_layer" * one.count(".base_layer")) == match[1] for one in fused
+    )
     named = [p for p in _PARAMETERS if any(t.endswith(p) for t in settings.target_parameters)]
     if len(named) != levels:
         named = list(_PARAMETERS)

@@ -116,8 +116,10 @@ class CanonicalTensors:
             if factors or needed.change is not None or stored.dtype not in _TYPES:
                 changes: list[Change | None] = [partial(_times, factor) for factor in factors]
                 changes = changes or [needed.change] * len(parts)
-                makes: list[_Make] = [partial(read_floats, stored, part, change)
-                         for part, change in zip(elements, changes, strict=True)]  # fmt: skip
+                makes: list[_Make] = [
+                    partial(read_floats, stored, part, change)
+                    for part, change in zip(elements, changes, strict=True)
+                ]
                 type_name = "F32"
             else:
                 makes = [partial(rows_of, part, CHUNK_ELEMENTS) for part in elements]
@@ -131,8 +133,10 @@ class CanonicalTensors:
         else:
             makes = [partial(packed.floats, view, _seen(view, packed.shape)) for view in parts]
             if factors:
-                makes = [partial(_multiplied, factor, make)
-                         for factor, make in zip(factors, makes, strict=True)]  # fmt: skip
+                makes = [
+                    partial(_multiplied, factor, make)
+                    for factor, make in zip(factors, makes, strict=True)
+                ]
             type_name = "F32"
         return MadeTensor(
             name, needed.shape, type_name, partial(_chained, makes), packed.source, packed.name

@@ -208,14 +208,16 @@ def check_heads(
     """Raises ConfigError where heads are more than trinity runs."""
     if num_heads * head_dim > MAX_QUERY_WIDTH:
         raise values.error(
-            "num_attention_heads", f"makes {num_heads * head_dim} with heads of {head_dim} "
-            f"dimensions; at most {MAX_QUERY_WIDTH} are read"
-        )  # fmt: skip
+            "num_attention_heads",
+            f"makes {num_heads * head_dim} with heads of {head_dim} "
+            f"dimensions; at most {MAX_QUERY_WIDTH} are read",
+        )
     if num_layers * num_kv_heads > MAX_CACHED_HEADS:
         raise values.error(
-            "num_hidden_layers", f"makes {num_layers * num_kv_heads} heads in all with "
-            f"num_key_value_heads {num_kv_heads}; at most {MAX_CACHED_HEADS} are read"
-        )  # fmt: skip
+            "num_hidden_layers",
+            f"makes {num_layers * num_kv_heads} heads in all with "
+            f"num_key_value_heads {num_kv_heads}; at most {MAX_CACHED_HEADS} are read",
+        )
 
 
 def _rope(values: Values, terms: Terms, context_length: int, head_dim: int) -> Rope:

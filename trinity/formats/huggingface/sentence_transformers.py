@@ -28,11 +28,13 @@ from trinity.formats.text_rules import activation_key
 # pooling_type.
 _MODES = {"mean": 1, "cls": 2, "lasttoken": 3}
 _FLAGS = {
-    "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean", "pooling_mode_lasttoken": "lasttoken",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "lasttoken",
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
     "pooling_mode_weightedmean_tokens": "weightedmean",
-}  # fmt: skip
+}
 _TAKEN = ("messages", "tools", "bos_token", "eos_token", "restore_suffix")
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize")  # of an embedder
 _KNOWN = (*_ORDER, "Dropout", "LogitScore")  # Dropout is for training

@@ -159,11 +159,13 @@ def experts(
     }
     switch = f"{module.rpartition('.')[0]}.switch_mlp"
     return {
-        f"ffn_{name}_exps": TableRow((
-            Stored((f"{module}.{{}}.{own}.weight",)),
-            *together[name],
-            *(Stored((f"{one}.{name}_proj.weight",)) for one in (switch, module)),
-        ))
+        f"ffn_{name}_exps": TableRow(
+            (
+                Stored((f"{module}.{{}}.{own}.weight",)),
+                *together[name],
+                *(Stored((f"{one}.{name}_proj.weight",)) for one in (switch, module)),
+            )
+        )
         for name, own in (("gate", gate), ("up", up), ("down", down))
         if own
-    }  # fmt: skip
+    }

@@ -84,10 +84,12 @@ def read_manifest(store: Store, path: str, typed: str) -> Manifest:
     if len(layers) > _MOST_LAYERS:
         raise empty.error(FormatError, f"{len(layers)} layers, more than any model has")
     return Manifest(
-        store, path, typed,
+        store,
+        path,
+        typed,
         _layer(empty, config) if config and config.get("digest") else None,
         tuple(_layer(empty, layer) for layer in layers),
-    )  # fmt: skip
+    )
 
 
 def _layer(manifest: Manifest, value: object) -> Layer:

@@ -18,9 +18,7 @@ from trinity.formats.ollama.blob import blob_path, small_blob, small_text
 from trinity.formats.ollama.manifest import Layer, Manifest
 from trinity.formats.ollama.params import Params, read_params
 
-_READ = (
-    "model", "adapter", "tensor", "json", "template", "prompt", "system", "params", "messages"
-)  # fmt: skip
+_READ = ("model", "adapter", "tensor", "json", "template", "prompt", "system", "params", "messages")
 _OF_NO_USE = ("license", "embed")
 _MEMORY = 40_000_000  # of a JSON text's objects
 
@@ -139,24 +137,27 @@ def _refuse(manifest: Manifest, config: Mapping[str, object]) -> None:
     host = config.get("remote_host")
     if host:
         raise manifest.error(
-            UnsupportedError, f"a cloud model: its weights are at {host!r:.80}, not here",
+            UnsupportedError,
+            f"a cloud model: its weights are at {host!r:.80}, not here",
             "take one that runs locally",
-        )  # fmt: skip
+        )
     models = manifest.of_kind("model")
     if not models and not manifest.of_kind("tensor"):
         raise manifest.error(FormatError, "the manifest has no model layer")
     if len(models) > 1:
         raise manifest.error(
-            UnsupportedError, f"{len(models)} model layers; trinity reads one GGUF file",
+            UnsupportedError,
+            f"{len(models)} model layers; trinity reads one GGUF file",
             "merge its parts with llama.cpp's gguf-split",
-        )  # fmt: skip
+        )
     known = ("gguf", "") if models else ("safetensors",)
     found = config.get("model_format") or known[0]
     if found not in known:
         raise manifest.error(
-            UnsupportedError, f"its model_format is {found!r:.40}, not {known[0]}",
+            UnsupportedError,
+            f"its model_format is {found!r:.40}, not {known[0]}",
             "take a GGUF model",
-        )  # fmt: skip
+        )
 
 
 def _last(manifest: Manifest, *kinds: str) -> Layer | None:

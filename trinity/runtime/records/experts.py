@@ -132,10 +132,12 @@ def _packed(writer: Writer, weight: ExpertWeight) -> dict[int, int]:
     """What kernels that pack weights and activations need."""
     buffers, own = writer.buffers, buffers_of(writer)
     return {
-        op.TILES: own.tiles.ctypes.data, experts.TILE_STEP: pair_bytes(weight),
-        op.SCRATCH: buffers.scratch.ctypes.data, op.SCRATCH_STRIDE: buffers.scratch_stride,
+        op.TILES: own.tiles.ctypes.data,
+        experts.TILE_STEP: pair_bytes(weight),
+        op.SCRATCH: buffers.scratch.ctypes.data,
+        op.SCRATCH_STRIDE: buffers.scratch_stride,
         op.MANY: writer.rounding is Rounding.PROMPT,
-    }  # fmt: skip
+    }
 
 
 def _of_experts(writer: Writer, inner: Kernel, tag: str) -> dict[int, int]:
@@ -173,9 +175,11 @@ def buffers_of(writer: Writer) -> ExpertBuffers:
 def rows_of(own: ExpertBuffers, per_token: int) -> dict[int, int]:
     """Where each token's rows are."""
     return {
-        expert_rows.PER_TOKEN: per_token, expert_rows.PLACES: own.places.ctypes.data,
-        expert_rows.TOKENS: own.tokens.ctypes.data, expert_rows.GROUPS: own.groups.ctypes.data,
-    }  # fmt: skip
+        expert_rows.PER_TOKEN: per_token,
+        expert_rows.PLACES: own.places.ctypes.data,
+        expert_rows.TOKENS: own.tokens.ctypes.data,
+        expert_rows.GROUPS: own.groups.ctypes.data,
+    }
 
 
 def _write_squares(writer: Writer, linear: ExpertLinear, weights: list[ExpertWeight]) -> None:

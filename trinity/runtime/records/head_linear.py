@@ -36,9 +36,7 @@ def write(writer: Writer, heads: HeadLinear) -> None:
         codes = int(buffers.codes.ctypes.data)
         operands = [Place(codes + size * h, size * heads.heads) for h in range(heads.heads)]
         for head, (source, operand) in enumerate(zip(sources, operands, strict=True)):
-            linear.write_codes(
-                writer, weights, kernel, source, operand, barrier=head == last
-            )  # fmt: skip
+            linear.write_codes(writer, weights, kernel, source, operand, barrier=head == last)
     tiles = [0] * heads.heads
     if kernel is not matmul:
         step = tile_bytes(form, k, len(writer.step.positions))
@@ -46,10 +44,10 @@ def write(writer: Writer, heads: HeadLinear) -> None:
         for head, (source, operand) in enumerate(zip(sources, operands, strict=True)):
             linear.write_tiles(
                 writer, weights, kernel, source, operand, tiles[head], barrier=head == last
-            )  # fmt: skip
+            )
     out, out_stride = buffers.address(heads.out), buffers.stride[heads.out]
     for head, weight in enumerate(weights):
         to = Place(out + 4 * heads.out_step * head, out_stride)
         linear.write_product(
             writer, weight, kernel, operands[head], to, tiles[head], barrier=head == last
-        )  # fmt: skip
+        )

@@ -38,7 +38,7 @@ def write(writer: Writer, linear: Linear) -> None:
             Place(buffers.address(product.out), buffers.stride[product.out]),
         )
         for product in linear.products
-    ]  # fmt: skip
+    ]
     write_products(writer, linear.x, outputs, add=linear.add)
 
 
@@ -130,9 +130,11 @@ def packed(writer: Writer, offset: int = 0) -> dict[int, int]:
     """What kernels that pack weights and activations need."""
     buffers = writer.buffers
     return {
-        op.TILES: buffers.tiles.ctypes.data + offset, op.SCRATCH: buffers.scratch.ctypes.data,
-        op.SCRATCH_STRIDE: buffers.scratch_stride, op.MANY: writer.rounding is Rounding.PROMPT,
-    }  # fmt: skip
+        op.TILES: buffers.tiles.ctypes.data + offset,
+        op.SCRATCH: buffers.scratch.ctypes.data,
+        op.SCRATCH_STRIDE: buffers.scratch_stride,
+        op.MANY: writer.rounding is Rounding.PROMPT,
+    }
 
 
 def _write_squares(

@@ -13,9 +13,11 @@ from trinity_kernels.record import float_bits
 
 
 def write(
-    writer: Writer, norm: Norm, rows: NDArray[np.int64] | None = None,
+    writer: Writer,
+    norm: Norm,
+    rows: NDArray[np.int64] | None = None,
     index: NDArray[np.int32] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """A norm, of the rows of its input that ``index`` names where it is given."""
     buffers = writer.buffers
     values = norm.width * (norm.groups if norm.per_group else 1)

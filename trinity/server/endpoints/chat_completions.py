@@ -122,9 +122,11 @@ async def chunks(
         return None if body.final_usage else UNSET
 
     def chunk(
-        index: int, delta: Delta, logprobs: ChatLogprobs | None = None,
+        index: int,
+        delta: Delta,
+        logprobs: ChatLogprobs | None = None,
         reason: FinishReason | None = None,
-    ) -> ChatChunk:  # fmt: skip
+    ) -> ChatChunk:
         choice = ChunkChoice(index, delta, logprobs, reason)
         return ChatChunk(name, answers.created, answers.name, [choice], usage=usage(index))
 

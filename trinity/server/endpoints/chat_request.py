@@ -68,9 +68,10 @@ class ChatRequest(Sampling, kw_only=True):
             most = self.max_completion_tokens if self.max_completion_tokens >= 0 else None
             if options.get("max_tokens", most) != most:
                 raise ApiError(
-                    400, "max_tokens and max_completion_tokens differ; give one of them",
+                    400,
+                    "max_tokens and max_completion_tokens differ; give one of them",
                     "max_tokens",
-                )  # fmt: skip
+                )
             options["max_tokens"] = most
         if self.top_logprobs and not self.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs: true", "top_logprobs")

@@ -59,9 +59,10 @@ def batches_of(call: Call[Any]) -> Batches:
     batches = call.service.batches
     if batches is None:
         raise ApiError(
-            501, "files and batches need a folder; start the server with --state FOLDER",
+            501,
+            "files and batches need a folder; start the server with --state FOLDER",
             code="no_state",
-        )  # fmt: skip
+        )
     return batches.of(call.caller.owner)
 
 

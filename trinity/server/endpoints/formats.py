@@ -55,9 +55,8 @@ def response_format_of(
     known = _FORMS.get(kind) if isinstance(kind, str) else None
     if known is None:
         raise ApiError(
-            400, f"{where}.type is {kind!r:.80}; it can be {', '.join(_FORMS)}",
-            f"{where}.type",
-        )  # fmt: skip
+            400, f"{where}.type is {kind!r:.80}; it can be {', '.join(_FORMS)}", f"{where}.type"
+        )
     # The tag is the name of the kind, which a part of a union of tagged Structs has.
     return converted({"type": kind, **rest}, known, where)  # type: ignore[return-value]
 
@@ -85,9 +84,10 @@ class StructuredOutputs(Body):
     def form(self, where: str) -> ResponseFormat | None:
         """The form, or None. Raises: ApiError for two, and for structural tags."""
         given = [
-            name for name in ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+            name
+            for name in ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
             if getattr(self, name) not in (None, False)
-        ]  # fmt: skip
+        ]
         if len(given) > 1:
             raise ApiError(400, f"{where}: {' and '.join(given)} are both given", where)
         if not given:
@@ -124,11 +124,13 @@ class Forms(Body, kw_only=True):
         Raises: ApiError for what cannot be enforced, and for two forms.
         """
         found = [
-            (name, form) for name, form in (
+            (name, form)
+            for name, form in (
                 ("response_format", response_format_of(self.response_format)),
                 ("structured_outputs", self._structured()),
-            ) if form is not None and not isinstance(form, TextForm)
-        ]  # fmt: skip
+            )
+            if form is not None and not isinstance(form, TextForm)
+        ]
         own = llama_options(self.json_schema, self.grammar)
         if len(found) + bool(own) > 1:
             raise ApiError(

@@ -71,9 +71,11 @@ class LlamaRequest(LlamaParameters, kw_only=True):
             raise ApiError(400, "post_sampling_probs needs n_probs", "post_sampling_probs")
         if self.n_probs * self.count > MOST_PROBS:
             raise ApiError(
-                400, f"n_probs of all answers together are {self.n_probs * self.count}; at most "
-                f"{MOST_PROBS} are supported", "n_probs",
-            )  # fmt: skip
+                400,
+                f"n_probs of all answers together are {self.n_probs * self.count}; at most "
+                f"{MOST_PROBS} are supported",
+                "n_probs",
+            )
         if self.n_probs:
             found["logprobs"] = self.n_probs
             found["processed_logprobs"] = self.post_sampling_probs

@@ -44,9 +44,10 @@ async def embedding(call: Call[LlamaEmbeddingRequest]) -> ASGI:
     norm = 2 if body.embd_normalize is None else body.embd_normalize
     if norm == -1:
         raise ApiError(
-            400, "embd_normalize: vectors are always normalized, -1 is not supported",
+            400,
+            "embd_normalize: vectors are always normalized, -1 is not supported",
             "embd_normalize",
-        )  # fmt: skip
+        )
     name = "input" if body.content is None else "content"
     given = getattr(body, name)
     if given is None:

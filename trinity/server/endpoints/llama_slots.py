@@ -98,9 +98,11 @@ def path_of(folder: Path, name: str, *, new: bool) -> str:
     """Where a file of that name is. Raises: ApiError for what is no plain name of a file."""
     if not NAME.fullmatch(name):
         raise ApiError(
-            400, f"filename is {name!r:.80}; it must be a name without a path, of letters, digits, "
-            "'.', '_', '-' and spaces, at most 200", "filename",
-        )  # fmt: skip
+            400,
+            f"filename is {name!r:.80}; it must be a name without a path, of letters, digits, "
+            "'.', '_', '-' and spaces, at most 200",
+            "filename",
+        )
     path = os.fspath(folder / name)
     if new:
         try:

@@ -58,9 +58,10 @@ async def resume(call: Call[None]) -> ASGI:
         raise ApiError(503, "the stream has not begun", "conv_id", headers={"Retry-After": "1"})
     if not kept.start <= start <= kept.end:
         raise ApiError(
-            400, f"from is {start}; bytes {kept.start} to {kept.end} of the stream are there",
+            400,
+            f"from is {start}; bytes {kept.start} to {kept.end} of the stream are there",
             "from",
-        )  # fmt: skip
+        )
 
     async def read(scope: Scope, receive: Receive, send: Send) -> None:
         await kept.read(start, send)
@@ -77,11 +78,9 @@ async def stop(call: Call[None]) -> ASGI:
 async def lookup(call: Call[Names]) -> ASGI:
     """Which streams are kept of those that the client knows."""
     found = [
-        KeptStream(
-            name, kept.completed is not None, kept.end, kept.started, kept.completed or 0
-        )
+        KeptStream(name, kept.completed is not None, kept.end, kept.started, kept.completed or 0)
         for name, kept in call.kept.like(call.body.conversation_ids)
-    ]  # fmt: skip
+    ]
     return Json(found)
 
 

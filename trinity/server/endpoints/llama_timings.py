@@ -74,6 +74,8 @@ def progress_of(piece: Piece) -> PromptProgress | None:
     if piece.evaluated is None or timings is None:
         return None
     return PromptProgress(
-        timings.prompt_tokens, timings.cached_tokens, piece.evaluated,
+        timings.prompt_tokens,
+        timings.cached_tokens,
+        piece.evaluated,
         round(1000 * timings.prompt_seconds),
-    )  # fmt: skip
+    )

@@ -111,8 +111,10 @@ class Message(Body):
         role = {"developer": "system", "function": "tool"}.get(self.role, self.role)
         found: dict[str, Any] = {"role": role, "content": content}
         given = {
-            "name": self.name, "tool_call_id": self.tool_call_id, "reasoning_content": self.thought
-        }  # fmt: skip
+            "name": self.name,
+            "tool_call_id": self.tool_call_id,
+            "reasoning_content": self.thought,
+        }
         found |= {name: value for name, value in given.items() if value is not None}
         if calls:
             found["tool_calls"] = calls
@@ -130,9 +132,10 @@ def text_parts(content: Sequence[str | dict[str, Any]], where: str) -> list[str]
         kind = part.get("type", "text")
         if not isinstance(kind, str) or kind not in TEXTS:
             raise ApiError(
-                400, f"{at}.type is {kind!r:.80}; the model reads text, and no images, sound or "
-                "files", f"{at}.type",
-            )  # fmt: skip
+                400,
+                f"{at}.type is {kind!r:.80}; the model reads text, and no images, sound or files",
+                f"{at}.type",
+            )
         key = TEXTS[kind]
         if key is None:
             ignore(at)
@@ -227,9 +230,10 @@ def messages_of(messages: Sequence[Message], *, continues: bool = False) -> list
 
 
 def continued(
-    messages: Sequence[Message], add_generation_prompt: bool | None,
+    messages: Sequence[Message],
+    add_generation_prompt: bool | None,
     continue_final_message: bool | None,
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether an answer goes on with the text of the last message.
 
     Where the request does not say it, it does if that is the assistant's, as in llama.cpp's
@@ -237,25 +241,30 @@ def continued(
     """
     if continue_final_message and add_generation_prompt:
         raise ApiError(
-            400, "an answer is begun or continued: add_generation_prompt and "
-            "continue_final_message cannot both be true", "continue_final_message",
-        )  # fmt: skip
+            400,
+            "an answer is begun or continued: add_generation_prompt and "
+            "continue_final_message cannot both be true",
+            "continue_final_message",
+        )
     last = messages[-1]
     possible = last.role == "assistant" and not (
         last.tool_calls or last.function_call or last.thought
     )
     if continue_final_message and not possible:
         raise ApiError(
-            400, "continue_final_message needs a last message that is a text of the assistant's",
+            400,
+            "continue_final_message needs a last message that is a text of the assistant's",
             "continue_final_message",
-        )  # fmt: skip
+        )
     if continue_final_message is None:
         found = possible and bool(last.content) and add_generation_prompt is None
     else:
         found = continue_final_message
     if found and len(messages) > 1 and messages[-2].role == "assistant":
         raise ApiError(
-            400, "the answer would go on with the last of two messages of the assistant's; make "
-            "them one", f"messages[{len(messages) - 1}]",
-        )  # fmt: skip
+            400,
+            "the answer would go on with the last of two messages of the assistant's; make "
+            "them one",
+            f"messages[{len(messages) - 1}]",
+        )
     return found

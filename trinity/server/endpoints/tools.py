@@ -20,9 +20,11 @@ WORDS = {"none": "none", "auto": "auto", "required": "required", "any": "require
 INPUT = "input"
 MOST_TOOLS = 1024
 _CUSTOM_PARAMETERS = {
-    "type": "object", "properties": {INPUT: {"type": "string"}}, "required": [INPUT],
+    "type": "object",
+    "properties": {INPUT: {"type": "string"}},
+    "required": [INPUT],
     "additionalProperties": False,
-}  # fmt: skip
+}
 
 
 class Function(Body):
@@ -143,9 +145,11 @@ def chosen(
         return replace(box, choice=WORDS[word])
     if isinstance(choice, str) or word not in ("function", "custom", "tool", "allowed_tools"):
         raise ApiError(
-            400, f"{param} is {word!r:.80}; it can be {', '.join(WORDS)}, a function, a custom "
-            "tool or allowed_tools", param,
-        )  # fmt: skip
+            400,
+            f"{param} is {word!r:.80}; it can be {', '.join(WORDS)}, a function, a custom "
+            "tool or allowed_tools",
+            param,
+        )
     if word == "allowed_tools":
         return _allowed(box, choice.get(word, choice), param)
     return replace(box, choice=_known(box.names, choice, param))
@@ -174,9 +178,10 @@ def _allowed(box: Toolbox, choice: Any, param: str) -> Toolbox:
     check_count(listed, param)
     known = frozenset(box.names)
     names = {
-        _known(known, one, param) for one in listed
+        _known(known, one, param)
+        for one in listed
         if isinstance(one, dict) and one.get("type", "function") in ("function", "custom")
-    }  # fmt: skip
+    }
     kept = [one for one in box.functions if one["function"]["name"] in names]
     return chosen(replace(box, functions=kept), mode, param)
 

@@ -110,9 +110,7 @@ def whole(found: Transcript, form: Format, task: str, words: bool, pieces: Piece
     return Json(Transcription(found.text, DurationUsage(found.duration), **more))
 
 
-async def events(
-    transcribing: Transcribing, pieces: Pieces | None
-) -> AsyncGenerator[bytes, None]:  # fmt: skip
+async def events(transcribing: Transcribing, pieces: Pieces | None) -> AsyncGenerator[bytes, None]:
     """A delta for each segment, then the whole text. Raises: as ``Transcribing.transcript``."""
     before = ""
     async for segment in transcribing.segments():
@@ -123,9 +121,7 @@ async def events(
     yield data(encode(TextDone(found.text, logprobs(found.segments, pieces))))
 
 
-def logprobs(
-    segments: Iterable[Segment], pieces: Pieces | None
-) -> list[TokenLogprob] | UnsetType:  # fmt: skip
+def logprobs(segments: Iterable[Segment], pieces: Pieces | None) -> list[TokenLogprob] | UnsetType:
     """The log-probability of each token of text; unset without ``pieces``."""
     if pieces is None:
         return UNSET

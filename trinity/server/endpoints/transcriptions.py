@@ -56,9 +56,10 @@ async def transcriptions(call: Call[TranscriptionForm]) -> ASGI:
     if granularities and body.response_format != "verbose_json":
         if "word" in granularities:
             raise ApiError(
-                400, "timestamp_granularities: take response_format verbose_json for times of "
-                "words", "timestamp_granularities",
-            )  # fmt: skip
+                400,
+                "timestamp_granularities: take response_format verbose_json for times of words",
+                "timestamp_granularities",
+            )
         ignore("timestamp_granularities")
     logprobs = "logprobs" in as_list(body.include)
     if body.include is not None and (not logprobs or body.response_format not in _WITH_LOGPROBS):
@@ -87,9 +88,11 @@ async def _answer(
     body, speech = call.body, _speech(call)
     if body.response_format == DIARIZED:
         raise ApiError(
-            400, f"response_format: {DIARIZED} needs a model that tells speakers apart, and "
-            "Whisper does not; take verbose_json for segments with times", "response_format",
-        )  # fmt: skip
+            400,
+            f"response_format: {DIARIZED} needs a model that tells speakers apart, and "
+            "Whisper does not; take verbose_json for segments with times",
+            "response_format",
+        )
     audio, body.file = body.file, b""
     pieces = speech.pieces if logprobs else None
     options |= {"task": task, "initial_prompt": prompt, "first_temperature": body.temperature}
@@ -105,9 +108,11 @@ def _speech(call: Call[Any]) -> Speech:
     speech = call.service.speech
     if speech is None:
         raise ApiError(
-            404, "there is no speech model; start the server with --speech-model", "model",
+            404,
+            "there is no speech model; start the server with --speech-model",
+            "model",
             "model_not_found",
-        )  # fmt: skip
+        )
     speech.check_name(call.body.model, call.service.settings.any_model_name)
     return speech
 

@@ -79,8 +79,10 @@ class GoTemplate:
         size = characters(read) + len(prompt) + len(suffix) + len(json.dumps(tools or ()))
         budget = Budget(len(read), size)
         thinking: dict[str, Value] = {
-            "Think": bool(think), "ThinkLevel": "", "IsThinkSet": think is not None,
-        }  # fmt: skip
+            "Think": bool(think),
+            "ThinkLevel": "",
+            "IsThinkSet": think is not None,
+        }
         if prompt and suffix:
             return self._once(
                 budget, {"Prompt": prompt, "Suffix": suffix, _RESPONSE: "", **thinking}

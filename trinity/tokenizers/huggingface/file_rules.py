@@ -114,9 +114,10 @@ def _finds_only(source: VocabularySource, added: list[dict[str, object]]) -> boo
     found = {
         token
         for token, kind in zip(source.tokens, source.types, strict=True)
-        if token is not None and token not in contents
+        if token is not None
+        and token not in contents
         and (kind in (UNKNOWN, CONTROL, USER_DEFINED) or token in SPECIAL_TEXTS)
-    }  # fmt: skip
+    }
     return found <= made_by_merges(found, source.merges or ())
 
 

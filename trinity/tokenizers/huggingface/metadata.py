@@ -46,8 +46,10 @@ from trinity.tokenizers.rules import NFC_KEY, SCORES_KEY
 _READERS = {"gemma4": escaped_bpe_source}
 # Tests and readers of kinds that follow from the file; any other file is byte-level BPE.
 _KINDS = (
-    (is_unigram, unigram_source), (is_wordpiece, wordpiece_source), (is_metaspace, metaspace_source)
-)  # fmt: skip
+    (is_unigram, unigram_source),
+    (is_wordpiece, wordpiece_source),
+    (is_metaspace, metaspace_source),
+)
 
 
 def tokenizer_metadata(

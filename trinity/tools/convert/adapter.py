@@ -54,10 +54,12 @@ def convert_adapter(
         provider.close()
     alpha = common_alpha(adapter)
     keys = {
-        "general.architecture": provider.config.architecture, "general.type": "adapter",
-        "adapter.type": "lora", "general.name": model_name(adapter.path),
+        "general.architecture": provider.config.architecture,
+        "general.type": "adapter",
+        "adapter.type": "lora",
+        "general.name": model_name(adapter.path),
         "adapter.lora.alpha": alpha,
-    }  # fmt: skip
+    }
     rescaled = 0
     with GGUFWriter(target) as writer:
         for key, value in keys.items():
@@ -67,9 +69,11 @@ def convert_adapter(
             rescaled += same is not pair
             for end, array in (("a", same.a), ("b", same.b)):
                 writer.add_tensor(
-                    f"{pair.name}.lora_{end}", array.shape, TYPES[str(array.dtype)],
+                    f"{pair.name}.lora_{end}",
+                    array.shape,
+                    TYPES[str(array.dtype)],
                     array.reshape(-1).view(np.uint8),
-                )  # fmt: skip
+                )
     notes: tuple[str, ...] = ()
     if rescaled:
         notes = (
@@ -77,9 +81,7 @@ def convert_adapter(
             "into their lora_b",
         )
     size = os.path.getsize(target)
-    return Conversion(
-        target, provider.config.architecture, 2 * len(adapter.pairs), size, notes
-    )  # fmt: skip
+    return Conversion(target, provider.config.architecture, 2 * len(adapter.pairs), size, notes)
 
 
 def alpha_of(pair: Pair) -> float:

@@ -41,8 +41,10 @@ def _every_second_column(start: int) -> View:
 def _experts() -> Table:
     found: dict[str, TableRow] = {}
     for name, together, start in (
-        ("gate", "gate_up_proj", 0), ("up", "gate_up_proj", 1), ("down", "down_proj", None),
-    ):  # fmt: skip
+        ("gate", "gate_up_proj", 0),
+        ("up", "gate_up_proj", 1),
+        ("down", "down_proj", None),
+    ):
         plain = transposed if start is None else _every_second_column(start)
         packed = as_it_is if start is None else _every_second(start)
         source, apart = f"mlp.experts.{together}", f"mlp.experts.{name}_proj"  # mlx-lm's are apart

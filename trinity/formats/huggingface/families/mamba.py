@@ -71,7 +71,8 @@ def _granite_states(config: HFConfig) -> States:
     _check_plain(config, "mamba_proj_bias")
     expand = values.size("mamba_expand", "ssm_expand", 2)
     return _checked(
-        config, "mamba_n_heads",
+        config,
+        "mamba_n_heads",
         States(
             values.size("mamba_d_conv", "ssm_conv_kernel", 4),
             expand * config.hidden_size,
@@ -79,7 +80,7 @@ def _granite_states(config: HFConfig) -> States:
             values.size("mamba_n_groups", "ssm_num_groups", 1),
             values.size("mamba_n_heads", "ssm_num_heads", 128),
         ),
-    )  # fmt: skip
+    )
 
 
 def _checked(config: HFConfig, key: str, states: States) -> States:
@@ -95,9 +96,10 @@ def _checked(config: HFConfig, key: str, states: States) -> States:
         )
     if states.inner_size % states.num_heads or states.num_heads % states.num_groups:
         raise config.values.error(
-            key, f"must divide the inner size {states.inner_size} and be a multiple of the "
-            f"{states.num_groups} groups"
-        )  # fmt: skip
+            key,
+            f"must divide the inner size {states.inner_size} and be a multiple of the "
+            f"{states.num_groups} groups",
+        )
     return states
 
 
@@ -184,7 +186,8 @@ def _nemotron_states(config: HFConfig) -> States:
     _check_plain(config, "mamba_proj_bias", "use_bias", "attention_bias", "mlp_bias")
     heads = values.size("mamba_num_heads", "ssm_num_heads")
     return _checked(
-        config, "mamba_num_heads",
+        config,
+        "mamba_num_heads",
         States(
             values.size("conv_kernel", "ssm_conv_kernel", 4),
             heads * values.size("mamba_head_dim", "head_dim"),
@@ -192,7 +195,7 @@ def _nemotron_states(config: HFConfig) -> States:
             values.size(values.first_of(("n_groups", "mamba_n_groups")), "ssm_num_groups"),
             heads,
         ),
-    )  # fmt: skip
+    )
 
 
 _NEMOTRON_ENDS: Table = {
@@ -240,12 +243,13 @@ def _nemotron_keys(config: HFConfig) -> Keys:
             "expert_shared_feed_forward_length": _nemotron_shared(config),
             "expert_shared_count": values.size(
                 "n_shared_experts", "num_shared_experts", 0, smallest=0
-            ) or None,
+            )
+            or None,
             "expert_weights_norm": values.flag("norm_topk_prob", True),
             "expert_weights_scale": values.real("routed_scaling_factor", "expert_scale", 1.0),
             "expert_group_count": values.size("n_group", "num_expert_groups", 1),
             "expert_group_used_count": values.size("topk_group", "expert_groups_used", 1),
-        }  # fmt: skip
+        }
     return {
         **keys,
         **_nemotron_states(config).keys(),
@@ -266,7 +270,8 @@ def _falcon_states(config: HFConfig) -> States:
     if values.has("mamba_d_ssm"):
         inner = values.size("mamba_d_ssm", "ssm_inner_size")
     return _checked(
-        config, "mamba_n_heads",
+        config,
+        "mamba_n_heads",
         States(
             values.size("mamba_d_conv", "ssm_conv_kernel", 4),
             inner,
@@ -274,7 +279,7 @@ def _falcon_states(config: HFConfig) -> States:
             values.size("mamba_n_groups", "ssm_num_groups", 1),
             values.size("mamba_n_heads", "ssm_num_heads", 128),
         ),
-    )  # fmt: skip
+    )
 
 
 def _factor(values: Values, key: str) -> float:

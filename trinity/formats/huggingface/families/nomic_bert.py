@@ -39,10 +39,12 @@ def _ends(config: ModelConfig, values: Values) -> Table:
 
 _LAYER: Table = {
     **{
-        f"attn_{name}": TableRow((
-            Stored((f"self_attn.{name}_proj.weight",)),
-            Stored(("attn.Wqkv.weight",), part(number, 3)),
-        ))
+        f"attn_{name}": TableRow(
+            (
+                Stored((f"self_attn.{name}_proj.weight",)),
+                Stored(("attn.Wqkv.weight",), part(number, 3)),
+            )
+        )
         for number, name in enumerate("qkv")
     },
     "attn_output": at("self_attn.o_proj", "attn.out_proj"),
@@ -51,7 +53,7 @@ _LAYER: Table = {
     "ffn_up": at("mlp.up_proj", "mlp.fc11"),
     "ffn_down": at("mlp.down_proj", "mlp.fc2"),
     "layer_output_norm": at("post_mlp_layernorm", "norm2", bias=True),
-}  # fmt: skip
+}
 
 
 def _keys(config: HFConfig) -> Keys:

@@ -234,14 +234,18 @@ def _read(block: Block, where: str) -> str:
         if isinstance(source, PlainSource):
             return _tagged("document", None, block.title, block.context, source.data)
         if isinstance(source, ContentSource):
-            texts = [source.content] if isinstance(source.content, str) else [
-                _read(one, f"{at}.content[{i}]") for i, one in enumerate(source.content)
-            ]  # fmt: skip
+            texts = (
+                [source.content]
+                if isinstance(source.content, str)
+                else [_read(one, f"{at}.content[{i}]") for i, one in enumerate(source.content)]
+            )
             return _tagged("document", None, block.title, block.context, "\n".join(texts))
         raise ApiError(
-            400, f"{at}.type: a document needs its text: PDF files, addresses and stored files are "
-            "not supported; send its text as a source of the type text", f"{at}.type",
-        )  # fmt: skip
+            400,
+            f"{at}.type: a document needs its text: PDF files, addresses and stored files are "
+            "not supported; send its text as a source of the type text",
+            f"{at}.type",
+        )
     raise ApiError(
         400, f"{where}.type: images are not supported: the model reads text alone", f"{where}.type"
     )

@@ -170,16 +170,19 @@ class CountRequest(Body, kw_only=True):
         if isinstance(choice, OneTool):
             if choice.name not in names:
                 raise ApiError(
-                    400, f"tool_choice names {choice.name!r:.80}, which no tool here has",
+                    400,
+                    f"tool_choice names {choice.name!r:.80}, which no tool here has",
                     "tool_choice",
-                )  # fmt: skip
+                )
             return choice.name
         if isinstance(choice, AnyTool):
             if self.tools and not names:
                 raise ApiError(
-                    400, "tool_choice asks for a call, but no tool of the request exists here: "
-                    "those of Anthropic's servers do not", "tool_choice",
-                )  # fmt: skip
+                    400,
+                    "tool_choice asks for a call, but no tool of the request exists here: "
+                    "those of Anthropic's servers do not",
+                    "tool_choice",
+                )
             return "required"
         return "none" if isinstance(choice, NoTool) else "auto"
 

@@ -51,9 +51,11 @@ class AnthropicTool(Body):
             kind = self.type if version is None else version["kind"]
             if kind in _SEES:
                 raise ApiError(
-                    400, f"{place}.type: {self.type:.80} gives images, which are not supported: "
-                    "the model reads text alone", f"{place}.type",
-                )  # fmt: skip
+                    400,
+                    f"{place}.type: {self.type:.80} gives images, which are not supported: "
+                    "the model reads text alone",
+                    f"{place}.type",
+                )
             known = _CLIENT_TOOLS.get(kind)
             if known is None or version is None:
                 return None
@@ -107,7 +109,8 @@ def _editing(version: int) -> dict[str, dict[str, Any]]:
     found = {
         "path": _text("Path of the file or directory."),
         "view_range": {
-            "type": "array", "items": {"type": "integer"},
+            "type": "array",
+            "items": {"type": "integer"},
             "description": "view: first and last line, from 1; -1 is the last one of the file.",
         },
         "file_text": _text("create: the text of the file."),
@@ -117,7 +120,7 @@ def _editing(version: int) -> dict[str, dict[str, Any]]:
             "type": "integer",
             "description": "insert: the line after which to insert; 0 is the beginning.",
         },
-    }  # fmt: skip
+    }
     if version < _INSERT_TEXT:
         return found | {"new_str": _text("str_replace and insert: the new text.")}
     return found | {"insert_text": _text("insert: the new text.")}

@@ -91,9 +91,8 @@ async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
         rows: list[Any] = [[]]
         if body.prompt:
             found = await vectors(
-                call, name, [body.prompt], param="prompt",
-                truncate=body.truncate is not False,
-            )  # fmt: skip
+                call, name, [body.prompt], param="prompt", truncate=body.truncate is not False
+            )
             rows = await written(found.rows)
     if body.unloads:
         call.service.models.unload_when_idle(name)

@@ -57,9 +57,10 @@ def messages_of(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:
         if role not in _ROLES:
             known = ", ".join(_ROLES)
             raise ApiError(
-                400, f"{where}.role is {message.role!r:.40}; it must be one of {known}",
+                400,
+                f"{where}.role is {message.role!r:.40}; it must be one of {known}",
                 f"{where}.role",
-            )  # fmt: skip
+            )
         check_images(message.images, f"{where}.images")
         one: dict[str, Any] = {"role": role, "content": message.content}
         if message.thinking:

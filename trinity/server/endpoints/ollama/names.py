@@ -56,9 +56,10 @@ def seconds_of(keep_alive: KeepAlive | None) -> float | None:
     except ValueError:
         if re.fullmatch(rf"[-+]?({_PART})+", str(keep_alive)) is None:
             raise ApiError(
-                400, f"keep_alive: {keep_alive!r:.40} is not a length of time such as 5m",
+                400,
+                f"keep_alive: {keep_alive!r:.40} is not a length of time such as 5m",
                 "keep_alive",
-            ) from None  # fmt: skip
+            ) from None
         parts = re.findall(_PART, str(keep_alive))
         seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
         seconds = -seconds if str(keep_alive).startswith("-") else seconds

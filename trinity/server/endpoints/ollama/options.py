@@ -165,9 +165,10 @@ class Generating(Asking, kw_only=True):
         if isinstance(self.format, str):
             if self.format != "json":
                 raise ApiError(
-                    400, f'format is {self.format!r:.40}; it must be "json" or a JSON schema',
+                    400,
+                    f'format is {self.format!r:.40}; it must be "json" or a JSON schema',
                     "format",
-                )  # fmt: skip
+                )
             return found | format_options(ObjectForm())
         schema = SchemaForm(json_schema=Schema(name="format", schema=self.format, strict=True))
         return found | format_options(schema, "format")

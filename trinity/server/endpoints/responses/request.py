@@ -109,9 +109,11 @@ class ResponsesRequest(Body):
         return toolbox(self.tools, self.tool_choice)
 
     def job(
-        self, box: Toolbox, earlier: Sequence[dict[str, Any]] = (),
+        self,
+        box: Toolbox,
+        earlier: Sequence[dict[str, Any]] = (),
         items: Sequence[dict[str, Any]] | None = None,
-    ) -> ChatJob:  # fmt: skip
+    ) -> ChatJob:
         """What the service runs: an answer to ``earlier`` items and the request's own.
 
         ``items`` are its own, with references resolved. Raises: ApiError where parameters

@@ -74,10 +74,12 @@ async def input_items(call: Call[Any]) -> ASGI:
     listed = found[: max(1, min(query.limit, 100))]
     return Json(
         InputItems(
-            listed, listed[0]["id"] if listed else None, listed[-1]["id"] if listed else None,
+            listed,
+            listed[0]["id"] if listed else None,
+            listed[-1]["id"] if listed else None,
             len(listed) < len(found),
         )
-    )  # fmt: skip
+    )
 
 
 def listed_item(item: dict[str, Any]) -> dict[str, Any]:

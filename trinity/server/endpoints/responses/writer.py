@@ -96,9 +96,11 @@ class ResponseWriter:
         progress = progress_of(piece) if self._progress else None
         if progress is not None:
             yield InProgress(
-                sequence_number=self._next(), response=self.response, timings=self._timings,
+                sequence_number=self._next(),
+                response=self.response,
+                timings=self._timings,
                 prompt_progress=progress,
-            )  # fmt: skip
+            )
         self._pending += piece.logprobs
         thought = [isinstance(part, Reasoning) for part in piece.parts]
         if all(thought) if thought else isinstance(self._item, ReasoningOutput):
