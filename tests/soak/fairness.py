@@ -122,7 +122,7 @@ def measured(
         ended = time.monotonic()
         attacked, alone = (watch.end() for watch in watches)
     grown = server.memory() - before
-    while grown > MEMORY and time.monotonic() < ended + MEMORY_SECONDS:
+    while grown > MEMORY and time.monotonic() < ended + scale * MEMORY_SECONDS:
         time.sleep(0.1)
         grown = server.memory() - before
     done = json.loads(out or '{"answers": {}, "sent": 0}')
