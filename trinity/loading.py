@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Unpack
 from trinity.errors import InputError, TrinityError, about
 from trinity.model import Model
 from trinity.model_defaults import checked_defaults, with_defaults
-from trinity.options.load_options import AdapterFile, LoadOptions
+from trinity.options.load_options import LoadKeywords, LoadOptions
 from trinity.runtime.generation import Completion
 from trinity.runtime.options import GenerationOptions, Request
 from trinity_kernels.uninterrupted import uninterrupted
@@ -28,21 +28,8 @@ Path = str | os.PathLike[str]
 def load(
     path: Path,
     *,
-    threads: int | None = None,
-    context_length: int | None = None,
-    kv_type: str = "f16",
-    kv_memory: int | None = None,
-    max_sequences: int | None = None,
-    batch_size: int | None = None,
-    batch_invariant: bool = False,
-    reuse_answers: bool = False,
-    isa: str | None = None,
-    i2s_layout: str = "x86",
-    tl_config: Path | None = None,
-    weight_scale: str | None = None,
-    quantize: str | None = None,
-    lora: Sequence[AdapterFile] | None = None,
     progress: Callable[[str], None] | None = None,
+    **options: Unpack[LoadKeywords],
 ) -> Model:
     """Load the model that ``path`` names.
 
@@ -50,43 +37,34 @@ def load(
     the .safetensors file in one, "ollama:NAME[:TAG]", a model in Ollama's store, or
     "hf:USER/REPO[@REVISION][:FILE-OR-QUANT]", one on the Hugging Face hub, which is downloaded.
 
-    ``threads`` defaults to the fast physical cores that this process may use, ``context_length`` to
-    the model's own but at most 4096, ``isa`` to the best level of this CPU. ``kv_type`` is "f16"
-    or "f32". ``kv_memory`` is the most bytes that keys and values of all sequences take together;
-    by default context and free memory decide. ``max_sequences`` run at the same time at most, the
-    others wait; by default as many as find room there. A step evaluates ``batch_size`` tokens of
-    prompts at most; by default up to 512. ``batch_invariant`` evaluates every row in the order of a
-    single token: answers then do not depend on what else runs, and prompts are slower.
-    ``reuse_answers`` lets a prompt reuse what was computed for an earlier answer that it contains:
-    a chat's next answer starts sooner, but may differ from the one with an empty cache.
-    ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM;
-    ``tl_config`` the kernel_config.ini that a TL1 or TL2 file was made with, where its shapes are
-    not among those that bitnet.cpp publishes tiles for. ``weight_scale`` says whether packed
-    ternary weights of Hugging Face's format "multiply" or "divide" by their weight_scale, where
-    config.json is wrong about it. ``quantize`` is a type such as "Q4_K_M" that the weights get
-    while they are loaded: once, for the result is kept in the cache and mapped by the next start.
-    ``lora`` lists files of LoRA adapters, each alone or as (file, scale): GGUF files, directories
-    of PEFT and mlx-lm. They add to the model's products; a request's own ``lora`` weighs them anew.
+    ``threads`` (the fast physical cores that this process may use). ``context_length`` (the model's
+    own, at most 4096): tokens. ``isa`` (the best of this CPU): an instruction-set level.
+
+    ``kv_type`` ("f16"): the type of the KV cache, "f16" or "f32". ``kv_memory`` (by context and
+    free memory): the most bytes that keys and values of all sequences take together.
+    ``max_sequences`` (as many as find room there): how many requests run at the same time; the
+    others wait. ``batch_size`` (up to 512): the most tokens of prompts in a step.
+
+    ``batch_invariant`` (False): compute every row in the order of a single token. Responses then do
+    not depend on other requests, and prompts are slower. ``reuse_answers`` (False): let a prompt
+    reuse what was computed for an earlier response that it contains. The next turn of a chat starts
+    sooner, but may differ from the one with an empty cache.
+
+    ``i2s_layout`` ("x86"): "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM.
+    ``tl_config`` (none): the kernel_config.ini of a TL1 or TL2 file, if bitnet.cpp publishes no
+    tiles for its shapes. ``weight_scale`` (as config.json says): "multiply" or
+    "divide" packed ternary weights of Hugging Face's format by their weight_scale. ``quantize``
+    (none): a type such as "Q4_K_M" to quantize the weights to; the cache keeps the result for the
+    next start.
+
+    ``lora`` (none): LoRA adapters, each a file or (file, scale): GGUF files, directories of PEFT or
+    mlx-lm. A request's own ``lora`` overrides the scales.
+
     ``progress`` receives lines such as "compiling kernels 3/14".
 
     Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
     """
-    options = LoadOptions(
-        threads=threads,
-        context_length=context_length,
-        kv_type=kv_type,
-        kv_memory=kv_memory,
-        max_sequences=max_sequences,
-        batch_size=batch_size,
-        batch_invariant=batch_invariant,
-        reuse_answers=reuse_answers,
-        isa=isa,
-        i2s_layout=i2s_layout,
-        tl_config=tl_config,
-        weight_scale=weight_scale,
-        quantize=quantize,
-        lora=lora,
-    )
+    chosen = LoadOptions(**options)
     from trinity.formats.configuration import check_is_model
     from trinity.models import check_architecture
     from trinity.providers import open_weights
@@ -94,9 +72,9 @@ def load(
 
     provider = open_weights(
         path,
-        i2s_layout=options.i2s_layout,
-        tl_config=options.tl_config,
-        weight_scale=options.weight_scale,
+        i2s_layout=chosen.i2s_layout,
+        tl_config=chosen.tl_config,
+        weight_scale=chosen.weight_scale,
         notice=progress or _silent,
     )
     source = provider.path
@@ -104,35 +82,24 @@ def load(
         with about(source, os.fspath(path), *provider.paths):
             check_is_model(provider.metadata, source)
             check_architecture(provider)
-            if options.quantize is not None:
-                provider = _quantized(provider, options, progress or _silent)
+            if chosen.quantize is not None:
+                provider = _quantized(provider, chosen, progress or _silent)
             with _libraries():
                 defaults = checked_defaults(provider)
                 tokenizer = tokenizer_from_metadata(
                     provider.metadata, defaults.end_ids, source=source
                 )
-            options = with_defaults(options, defaults)
+            chosen = with_defaults(chosen, defaults)
             # Only now, for this import loads the compiler: a wrong path is told at once.
             with _libraries():
-                engine_module = uninterrupted(importlib.import_module, "trinity.runtime.engine")
-            engine = engine_module.load_engine(
-                provider,
-                threads=options.threads,
-                context_length=options.context_length,
-                kv_type=options.kv_type,
-                kv_memory=options.kv_memory,
-                batch_invariant=options.batch_invariant,
-                reuse_answers=options.reuse_answers,
-                isa=options.isa,
-                lora=options.lora,
-                progress=progress,
-            )
+                building = uninterrupted(importlib.import_module, "trinity.runtime.engine_building")
+            engine = building.build_engine(provider, chosen, progress)
     except BaseException:
         provider.close()
         raise
     model = Model(
         engine, tokenizer, provider,
-        max_sequences=options.max_sequences, batch_size=options.batch_size,
+        max_sequences=chosen.max_sequences, batch_size=chosen.batch_size,
     )  # fmt: skip
     if model.lacks_pooler:
         _warn_of_pooler(provider.path, progress)

@@ -35,7 +35,8 @@ from typing import Any
 from trinity.providers import open_weights
 from trinity.quantization import quantize
 from trinity.quantization.mixes import MIXES
-from trinity.runtime.engine import CPUEngine, load_engine
+from trinity.runtime.engine import CPUEngine
+from trinity.runtime.engine_building import load_engine
 from trinity.tools.bench import Bench
 from trinity.tools.machine import machine, versions
 from trinity_kernels.bandwidth import read_bandwidth

@@ -21,7 +21,8 @@ import numpy as np
 import trinity
 from trinity.model import Model
 from trinity.providers import open_weights
-from trinity.runtime.engine import CPUEngine, load_engine
+from trinity.runtime.engine import CPUEngine
+from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 
 DEPTH = 64  # positions before the rows

@@ -25,7 +25,7 @@ from tests.fuzzing.guard_pages import guarded, guarded_copy
 from trinity.formats import GGUFProvider
 from trinity.formats.provider import Tensor
 from trinity.models import ARCHITECTURES
-from trinity.runtime import engine, page_memory, plan, rotation
+from trinity.runtime import engine_building, page_memory, plan, rotation, step
 from trinity.runtime import weights as runtime_weights
 from trinity.runtime.interface import Rows
 from trinity.runtime.weights import Weight, Weights
@@ -99,7 +99,7 @@ def _logits(
     case: Case, path: Any, own: str | None, steps: list[int], options: dict[str, Any]
 ) -> NDArray[np.float32]:
     with GGUFProvider(path) if own is None else _Retyped(path, own) as provider:
-        made = engine.load_engine(provider, progress=case.progress, **options)
+        made = engine_building.load_engine(provider, progress=case.progress, **options)
         try:
             cache = made.new_cache()
             tokens = np.arange(sum(steps), dtype=np.int32) % made.config.vocab_size
@@ -164,13 +164,13 @@ def guarded_buffers(at_end: bool) -> Iterator[None]:
         return guarded(nbytes, at_end=at_end, alignment=LINE)
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(patch.object(engine, "Weights", GuardedWeights))
+        stack.enter_context(patch.object(engine_building, "Weights", GuardedWeights))
         stack.enter_context(patch.object(runtime_weights, "_bound", guarded_weight))
         stack.enter_context(patch.object(plan.PlanBuilder, "vector", guarded_vector))
         for name, module in list(sys.modules.items()):
             if name.startswith("trinity.runtime.") and hasattr(module, "aligned"):
                 stack.enter_context(patch.object(module, "aligned", aligned))
-        for module in (plan, rotation):
+        for module in (plan, rotation, step):
             stack.enter_context(patch.object(module, "np", _Numpy(at_end)))
         stack.enter_context(patch.object(page_memory, "mapped", mapped))
         # A part of a page is a buffer of its own.

@@ -24,7 +24,7 @@ from tests.fuzzing.target_huggingface import (
     tokenizer_json,
 )
 from trinity.formats.provider import WeightProvider
-from trinity.runtime.engine import load_engine
+from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity.tools.verify import verify
 

@@ -13,7 +13,7 @@ import trinity
 from trinity.errors import UnsupportedError
 from trinity.formats import GGUFProvider, GGUFWriter
 from trinity.model import Model
-from trinity.runtime.engine import load_engine
+from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity_kernels.isa import available_levels
 

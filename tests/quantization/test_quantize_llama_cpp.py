@@ -17,7 +17,7 @@ from tests.naive import naive_logits
 from tests.tiny_models import write_tiny_model
 from trinity.providers import open_weights
 from trinity.quantization import MIXES, quantize
-from trinity.runtime.engine import load_engine
+from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 
 pytestmark = pytest.mark.skipif(

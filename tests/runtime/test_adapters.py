@@ -17,7 +17,8 @@ from tests.models.adapter_files import peft_directory
 from tests.tiny_models import sentencepiece_vocabulary, write_tiny_model
 from trinity.errors import InputError, UnsupportedError
 from trinity.loading import open_weights
-from trinity.runtime.engine import CPUEngine, load_engine
+from trinity.runtime.engine import CPUEngine
+from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity.tools.convert import convert_adapter
 from trinity_kernels.isa import available_levels

@@ -16,8 +16,9 @@ from tests.runtime import drafting_model
 from tests.runtime.drafting_model import LENGTHS, PROMPT, TOKENS
 from trinity.errors import FormatError
 from trinity.providers import open_weights
-from trinity.runtime import engine, speculation_budget
-from trinity.runtime.engine import CPUEngine, load_engine
+from trinity.runtime import engine_building, speculation_budget
+from trinity.runtime.engine import CPUEngine
+from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.kv_cache import KVCache
 from trinity.tools.convert import convert
@@ -190,7 +191,7 @@ def test_what_a_token_reads_is_without_it(folder: Path, base: Path) -> None:
     found = []
     for source in (folder, base):
         with closing(open_weights(source)) as provider:
-            model = engine.load_engine(provider, threads=1)
+            model = engine_building.load_engine(provider, threads=1)
             found.append((model.bytes_per_token(50), len(model.linears())))
             model.close()
     assert found[0] == found[1]

@@ -26,7 +26,8 @@ from trinity.errors import (
     UnsupportedError,
 )
 from trinity.providers import open_weights
-from trinity.runtime.engine import CPUEngine, load_engine
+from trinity.runtime.engine import CPUEngine
+from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.memory import mapped, zeros

@@ -17,7 +17,8 @@ from trinity.errors import ConfigError, TrinityError, UnsupportedError
 from trinity.providers import open_weights
 from trinity.runtime import expert_buffers
 from trinity.runtime.channel_squares import ChannelSquares
-from trinity.runtime.engine import CPUEngine, load_engine
+from trinity.runtime.engine import CPUEngine
+from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.matmul.activations import FORMS

@@ -35,7 +35,8 @@ from trinity.models.operations import (
     Temperature,
 )
 from trinity.runtime.channel_squares import ChannelSquares
-from trinity.runtime.engine import CPUEngine, load_engine
+from trinity.runtime.engine import CPUEngine
+from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.kv_layout import layer_bytes

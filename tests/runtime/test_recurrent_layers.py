@@ -13,7 +13,7 @@ import trinity
 from tests.runtime.family_engines import CONTEXT, ROWS, Load, evaluate, text_of
 from trinity.errors import InputError
 from trinity.formats import GGUFProvider, GGUFWriter
-from trinity.runtime import engine as module
+from trinity.runtime import engine_building as module
 from trinity.runtime import slot_file, speculation_budget
 from trinity.runtime.engine import CPUEngine
 from trinity.runtime.interface import Rows
@@ -114,7 +114,7 @@ def test_requests_that_fight_for_pages(
     options: Any = {"max_tokens": 60, "temperature": 0.0, "ignore_eos": True}
     with trinity.load(path, context_length=CONTEXT, batch_invariant=True) as model:
         engine: Any = model.engine
-        needed = engine._layout.sequence_bytes(engine.kv_type, CONTEXT)
+        needed = engine._parts.layout.sequence_bytes(engine.kv_type, CONTEXT)
         lengths = (20, 150, 200, 280, 300, 330)
         prompts = [text_of(engine, length, length % 3) for length in lengths]
         expected = [model.generate(prompt, **options).token_ids for prompt in prompts]

@@ -17,7 +17,7 @@ from tests.tiny_models import write_tiny_model
 from tests.toy_model import BOS, EOS, VOCAB_SIZE, ToyEngine, chunks_of, ids_of, toy_model
 from trinity.errors import TrinityError
 from trinity.providers import open_weights
-from trinity.runtime.engine import load_engine
+from trinity.runtime.engine_building import load_engine
 from trinity.runtime.generation import collect
 from trinity.runtime.limits import Limits
 from trinity.runtime.ngram import NgramIndex

@@ -16,7 +16,7 @@ from tests.tiny_models import write_tiny_model
 from trinity.errors import ConfigError, InputError, UnsupportedError
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.providers import open_weights
-from trinity.runtime.engine import load_engine
+from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.weights import Weights
 from trinity_kernels.ops.matmul.activations import FORMS

@@ -16,8 +16,9 @@ from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError
 from trinity.model import Model
 from trinity.providers import open_weights
-from trinity.runtime import engine as module
-from trinity.runtime.engine import CPUEngine, load_engine
+from trinity.runtime import engine_building as module
+from trinity.runtime.engine import CPUEngine
+from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity.tools.bench import Bench
 from trinity_kernels.ops.kv_layout import PAGE
@@ -31,7 +32,7 @@ FAMILIES = (
 
 def least(engine: CPUEngine) -> int:
     """Bytes that one sequence of a whole context needs."""
-    return engine._layout.sequence_bytes(engine.kv_type, CONTEXT)
+    return engine._parts.layout.sequence_bytes(engine.kv_type, CONTEXT)
 
 
 @pytest.mark.few(4)
@@ -39,7 +40,7 @@ def least(engine: CPUEngine) -> int:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_those_of_a_cache_that_keeps_all(load: Load, family: str, kv_type: str) -> None:
     whole = load(family, rows=CONTEXT, kv_type=kv_type)
-    assert whole._layout.window is None
+    assert whole._parts.layout.window is None
     tokens = text_of(whole, 450)
     expected = evaluate(whole, tokens, whole.new_cache())
     probe = load(family, kv_type=kv_type)

@@ -15,7 +15,7 @@ from tests.tiny_models import write_tiny_model
 from tests.toy_model import ToyEngine
 from trinity.errors import InputError
 from trinity.providers import open_weights
-from trinity.runtime.engine import load_engine
+from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.profile import OperationTime
 from trinity.tools.bench import Bench, Measurement, Plan, Profile, Report, run_bench

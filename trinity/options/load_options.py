@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 from trinity.errors import InputError
 from trinity.options.checks import check_number, parse_bytes
@@ -187,3 +187,22 @@ class LoadOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+
+
+class LoadKeywords(TypedDict, total=False):
+    """The fields of ``LoadOptions`` as keyword arguments."""
+
+    threads: int | None
+    context_length: int | None
+    kv_type: str
+    kv_memory: int | None
+    max_sequences: int | None
+    batch_size: int | None
+    batch_invariant: bool
+    reuse_answers: bool
+    isa: str | None
+    i2s_layout: str
+    tl_config: str | os.PathLike[str] | None
+    weight_scale: str | None
+    quantize: str | None
+    lora: Sequence[AdapterFile] | None

@@ -23,10 +23,11 @@ from trinity.runtime import records
 from trinity.runtime.embedding import Embedding
 from trinity.runtime.interface import Rows
 from trinity.runtime.kv_cache import KVCache
-from trinity.runtime.plan import Buffers, PlanBuilder, Step
+from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.records import linear, norm
 from trinity.runtime.records.linear import Place
 from trinity.runtime.records.writer import Writer
+from trinity.runtime.step import Step
 from trinity.runtime.weights import Weight
 from trinity_kernels.record import RECORD
 
@@ -126,27 +127,26 @@ class Drafter:
             self._plans[key] = _Plan(found, head)
         return self._plans[key]
 
-    def note(self, rows: Sequence[Rows], walk: Walk) -> None:
+    def note(self, batch: Sequence[Rows], walk: Walk) -> None:
         """Take in the rows of the newest step whose following token is known."""
         self._newest = None
-        kept, following, at = list[int](), list[int](), 0
-        for piece in rows:
-            count = len(piece.tokens)
-            if piece.following is not None:
-                tokens = [int(token) for token in piece.tokens[1:]]
-                tokens += [piece.following] if piece.following >= 0 else []
-                kept += range(at, at + len(tokens))
+        kept, following, first = list[int](), list[int](), 0
+        for rows in batch:
+            if rows.following is not None:
+                tokens = [int(token) for token in rows.tokens[1:]]
+                tokens += [rows.following] if rows.following >= 0 else []
+                kept += range(first, first + len(tokens))
                 following += tokens
-            at += count
-        if len(rows) == 1:
-            cache, count = rows[0].cache, len(rows[0].tokens)
+            first += len(rows.tokens)
+        if len(batch) == 1:
+            cache, count = batch[0].cache, len(batch[0].tokens)
             self._newest = _Newest(weakref.ref(cache), cache.length, count, len(following))
         if following:
             step, index = self._step, np.array(kept)
             step.positions[: len(kept)] = step.positions[index]
             step.caches[: len(kept)] = step.caches[index]
             self._take(kept, following)
-            walk(self.plan(rows[0].cache.kv_type, len(kept) <= self._few).layer)
+            walk(self.plan(batch[0].cache.kv_type, len(kept) <= self._few).layer)
 
     def propose(
         self, cache: KVCache, tokens: Sequence[int], most: int, wants: Callable[[float], bool],

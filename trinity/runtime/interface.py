@@ -132,15 +132,15 @@ class Engine(Protocol):
         ...
 
     def step(
-        self, rows: Sequence[Rows], *, exact: bool = False, out: NDArray[np.float32] | None = None
+        self, batch: Sequence[Rows], *, exact: bool = False, out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
         """Evaluate rows of several sequences in one pass over the weights.
 
         All caches are different and of one element type; the step appends to each the tokens of its
         rows. ``exact``: each row gets the bits that it gets in a step of its own; ternary weights
         do so anyway.
-        Shapes: returns (n, vocab) for the n rows whose logits are wanted, in the order of ``rows``:
-        the first rows of ``out`` where it was given, else an array of the caller's own.
+        Shapes: returns (n, vocab) for the n rows whose logits are wanted, in the order of
+        ``batch``: the first rows of ``out`` if it was given, else a new array.
         Raises: InputError, ContextLengthError; TrinityError where no page is left for a sequence
         (``KVCache.reserve`` tells before) or the model's file is damaged.
         """

@@ -2,12 +2,13 @@
 
 Building it is Python, once per model and kind of step; walking it is one compiled loop that all
 threads run. The step's own numbers (how many tokens, where they stand, whose caches) lie in
-``Step``, so a plan is built once and serves every step.
+``step.Step``, so a plan is built once and serves every step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ from trinity.runtime.records.linear import Place
 from trinity.runtime.records.writer import Writer
 from trinity.runtime.rotation import RopeTable, TemperatureTable
 from trinity.runtime.rounding import Rounding
+from trinity.runtime.step import Step
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops.matmul import operands, variants
@@ -42,38 +44,6 @@ from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.ops.matmul.tiles import matmul_tiles
 
 Address = Callable[[Kernel, str], int]
-
-
-class Step:
-    """What changes from step to step; kernels read it through addresses in their records.
-
-    ``spans``: for each reach of attention in both directions the first and the last position that
-    each row sees.
-    """
-
-    def __init__(self, rows: int, reaches: Collection[int] = ()) -> None:
-        self.tokens = np.zeros(1, np.int64)
-        self.positions = np.zeros(rows, np.int32)
-        self.spans = {reach: np.zeros((2, rows), np.int32) for reach in reaches}
-        self.caches = np.zeros(rows, np.int64)
-        self.window_caches = np.zeros(rows, np.int64)
-        self.state_tables = np.zeros((rows, 2), np.int64)  # before and behind each row
-        self.wanted = 0
-        self.wanted_rows = np.zeros(rows, np.int32)
-        # Those of them that the head works on at once.
-        self.outputs = np.zeros(1, np.int64)
-        self.output_rows = np.zeros(rows, np.int32)
-
-    def place(self, at: int, start: int, count: int) -> None:
-        """Rows ``at`` on are a sequence's at positions ``start`` on, ``count`` of them."""
-        if count == 1:
-            self.positions[at] = start
-        else:
-            self.positions[at : at + count] = np.arange(start, start + count)
-        positions, last = self.positions[at : at + count], start + count - 1
-        for reach, spans in self.spans.items():
-            spans[0, at : at + count] = np.maximum(positions - reach, 0) if reach else 0
-            spans[1, at : at + count] = np.minimum(positions + reach, last) if reach else last
 
 
 class Buffers:
@@ -136,6 +106,7 @@ class PlanBuilder:
             decoder.attention, context_length, context_length,
             [operation.state_width for _, operation in decoder.states],
         )  # fmt: skip
+        self._reached = 0.0  # positions that all tables hold
         self.squares: ChannelSquares | None = None
         self.kept: list[NDArray[np.uint8]] = []  # what records hold addresses of
         self._vectors: dict[tuple[str, int, float], NDArray[np.float32]] = {}
@@ -199,10 +170,10 @@ class PlanBuilder:
 
     def reach(self, positions: int) -> None:
         """Make sure that the tables by position hold the first ``positions``."""
-        for rotations in self.rotations.values():
-            rotations.reach(positions)
-        for temperatures in self.temperatures.values():
-            temperatures.reach(positions)
+        if positions > self._reached:
+            reached = [table.reach(positions) for table in self.rotations.values()]
+            reached += [table.reach(positions) for table in self.temperatures.values()]
+            self._reached = min(reached, default=math.inf)
 
     def vector(self, name: str, length: int, factor: float = 1.0) -> NDArray[np.float32]:
         """A weight's values times ``factor``, without a name ``factor`` alone; kept alive here."""

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,10 @@ from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.ops.matmul import experts, operands, quantize
 from trinity_kernels.record import KERNEL, ROWS
 from trinity_kernels.team import Team
+
+if TYPE_CHECKING:
+    from trinity.runtime.engine import CPUEngine
+    from trinity.runtime.interface import Rows
 
 _PRODUCTS = ("matmul", "matmul_panels", "matmul_tiles")
 _TILES = ("tile_activations", "tile_q8", "tile_split")
@@ -66,6 +71,35 @@ class PlanRecorder:
         """As ``Team.run``."""
         self.team.run(plan)
         self.plans.append(plan)
+
+
+def profile_step(engine: CPUEngine, batch: Sequence[Rows], rounds: int) -> list[OperationTime]:
+    """The time of every operation of a step, each run alone; the caches stay as they are.
+
+    Raises: as ``CPUEngine.step``.
+    """
+    before, team = [rows.cache.length for rows in batch], engine.team
+    recorder = PlanRecorder(team)
+    engine.team = cast(Team, recorder)
+    try:
+        logits = engine.step(batch)
+    finally:
+        engine.team = team
+    ids = np.concatenate([np.asarray(rows.tokens) for rows in batch])
+    adapted = any(rows.cache.adapters for rows in batch)
+    times = time_operations(
+        team,
+        np.concatenate(recorder.plans),
+        engine.kernel_names(),
+        [length + 1 for length in before],
+        lambda: engine.embed(ids, adapted),
+        rounds,
+    )
+    del logits  # until here the records wrote into it
+    for rows, length in zip(batch, before, strict=True):
+        rows.cache.spoil(length)
+        rows.cache.truncate(min(length, rows.cache.length))
+    return times
 
 
 def time_operations(

@@ -34,14 +34,15 @@ class RopeTable:
         """Where the table begins."""
         return int(self.values.ctypes.data)
 
-    def reach(self, positions: int) -> None:
-        """Make sure of the first ``positions`` rows."""
+    def reach(self, positions: int) -> int:
+        """Compute at least the first ``positions`` rows; returns how many there are."""
         while self._made < positions:
             end = min(self._made + self._step, len(self.values))
             angles = np.arange(self._made, end)[:, None] * self._frequencies
             rows = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * self._magnitude
             self.values[self._made : end] = rows
             self._made = end
+        return self._made
 
 
 class TemperatureTable:
@@ -60,14 +61,15 @@ class TemperatureTable:
         """Where the table begins."""
         return int(self.values.ctypes.data)
 
-    def reach(self, positions: int) -> None:
-        """Make sure of the first ``positions`` values."""
+    def reach(self, positions: int) -> int:
+        """Compute at least the first ``positions`` values; returns how many there are."""
         scale, length = self._temperature.scale, self._temperature.length
         while self._made < positions:
             end = min(self._made + _STEP_VALUES, len(self.values))
             turns = np.arange(self._made, end) // length
             self.values[self._made : end] = 1 + scale * np.log1p(turns)
             self._made = end
+        return self._made
 
 
 def _frequencies(

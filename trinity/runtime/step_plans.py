@@ -1,4 +1,4 @@
-"""The plans of an engine's steps, each built when it is first wanted."""
+"""The plans of an engine's steps, each built when it is first used."""
 
 from __future__ import annotations
 
@@ -9,55 +9,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.runtime.adapters import AdapterSet
-from trinity.runtime.plan import Buffers, PlanBuilder, Step
+from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.rounding import Rounding
+from trinity.runtime.step import Step
 from trinity.runtime.weights import Weight
 from trinity_kernels.record import RECORD
+
+# The cache's element type; whether the step has few rows; its kernels; whether a row uses an
+# adapter.
+PlanKey = tuple[str, bool, Rounding, bool]
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Records of the layers, then ``head`` on those from the residual stream to logits.
+    """The records of one kind of step."""
 
-    ``logits``: the records and slots that hold the address of the logits.
-    """
-
-    records: NDArray[np.void]
-    head: int
-    logits: list[tuple[int, int]]
+    records: NDArray[np.void]  # of the layers, then of the head
+    head: int  # index of the head's first record
+    logits: list[tuple[int, int]]  # records and slots that hold the address of the logits
 
 
-class StepPlans:
-    """Plans over one model's buffers, with ``heads`` that make logits, of which there may be none.
+class StepPlans(dict[PlanKey, StepPlan]):
+    """The plan of each kind of step; looking a new kind up builds its plan.
 
-    ``rows``: the most rows of a step whose attention is shared out by blocks.
+    ``heads``: the weights that make logits, at most one. ``few``: the most rows of a step whose
+    attention is divided among threads by blocks of positions.
     """
 
     def __init__(
-        self, builder: PlanBuilder, buffers: Buffers, step: Step, heads: Sequence[Weight],
-        adapters: AdapterSet | None, rows: int,
-    ) -> None:  # fmt: skip
+        self,
+        builder: PlanBuilder,
+        buffers: Buffers,
+        step: Step,
+        heads: Sequence[Weight],
+        adapters: AdapterSet | None,
+        few: int,
+    ) -> None:
+        super().__init__()
         self._builder, self._buffers, self._step = builder, buffers, step
-        self._heads, self._adapters, self._rows = heads, adapters, rows
-        self._plans: dict[tuple[str, bool, Rounding, bool], StepPlan] = {}
+        self._heads, self._adapters, self._few = heads, adapters, few
 
-    def get(self, kv_type: str, few: bool, rounding: Rounding, adapted: bool) -> StepPlan:
-        """The plan of a step. ``few``: of at most ``rows``. ``adapted``: a row uses an adapter."""
-        key = kv_type, few, rounding, adapted
-        if key not in self._plans:
-            builder, buffers, step = self._builder, self._buffers, self._step
-            adapters = self._adapters if adapted else None
-            rows = self._rows if few else 0
-            layers = builder.steps(buffers, step, kv_type, rows, rounding, adapters)
-            head, logits = list[NDArray[np.int64]](), list[tuple[int, int]]()
-            for weight in self._heads:
-                head, logits = builder.head(buffers, step, weight, rounding, adapters)
-            records = np.zeros(len(layers) + len(head), RECORD)
-            records["slots"] = layers + head
-            logits = [(len(layers) + record, slot) for record, slot in logits]
-            self._plans[key] = StepPlan(records, len(layers), logits)
-        return self._plans[key]
-
-    def clear(self) -> None:
-        """Build all plans anew."""
-        self._plans.clear()
+    def __missing__(self, key: PlanKey) -> StepPlan:
+        kv_type, few, rounding, adapted = key
+        builder, buffers, step = self._builder, self._buffers, self._step
+        adapters = self._adapters if adapted else None
+        rows = self._few if few else 0
+        layers = builder.steps(buffers, step, kv_type, rows, rounding, adapters)
+        head, logits = list[NDArray[np.int64]](), list[tuple[int, int]]()
+        for weight in self._heads:
+            head, logits = builder.head(buffers, step, weight, rounding, adapters)
+        records = np.zeros(len(layers) + len(head), RECORD)
+        records["slots"] = layers + head
+        logits = [(len(layers) + record, slot) for record, slot in logits]
+        plan = self[key] = StepPlan(records, len(layers), logits)
+        return plan

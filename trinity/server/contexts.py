@@ -5,7 +5,7 @@ from __future__ import annotations
 from trinity.errors import TrinityError
 from trinity.loading import open_weights
 from trinity.models import find_architecture
-from trinity.runtime.engine import MEMORY_SHARE, USUAL_CONTEXT
+from trinity.runtime.engine_building import MEMORY_SHARE, USUAL_CONTEXT
 from trinity.runtime.paging import available_memory
 from trinity.tools.recommend import of_file
 from trinity_kernels.ops.kv_layout import PAGE

@@ -17,7 +17,8 @@ from trinity_kernels.ops import attention
 
 if TYPE_CHECKING:
     from trinity.runtime.adapters import AdapterSet
-    from trinity.runtime.plan import Buffers, PlanBuilder, Step
+    from trinity.runtime.plan import Buffers, PlanBuilder
+    from trinity.runtime.step import Step
 
 
 class Writer:

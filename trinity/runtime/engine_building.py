@@ -1,0 +1,233 @@
+"""Build an engine for a model: bind weights, choose kernels, allocate buffers, write plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Unpack
+
+import numpy as np
+
+from trinity.config import ModelConfig
+from trinity.errors import InputError, KernelError
+from trinity.formats.adapters import open_adapter
+from trinity.formats.mapping_table import TABLE
+from trinity.formats.provider import WeightProvider
+from trinity.options.load_options import LoadKeywords, LoadOptions, adapter_files
+from trinity.models import decoder_of, find_architecture
+from trinity.models.adapter_base import base_of, token_tables
+from trinity.formats.tensor_names import complete
+from trinity.runtime.adapters import AdapterSet
+from trinity.runtime.added_rows import AddedRows
+from trinity.runtime.bound_weights import BoundWeights
+from trinity.runtime.drafting import Drafter
+from trinity.runtime.embedding import Embedding
+from trinity.runtime.engine import DECODE_ROWS, CPUEngine, EngineParts
+from trinity.runtime.expert_buffers import rows_that_fit
+from trinity.runtime.file_watch import FileWatch
+from trinity.runtime.kernel_choice import KernelChoice
+from trinity.runtime.memory import enough_memory
+from trinity.runtime.page_layout import PageLayout
+from trinity.runtime.paging import available_memory, populate, small_pages
+from trinity.runtime.plan import Buffers, PlanBuilder
+from trinity.runtime.rounding import same_bits
+from trinity.runtime.step import Step, StepInput
+from trinity.runtime.step_plans import StepPlans
+from trinity.runtime.weights import Weights, warn_of_inverted_scales
+from trinity_kernels import isa as isa_levels
+from trinity_kernels.bus_errors import catch_bus_errors
+from trinity_kernels.cores import default_threads
+from trinity_kernels.ops.kv_layout import KV_TYPES
+from trinity_kernels.ops.matmul import variants
+from trinity_kernels.ops.matmul.rows import matmul
+from trinity_kernels.record import RECORD
+
+Progress = Callable[[str], None]
+
+PREFILL_CHUNK = 512  # most rows of a step
+USUAL_CONTEXT, USUAL_CACHE = 4096, 150_000_000  # tokens; bytes in addition to any weights
+# The default of kv_memory: so many whole contexts, at most this part of the free memory.
+USUAL_SEQUENCES, MEMORY_SHARE = 16, 4
+
+
+def load_engine(
+    provider: WeightProvider,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[LoadKeywords],
+) -> CPUEngine:
+    """An engine for a provider's model. ``options`` are those of ``trinity.load``."""
+    return build_engine(provider, LoadOptions(**options), progress)
+
+
+def build_engine(
+    provider: WeightProvider, options: LoadOptions, progress: Progress | None = None
+) -> CPUEngine:
+    """An engine for a provider's model on this machine.
+
+    ``progress`` receives lines about compilation and warnings.
+    Raises: InputError, KernelError, ConfigError, UnsupportedError.
+    """
+    named = provider.metadata.get("general.architecture")
+    if isinstance(named, str):  # before an error about keys that only other families have
+        find_architecture(named, provider.path, provider.tensor_names())
+    config = provider.config
+    context = options.context_length or min(config.context_length, USUAL_CONTEXT)
+    try:
+        isa = isa_levels.select_level(options.isa)
+    except isa_levels.IsaError as error:
+        raise KernelError(str(error)) from error
+    threads = options.threads or default_threads()
+    if progress:
+        _warn_of_excess(options.threads, context, config, progress)
+    with enough_memory(f"to load {provider.path} for a context of {context} tokens"):
+        return CPUEngine(_parts(provider, options, threads, context, isa, progress))
+
+
+def _parts(
+    provider: WeightProvider,
+    options: LoadOptions,
+    threads: int,
+    context_length: int,
+    isa: str,
+    progress: Progress | None,
+) -> EngineParts:
+    """The parts of an engine. Every tensor is checked before memory is allocated for it."""
+    config, weights = provider.config, Weights(provider)
+    catch_bus_errors(TABLE)
+    decoder = decoder_of(config, weights.names, weights.shape, provider.path)
+    architecture = decoder.architecture
+    # An encoder's keys and values last for one step: rounding them would gain nothing.
+    kv_type = "F32" if architecture.encodes else options.kv_type.upper()
+    tables, base = token_tables(decoder), base_of(decoder, provider)
+    files = adapter_files(options.lora)
+    adapters = [open_adapter(path, base) for path, _ in files]
+    embeddings = [
+        Embedding(weights, complete(t.weight), config.vocab_size, t.width, t.scale) for t in tables
+    ]
+    choice = KernelChoice(isa, progress)
+    halves = architecture.rope_halves or not provider.rope_interleaved
+    builder = PlanBuilder(decoder, weights, context_length, threads, not halves, choice.address)
+    added = AddedRows(weights, decoder, context_length)
+    heads = []
+    if decoder.head:
+        head = weights.linear(decoder.head, config.vocab_size, config.hidden_size)
+        heads.append(head.scaled(architecture.logit_scale(config)))
+    bound = BoundWeights(builder, heads)
+    rows = context_length if architecture.encodes else min(PREFILL_CHUNK, context_length)
+    rows = rows_that_fit(decoder, bound.all_experts, rows)
+    scales = [scale for _, scale in files]
+    adapter_set = None
+    if adapters:
+        adapter_set = AdapterSet(adapters, scales, decoder, weights, tables, rows)
+    state_widths = [operation.state_width for _, operation in decoder.states]
+    layout = builder.layout = PageLayout(decoder.attention, context_length, rows, state_widths)
+    kv_memory = _kv_memory(options.kv_memory, layout, kv_type, context_length)
+    warn_of_inverted_scales(bound.scales(), provider.path, progress)
+    populating = populate(bound.arrays())
+    single_bits = _choose_kernel(builder, bound, choice) or options.batch_invariant
+    reaches = {layer.reach for layer in decoder.attention if layer.both_ways}
+    step = Step(rows, reaches)
+    linears = [*bound.all_linears, *heads]
+    buffers = Buffers(decoder, linears, bound.all_experts, rows, threads, builder.kernel)
+    into = [buffers.rows(table.buffer, table.width) for table in tables]
+    drafter = None
+    if decoder.drafting and heads:
+        few = min(DECODE_ROWS, rows)
+        drafter = Drafter(builder, buffers, step, heads[0], embeddings[0], few)
+    states = builder.states(buffers, step)
+    state_records = np.zeros(len(states), RECORD)
+    if states:
+        state_records["slots"] = states
+    return EngineParts(
+        config=config,
+        threads=threads,
+        context_length=context_length,
+        isa=isa,
+        kv_type=kv_type,
+        batch_invariant=options.batch_invariant,
+        reuse_answers=options.reuse_answers,
+        adapters=tuple(zip((adapter.path for adapter in adapters), scales, strict=True)),
+        decoder=decoder,
+        weights=bound,
+        builder=builder,
+        buffers=buffers,
+        step=step,
+        step_input=StepInput(
+            step,
+            config,
+            context_length=context_length,
+            encodes=architecture.encodes,
+            windowed=layout.window is not None,
+        ),
+        plans=StepPlans(builder, buffers, step, heads, adapter_set, DECODE_ROWS),
+        states=state_records,
+        embeddings=list(zip(embeddings, into, strict=True)),
+        added_rows=added if architecture.encodes else None,
+        adapter_set=adapter_set,
+        drafter=drafter,
+        choice=choice,
+        layout=layout,
+        kv_memory=kv_memory,
+        prepare_pages=_page_size(layout, kv_type, bound),
+        same_bits=single_bits,
+        populating=populating,
+        watch=FileWatch(provider.check),
+    )
+
+
+def _choose_kernel(builder: PlanBuilder, weights: BoundWeights, choice: KernelChoice) -> bool:
+    """Choose the kernel of products; whether it gives a row the same bits in every step."""
+    types = {weight.type for weight in weights.all_linears}
+    types |= {weight.type for weight in weights.all_experts}
+    types |= {weight.type for weight in weights.heads if weight.form != "f32"}
+    builder.kernel = variants.choose_kernel(choice.level, types, choice.work)
+    # Exact steps use other kernels. They are compiled now, not in the middle of a response.
+    for type_name in sorted(weights.types):
+        if not variants.serves(builder.kernel, type_name, exact=True):
+            choice.prepare(matmul, type_name)
+    return same_bits(builder.kernel, weights.layer_types)
+
+
+def _kv_memory(wanted: int | None, layout: PageLayout, kv_type: str, context_length: int) -> int:
+    """Bytes that all pages may take. Raises: InputError if one context does not fit."""
+    sizes = {kind: layout.sequence_bytes(kind, context_length) for kind in KV_TYPES}
+    least = sizes[kv_type]
+    if wanted is None:
+        share = min(USUAL_SEQUENCES * least, available_memory() // MEMORY_SHARE)
+        return max(share, *sizes.values())
+    if wanted < least:
+        raise InputError(
+            f"kv_memory is {wanted} bytes, but one sequence of {context_length} tokens needs "
+            f"{least} for its keys and values: give more, or use a smaller context_length (--ctx)"
+        )
+    return wanted
+
+
+def _page_size(
+    layout: PageLayout, kv_type: str, weights: BoundWeights
+) -> Callable[[int, int], None] | None:
+    """How to prepare the cache's memory; None to leave the page size to the system.
+
+    The heads of a page of keys and values are far apart, so with large pages of the system the
+    first token fills all of it. That is acceptable only for weights of about that size.
+    """
+    usual = layout.sequence_bytes(kv_type, USUAL_CONTEXT)
+    large = usual > USUAL_CACHE + 2 * (weights.layer_bytes + weights.head_bytes)
+    return small_pages if large else None
+
+
+def _warn_of_excess(
+    threads: int | None, context: int, config: ModelConfig, progress: Progress
+) -> None:
+    """Warn of options that are possible but do harm."""
+    cores = default_threads()
+    if threads is not None and threads > cores:
+        progress(
+            f"warning: {threads} threads, but this process may use {cores} cores: threads that "
+            "wait for a core hold up all others; leave threads (-t) out"
+        )
+    if context > config.context_length:
+        progress(
+            f"warning: a context of {context} tokens, but the model was made for "
+            f"{config.context_length}: its text may get worse beyond those"
+        )

@@ -1,0 +1,149 @@
+"""The rows of one step, checked and written where compiled kernels read them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.config import ModelConfig
+from trinity.errors import ContextLengthError, InputError, TrinityError
+from trinity.runtime.interface import Rows
+from trinity.runtime.kv_cache import KVCache, check_different
+from trinity.runtime.page_pool import PagePool
+
+
+class Step:
+    """Arrays that change with every step; a plan's records hold their addresses."""
+
+    def __init__(self, rows: int, reaches: Collection[int] = ()) -> None:
+        self.tokens = np.zeros(1, np.int64)  # number of rows
+        self.positions = np.zeros(rows, np.int32)
+        # For each reach of attention in both directions: the first and last position a row sees.
+        self.spans = {reach: np.zeros((2, rows), np.int32) for reach in reaches}
+        self.caches = np.zeros(rows, np.int64)
+        self.window_caches = np.zeros(rows, np.int64)
+        self.state_tables = np.zeros((rows, 2), np.int64)  # before and after each row
+        self.wanted = 0  # number of rows whose logits are wanted
+        self.wanted_rows = np.zeros(rows, np.int32)
+        self.outputs = np.zeros(1, np.int64)  # number of rows that the head computes at once
+        self.output_rows = np.zeros(rows, np.int32)
+
+    def place(self, first: int, start: int, count: int) -> None:
+        """Give ``count`` rows from row ``first`` on the positions from ``start`` on."""
+        end = first + count
+        if count == 1:
+            self.positions[first] = start
+        else:
+            self.positions[first:end] = np.arange(start, start + count)
+        positions, last = self.positions[first:end], start + count - 1
+        for reach, spans in self.spans.items():
+            spans[0, first:end] = np.maximum(positions - reach, 0) if reach else 0
+            spans[1, first:end] = np.minimum(positions + reach, last) if reach else last
+
+
+class StepInput:
+    """Checks a batch of rows and writes it into a ``Step``."""
+
+    def __init__(
+        self,
+        step: Step,
+        config: ModelConfig,
+        *,
+        context_length: int,
+        encodes: bool,
+        windowed: bool,
+    ) -> None:
+        self._step = step
+        self._config = config
+        self._context_length = context_length
+        self._encodes = encodes
+        self._windowed = windowed
+
+    def take(self, batch: Sequence[Rows], pool: PagePool) -> tuple[NDArray[np.integer], int]:
+        """Check a batch, reserve its pages and fill the step's arrays.
+
+        Returns all token ids (M,), and the number of positions of the longest sequence.
+        Raises: InputError, ContextLengthError; TrinityError if no page is left.
+        """
+        step, all_ids, first, longest = self._step, [], 0, 0
+        wanted_rows: list[int] = []
+        for rows in batch:
+            cache = rows.cache
+            ids = self._ids(rows.tokens)
+            count = len(ids)
+            end = first + count
+            self._check(rows, count, end, pool)
+            length = cache.length + count
+            revocable = count - 1 if rows.revocable else 0
+            if revocable > cache.most_revocable:
+                raise InputError(
+                    f"{revocable} of {count} rows are to be revocable, the cache can take back "
+                    f"{cache.most_revocable}"
+                )
+            if not cache.reserve(length, revocable=revocable):
+                raise TrinityError(
+                    f"no page of keys and values is left for a sequence of {length} tokens: "
+                    "release another cache, or give more kv_memory (--kv-memory)"
+                )
+            step.place(first, cache.length, count)
+            step.caches[first:end] = cache.address
+            if self._windowed:
+                step.window_caches[first:end] = cache.window_address
+                cache.state_tables(step.state_tables[first:end], revocable=revocable > 0)
+            wanted_rows.extend(range(end - rows.logits, end))
+            all_ids.append(ids)
+            first, longest = end, max(longest, length)
+        if not all_ids:
+            raise InputError("a step takes at least one row, got none")
+        if len(batch) > 1:
+            check_different([rows.cache for rows in batch])
+        step.tokens[0] = first
+        step.wanted = len(wanted_rows)
+        step.wanted_rows[: len(wanted_rows)] = wanted_rows
+        return all_ids[0] if len(all_ids) == 1 else np.concatenate(all_ids), longest
+
+    def _check(self, rows: Rows, count: int, end: int, pool: PagePool) -> None:
+        cache, config = rows.cache, self._config
+        most = len(self._step.positions)
+        if end > most:
+            raise InputError(f"a step takes {most} rows, got {end}")
+        if not 0 <= rows.logits <= count:
+            raise InputError(f"logits of {rows.logits} rows are wanted, of {count}")
+        # Kernels read a cache by its address: a foreign or full one would corrupt memory.
+        if type(cache) is not KVCache or cache.pool is not pool:
+            raise InputError(
+                "the cache is not one of this engine's; take one from its new_cache(), got "
+                f"{type(cache).__name__}"
+            )
+        if self._encodes and (rows.logits or cache.length):
+            raise InputError(
+                f"the model ({config.architecture}) is an encoder: it has no logits, and "
+                "takes a whole text in one step; use embed() or rank()"
+            )
+        if rows.states is not None and rows.states.shape != (count, config.hidden_size):
+            raise InputError(
+                f"the states of {count} rows have shape {(count, config.hidden_size)}, "
+                f"the array for them {rows.states.shape}"
+            )
+        if cache.length + count > self._context_length:
+            raise ContextLengthError(
+                f"{cache.length} + {count} tokens do not fit a context of {self._context_length}"
+            )
+
+    def _ids(self, tokens: Any) -> NDArray[np.integer]:
+        """``tokens`` as a checked array."""
+        ids = np.asarray(tokens)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids):
+            raise InputError(
+                "tokens must be a flat sequence of integers, at least one, got shape "
+                f"{ids.shape} of {ids.dtype}"
+            )
+        if ids.min() < 0 or ids.max() >= self._config.vocab_size:
+            raise InputError(
+                f"token ids must lie in 0..{self._config.vocab_size - 1}, "
+                f"got {ids.min()}..{ids.max()}"
+            )
+        return ids
