@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from trinity.runtime.draws import Draws
+from trinity.runtime.sampler import Draws
 
 
 def twister(seed: int) -> np.random.MT19937:

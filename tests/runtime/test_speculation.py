@@ -20,9 +20,8 @@ from trinity.providers import open_weights
 from trinity.runtime.engine_building import load_engine
 from trinity.runtime.generation import collect
 from trinity.runtime.limits import Limits
-from trinity.runtime.ngram import NgramIndex
 from trinity.runtime.sampler import SamplingParams
-from trinity.runtime.speculation import MOST_INDEXED, Guesses
+from trinity.runtime.speculation import MOST_INDEXED, Guesses, NgramIndex
 from trinity.runtime.speculation_budget import SpeculationBudget
 from trinity_kernels.isa import available_levels
 

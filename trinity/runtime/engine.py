@@ -115,7 +115,8 @@ class CPUEngine(Emptied):
         if self._closed:
             raise InputError("this model is closed")
         ids, positions = self._input.take(batch, self.pool)
-        self._parts.builder.reach(positions)
+        if positions > self._parts.builder.reached:
+            self._parts.builder.reach(positions)
         out = self._logits(out)
         adapted = self._begin_adapters(batch)
         self.embed(ids, adapted)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from trinity.errors import TrinityError
 from trinity.runtime.lease import Lease
 from trinity.runtime.mask_thread import MaskThread
-from trinity.runtime.request_state import RequestState
 from trinity.runtime.scheduler import ScheduledRows, Scheduler, prompt_pairs
 from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.runtime.sequence import Sequence
@@ -152,7 +151,7 @@ class EngineLoop:
             del self._leases[0]
             lease = self.lease
         scheduler.closed = lease is not None
-        if self._holds or scheduler.held:
+        if self._holds.holds or scheduler.held:
             scheduler.held = self._holds.look(scheduler.is_free)
         if self._visits and (lease is None or not lease.granted):
             self._visits.popleft().make()  # one, for a step waits
@@ -211,25 +210,17 @@ class EngineLoop:
             engine_thread.abandon()
 
     def _step(self, scheduler: Scheduler) -> bool:
-        """Evaluate what comes next, and let every sequence go on; False where there is nothing."""
+        """Schedule rows, run them, let their sequences go on; False if there is nothing to run."""
         began = perf_counter()
         scheduled = scheduler.schedule()
         if not scheduled:
             scheduler.steady = False
             return False
         if not scheduler.steady:
-            self._processor = process_time()  # before it nobody is to be charged
-        batch = [rows.input() for rows in scheduled]
-        for rows in scheduled:
-            if rows.logits:
-                rows.sequence.prepare(self._mask_thread)
-        started = perf_counter()
-        places = prompt_pairs(scheduled)
+            self._processor = process_time()  # nobody is charged for the time before
+        started, pairs = perf_counter(), prompt_pairs(scheduled)
         try:
-            out = self._room(sum(rows.logits for rows in scheduled))
-            # Proposals must not show: their rows get the bits of single tokens.
-            exact = bool(scheduled[0].proposals)
-            logits = self._engine.step(batch, exact=exact, out=out)
+            logits = self._run_batch(scheduled)
         except BaseException as error:
             _fail([rows.sequence for rows in scheduled], error)
             scheduler.remove_ended()
@@ -237,23 +228,19 @@ class EngineLoop:
         seconds = perf_counter() - started
         before, self._processor = self._processor, process_time()
         scheduler.count(scheduled, self._processor - before)
-        end, ended = 0, False
-        for rows in scheduled:
-            start, end = end, end + rows.logits
-            try:
-                if rows.states is not None:
-                    rows.sequence.advance(rows.states)
-                elif end > start:
-                    rows.sequence.advance(logits[start:end])
-                else:
-                    rows.sequence.evaluated()
-            except BaseException as error:
-                rows.sequence.fail(error)
-            ended = ended or rows.sequence.ended
-        if ended:
-            scheduler.remove_ended()
-        _note(scheduler, scheduled, places, seconds, perf_counter() - began)
+        scheduler.postprocess(scheduled, logits)
+        scheduler.learn(scheduled, pairs, seconds, perf_counter() - began)
         return True
+
+    def _run_batch(self, scheduled: list[ScheduledRows]) -> NDArray[np.float32]:
+        """The logits of scheduled rows; grammars compute their masks meanwhile."""
+        for rows in scheduled:
+            if rows.logits:
+                rows.sequence.prepare(self._mask_thread)
+        batch = [rows.input() for rows in scheduled]
+        out = self._room(sum(rows.logits for rows in scheduled))
+        # Proposals must not change the text: their rows get the bits of single tokens.
+        return self._engine.step(batch, exact=bool(scheduled[0].proposals), out=out)
 
     def _room(self, rows: int) -> NDArray[np.float32]:
         """Memory for logits, which is used again."""
@@ -288,27 +275,6 @@ class EngineLoop:
             while not lease.over:
                 time.sleep(0.001)
         engine_thread.finish()
-
-
-def _note(
-    scheduler: Scheduler,
-    scheduled: list[ScheduledRows],
-    places: float,
-    seconds: float,
-    turn_seconds: float,
-) -> None:
-    """What a step, whose prompts look at so many places, and its whole turn took."""
-    prompt = sum(rows.count for rows in scheduled if rows.is_prompt)
-    running = sum(not rows.is_prompt for rows in scheduled)
-    sequence, proposals = scheduled[0].sequence, scheduled[0].proposals
-    if proposals and isinstance(sequence, RequestState):
-        scheduler.budget.several(len(proposals), sequence.accepted, seconds)
-        return
-    if any(rows.count > 1 and not rows.is_prompt for rows in scheduled):
-        return  # forced tokens are neither a running sequence's row nor a prompt's
-    if prompt == 0 and running == 1:
-        scheduler.budget.single(seconds)
-    scheduler.note(running, prompt, places, turn_seconds)
 
 
 def _fail(sequences: list[Sequence], error: BaseException) -> None:

@@ -51,6 +51,8 @@ class PagePool:
     ) -> None:  # fmt: skip
         self.sizes = dict(sizes)
         self.window = window
+        # Whether pages hold a recurrent state: a sequence cannot be cut at any position then.
+        self.recurrent = window is not None and window.state
         self.store: PrefixStore | None = None  # of whole pages
         self.claimed = 0
         kinds = {
@@ -81,11 +83,6 @@ class PagePool:
 
     def __del__(self) -> None:
         self.close()
-
-    @property
-    def recurrent(self) -> bool:
-        """Whether pages hold a state, so that a sequence cannot be cut back to any position."""
-        return self.window is not None and self.window.state
 
     @property
     def limit(self) -> int:

@@ -106,7 +106,7 @@ class PlanBuilder:
             decoder.attention, context_length, context_length,
             [operation.state_width for _, operation in decoder.states],
         )  # fmt: skip
-        self._reached = 0.0  # positions that all tables hold
+        self.reached = 0.0  # positions that all tables hold
         self.squares: ChannelSquares | None = None
         self.kept: list[NDArray[np.uint8]] = []  # what records hold addresses of
         self._vectors: dict[tuple[str, int, float], NDArray[np.float32]] = {}
@@ -170,10 +170,10 @@ class PlanBuilder:
 
     def reach(self, positions: int) -> None:
         """Make sure that the tables by position hold the first ``positions``."""
-        if positions > self._reached:
+        if positions > self.reached:
             reached = [table.reach(positions) for table in self.rotations.values()]
             reached += [table.reach(positions) for table in self.temperatures.values()]
-            self._reached = min(reached, default=math.inf)
+            self.reached = min(reached, default=math.inf)
 
     def vector(self, name: str, length: int, factor: float = 1.0) -> NDArray[np.float32]:
         """A weight's values times ``factor``, without a name ``factor`` alone; kept alive here."""

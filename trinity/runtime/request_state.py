@@ -73,7 +73,8 @@ class RequestState(Sequence):
         self._allowed: Promise[Allowed] | None = None
         self._ends = np.array([i for i in tokenizer.eog_ids if i < vocab_size], np.int64)
         self._barred = np.array([i for i in self._enders if i < vocab_size], np.int64)
-        self._matcher = StopMatcher(request.limits.stop or ())
+        stop = request.limits.stop
+        self._matcher = StopMatcher(stop) if stop else None
         self._ids: list[int] = []  # since the newest chunk
         self._logprobs: list[TokenLogprob] = []
         self._resumed = list(request.resumed or ())
@@ -188,10 +189,13 @@ class RequestState(Sequence):
         """End with the text that was held back."""
         if self._started and not self.timings.completion_tokens:
             self.timings.prompt_seconds = perf_counter() - self._since
-        text = self._matcher.push(self._decoder.finish())
-        if self._matcher.stopped:
-            reason = "stop"
-        self.end(self._chunk(text + self._matcher.finish(), reason))
+        text = self._decoder.finish()
+        if self._matcher is not None:
+            text = self._matcher.push(text)
+            if self._matcher.stopped:
+                reason = "stop"
+            text += self._matcher.finish()
+        self.end(self._chunk(text, reason))
 
     def _proposed(self, budget: SpeculationBudget, most: int, draft: Draft | None) -> list[int]:
         """Tokens that may come behind the newest one."""
@@ -282,10 +286,12 @@ class RequestState(Sequence):
         timings.completion_tokens += 1
         self.tokens.append(token)
         self._ids.append(token)
-        text = self._matcher.push(self._decoder.push(token))
-        if self._matcher.stopped:
-            self.end(self._chunk(text, "stop"))
-            return
+        text = self._decoder.push(token)
+        if self._matcher is not None:
+            text = self._matcher.push(text)
+            if self._matcher.stopped:
+                self.end(self._chunk(text, "stop"))
+                return
         if text:
             self.give(self._chunk(text))
         full = len(self.tokens) >= self._context_length
@@ -307,7 +313,7 @@ class RequestState(Sequence):
     def _chunk(self, text: str, reason: FinishReason | None = None) -> Chunk:
         logprobs = None if self._limits.logprobs is None else tuple(self._logprobs)
         timings = self.timings if reason else replace(self.timings) if self._progress else None
-        stop = self._matcher.found if reason else None
+        stop = self._matcher.found if reason and self._matcher is not None else None
         chunk = Chunk(text, tuple(self._ids), logprobs, reason, timings, stop)
         self._ids.clear()
         self._logprobs.clear()

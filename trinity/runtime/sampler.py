@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
-from trinity.runtime.draws import Draws
 from trinity.runtime.recent_tokens import RecentTokens
 from trinity.runtime.sampling_params import SamplingParams
 from trinity_kernels.isa import python_only
@@ -26,6 +25,7 @@ SUM_BLOCK = 8192  # elements that are exponentiated at once, so that they stay i
 FIRST_GUESS = 256  # how many tokens a nucleus is first looked for in
 GROWTH = 8  # and how many times more each time that these are too few
 LAST_GUESS = 16384  # after so many all of them are sorted
+LARGEST_DRAW = 1 - 2.0**-53  # below 1
 LONG = 2048  # tokens of a text from which on their counts are kept for the next token
 
 
@@ -41,6 +41,28 @@ class TokenLogprob:
     logprob: float
     text: str = ""
     top: tuple[TokenLogprob, ...] = ()
+
+
+class Draws:
+    """Numbers from 0 to below 1, those that llama.cpp draws with the same seed.
+
+    They come from the 32-bit Mersenne Twister (Matsumoto and Nishimura, 1998), seeded as its
+    authors do it, two words to a number and the lower one first, as libstdc++'s
+    ``uniform_real_distribution<double>`` makes them. A seed of more than 32 bits, which llama.cpp
+    has not, is spread by NumPy; None is one from the operating system.
+    """
+
+    def __init__(self, seed: int | None) -> None:
+        if seed is None or seed >= 2**32:
+            self._bits = np.random.MT19937(seed)
+        else:
+            self._bits = np.random.MT19937(0)
+            np.random.RandomState(self._bits).seed(seed)
+
+    def next(self) -> float:
+        """The next number."""
+        low, high = self._bits.random_raw(), self._bits.random_raw()
+        return min((high << 32 | low) / 2**64, LARGEST_DRAW)
 
 
 class Sampler:

@@ -22,7 +22,7 @@ from trinity.errors import TrinityError
 from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.request_state import RequestState
 from trinity.runtime.scheduler_stats import SchedulerStats
-from trinity.runtime.sequence import LAST, Sequence, States
+from trinity.runtime.sequence import LAST, Logits, Sequence, States
 from trinity.runtime.speculation_budget import SpeculationBudget
 from trinity.runtime.step_costs import StepCosts
 from trinity.runtime.step_times import StepFit, pairs
@@ -123,12 +123,6 @@ class Scheduler:
             waiting_of=Counter(waiting),
         )
 
-    def note(self, running: int, prompt: int, places: float, seconds: float) -> None:
-        """Note the seconds of a step with rows of running sequences and of prompts."""
-        self._fit.note(running, prompt, places, seconds)
-        if prompt or self.costs.times is not self._fit.times:
-            self.costs = self.costs.after(self._fit.times, running, prompt, places)
-
     def count(self, scheduled: list[ScheduledRows], processor_seconds: float) -> None:
         """Count a step, and share out by rows what it took of all processors."""
         self.steps += 1
@@ -139,6 +133,46 @@ class Scheduler:
             if isinstance(rows.sequence, RequestState):
                 part = (rows.count + len(rows.proposals)) / count
                 rows.sequence.timings.cpu_seconds += part * processor_seconds
+
+    def postprocess(self, scheduled: list[ScheduledRows], logits: Logits) -> None:
+        """Let each sequence go on by the logits of its rows; forget those that end."""
+        end, ended = 0, False
+        for rows in scheduled:
+            start, end = end, end + rows.logits
+            sequence = rows.sequence
+            try:
+                if rows.states is not None:
+                    sequence.advance(rows.states)
+                elif end > start:
+                    sequence.advance(logits[start:end])
+                else:
+                    sequence.evaluated()
+            except BaseException as error:
+                sequence.fail(error)
+            ended = ended or sequence.ended
+        if ended:
+            self.remove_ended()
+
+    def learn(
+        self, scheduled: list[ScheduledRows], pairs: float, seconds: float, turn_seconds: float
+    ) -> None:
+        """Learn from the times of a step and of its whole turn.
+
+        ``pairs``: the pairs of positions that the attention of its prompt rows computed.
+        """
+        prompt = sum(rows.count for rows in scheduled if rows.is_prompt)
+        running = sum(not rows.is_prompt for rows in scheduled)
+        sequence, proposals = scheduled[0].sequence, scheduled[0].proposals
+        if proposals and isinstance(sequence, RequestState):
+            self.budget.several(len(proposals), sequence.accepted, seconds)
+            return
+        if any(rows.count > 1 and not rows.is_prompt for rows in scheduled):
+            return  # forced tokens are neither a running sequence's row nor a prompt's
+        if prompt == 0 and running == 1:
+            self.budget.single(seconds)
+        self._fit.note(running, prompt, pairs, turn_seconds)
+        if prompt or self.costs.times is not self._fit.times:
+            self.costs = self.costs.after(self._fit.times, running, prompt, pairs)
 
     def all(self) -> list[Sequence]:
         """Every sequence that has not ended."""

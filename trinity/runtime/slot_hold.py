@@ -64,14 +64,11 @@ class SlotHolds:
     """The holds of one scheduler, those that wait and those that are granted, as they came."""
 
     def __init__(self) -> None:
-        self._holds: list[weakref.ref[SlotHold]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._holds)
+        self.holds: list[weakref.ref[SlotHold]] = []
 
     def add(self, hold: weakref.ref[SlotHold]) -> None:
         """Let one more wait."""
-        self._holds.append(hold)
+        self.holds.append(hold)
 
     def look(self, is_free: Callable[[Domain, int], bool]) -> dict[Domain, int]:
         """Forget those that are over, and grant the first of each slot that ``is_free``.
@@ -92,7 +89,7 @@ class SlotHolds:
         return not left
 
     def _alive(self) -> list[SlotHold]:
-        found = [(ref, ref()) for ref in self._holds]
+        found = [(ref, ref()) for ref in self.holds]
         alive = [(ref, hold) for ref, hold in found if hold is not None and not hold.over]
-        self._holds = [ref for ref, _ in alive]
+        self.holds = [ref for ref, _ in alive]
         return [hold for _, hold in alive]
