@@ -11,8 +11,9 @@ import pytest
 
 from tests.runtime.family_engines import CONTEXT, ROWS, Load
 from trinity.providers import open_weights
-from trinity.runtime import engine as module
-from trinity.runtime.engine import CPUEngine, load_engine
+from trinity.runtime import engine_building as module
+from trinity.runtime.engine import CPUEngine
+from trinity.runtime.engine_building import load_engine
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from trinity.errors import InputError, KernelError
 from trinity.formats.adapters import open_adapter
 from trinity.formats.mapping_table import TABLE
 from trinity.formats.provider import WeightProvider
-from trinity.options.load_options import LoadKeywords, LoadOptions, adapter_files
+from trinity.formats.tensor_names import complete
 from trinity.models import decoder_of, find_architecture
 from trinity.models.adapter_base import base_of, token_tables
-from trinity.formats.tensor_names import complete
+from trinity.options.load_options import LoadKeywords, LoadOptions, adapter_files
 from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.bound_weights import BoundWeights
