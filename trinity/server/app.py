@@ -1,4 +1,4 @@
-"""The ASGI application: routes of the table of endpoints, guarded, with every error in its form."""
+"""The ASGI application: the guarded routes of all endpoints."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from trinity.server.settings import ServerOptions
 from trinity.server.speech import Speech
 
 log = logging.getLogger("trinity.server")
-# Seconds in which models may end their current step when the server ends.
+# Seconds for models to end their current step when the server stops.
 CLOSE_SECONDS = 2.0
 
 
@@ -41,10 +41,10 @@ def make_app(
     defaults: Mapping[str, Any] = NO_DEFAULTS,
     speech: Speech | None = None,
 ) -> Starlette:
-    """The application that answers for ``models``, loading the first at its start, if it shall.
+    """The application that serves ``models``. With ``preload`` it loads the first at its start.
 
-    ``failed`` is told why, if that cannot be loaded. ``defaults`` are GenerationOptions of requests
-    that do not give them. ``speech`` is the model for recordings, loaded at the start, too.
+    ``failed`` gets the error if that fails. ``defaults`` are GenerationOptions of requests that do
+    not give them. ``speech`` is the model for recordings, also loaded at the start.
     """
     settings = settings or ServerOptions()
     service = Service(settings, models, Metrics(), defaults, speech)
@@ -123,7 +123,7 @@ def make_app(
 
 
 async def turned_off(call: Call[Any]) -> ASGI:
-    """What stands at a path that is not served."""
+    """The handler of a disabled path."""
     raise ApiError(501, f"{call.request.url.path} is turned off here", code="disabled")
 
 
@@ -134,13 +134,13 @@ class ByMethod:
         self._methods = methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer by the request's method; HEAD as GET."""
+        """Serve a request by its method; HEAD like GET."""
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         await self._methods[method](scope, receive, send)
 
 
 def family_of(path: str) -> Family:
-    """The family of an endpoint's path, or whose prefix a path has that exists nowhere."""
+    """The family of an endpoint's path; for an unknown path, by its prefix."""
     for endpoint in ENDPOINTS:
         if endpoint.path == path:
             return endpoint.family

@@ -1,4 +1,4 @@
-"""The answers to rows of a batch: each goes to an application as a request, without a socket."""
+"""Runs rows of a batch: each is a request to an ASGI application, without a socket."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ async def answer_rows(
     rows: Iterator[Row], output: BatchOutput, at_once: int, ask: Ask,
     written: Callable[[], Awaitable[None]],
 ) -> None:  # fmt: skip
-    """Write what ``ask`` gives for each row, status and body, ``at_once`` under way together.
+    """Write the status and body that ``ask`` returns for each row, ``at_once`` rows at a time.
 
-    It ends early where ``ask`` gives None. ``written`` is called after each. Raises: what they do.
+    It ends early if ``ask`` returns None. ``written`` is called after each row. Raises: what they
+    raise.
     """
 
     reading, writing = asyncio.Lock(), asyncio.Lock()

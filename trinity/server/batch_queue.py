@@ -1,4 +1,4 @@
-"""The batches of all owners, which a server answers one after the other."""
+"""The batches of all owners, which a server runs one after the other."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trinity.server.owner import folder_of
 
 
 class BatchQueue:
-    """The files and batches of each of ``owners``, who may have equal parts of ``most_bytes``.
+    """The files and batches of each of ``owners``, who have equal parts of ``most_bytes``.
 
-    Raises: InputError where a folder cannot be used.
+    Raises: InputError for a folder that cannot be used.
     """
 
     def __init__(self, folder: Path, most_bytes: int, owners: Collection[str]) -> None:
@@ -30,7 +30,7 @@ class BatchQueue:
         return self._by_owner[owner]
 
     async def run(self, endpoints: Mapping[str, ASGIApp]) -> None:
-        """Answer batches until cancelled. ``endpoints``: what answers, by path."""
+        """Run batches until cancelled. ``endpoints`` are the applications by path."""
         news = self.traffic.news
         while True:
             news.clear()
@@ -43,7 +43,7 @@ class BatchQueue:
                     continue
 
     def _waiting(self) -> list[tuple[int, str, str]]:
-        """Times, names and owners of the batches that have not ended, the oldest first."""
+        """Time, name and owner of each unfinished batch, oldest first."""
         return sorted(
             (batch.created_at, batch.id, name)
             for name, batches in self._by_owner.items()

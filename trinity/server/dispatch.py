@@ -1,4 +1,4 @@
-"""One request of one endpoint: body, handler, and the end of both when the client leaves."""
+"""Serves one request of one endpoint, and cancels it when the client leaves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MOST_PARAMETERS, MOST_QUERY_BYTES = 64, 8192  # of a query
 
 
 class LeftError(Exception):
-    """The client has gone."""
+    """The client has disconnected."""
 
 
 class Dispatch:
@@ -50,7 +50,7 @@ class Dispatch:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and count it."""
+        """Serve one request, and count it in the metrics."""
         began = time.perf_counter()
         status = 499  # the client left before there was one
         dropped = Ignored(self._service.settings.strict)
@@ -79,9 +79,9 @@ class Dispatch:
             raise
         except Exception as error:
             if status != 499:
-                raise  # it was being written; the connection ends
+                raise  # the response has begun, so the connection ends
             await refusal(self._endpoint.family, error)(scope, receive, watched)
-            error.__traceback__ = None  # its frames have the body, and may refer to the error
+            error.__traceback__ = None  # its frames refer to the body and perhaps to the error
         finally:
             if batches is not None:
                 batches.traffic.live -= live
@@ -98,7 +98,7 @@ class Dispatch:
             await self._answer_to(body, grow, scope, receive, send)
 
     async def _upload(self, scope: Scope) -> AbstractContextManager[Callable[[int], None] | None]:
-        """What counts the bytes of a body that is written into a file as it comes."""
+        """Count the bytes of an uploaded file against the quota while they arrive."""
         if self._endpoint.limit != "max_file" or self._service.batches is None:
             return nullcontext()
         files = self._service.batches.of(scope.get(OWNER, "")).files
@@ -109,7 +109,7 @@ class Dispatch:
         self, coming: Body, grow: Callable[[int], None] | None, scope: Scope, receive: Receive,
         send: Send,
     ) -> None:  # fmt: skip
-        """Read the body, then answer while it is watched whether the client is still there."""
+        """Read the body, then run the handler until it ends or the client leaves."""
         settings = self._service.settings
         deadline = asyncio.get_running_loop().time() + settings.request_seconds
         scope["trinity.deadline"] = deadline
@@ -132,7 +132,7 @@ class Dispatch:
         caller = caller_of(scope, len(body))
         client.set(caller.client)
         working = asyncio.ensure_future(self._work(body, caller, scope, receive, send))
-        del body  # which may be large, and the answer may take long
+        del body  # it may be large, and the response may take long
         leaving = asyncio.ensure_future(_left(receive))
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -172,7 +172,7 @@ class Dispatch:
 async def read_content(
     service: Service, caller: Caller, endpoint: Endpoint, scope: Scope, body: bytes | mmap
 ) -> Any:
-    """``content_of`` a body, computed in a thread if the body is large. Raises: ApiError."""
+    """``content_of`` a body, in a thread if the body is large. Raises: ApiError."""
     kind = Headers(scope=scope).get("content-type", "")
     if len(body) <= SMALL or (endpoint.form is None and has_few_values(body)):
         return content_of(endpoint, body, kind)
@@ -180,12 +180,12 @@ async def read_content(
 
 
 def named(start: Message, names: str) -> Message:
-    """The start of an answer, with the names of the request's fields that had no effect."""
+    """The start of a response, with the names of the request's ignored fields as a header."""
     return {**start, "headers": [*start["headers"], (b"x-trinity-ignored", names.encode())]}
 
 
 def content_of(endpoint: Endpoint, body: bytes | mmap, kind: str = "") -> Any:
-    """What an endpoint takes of a body, whose content-type is ``kind``. Raises: ApiError."""
+    """The decoded body of a request; ``kind`` is its Content-Type. Raises: ApiError."""
     if endpoint.form is not None:
         named = "filename" in endpoint.form.__struct_fields__
         fields = form_fields(body, kind, with_filename=named)
@@ -199,7 +199,7 @@ def content_of(endpoint: Endpoint, body: bytes | mmap, kind: str = "") -> Any:
 
 
 def refusal(family: Family, error: Exception) -> ASGI:
-    """The answer that says what is wrong; what is the server's own fault is logged."""
+    """The response for an error. An error of the server is also logged."""
     told = api_error(error)
     if told.status == 500 or isinstance(error, FormatError | ConfigError):
         log.error("a request failed", exc_info=error)
@@ -207,7 +207,7 @@ def refusal(family: Family, error: Exception) -> ASGI:
 
 
 def check_connection(scope: Scope) -> None:
-    """Raises: ApiError 503 for work that is asked for by one connection too many."""
+    """Raises: ApiError 503 if the connection exceeds the limit, except for GET and HEAD."""
     connection = connection_of(scope)
     if connection is None or not connection.crowded:
         return
@@ -231,7 +231,7 @@ def check_query(scope: Scope) -> None:
 
 
 def check_encoding(scope: Scope) -> None:
-    """Raises: ApiError 415 for a body that is compressed, which could grow without bound."""
+    """Raises: ApiError 415 for a compressed body, which could expand without bound."""
     for name, value in scope["headers"]:
         if name == b"content-encoding" and value.strip().lower() != b"identity":
             raise ApiError(415, "a body in a Content-Encoding is not taken; send it as it is")
@@ -241,9 +241,9 @@ async def read_body(
     scope: Scope, receive: Receive, most: int, folder: Path | None = None,
     grow: Callable[[int], None] | None = None,
 ) -> bytes | mmap:  # fmt: skip
-    """The whole body, with a ``folder`` as a file there that has no name; ``grow`` counts it.
+    """The whole body; with a ``folder``, in an unnamed file there. ``grow`` gets its sizes.
 
-    Raises: ApiError 413 where it is too long, 507 where the disk is full, LeftError.
+    Raises: ApiError 413 for a long body, 507 for a full disk; LeftError.
     """
     if folder is None:
         return b"".join([chunk async for chunk in chunks_of(scope, receive, most)])
@@ -260,7 +260,7 @@ async def read_body(
 
 
 async def chunks_of(scope: Scope, receive: Receive, most: int) -> AsyncGenerator[bytes]:
-    """The body as it comes. Raises: ApiError 413 where it is too long, LeftError."""
+    """The chunks of the body as they arrive. Raises: ApiError 413 for a long body; LeftError."""
     too_long = ApiError(413, f"the body has more than {most} bytes", code="body_too_long")
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and (len(value) > 18 or int(value) > most):
@@ -278,6 +278,6 @@ async def chunks_of(scope: Scope, receive: Receive, most: int) -> AsyncGenerator
 
 
 async def _left(receive: Receive) -> None:
-    """Returns when the client has gone."""
+    """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

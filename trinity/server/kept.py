@@ -22,14 +22,14 @@ HEADER = "x-conversation-id"
 LONGEST_NAME = 512
 MOST_STREAMS = 64  # of all owners together
 LEAST_STREAMS = 4  # of each owner
-# Of all streams' events, and of the bodies of requests whose streams are being written.
+# Bytes of all streams' events and of the requests whose streams are being written.
 MOST_BYTES = 32 << 20
 LEAST_BYTES = 8 << 20  # of each owner
 KEPT_SECONDS = 300.0
 
 
 def name_in(headers: Headers) -> str | None:
-    """The name of a request: in UTF-8, as in queries, or else in Latin-1, as pages send it."""
+    """The name in a request's header: UTF-8, as in queries, or Latin-1, as pages send it."""
     name = headers.get(HEADER)
     try:
         return None if name is None else name.encode("latin-1").decode()
@@ -38,7 +38,7 @@ def name_in(headers: Headers) -> str | None:
 
 
 class KeptStreams:
-    """All kept streams of one owner, by name. ``owners`` owners have equal parts of the limits."""
+    """The kept streams of one owner, who has an equal part of the limits of ``owners`` owners."""
 
     def __init__(self, owners: int = 1) -> None:
         self.most = part_of(MOST_STREAMS, owners, LEAST_STREAMS)
@@ -86,20 +86,20 @@ class KeptStreams:
         return read
 
     def like(self, names: Iterable[str]) -> Iterator[tuple[str, Kept]]:
-        """The streams of these names, and of those that begin with one of them and "::"."""
+        """The streams with one of ``names``, or with a name that begins with it and "::"."""
         for wanted in dict.fromkeys(names):
             for name, kept in self._by_name.items():
                 if name == wanted or name.startswith(f"{wanted}::"):
                     yield name, kept
 
     def drop(self, name: str) -> None:
-        """End the stream of a name, if there is one, and forget it."""
+        """End and forget the stream of a name, if there is one."""
         kept = self._by_name.pop(name, None)
         if kept is not None:
             kept.cancel()
 
     def close(self) -> None:
-        """End all."""
+        """End all streams."""
         kept, self._by_name = self._by_name, {}
         for one in kept.values():
             one.cancel()
@@ -133,14 +133,14 @@ class KeptStreams:
             kept.cancel()
 
     def _make_room(self, name: str, nbytes: int) -> None:
-        """Raises: ApiError 429 where all places have streams that are being written."""
+        """Drop a name's old stream, and make room. Raises: ApiError 429; 400 for a long name."""
         if len(name) > LONGEST_NAME:
             raise ApiError(400, f"{HEADER} has more than {LONGEST_NAME} characters", HEADER)
         self.drop(name)
         self._check_room(nbytes)
 
     def _check_room(self, nbytes: int) -> None:
-        """Forget streams that are whole, the oldest first, until there is room for one more."""
+        """Forget completed streams, oldest first, until one more fits. Raises: ApiError 429."""
         while self._by_name and (
             len(self._by_name) >= self.most or self.nbytes + nbytes > self.most_bytes
         ):
@@ -152,14 +152,14 @@ class KeptStreams:
                 )  # fmt: skip
 
     def _make_room_for(self, kept: Kept) -> None:
-        """See to it that a stream that grows keeps within the bytes that all may have."""
+        """Keep all streams within their bytes while ``kept`` grows."""
         while self.nbytes > self.most_bytes and self._forget_oldest():
             pass
         if self._has(kept):
             kept.shorten(self.nbytes - self.most_bytes)
 
     def _forget_oldest(self) -> bool:
-        """Forget the oldest stream that is whole, if there is one."""
+        """Forget the oldest completed stream. Returns whether there was one."""
         for kept in self._by_name.values():
             if kept.completed is not None:
                 self._forget(kept)

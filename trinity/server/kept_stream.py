@@ -55,33 +55,33 @@ class Kept:
 
     @property
     def end(self) -> int:
-        """Bytes that were written."""
+        """Bytes written so far."""
         return self.start + len(self._data)
 
     @property
     def events(self) -> int:
-        """Events that were written and have numbers, from 1."""
+        """Numbered events written so far; the first has number 1."""
         return len(self._ends)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of it that are there, with the request while it is being written."""
+        """Bytes in memory, with those of the request while the stream is being written."""
         return len(self._data) + self._ends.itemsize * len(self._ends) + self._request_bytes
 
     def later(self, seconds: float, do: Callable[[Kept], object]) -> None:
-        """Let ``do`` be called with it after so many seconds, in place of what was to be."""
+        """Call ``do`` after so many seconds, instead of an earlier timer."""
         self._stop_timer()
         self._timer = asyncio.get_running_loop().call_later(seconds, do, self)
 
     def shorten(self, count: int) -> None:
-        """Drop so many bytes of the beginning, if they are more than 0."""
+        """Drop ``count`` bytes of the beginning, if it is positive."""
         if count > 0:
             count = min(count, len(self._data))
             del self._data[:count]
             self.start += count
 
     def cancel(self) -> None:
-        """End it, and wait for nothing; again is harmless."""
+        """End it without waiting. Calling it again has no effect."""
         self._stop_timer()
         self.task.cancel()
 
@@ -91,10 +91,10 @@ class Kept:
             self._timer = None
 
     async def read(self, place: int, send: Send, *, after: int | None = None) -> None:
-        """Send what is there from ``place`` on, and what comes.
+        """Send the stream from byte ``place`` on, to its end.
 
-        ``after``: from behind the event of that number instead; the answer is 204 where none
-        comes behind it. Raises: as ``begun``; ApiError where there is no such event.
+        ``after``: from the end of the event of that number instead; 204 if it was the last.
+        Raises: as ``begun``; ApiError for a number that no event has.
         """
         self.readers += 1
         try:
@@ -116,7 +116,7 @@ class Kept:
                 self._left(self)
 
     async def _come(self, number: int, send: Send) -> None:
-        """Wait for an event, and keep the connection alive; say so where it does not come."""
+        """Wait for an event, with keep-alives; send an error if it never comes."""
         while number > (known := self.events) and self.completed is None:
             await self._changed.wait()
             if self._numbers and known == self.events and self.completed is None:
@@ -182,7 +182,7 @@ class Kept:
 
 
 async def _run(app: ASGIApp, scope: Scope, send: Send) -> Exception | None:
-    """Write a stream. Returns: why it failed, without frames, which would refer to the request."""
+    """Write a stream. Returns its error, without frames, which would refer to the request."""
     try:
         await app(scope, _nothing, send)
     except asyncio.CancelledError:
@@ -195,7 +195,7 @@ async def _run(app: ASGIApp, scope: Scope, send: Send) -> Exception | None:
 
 
 async def _nothing() -> Message:
-    """What a client sends that cannot leave."""
+    """An ASGI ``receive`` of a client that never disconnects."""
     await asyncio.Future()
     raise AssertionError
 
@@ -205,6 +205,6 @@ def _body(piece: bytes) -> Message:
 
 
 def _seen(begun: asyncio.Future[Message]) -> None:
-    """An error that nobody waits for is no error of the event loop's."""
+    """Mark an error as seen, so that the event loop does not report it."""
     if not begun.cancelled():
         begun.exception()

@@ -1,4 +1,4 @@
-"""The models that a server has: loaded on demand, unloaded by least use or when asked."""
+"""The models of a server: loaded on demand, and unloaded by least use or on request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trinity.server")
 
-# Names that programs have built in. A server of one model answers to them as well.
+# Names that programs have built in. A server with one model accepts them.
 VENDORS = re.compile(
     r"(openai/)?(chatgpt|gpt-?[345]|o[134](-|$)|text-davinci|davinci|codex)"
     r"|(anthropic/)?claude-|(google/|models/)?gemini-"
@@ -29,7 +29,7 @@ VENDORS = re.compile(
 
 
 class Models:
-    """Every model of a server, the first of which answers requests that name none."""
+    """All models of a server. Requests that name no model get the first."""
 
     def __init__(
         self, served: Sequence[Served], *, memory_limit: int | None = None, any_name: bool = False
@@ -52,7 +52,7 @@ class Models:
 
     @property
     def names(self) -> Collection[str]:
-        """All names of models, with those that they have elsewhere."""
+        """All names of models, with their aliases."""
         return self._by_name.keys()
 
     def check_queue(self, name: str | None, client: str, most: int) -> None:
@@ -62,7 +62,7 @@ class Models:
             served.check_queue(client, most)
 
     def find(self, name: str | None) -> Served:
-        """The model of a name, None for the first. A server's only model has vendors' names, too.
+        """The model of a name, None for the first. A server with one model accepts vendors' names.
 
         Raises: ApiError 404; 400 for a vendor's name under ``--strict``.
         """
@@ -83,7 +83,7 @@ class Models:
         return found
 
     async def lease(self, name: str | None) -> Lease:
-        """The model of a name, loaded. Raises: ApiError 404 without one, 503 if it fails."""
+        """Load the model of a name and lease it. Raises: ApiError 404 for an unknown name, 503."""
         served = self.find(name)
         served.used = next(self._uses)
         served.leaving = False
@@ -91,7 +91,7 @@ class Models:
             try:
                 await self._load(served)
             except TrinityError as error:
-                # The reason names files of the server, and others that are near them.
+                # The message names files of the server, so only the log has it.
                 log.error("the model %s cannot be loaded: %s", served.name, error)
                 raise ApiError(
                     503, f"the model {served.name} cannot be loaded; the server's log says why"
@@ -112,14 +112,14 @@ class Models:
                 self.began = True
             finally:
                 served.loading = False
-            # What keys and values may take is known only now.
+            # The limit of the KV cache is known only after loading.
             served.bytes = need + served.model.engine.pool.limit
             await self._make_room(0, served)
 
     async def _make_room(self, need: int, wanted: Served) -> None:
-        """Unload the least used models until ``need`` bytes are left, as far as nobody uses them.
+        """Unload the least recently used idle models until ``need`` bytes are free.
 
-        It waits for users where nothing is loaded yet of what is wanted.
+        If ``wanted`` is not loaded yet, wait until a model becomes idle.
         """
         limit = self._memory_limit
         while limit is not None:
@@ -147,7 +147,7 @@ class Models:
             await asyncio.to_thread(model.close)
 
     def unload_when_idle(self, name: str) -> None:
-        """Unload a model once nobody uses it, unless somebody asks for it before that.
+        """Unload a model once it is idle, unless a request asks for it before.
 
         Raises: ApiError 404.
         """

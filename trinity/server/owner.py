@@ -1,7 +1,7 @@
-"""To which API key belongs what a server keeps, and which requests share cached prompts.
+"""Owners of what a server keeps: one for each API key.
 
-Where a server has several keys, each owns its files, batches, kept streams, stored responses, slots
-and cached prompts: for any other key they do not exist. With one key, or none, the owner is "".
+On a server with several keys, each key owns its files, batches, kept streams, stored responses,
+slots and cached prompts. For other keys they do not exist. With one key or none, the owner is "".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class Keys:
-    """The API keys of a server. ``owners``: a name for each of several, else "" alone."""
+    """The API keys of a server. ``owners`` has a name for each of several keys, otherwise ""."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         distinct = tuple(dict.fromkeys(keys))
@@ -26,31 +26,31 @@ class Keys:
         return bool(self._owners)
 
     def owner_of(self, key: str) -> str | None:
-        """Who owns what a key has, in a time that does not depend on it; None for a wrong key."""
+        """The owner of a key, found in constant time; None for a wrong key."""
         given = sha256(key.encode()).digest()
         found = [name for known, name in self._owners if hmac.compare_digest(given, known)]
         return found[0] if found else None
 
 
 def name_of(key: str) -> str:
-    """The owner's name of a key: 32 hexadecimal digits, of which the key cannot be computed."""
+    """The name of a key's owner: 32 hexadecimal digits that do not reveal the key."""
     return blake2b(key.encode(), digest_size=16, person=b"trinity owner").hexdigest()
 
 
 def folder_of(folder: Path, name: str) -> Path:
-    """Where the owner's part of a folder is."""
+    """The owner's part of a folder."""
     return folder / "keys" / name if name else folder
 
 
 def part_of(most: int, owners: int, least: int) -> int:
-    """The equal part of a limit that one of so many owners has, which is ``least`` at least."""
+    """An owner's equal part of a limit, at least ``least``."""
     return min(most, max(most // owners, least))
 
 
 def salt_of(owner: str, given: str = "", *, shared: bool = False) -> str:
     """The salt of a request's cached prompts; ``given`` is the one that it asks for.
 
-    ``shared``: all owners have it in common.
+    ``shared``: all owners have the same.
     """
     name = "" if shared else owner
     return f"{name}/{given}" if name or given else ""

@@ -1,4 +1,4 @@
-"""A model that a server may be asked for, and a lease of it for one request."""
+"""A model of a server, and a lease of it for one request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Served:
-    """A model that may be asked for."""
+    """A model of the server, loaded or not."""
 
     name: str
     ref: str
@@ -69,7 +69,7 @@ def has_share(name: str, waiting: Counter[str], most: int) -> bool:
 
 
 class Lease:
-    """A model in use: it stays loaded until ``release``."""
+    """The use of a model, which stays loaded until ``release``."""
 
     def __init__(self, served: Served, model: Model, freed: asyncio.Event) -> None:
         self.name = served.name
@@ -89,7 +89,7 @@ class Lease:
         return self._served.estimates
 
     def release(self) -> None:
-        """Let it go; again is harmless."""
+        """End the use. Calling it again has no effect."""
         if self._held:
             self._held = False
             self._served.users -= 1

@@ -1,4 +1,4 @@
-"""Answers that are written while they are made: server-sent events, or lines of JSON."""
+"""Streamed responses: server-sent events, or lines of JSON."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from starlette.types import Receive, Scope, Send
 from trinity.server.errors import OPENAI, Family, api_error
 from trinity.server.schemas import encode
 
-# Seconds for which errors can still become a status; then the stream begins, whatever comes.
+# Seconds until the head is sent; an error before that sets the status.
 PATIENCE = 10.0
-# Seconds of silence after which a stream says that it is alive: proxies give up after 30 to 60.
+# Seconds of silence before a keep-alive: proxies time out after 30 to 60 seconds.
 BEAT = 10.0
 BEAT_COMMENT = b": keep-alive\n\n"
-# In the message that sends a piece of an answer: whole events of it, and nothing else.
+# Marks an ASGI message that contains whole events only.
 EVENTS = "trinity.events"
 # Estimated milliseconds from the head of the response to its first token.
 PREDICTED = b"x-predicted-first-token-ms"
@@ -36,21 +36,21 @@ def event(name: str, encoded: bytes) -> bytes:
 
 
 class Started(Protocol):
-    """Answers in progress."""
+    """Responses in progress."""
 
     @property
     def predicted(self) -> float | None:
         """Estimated seconds until the first token, or None."""
 
     def close(self) -> None:
-        """End them; again is harmless."""
+        """End them. Calling it again has no effect."""
 
 
 A = TypeVar("A", bound=Started)
 
 
 class Stream:
-    """Starts answers, and writes what ``written`` makes of them; closes them in the end.
+    """Starts responses, sends what ``written`` makes of them, and closes them at the end.
 
     ``start`` is called when the response begins, for example ``Service.start``. An error within
     ``PATIENCE`` seconds sets the status; a later one ends the stream in the family's form.
@@ -68,14 +68,14 @@ class Stream:
     ) -> None:
         self._start: Callable[[], Awaitable[Any]] = start
         self._written: Callable[[Any], AsyncGenerator[bytes, None]] = written
-        # What a stream ends with that fails after it began; it does not refer to the request.
+        # Makes the last event of a stream that fails; it does not refer to the request.
         self.failure = partial(failure, family)
         self._media_type = media_type
         self._beat = beat
         self._silent = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Start, write and end."""
+        """Send the whole response."""
         starting = asyncio.ensure_future(self._start())
         beating: asyncio.Task[None] | None = None
         try:
@@ -128,7 +128,7 @@ def _body(piece: bytes) -> dict[str, object]:
 
 
 async def _closed(starting: asyncio.Future[Any]) -> None:
-    """End answers that nobody will read."""
+    """End responses that nobody will read."""
     if not starting.done():
         starting.cancel()
     elif not starting.cancelled() and starting.exception() is None:

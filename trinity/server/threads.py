@@ -1,4 +1,4 @@
-"""What takes its time runs in threads, so that the event loop stays free."""
+"""Threads for work that would block the event loop."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from trinity.server.shares import Shares
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Bytes of the body of a request whose work goes one after the other with that of its like: to
-# tokenize a text takes up to a hundred times its bytes while it lasts.
+# Requests with larger bodies run one at a time: tokenizing takes up to 100 times a text's bytes.
 LARGE = 256 << 10
-# Bytes of a body that the event loop decodes itself, which takes less than a thread's turn.
+# The event loop itself decodes bodies up to this size: that is faster than a thread.
 SMALL = 16 << 10
-# Most requests that wait for such work, and of one client; then 429.
+# Most waiting requests, of all clients and of one; more get 429.
 MOST_LARGE, MOST_LARGE_OF_ONE = 16, 8
 MOST_SMALL, MOST_SMALL_OF_ONE = 4096, 2048
 MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE = 512, 64
@@ -29,11 +28,11 @@ THREADS = min(32, (os.cpu_count() or 1) + 4)
 
 
 class Threads:
-    """Runs functions for requests: those of large ones by one thread, of others by several.
+    """Runs functions of requests in threads: one for large requests, several for others.
 
-    So a large one never takes a thread from small ones, and memory grows by one of them alone.
-    A function that needs a grammar compiled starts again in threads for grammars alone. Of all
-    these threads every client gets its share.
+    So a large request takes no thread from small ones, and memory grows by one large request at a
+    time. A function that needs to compile a grammar is run again in separate threads. All clients
+    have equal shares of the threads.
     """
 
     def __init__(self) -> None:
@@ -52,8 +51,8 @@ class Threads:
 
         Raises: what it raises; ApiError 429 if too many wait.
 
-        It is not begun for a client that leaves before its turn. It may run twice, the second time
-        where grammars are compiled.
+        It does not start for a client that left before its turn. It may run twice, the second time
+        in a thread for grammars.
         """
         work = partial(function, *args, **named)
         shares = self._small if caller.body_bytes <= LARGE else self._large
