@@ -83,6 +83,14 @@ def test_unknown_option_is_a_type_error() -> None:
         model.generate("a", temprature=1)  # type: ignore[call-arg]
 
 
+def test_unknown_option_of_a_chat_is_a_type_error() -> None:
+    model, _ = toy_model()
+    with pytest.raises(TypeError, match="'tool'"):
+        model.apply_chat_template(HELLO, tool=[])  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'tool'"):
+        model.chat_prompt(HELLO, tool=[])  # type: ignore[call-arg]
+
+
 def test_arguments_are_checked_before_the_first_piece() -> None:
     model, engine = toy_model(context_length=8)
     with pytest.raises(InputError, match="top_p"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trinity.errors import FormatError, InputError, TokenizerError, TrinityError
+from trinity.runtime.options import Request
 from trinity.server.errors import api_error
 
 
@@ -23,3 +24,24 @@ def test_files_are_named_without_their_folder(
 ) -> None:
     told = api_error(error)
     assert (told.status, told.message) == (status, message or str(error))
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"stop": [""]}, "stop"),
+        ({"lora": {-1: 1.0}}, "lora"),
+        ({"resumed": [1], "logprobs": 1}, "resumed"),
+    ],
+)
+def test_an_error_names_its_option_whatever_its_text(
+    options: dict[str, object], param: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        Request.of(**options)  # type: ignore[arg-type]
+    assert api_error(error.value).param == param
+
+
+def test_an_option_is_not_guessed_from_the_text() -> None:
+    assert api_error(InputError("seed is a word here")).param is None

@@ -20,6 +20,7 @@ from tests.server.conftest import LIMIT, is_idle
 from tests.server.test_process import process, until_ready
 from trinity.model import Model
 from trinity.server import threads
+from trinity.server.json_size import FEW_BYTES, FEW_VALUES, has_few_values
 from trinity.server.threads import MOST_LARGE_OF_ONE
 
 SMALL = {"content": "Prince"}
@@ -188,3 +189,10 @@ def peak(pid: int) -> int:
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) << 10
+
+
+def test_bodies_with_few_values_are_decoded_in_the_event_loop() -> None:
+    text = b"x" * FEW_BYTES
+    assert has_few_values(b'{"prompt":"%b"}' % text[:-20])
+    assert not has_few_values(b'{"prompt":"%b"}' % text)
+    assert not has_few_values(b"[%b]" % b",".join([b"1"] * (FEW_VALUES + 1)))
