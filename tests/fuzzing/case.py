@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from tests.processor_time import slowness
 from trinity.errors import TrinityError
 
 T = TypeVar("T")
@@ -92,7 +93,10 @@ class Case:
         for stage, seconds in self.seconds.items():
             limit = SECONDS + SECONDS_PER_BYTE * self.num_bytes
             limit *= TOOL_FACTOR if stage in TOOLS else 1
-            if seconds > limit and not self.compiled:
+            if self.compiled or seconds <= limit:
+                continue
+            limit *= slowness()
+            if seconds > limit:
                 what = f"{seconds:.1f} s of processor until {stage}; {limit:.1f} may be"
                 raise Finding("time", what)
 
