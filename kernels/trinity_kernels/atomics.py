@@ -4,121 +4,76 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import types
-
-from trinity_kernels._jit import intrinsic
-from trinity_kernels.simd import I8, I32, I64, call_named, pointer
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.instructions import instructions
 
 
-@intrinsic
-def pause(typingctx: Any) -> Any:
+@instructions("void")
+def pause(builder: Any) -> Any:
     """Tell the core that this is a spin loop, and let some 10 to 40 ns pass.
 
     On ARM by ISB, which empties the pipeline: YIELD is over in a cycle on cores without SMT.
     Source: Rust's core::hint::spin_loop, which does the same.
     """
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        if "x86" in builder.module.triple or "amd64" in builder.module.triple:
-            call_named(builder, "llvm.x86.sse2.pause", ir.VoidType(), [])
-        elif "arm64" in builder.module.triple or "aarch64" in builder.module.triple:
-            call_named(builder, "llvm.aarch64.isb", ir.VoidType(), [I32(15)])
-        return context.get_dummy_value()
-
-    return types.void(), codegen
+    if "x86" in builder.module.triple or "amd64" in builder.module.triple:
+        simd.call_named(builder, "llvm.x86.sse2.pause", ir.VoidType(), [])
+    elif "arm64" in builder.module.triple or "aarch64" in builder.module.triple:
+        simd.call_named(builder, "llvm.aarch64.isb", ir.VoidType(), [simd.I32(15)])
 
 
-@intrinsic
-def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
+@instructions("int64", "intp", "int64")
+def atomic_add(builder: Any, address: Any, value: Any) -> Any:
     """Add to the int64 at ``address``; the value before. A full barrier."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.atomic_rmw("add", pointer(builder, args[0], I64), args[1], "seq_cst")
-
-    return types.int64(types.intp, types.int64), codegen
+    return builder.atomic_rmw("add", simd.pointer(builder, address, simd.I64), value, "seq_cst")
 
 
-@intrinsic
-def atomic_load(typingctx: Any, address: Any) -> Any:
+@instructions("int64", "intp")
+def atomic_load(builder: Any, address: Any) -> Any:
     """The int64 at ``address``; later reads stay behind it."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.load_atomic(pointer(builder, args[0], I64), "seq_cst", 8)
-
-    return types.int64(types.intp), codegen
+    return builder.load_atomic(simd.pointer(builder, address, simd.I64), "seq_cst", 8)
 
 
-@intrinsic
-def atomic_store(typingctx: Any, address: Any, value: Any) -> Any:
+@instructions("void", "intp", "int64")
+def atomic_store(builder: Any, address: Any, value: Any) -> Any:
     """Set the int64 at ``address``; earlier writes stay before it."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        builder.store_atomic(args[1], pointer(builder, args[0], I64), "release", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.int64), codegen
+    builder.store_atomic(value, simd.pointer(builder, address, simd.I64), "release", 8)
 
 
-@intrinsic
-def atomic_compare_exchange(typingctx: Any, address: Any, expected: Any, value: Any) -> Any:
+@instructions("int64", "intp", "int64", "int64")
+def atomic_compare_exchange(builder: Any, address: Any, expected: Any, value: Any) -> Any:
     """Set the int64 at ``address`` if it is ``expected``; the value before. A full barrier."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        pair = builder.cmpxchg(
-            pointer(builder, args[0], I64), args[1], args[2], "seq_cst", "seq_cst"
-        )
-        return builder.extract_value(pair, 0)
-
-    return types.int64(types.intp, types.int64, types.int64), codegen
+    pair = builder.cmpxchg(
+        simd.pointer(builder, address, simd.I64), expected, value, "seq_cst", "seq_cst"
+    )
+    return builder.extract_value(pair, 0)
 
 
-@intrinsic
-def call_kernel(typingctx: Any, kernel: Any, record: Any, thread: Any, threads: Any) -> Any:
+@instructions("void", *["intp"] * 4)
+def call_kernel(builder: Any, kernel: Any, record: Any, thread: Any, threads: Any) -> Any:
     """Call the kernel at an address: void(i8*, i8*, i64 record, i64 thread, i64 threads)."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        tag = I8.as_pointer()
-        fn_type = ir.FunctionType(ir.VoidType(), [tag, tag, I64, I64, I64])
-        fn = builder.inttoptr(args[0], fn_type.as_pointer())
-        null = ir.Constant(tag, None)
-        builder.call(fn, [null, null, *args[1:]])
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp, types.intp), codegen
+    tag = simd.I8.as_pointer()
+    fn_type = ir.FunctionType(ir.VoidType(), [tag, tag, simd.I64, simd.I64, simd.I64])
+    fn = builder.inttoptr(kernel, fn_type.as_pointer())
+    null = ir.Constant(tag, None)
+    builder.call(fn, [null, null, record, thread, threads])
 
 
-@intrinsic
-def call_void(typingctx: Any, function: Any) -> Any:
+@instructions("void", "intp")
+def call_void(builder: Any, function: Any) -> Any:
     """Call the C function ``int f(void)`` at an address."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        fn = builder.inttoptr(args[0], ir.FunctionType(I32, []).as_pointer())
-        builder.call(fn, [])
-        return context.get_dummy_value()
-
-    return types.void(types.intp), codegen
+    fn = builder.inttoptr(function, ir.FunctionType(simd.I32, []).as_pointer())
+    builder.call(fn, [])
 
 
-@intrinsic
-def take_lock(typingctx: Any, function: Any, lock: Any) -> Any:
+@instructions("void", "intp", "intp")
+def take_lock(builder: Any, function: Any, lock: Any) -> Any:
     """Wait for a lock: the C function ``int f(void *lock, int wait)`` at an address."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        fn = builder.inttoptr(args[0], ir.FunctionType(I32, [I64, I32]).as_pointer())
-        builder.call(fn, [args[1], I32(1)])
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp), codegen
+    fn = builder.inttoptr(function, ir.FunctionType(simd.I32, [simd.I64, simd.I32]).as_pointer())
+    builder.call(fn, [lock, simd.I32(1)])
 
 
-@intrinsic
-def untie_lock(typingctx: Any, function: Any, lock: Any) -> Any:
+@instructions("void", "intp", "intp")
+def untie_lock(builder: Any, function: Any, lock: Any) -> Any:
     """Release a lock, whoever took it: the C function ``void f(void *lock)`` at an address."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        fn = builder.inttoptr(args[0], ir.FunctionType(ir.VoidType(), [I64]).as_pointer())
-        builder.call(fn, [args[1]])
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp), codegen
+    fn = builder.inttoptr(function, ir.FunctionType(ir.VoidType(), [simd.I64]).as_pointer())
+    builder.call(fn, [lock])

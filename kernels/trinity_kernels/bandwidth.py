@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import kernel
-from trinity_kernels.isa import available_levels, jit_disabled
+from trinity_kernels.deferred import simd
+from trinity_kernels.isa import available_levels
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.record import BARRIER, KERNEL, RECORD, ROWS
 from trinity_kernels.tags import per_level
 from trinity_kernels.team import Team
-
-if not jit_disabled():
-    from trinity_kernels import simd
 
 START, NBYTES, SINK = range(3, 6)
 

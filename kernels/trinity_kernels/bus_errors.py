@@ -16,8 +16,10 @@ import signal
 import sys
 from typing import Any
 
-from trinity_kernels._jit import c_function, intrinsic
-from trinity_kernels.isa import jit_disabled, python_only
+from trinity_kernels._jit import c_function
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.instructions import instructions
+from trinity_kernels.isa import python_only
 from trinity_kernels.memory import get_i32, get_i64, set_i64
 
 # The table, in int64: these words, then SLOTS entries of a mapping's start, end and mark.
@@ -31,56 +33,41 @@ _SI_CODE, _SI_ADDR = 8, 16  # byte offsets in siginfo_t of 64-bit Linux
 _SA_SIGINFO, _SA_ONSTACK = 4, 0x08000000
 _TELL = -1  # no signal's number
 
-if not jit_disabled():
-    from llvmlite import ir
-    from numba.core import types
 
-    from trinity_kernels.simd import I32, I64
+def _table_slot(builder: Any) -> Any:
+    """A variable beside the code: no argument leads a handler to the table."""
+    slot = builder.module.globals.get("trinity_bus_error_table")
+    if slot is None:
+        slot = ir.GlobalVariable(builder.module, simd.I64, "trinity_bus_error_table")
+        slot.linkage, slot.initializer = "internal", simd.I64(0)
+    return slot
 
-    def _table_slot(builder: Any) -> Any:
-        """A variable beside the code: no argument leads a handler to the table."""
-        slot = builder.module.globals.get("trinity_bus_error_table")
-        if slot is None:
-            slot = ir.GlobalVariable(builder.module, I64, "trinity_bus_error_table")
-            slot.linkage, slot.initializer = "internal", I64(0)
-        return slot
 
-    @intrinsic
-    def _get_table(typingctx: Any) -> Any:
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return builder.load(_table_slot(builder))
+@instructions("int64")
+def _get_table(builder: Any) -> Any:
+    return builder.load(_table_slot(builder))
 
-        return types.int64(), codegen
 
-    @intrinsic
-    def _set_table(typingctx: Any, table: Any) -> Any:
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            builder.store(args[0], _table_slot(builder))
-            return context.get_dummy_value()
+@instructions("void", "intp")
+def _set_table(builder: Any, table: Any) -> Any:
+    builder.store(table, _table_slot(builder))
 
-        return types.void(types.intp), codegen
 
-    @intrinsic
-    def _call_mmap(typingctx: Any, function: Any, address: Any, nbytes: Any) -> Any:
-        """Pages of zeros at ``address``, which is returned."""
+@instructions("int64", "intp", "intp", "intp")
+def _call_mmap(builder: Any, function: Any, address: Any, nbytes: Any) -> Any:
+    """Pages of zeros at ``address``, which is returned."""
+    kind = ir.FunctionType(
+        simd.I64, [simd.I64, simd.I64, simd.I32, simd.I32, simd.I32, simd.I64]
+    ).as_pointer()
+    flags = simd.I32(_PROT_READ), simd.I32(_MAP_FIXED_PRIVATE_ANONYMOUS), simd.I32(-1), simd.I64(0)
+    return builder.call(builder.inttoptr(function, kind), [address, nbytes, *flags])
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            kind = ir.FunctionType(I64, [I64, I64, I32, I32, I32, I64]).as_pointer()
-            flags = I32(_PROT_READ), I32(_MAP_FIXED_PRIVATE_ANONYMOUS), I32(-1), I64(0)
-            return builder.call(builder.inttoptr(args[0], kind), [*args[1:], *flags])
 
-        return types.int64(types.intp, types.intp, types.intp), codegen
-
-    @intrinsic
-    def _call_handler(typingctx: Any, function: Any, number: Any, info: Any, where: Any) -> Any:
-        """``void f(int, siginfo_t *, void *)``, ``signal`` and ``raise`` of C as well."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            kind = ir.FunctionType(ir.VoidType(), [I32, I64, I64]).as_pointer()
-            builder.call(builder.inttoptr(args[0], kind), list(args[1:]))
-            return context.get_dummy_value()
-
-        return types.void(types.intp, types.int32, types.intp, types.intp), codegen
+@instructions("void", "intp", "int32", "intp", "intp")
+def _call_handler(builder: Any, function: Any, number: Any, info: Any, where: Any) -> Any:
+    """``void f(int, siginfo_t *, void *)``, ``signal`` and ``raise`` of C as well."""
+    kind = ir.FunctionType(ir.VoidType(), [simd.I32, simd.I64, simd.I64]).as_pointer()
+    builder.call(builder.inttoptr(function, kind), [number, info, where])
 
 
 def _on_bus_error(number: int, info: int, where: int) -> None:

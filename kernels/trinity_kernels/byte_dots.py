@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding as llvm_binding
-from llvmlite import ir
-
-from trinity_kernels._jit import intrinsic
-from trinity_kernels.simd import I8X64, I16, I32X16, call_named, shuffle
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.instructions import instructions
 
 
 def _parts(builder: Any, value: Any, lanes: int, count: int) -> list[Any]:
     step = lanes // count
     return [
-        shuffle(builder, value, value, list(range(i * step, (i + 1) * step))) for i in range(count)
+        simd.shuffle(builder, value, value, list(range(i * step, (i + 1) * step)))
+        for i in range(count)
     ]
 
 
@@ -26,7 +24,7 @@ def _join(builder: Any, parts: list[Any], lanes: int) -> Any:
     while len(parts) > 1:
         width = 2 * lanes // len(parts)
         parts = [
-            shuffle(builder, parts[i], parts[i + 1], list(range(width)))
+            simd.shuffle(builder, parts[i], parts[i + 1], list(range(width)))
             for i in range(0, len(parts), 2)
         ]
     return parts[0]
@@ -34,7 +32,9 @@ def _join(builder: Any, parts: list[Any], lanes: int) -> Any:
 
 def _vnni_operands(builder: Any, acc: Any, args: list[Any]) -> list[Any]:
     """LLVM 21 and older type vpdpbusd's byte operands as 32-bit lanes."""
-    if llvm_binding.llvm_version_info[0] >= 22:
+    from llvmlite import binding
+
+    if binding.llvm_version_info[0] >= 22:
         return [acc, *args]
     return [acc, *(builder.bitcast(a, acc.type) for a in args)]
 
@@ -47,17 +47,17 @@ def emit_dot_u8i8(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
     """
     if level in ("avx512vnni", "amx"):
         args = _vnni_operands(builder, acc, [u, s])
-        return call_named(builder, "llvm.x86.avx512.vpdpbusd.512", acc.type, args)
+        return simd.call_named(builder, "llvm.x86.avx512.vpdpbusd.512", acc.type, args)
     if level in ("neon-i8mm", "neon"):
         return emit_dot_i8i8(level, builder, acc, u, s)
-    ones = ir.Constant(ir.VectorType(I16, 16), [1] * 16)
+    ones = ir.Constant(ir.VectorType(simd.I16, 16), [1] * 16)
     out = []
     for a, b, c in zip(
         _parts(builder, u, 64, 2), _parts(builder, s, 64, 2), _parts(builder, acc, 16, 2),
         strict=True,
     ):  # fmt: skip
-        pairs = call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", ones.type, [a, b])
-        fours = call_named(builder, "llvm.x86.avx2.pmadd.wd", c.type, [pairs, ones])
+        pairs = simd.call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", ones.type, [a, b])
+        fours = simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", c.type, [pairs, ones])
         out.append(builder.add(c, fours))
     return _join(builder, out, 16)
 
@@ -73,7 +73,9 @@ def emit_dot_i8i8(level: str, builder: Any, acc: Any, w: Any, a: Any) -> Any:
             _parts(builder, w, 64, 4), _parts(builder, a, 64, 4), _parts(builder, acc, 16, 4),
             strict=True,
         ):  # fmt: skip
-            out.append(call_named(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", z.type, [z, x, y]))
+            out.append(
+                simd.call_named(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", z.type, [z, x, y])
+            )
         return _join(builder, out, 16)
     zero = ir.Constant(w.type, None)
     negative = builder.icmp_signed("<", w, zero)
@@ -82,15 +84,12 @@ def emit_dot_i8i8(level: str, builder: Any, acc: Any, w: Any, a: Any) -> Any:
     return emit_dot_u8i8(level, builder, acc, magnitude, signed)
 
 
-def _dot(emit: Callable[..., Any], doc: str) -> Callable[..., Any]:
-    def dot(typingctx: Any, isa: Any, acc: Any, a: Any, b: Any) -> Any:
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return emit(sig.args[0].value, builder, args[1], args[2], args[3])
+def _dot(emit: Callable[..., Any]) -> Callable[..., Any]:
+    @instructions("i32x16", "tag", "i32x16", "i8x64", "i8x64")
+    def dot(builder: Any, isa: Any, acc: Any, a: Any, b: Any) -> Any:
+        return emit(isa.value, builder, acc, a, b)
 
-        return I32X16(isa, I32X16, I8X64, I8X64), codegen
-
-    dot.__doc__ = doc
-    return intrinsic(dot)
+    return dot
 
 
 def emit_dot_i8i8_sums(level: str, builder: Any, sums: Any, w: Any, a: Any) -> Any:
@@ -121,7 +120,7 @@ def emit_dot_bytes(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
         strict=True,
     ):  # fmt: skip
         for x, y in zip(_words(builder, a, False), _words(builder, b, True), strict=True):
-            pairs = call_named(builder, "llvm.x86.avx2.pmadd.wd", total.type, [x, y])
+            pairs = simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", total.type, [x, y])
             total = builder.add(total, pairs)
         out.append(total)
     return _join(builder, out, 16)
@@ -129,14 +128,12 @@ def emit_dot_bytes(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
 
 def _words(builder: Any, value: Any, signed: bool) -> tuple[Any, Any]:
     """The first and second of each two bytes as 16 bits."""
-    kind = ir.VectorType(I16, 16)
+    kind = ir.VectorType(simd.I16, 16)
     both, eight = builder.bitcast(value, kind), ir.Constant(kind, [8] * 16)
     if not signed:
         return builder.and_(both, ir.Constant(kind, [255] * 16)), builder.lshr(both, eight)
     return builder.ashr(builder.shl(both, eight), eight), builder.ashr(both, eight)
 
 
-dot_u8i8 = _dot(emit_dot_u8i8, emit_dot_u8i8.__doc__ or "")
-dot_bytes = _dot(emit_dot_bytes, emit_dot_bytes.__doc__ or "")
-dot_i8i8 = _dot(emit_dot_i8i8, emit_dot_i8i8.__doc__ or "")
-dot_i8i8_sums = _dot(emit_dot_i8i8_sums, emit_dot_i8i8_sums.__doc__ or "")
+dot_u8i8, dot_bytes = _dot(emit_dot_u8i8), _dot(emit_dot_bytes)
+dot_i8i8, dot_i8i8_sums = _dot(emit_dot_i8i8), _dot(emit_dot_i8i8_sums)

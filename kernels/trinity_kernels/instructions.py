@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Any
@@ -13,25 +14,41 @@ _CONTEXT = Parameter("typingctx", Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def instructions(
-    result: str, *arguments: str, python: Callable[..., Any] | None = None
+    result: Any, *arguments: Any, python: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a function of compiled code by the types of its result and arguments.
 
-    Types are Numba's by name, ``float32*`` a pointer. The decorated function gets LLVM's builder
-    and the arguments' values, and returns the result's value, or None for a ``void`` function.
-    Uncompiled, ``python`` takes its place.
+    A type is Numba's by name, a vector such as ``f32x16``, a pointer ``float32*`` or a tuple
+    ``f32x16[8]``; a factory may pass a type itself. A ``tag`` is a level or a quantization type, of
+    which the decorated function gets the tag; of a ``literal`` it gets the number. Before these it
+    gets LLVM's builder; of all others it gets LLVM's values, and returns one, a list for a tuple,
+    None for ``void``. Under NUMBA_DISABLE_JIT ``python`` takes its place.
     """
 
     def declare(emit: Callable[..., Any]) -> Callable[..., Any]:
         if jit_disabled():
-            return emit if python is None else python
+            return python or emit
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            value = emit(builder, *args)
-            return context.get_dummy_value() if value is None else value
+        def typed(_: Any, *given: Any) -> Any:
+            from numba.core import types
 
-        def typed(*_: Any) -> Any:
-            return _type(result)(*map(_type, arguments)), codegen
+            kinds, known = [], {}
+            for i, (wanted, kind) in enumerate(zip(arguments, given, strict=True)):
+                if wanted == "literal":
+                    if not isinstance(kind, types.IntegerLiteral):
+                        return None
+                    known[i] = kind.literal_value
+                elif wanted == "tag":
+                    known[i] = kind
+                kinds.append(kind if i in known else _type(wanted))
+
+            def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+                value = emit(builder, *(known.get(i, arg) for i, arg in enumerate(args)))
+                if isinstance(value, list):
+                    return context.make_tuple(builder, sig.return_type, value)
+                return context.get_dummy_value() if value is None else value
+
+            return _type(result)(*kinds), codegen
 
         _, *parameters = signature(emit).parameters.values()
         typed.__name__, typed.__doc__ = emit.__name__, emit.__doc__
@@ -43,9 +60,17 @@ def instructions(
     return declare
 
 
-def _type(name: str) -> Any:
+def _type(name: Any) -> Any:
     from numba.core import types
 
+    from trinity_kernels.simd import Vec
+
+    if not isinstance(name, str):
+        return name
+    if several := re.fullmatch(r"(\w+)\[(\d+)\]", name):
+        return types.UniTuple(_type(several[1]), int(several[2]))  # type: ignore[attr-defined]
     if name.endswith("*"):
         return types.CPointer(_type(name[:-1]))  # type: ignore[attr-defined]
+    if vector := re.fullmatch(r"([if]\d+)x(\d+)", name):
+        return Vec(vector[1], int(vector[2]))
     return getattr(types, name)

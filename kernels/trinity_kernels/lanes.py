@@ -7,12 +7,8 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline
+from trinity_kernels.deferred import cgutils, ir
 from trinity_kernels.instructions import instructions
-from trinity_kernels.isa import jit_disabled
-
-if not jit_disabled():
-    from llvmlite import ir
-    from numba.core import cgutils
 
 
 @instructions("float32*", python=lambda: np.zeros(16, np.float32))

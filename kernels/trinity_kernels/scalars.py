@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from trinity_kernels.deferred import ir
 from trinity_kernels.instructions import instructions
-from trinity_kernels.isa import jit_disabled
-
-if not jit_disabled():
-    from llvmlite import ir
 
 _TO_WHOLE = 1.5 * 2**23  # added to a whole number, its bits end with that number's
 

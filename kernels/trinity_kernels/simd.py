@@ -18,7 +18,7 @@ from numba.core.datamodel import PrimitiveModel
 from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import lower_builtin, register_model
 
-from trinity_kernels._jit import intrinsic
+from trinity_kernels.instructions import instructions
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
@@ -53,6 +53,7 @@ I8X64, I8X32, I8X16, I16X32, I16X16 = (
     Vec("i8", 64), Vec("i8", 32), Vec("i8", 16), Vec("i16", 32), Vec("i16", 16),
 )  # fmt: skip
 F16X16, F64X8 = Vec("f16", 16), Vec("f64", 8)
+F32X4, F32X2, I32X4, I64X2 = Vec("f32", 4), Vec("f32", 2), Vec("i32", 4), Vec("i64", 2)
 
 
 # -- operators ---------------------------------------------------------------------------------
@@ -94,28 +95,19 @@ def pointer(builder: Any, address: Any, element: Any) -> Any:
 
 
 def _loader(vec: Vec) -> Callable[..., Any]:
-    @intrinsic
-    def load(typingctx: Any, address: Any) -> Any:
+    @instructions(vec, "intp")
+    def load(builder: Any, address: Any) -> Any:
         """The vector at ``address``, unaligned."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return builder.load(pointer(builder, args[0], vec.ir), align=1)
-
-        return vec(types.intp), codegen
+        return builder.load(pointer(builder, address, vec.ir), align=1)
 
     return load
 
 
 def _storer(vec: Vec) -> Callable[..., Any]:
-    @intrinsic
-    def store(typingctx: Any, address: Any, value: Any) -> Any:
+    @instructions("void", "intp", vec)
+    def store(builder: Any, address: Any, value: Any) -> Any:
         """Write the vector to ``address``, unaligned."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            builder.store(args[1], pointer(builder, args[0], vec.ir), align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.intp, vec), codegen
+        builder.store(value, pointer(builder, address, vec.ir), align=1)
 
     return store
 
@@ -129,73 +121,52 @@ store_i8x16, store_i32x8, store_i16x32 = _storer(I8X16), _storer(I32X8), _storer
 store_f64x8 = _storer(F64X8)
 
 
-@intrinsic
-def load_f16x16(typingctx: Any, address: Any) -> Any:
+@instructions("f32x16", "intp")
+def load_f16x16(builder: Any, address: Any) -> Any:
     """16 float16 at ``address``, widened to float32 (exact)."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        half = builder.load(pointer(builder, args[0], F16X16.ir), align=1)
-        return builder.fpext(half, F32X16.ir)
-
-    return F32X16(types.intp), codegen
+    half = builder.load(pointer(builder, address, F16X16.ir), align=1)
+    return builder.fpext(half, F32X16.ir)
 
 
-@intrinsic
-def load_f32x8_as_f64(typingctx: Any, address: Any) -> Any:
+@instructions("f64x8", "intp")
+def load_f32x8_as_f64(builder: Any, address: Any) -> Any:
     """8 float32 at ``address``, widened to float64 (exact)."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.fpext(builder.load(pointer(builder, args[0], F32X8.ir), align=1), F64X8.ir)
-
-    return F64X8(types.intp), codegen
+    return builder.fpext(builder.load(pointer(builder, address, F32X8.ir), align=1), F64X8.ir)
 
 
-@intrinsic
-def store_f16x16(typingctx: Any, address: Any, value: Any) -> Any:
+@instructions("void", "intp", "f32x16")
+def store_f16x16(builder: Any, address: Any, value: Any) -> Any:
     """16 float32 rounded to nearest-even float16, written to ``address``."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        half = builder.fptrunc(args[1], F16X16.ir)
-        builder.store(half, pointer(builder, args[0], F16X16.ir), align=1)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, F32X16), codegen
+    half = builder.fptrunc(value, F16X16.ir)
+    builder.store(half, pointer(builder, address, F16X16.ir), align=1)
 
 
-@intrinsic
-def load_bf16x16(typingctx: Any, address: Any) -> Any:
+@instructions("f32x16", "intp")
+def load_bf16x16(builder: Any, address: Any) -> Any:
     """16 bfloat16 at ``address``, widened to float32 (exact)."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        half = builder.load(pointer(builder, args[0], I16X16.ir), align=1)
-        wide = builder.zext(half, I32X16.ir)
-        return builder.bitcast(builder.shl(wide, broadcast(builder, I32(16), I32X16)), F32X16.ir)
-
-    return F32X16(types.intp), codegen
+    half = builder.load(pointer(builder, address, I16X16.ir), align=1)
+    wide = builder.zext(half, I32X16.ir)
+    return builder.bitcast(builder.shl(wide, broadcast(builder, I32(16), I32X16)), F32X16.ir)
 
 
 def _tail_loader(element: str) -> Callable[..., Any]:
     source = {"f32": F32, "f16": F16, "bf16": I16}[element]
 
-    @intrinsic
-    def load_tail(typingctx: Any, address: Any, count: Any) -> Any:
+    @instructions("f32x16", "intp", "intp")
+    def load_tail(builder: Any, address: Any, count: Any) -> Any:
         """The first ``count`` (< 16) elements as float32, zeros behind; reads nothing beyond."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            buffer = cgutils.alloca_once(builder, F32X16.ir)
-            builder.store(ir.Constant(F32X16.ir, None), buffer)
-            lanes = builder.bitcast(buffer, F32.as_pointer())
-            start = builder.inttoptr(args[0], source.as_pointer())
-            with cgutils.for_range(builder, args[1]) as loop:
-                value = builder.load(builder.gep(start, [loop.index]), align=1)
-                if element == "f16":
-                    value = builder.fpext(value, F32)
-                elif element == "bf16":
-                    value = builder.bitcast(builder.shl(builder.zext(value, I32), I32(16)), F32)
-                builder.store(value, builder.gep(lanes, [loop.index]))
-            return builder.load(buffer, align=1)
-
-        return F32X16(types.intp, types.intp), codegen
+        buffer = cgutils.alloca_once(builder, F32X16.ir)
+        builder.store(ir.Constant(F32X16.ir, None), buffer)
+        lanes = builder.bitcast(buffer, F32.as_pointer())
+        start = builder.inttoptr(address, source.as_pointer())
+        with cgutils.for_range(builder, count) as loop:
+            value = builder.load(builder.gep(start, [loop.index]), align=1)
+            if element == "f16":
+                value = builder.fpext(value, F32)
+            elif element == "bf16":
+                value = builder.bitcast(builder.shl(builder.zext(value, I32), I32(16)), F32)
+            builder.store(value, builder.gep(lanes, [loop.index]))
+        return builder.load(buffer, align=1)
 
     return load_tail
 
@@ -233,19 +204,14 @@ def pinned(builder: Any, vectors: list[Any]) -> list[Any]:
 
 
 def _splatter(vec: Vec) -> Callable[..., Any]:
-    scalar = types.float32 if vec.is_float else types.int64
+    scalar = "float32" if vec.is_float else "int64"
 
-    @intrinsic
-    def splat(typingctx: Any, value: Any) -> Any:
+    @instructions(vec, scalar)
+    def splat(builder: Any, value: Any) -> Any:
         """Every lane set to ``value``."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            value = args[0]
-            if not vec.is_float:
-                value = builder.trunc(value, vec.ir.element)
-            return broadcast(builder, value, vec)
-
-        return vec(scalar), codegen
+        if not vec.is_float:
+            value = builder.trunc(value, vec.ir.element)
+        return broadcast(builder, value, vec)
 
     return splat
 
@@ -255,14 +221,10 @@ splat_i8x64, splat_i8x32, splat_i8x16 = _splatter(I8X64), _splatter(I8X32), _spl
 
 
 def _bitcast(source: Vec, target: Vec) -> Callable[..., Any]:
-    @intrinsic
-    def bitcast(typingctx: Any, value: Any) -> Any:
+    @instructions(target, source)
+    def bitcast(builder: Any, value: Any) -> Any:
         """The same bits as another vector type."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return builder.bitcast(args[0], target.ir)
-
-        return target(source), codegen
+        return builder.bitcast(value, target.ir)
 
     return bitcast
 
@@ -272,25 +234,17 @@ i32x16_as_f32x16, f32x16_as_i32x16 = _bitcast(I32X16, F32X16), _bitcast(F32X16, 
 i32x16_as_i8x64, i8x64_as_i32x16 = _bitcast(I32X16, I8X64), _bitcast(I8X64, I32X16)
 
 
-@intrinsic
-def shift_right_i8x64(typingctx: Any, value: Any, count: Any) -> Any:
+@instructions("i8x64", "i8x64", "int64")
+def shift_right_i8x64(builder: Any, value: Any, count: Any) -> Any:
     """Unsigned bytes shifted right by ``count`` bits."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.lshr(args[0], broadcast(builder, builder.trunc(args[1], I8), I8X64))
-
-    return I8X64(I8X64, types.int64), codegen
+    return builder.lshr(value, broadcast(builder, builder.trunc(count, I8), I8X64))
 
 
 def _shift_arithmetic(vec: Vec) -> Callable[..., Any]:
-    @intrinsic
-    def ashr(typingctx: Any, value: Any, count: Any) -> Any:
+    @instructions(vec, vec, "int64")
+    def ashr(builder: Any, value: Any, count: Any) -> Any:
         """Lanes shifted right by ``count`` bits, the sign kept."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return builder.ashr(args[0], broadcast(builder, builder.trunc(args[1], I32), vec))
-
-        return vec(vec, types.int64), codegen
+        return builder.ashr(value, broadcast(builder, builder.trunc(count, I32), vec))
 
     return ashr
 
@@ -298,71 +252,45 @@ def _shift_arithmetic(vec: Vec) -> Callable[..., Any]:
 ashr_i32x16, ashr_i32x8 = _shift_arithmetic(I32X16), _shift_arithmetic(I32X8)
 
 
-@intrinsic
-def repeat_4_i8x16(typingctx: Any, value: Any) -> Any:
+@instructions("i8x16", "uint32")
+def repeat_4_i8x16(builder: Any, value: Any) -> Any:
     """Four bytes, four times."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vec = ir.VectorType(I32, 4)
-        one = builder.insert_element(ir.Constant(vec, ir.Undefined), args[0], I32(0))
-        return builder.bitcast(shuffle(builder, one, one, [0, 0, 0, 0]), I8X16.ir)
-
-    return I8X16(types.uint32), codegen
+    vec = ir.VectorType(I32, 4)
+    one = builder.insert_element(ir.Constant(vec, ir.Undefined), value, I32(0))
+    return builder.bitcast(shuffle(builder, one, one, [0, 0, 0, 0]), I8X16.ir)
 
 
-@intrinsic
-def to_f32x16(typingctx: Any, value: Any) -> Any:
+@instructions("f32x16", "i32x16")
+def to_f32x16(builder: Any, value: Any) -> Any:
     """Signed integers to float32, rounded to nearest even."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.sitofp(args[0], F32X16.ir)
-
-    return F32X16(I32X16), codegen
+    return builder.sitofp(value, F32X16.ir)
 
 
-@intrinsic
-def round_i32x16(typingctx: Any, value: Any) -> Any:
+@instructions("i32x16", "f32x16")
+def round_i32x16(builder: Any, value: Any) -> Any:
     """Float32 to signed integers, half to even."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        whole = call_named(builder, "llvm.rint.v16f32", F32X16.ir, [args[0]])
-        return builder.fptosi(whole, I32X16.ir)
-
-    return I32X16(F32X16), codegen
+    whole = call_named(builder, "llvm.rint.v16f32", F32X16.ir, [value])
+    return builder.fptosi(whole, I32X16.ir)
 
 
-@intrinsic
-def narrow_i8x16(typingctx: Any, value: Any) -> Any:
+@instructions("i8x16", "i32x16")
+def narrow_i8x16(builder: Any, value: Any) -> Any:
     """The low byte of each 32-bit lane."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.trunc(args[0], I8X16.ir)
-
-    return I8X16(I32X16), codegen
+    return builder.trunc(value, I8X16.ir)
 
 
-@intrinsic
-def widen_quarter_i8x64(typingctx: Any, value: Any, quarter: Any) -> Any:
+@instructions("i32x16", "i8x64", "literal")
+def widen_quarter_i8x64(builder: Any, value: Any, quarter: Any) -> Any:
     """Signed bytes 16 q to 16 q + 15, q a literal, to 32-bit lanes."""
-    if not isinstance(quarter, types.IntegerLiteral):
-        return None
-    start = 16 * quarter.literal_value
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        part = shuffle(builder, args[0], args[0], list(range(start, start + 16)))
-        return builder.sext(part, I32X16.ir)
-
-    return I32X16(I8X64, quarter), codegen
+    start = 16 * quarter
+    part = shuffle(builder, value, value, list(range(start, start + 16)))
+    return builder.sext(part, I32X16.ir)
 
 
-@intrinsic
-def widen_i8x16(typingctx: Any, value: Any) -> Any:
+@instructions("i32x16", "i8x16")
+def widen_i8x16(builder: Any, value: Any) -> Any:
     """Signed bytes to 32-bit lanes."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.sext(args[0], I32X16.ir)
-
-    return I32X16(I8X16), codegen
+    return builder.sext(value, I32X16.ir)
 
 
 def call_named(builder: Any, name: str, result: Any, args: list[Any]) -> Any:
@@ -372,46 +300,36 @@ def call_named(builder: Any, name: str, result: Any, args: list[Any]) -> Any:
     return builder.call(fn, args)
 
 
-def _unary_f32(name: str, doc: str) -> Callable[..., Any]:
-    def unary(typingctx: Any, value: Any) -> Any:
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return call_named(builder, f"{name}.v16f32", F32X16.ir, [args[0]])
+def _unary_f32(name: str) -> Callable[..., Any]:
+    @instructions("f32x16", "f32x16")
+    def unary(builder: Any, value: Any) -> Any:
+        return call_named(builder, f"{name}.v16f32", F32X16.ir, [value])
 
-        return F32X16(F32X16), codegen
-
-    unary.__doc__ = doc
-    return intrinsic(unary)
+    return unary
 
 
-abs_f32x16 = _unary_f32("llvm.fabs", "Absolute values.")
-rint_f32x16 = _unary_f32("llvm.rint", "Rounded to integers, half to even.")
-floor_f32x16 = _unary_f32("llvm.floor", "Rounded down to integers.")
+abs_f32x16 = _unary_f32("llvm.fabs")
+rint_f32x16 = _unary_f32("llvm.rint")  # half to even
+floor_f32x16 = _unary_f32("llvm.floor")
 
 
-@intrinsic
-def fma_f32x16(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+@instructions("f32x16", "f32x16", "f32x16", "f32x16")
+def fma_f32x16(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c, rounded once."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return call_named(builder, "llvm.fma.v16f32", F32X16.ir, list(args))
-
-    return F32X16(F32X16, F32X16, F32X16), codegen
+    return call_named(builder, "llvm.fma.v16f32", F32X16.ir, [a, b, c])
 
 
-def _minmax(predicate: str, doc: str) -> Callable[..., Any]:
-    def pick(typingctx: Any, a: Any, b: Any) -> Any:
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            first = builder.fcmp_ordered(predicate, args[0], args[1])
-            return builder.select(first, args[0], args[1])
+def _minmax(predicate: str) -> Callable[..., Any]:
+    @instructions("f32x16", "f32x16", "f32x16")
+    def pick(builder: Any, a: Any, b: Any) -> Any:
+        first = builder.fcmp_ordered(predicate, a, b)
+        return builder.select(first, a, b)
 
-        return F32X16(F32X16, F32X16), codegen
-
-    pick.__doc__ = doc
-    return intrinsic(pick)
+    return pick
 
 
-max_f32x16 = _minmax(">", "Lane-wise a if a > b else b.")
-min_f32x16 = _minmax("<", "Lane-wise a if a < b else b.")
+max_f32x16 = _minmax(">")  # a if a > b else b
+min_f32x16 = _minmax("<")  # a if a < b else b
 
 
 def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
@@ -433,43 +351,31 @@ def fold(builder: Any, value: Any, lanes: int, op: str) -> Any:
     return builder.extract_element(value, I32(0))
 
 
-def _reducer(vec: Vec, op: str, result: Any, doc: str) -> Callable[..., Any]:
-    def reduce(typingctx: Any, value: Any) -> Any:
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return fold(builder, args[0], vec.lanes, op)
+def _reducer(vec: Vec, op: str, result: str) -> Callable[..., Any]:
+    @instructions(result, vec)
+    def reduce(builder: Any, value: Any) -> Any:
+        return fold(builder, value, vec.lanes, op)
 
-        return result(vec), codegen
-
-    reduce.__doc__ = doc
-    return intrinsic(reduce)
+    return reduce
 
 
-sum_f32x16 = _reducer(F32X16, "fadd", types.float32, "Sum by the fixed tree (lane i + lane i+8..).")
-max_lane_f32x16 = _reducer(F32X16, "fmax", types.float32, "The largest lane.")
-sum_i32x16 = _reducer(I32X16, "add", types.int32, "Sum of the lanes.")
-sum_i32x8 = _reducer(I32X8, "add", types.int32, "Sum of the lanes.")
+sum_f32x16 = _reducer(F32X16, "fadd", "float32")  # by the fixed tree: lane i + lane i + 8, ..
+max_lane_f32x16 = _reducer(F32X16, "fmax", "float32")
+sum_i32x16, sum_i32x8 = _reducer(I32X16, "add", "int32"), _reducer(I32X8, "add", "int32")
 
 
-@intrinsic
-def pair_f32x16(typingctx: Any, low: Any, high: Any) -> Any:
+@instructions("f32x16", "float32", "float32")
+def pair_f32x16(builder: Any, low: Any, high: Any) -> Any:
     """``low`` in lanes 0-7 and ``high`` in lanes 8-15."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        a, b = (broadcast(builder, x, F32X16) for x in args)
-        return shuffle(builder, a, b, [*range(8), *range(24, 32)])
-
-    return F32X16(types.float32, types.float32), codegen
+    a, b = (broadcast(builder, x, F32X16) for x in (low, high))
+    return shuffle(builder, a, b, [*range(8), *range(24, 32)])
 
 
 def _concat(part: Vec, whole: Vec) -> Callable[..., Any]:
-    @intrinsic
-    def concat(typingctx: Any, low: Any, high: Any) -> Any:
+    @instructions(whole, part, part)
+    def concat(builder: Any, low: Any, high: Any) -> Any:
         """``low`` followed by ``high``."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return shuffle(builder, args[0], args[1], list(range(whole.lanes)))
-
-        return whole(part, part), codegen
+        return shuffle(builder, low, high, list(range(whole.lanes)))
 
     return concat
 
@@ -477,82 +383,48 @@ def _concat(part: Vec, whole: Vec) -> Callable[..., Any]:
 concat_i8x16, concat_i8x32 = _concat(I8X16, I8X32), _concat(I8X32, I8X64)
 
 
-@intrinsic
-def lane_index(typingctx: Any) -> Any:
+@instructions("i32x16")
+def lane_index(builder: Any) -> Any:
     """0, 1, .. 15."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return ir.Constant(I32X16.ir, list(range(16)))
-
-    return I32X16(), codegen
+    return ir.Constant(I32X16.ir, list(range(16)))
 
 
-@intrinsic
-def select_below(typingctx: Any, index: Any, limit: Any, value: Any, other: Any) -> Any:
+@instructions("f32x16", "i32x16", "int64", "f32x16", "f32x16")
+def select_below(builder: Any, index: Any, limit: Any, value: Any, other: Any) -> Any:
     """``value`` in the lanes whose ``index`` < ``limit``, else ``other``."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        bound = broadcast(builder, builder.trunc(args[1], I32), I32X16)
-        return builder.select(builder.icmp_signed("<", args[0], bound), args[2], args[3])
-
-    return F32X16(I32X16, types.int64, F32X16, F32X16), codegen
+    bound = broadcast(builder, builder.trunc(limit, I32), I32X16)
+    return builder.select(builder.icmp_signed("<", index, bound), value, other)
 
 
-@intrinsic
-def trits_i8x64(typingctx: Any, value: Any) -> Any:
+@instructions("i8x64", "i8x64")
+def trits_i8x64(builder: Any, value: Any) -> Any:
     """The top base-3 digit of each byte read as a fraction of 256: (byte * 3) >> 8."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vec = I8X64.ir
-        one = builder.icmp_unsigned(">=", args[0], ir.Constant(vec, [86] * 64))
-        two = builder.icmp_unsigned(">=", args[0], ir.Constant(vec, [171] * 64))
-        return builder.add(builder.zext(one, vec), builder.zext(two, vec))
-
-    return I8X64(I8X64), codegen
+    vec = I8X64.ir
+    one = builder.icmp_unsigned(">=", value, ir.Constant(vec, [86] * 64))
+    two = builder.icmp_unsigned(">=", value, ir.Constant(vec, [171] * 64))
+    return builder.add(builder.zext(one, vec), builder.zext(two, vec))
 
 
-def constant_i8x64(values: list[int]) -> Callable[..., Any]:
-    """An intrinsic without arguments that gives these 64 bytes."""
-
-    @intrinsic
-    def constant(typingctx: Any) -> Any:
-        """64 constant bytes."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return ir.Constant(I8X64.ir, values)
-
-        return I8X64(), codegen
-
-    return constant
-
-
-@intrinsic
-def select_less(typingctx: Any, a: Any, b: Any, value: Any, other: Any) -> Any:
+@instructions("f32x16", "f32x16", "f32x16", "f32x16", "f32x16")
+def select_less(builder: Any, a: Any, b: Any, value: Any, other: Any) -> Any:
     """``value`` in the lanes where a < b, else ``other``."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[2], args[3])
-
-    return F32X16(F32X16, F32X16, F32X16, F32X16), codegen
+    return builder.select(builder.fcmp_ordered("<", a, b), value, other)
 
 
 # -- hints ---------------------------------------------------------------------------------------
 
 
-def _prefetcher(locality: int, doc: str, write: int = 0) -> Callable[..., Any]:
-    def prefetch(typingctx: Any, address: Any) -> Any:
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            line = pointer(builder, args[0], I8)
-            hints = [line, I32(write), I32(locality), I32(1)]
-            call_named(builder, "llvm.prefetch.p0", ir.VoidType(), hints)
-            return context.get_dummy_value()
+def _prefetcher(locality: int, write: int = 0) -> Callable[..., Any]:
+    @instructions("void", "intp")
+    def prefetch(builder: Any, address: Any) -> Any:
+        line = pointer(builder, address, I8)
+        hints = [line, I32(write), I32(locality), I32(1)]
+        call_named(builder, "llvm.prefetch.p0", ir.VoidType(), hints)
 
-        return types.void(types.intp), codegen
-
-    prefetch.__doc__ = doc
-    return intrinsic(prefetch)
+    return prefetch
 
 
-prefetch = _prefetcher(3, "Ask for the cache line at ``address``; never faults.")
-prefetch_l2 = _prefetcher(2, "As prefetch, no nearer than the second-level cache.")
-prefetch_write = _prefetcher(3, "As prefetch, for a line that will be written.", 1)
+# Each asks for the cache line at an address and never faults.
+prefetch = _prefetcher(3)
+prefetch_l2 = _prefetcher(2)  # no nearer than the second-level cache
+prefetch_write = _prefetcher(3, 1)  # for a line that will be written

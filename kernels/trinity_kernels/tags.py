@@ -6,7 +6,7 @@ all resolved when a kernel is compiled:
 
     @constant       a function of tags alone becomes a constant of the compiled code.
     @per_level      the decorated body is that of ``portable``; other levels have the bodies named.
-    @choose         (_jit.py) picks a body by the type of any argument, such as ``qt``.
+    @chosen         the decorated function picks the body to use by the type of any argument.
     emitters        functions that write LLVM instructions get the level's name as text.
 
 A level that lacks a variant altogether is missing from the variant's table of sizes by level
@@ -16,6 +16,7 @@ A level that lacks a variant altogether is missing from the variant's table of s
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -37,6 +38,20 @@ def constant(function: F) -> F:
 
     choose(function)(chooser)
     return function
+
+
+def chosen(chooser: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose body ``chooser`` returns for the types of its arguments.
+
+    The body has the chooser's parameters. A chooser that needs a literal returns None for others.
+    """
+
+    @wraps(chooser)
+    def stub(*arguments: Any) -> Any:
+        return chooser(*arguments)(*arguments)
+
+    choose(stub)(chooser)
+    return stub
 
 
 def per_level(vector: Callable[..., Any], **levels: Callable[..., Any]) -> Callable[[F], F]:

@@ -16,23 +16,21 @@ from numpy.typing import NDArray
 
 from trinity_kernels import forks
 from trinity_kernels._jit import c_function, entry, inline
-from trinity_kernels.isa import jit_disabled, python_only
+from trinity_kernels.atomics import (
+    atomic_add,
+    atomic_compare_exchange,
+    atomic_load,
+    atomic_store,
+    call_kernel,
+    call_void,
+    pause,
+    take_lock,
+    untie_lock,
+)
+from trinity_kernels.isa import python_only
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.record import BARRIER, KERNEL, RECORD_BYTES
 from trinity_kernels.uninterrupted import uninterrupted
-
-if not jit_disabled():
-    from trinity_kernels.atomics import (
-        atomic_add,
-        atomic_compare_exchange,
-        atomic_load,
-        atomic_store,
-        call_kernel,
-        call_void,
-        pause,
-        take_lock,
-        untie_lock,
-    )
 
 # Byte offsets in the team's state; what different threads write lies on different cache lines.
 _ARRIVED, _GENERATION, _YIELD, _JOB, _RECORDS, _COUNT = 0, 64, 128, 192, 256, 264

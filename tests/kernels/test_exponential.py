@@ -10,31 +10,29 @@ import pytest
 from tests.kernels.launch import launch
 from tests.kernels.operands import same_bits
 from tests.kernels.reference import Floats
-from trinity_kernels._jit import choose, kernel
-from trinity_kernels.isa import available_levels, jit_disabled
+from trinity_kernels._jit import kernel
+from trinity_kernels.deferred import simd
+from trinity_kernels.isa import available_levels
 from trinity_kernels.memory import get_f32, get_i64, set_f32
-from trinity_kernels.ops.exponential import exp_f32
-
-if not jit_disabled():
-    from trinity_kernels.ops.exponential import exp_f32x16
-    from trinity_kernels.simd import load_f32x16, store_f32x16
+from trinity_kernels.ops.exponential import exp_f32, exp_f32x16
+from trinity_kernels.tags import chosen
 
 X, OUT, COUNT = range(3, 6)
 
 
-def _range(isa: Any, x: int, out: int, count: int) -> None:
+def _one_by_one(isa: Any, x: int, out: int, count: int) -> None:
     for i in range(count):
         set_f32(out + 4 * i, exp_f32(get_f32(x + 4 * i)))
 
 
 def _vector_range(isa: Any, x: int, out: int, count: int) -> None:
     for i in range(0, count, 16):
-        store_f32x16(out + 4 * i, exp_f32x16(load_f32x16(x + 4 * i)))
+        simd.store_f32x16(out + 4 * i, exp_f32x16(simd.load_f32x16(x + 4 * i)))
 
 
-@choose(_range)
-def _range_of(isa: Any, x: Any, out: Any, count: Any) -> Any:
-    return _range if isa.value == "portable" else _vector_range
+@chosen
+def _range(isa: Any, x: Any, out: Any, count: Any) -> Any:
+    return _one_by_one if isa.value == "portable" else _vector_range
 
 
 @kernel

@@ -14,18 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels._jit import inline, kernel
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_i64, set_f32
-from trinity_kernels.ops.exponential import exp_f32, sigmoid_f32
+from trinity_kernels.ops.exponential import exp_f32, exp_f32x16, sigmoid_f32
 from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
-from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels.ops.exponential import exp_f32x16
+from trinity_kernels.tags import chosen, per_level
 
 GATE, UP, OUT, STRIDE, UP_STRIDE, K = range(3, 9)
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu2", "sigmoid", "none", "swiglu_oai")
@@ -111,23 +107,15 @@ _ACTS = {
 _FACTORS = {"swiglu_oai": _limited_factor}
 
 
+@chosen
 def _act(qt: Any, x: Any) -> Any:
-    return _ACTS[qt.value](x)
-
-
-@choose(_act)
-def _act_of(qt: Any, x: Any) -> Any:
     function = _ACTS[qt.value]
     return lambda qt, x: function(x)
 
 
+@chosen
 def _factor(qt: Any, x: Any) -> Any:
     """What a value of up multiplies by."""
-    return _FACTORS.get(qt.value, _as_it_is)(x)
-
-
-@choose(_factor)
-def _factor_of(qt: Any, x: Any) -> Any:
     function = _FACTORS.get(qt.value, _as_it_is)
     return lambda qt, x: function(x)
 
@@ -140,80 +128,79 @@ def _range(isa: Any, qt: Any, gate: int, up: int, out: int, first: int, last: in
         set_f32(out + 4 * i, y)
 
 
-if not jit_disabled():
-
-    @inline
-    def silu_vector(x: Any) -> Any:
-        """x / (1 + exp(-x)) of 16 float32."""
-        one = simd.splat_f32x16(_ONE)
-        return x / (one + exp_f32x16(simd.splat_f32x16(_ZERO) - x))
-
-    @inline
-    def _gelu_vector(x: Any) -> Any:
-        cube = x * x * x * simd.splat_f32x16(_GELU_CUBE)
-        exponent = simd.splat_f32x16(_GELU_SLOPE) * (x + cube)
-        return x / (simd.splat_f32x16(_ONE) + exp_f32x16(exponent))
-
-    @inline
-    def _gelu_erf_vector(x: Any) -> Any:
-        zero = simd.splat_f32x16(_ZERO)
-        one = simd.splat_f32x16(_ONE)
-        y = simd.max_f32x16(x, zero)
-        z = simd.max_f32x16(x, zero - x)
-        t = one / (one + simd.splat_f32x16(_ERF_P) * z)
-        p = simd.splat_f32x16(_A5) * t + simd.splat_f32x16(_A4)
-        p = p * t + simd.splat_f32x16(_A3)
-        p = p * t + simd.splat_f32x16(_A2)
-        p = p * t + simd.splat_f32x16(_A1)
-        p = p * t
-        e = exp_f32x16((zero - z) * z * simd.splat_f32x16(_HALF))
-        return y - z * (p * e)
-
-    @inline
-    def _relu2_vector(x: Any) -> Any:
-        y = simd.max_f32x16(x, simd.splat_f32x16(_ZERO))
-        return y * y
-
-    @inline
-    def _sigmoid_vector(x: Any) -> Any:
-        one = simd.splat_f32x16(_ONE)
-        zero = simd.splat_f32x16(_ZERO)
-        return one / (one + exp_f32x16(zero - x)) + x * zero
-
-    @inline
-    def _limited_silu_vector(x: Any) -> Any:
-        y = simd.min_f32x16(simd.splat_f32x16(_LIMIT), x)
-        exponent = simd.splat_f32x16(_OAI_SLOPE) * y
-        return y / (simd.splat_f32x16(_ONE) + exp_f32x16(exponent))
-
-    @inline
-    def _limited_factor_vector(x: Any) -> Any:
-        limit = simd.splat_f32x16(_LIMIT)
-        y = simd.max_f32x16(simd.splat_f32x16(-_LIMIT), simd.min_f32x16(limit, x))
-        return y + simd.splat_f32x16(_ONE)
-
-    _ACT_VECTORS = {
-        "silu": silu_vector, "gelu": _gelu_vector, "gelu_erf": _gelu_erf_vector,
-        "relu2": _relu2_vector, "sigmoid": _sigmoid_vector, "none": _as_it_is,
-        "swiglu_oai": _limited_silu_vector,
-    }  # fmt: skip
-    _FACTOR_VECTORS = {"swiglu_oai": _limited_factor_vector}
+@inline
+def silu_vector(x: Any) -> Any:
+    """x / (1 + exp(-x)) of 16 float32."""
+    one = simd.splat_f32x16(_ONE)
+    return x / (one + exp_f32x16(simd.splat_f32x16(_ZERO) - x))
 
 
-def _act_vector(qt: Any, x: Any) -> Any: ...
+@inline
+def _gelu_vector(x: Any) -> Any:
+    cube = x * x * x * simd.splat_f32x16(_GELU_CUBE)
+    exponent = simd.splat_f32x16(_GELU_SLOPE) * (x + cube)
+    return x / (simd.splat_f32x16(_ONE) + exp_f32x16(exponent))
 
 
-@choose(_act_vector)
-def _act_vector_of(qt: Any, x: Any) -> Any:
+@inline
+def _gelu_erf_vector(x: Any) -> Any:
+    zero = simd.splat_f32x16(_ZERO)
+    one = simd.splat_f32x16(_ONE)
+    y = simd.max_f32x16(x, zero)
+    z = simd.max_f32x16(x, zero - x)
+    t = one / (one + simd.splat_f32x16(_ERF_P) * z)
+    p = simd.splat_f32x16(_A5) * t + simd.splat_f32x16(_A4)
+    p = p * t + simd.splat_f32x16(_A3)
+    p = p * t + simd.splat_f32x16(_A2)
+    p = p * t + simd.splat_f32x16(_A1)
+    p = p * t
+    e = exp_f32x16((zero - z) * z * simd.splat_f32x16(_HALF))
+    return y - z * (p * e)
+
+
+@inline
+def _relu2_vector(x: Any) -> Any:
+    y = simd.max_f32x16(x, simd.splat_f32x16(_ZERO))
+    return y * y
+
+
+@inline
+def _sigmoid_vector(x: Any) -> Any:
+    one = simd.splat_f32x16(_ONE)
+    zero = simd.splat_f32x16(_ZERO)
+    return one / (one + exp_f32x16(zero - x)) + x * zero
+
+
+@inline
+def _limited_silu_vector(x: Any) -> Any:
+    y = simd.min_f32x16(simd.splat_f32x16(_LIMIT), x)
+    exponent = simd.splat_f32x16(_OAI_SLOPE) * y
+    return y / (simd.splat_f32x16(_ONE) + exp_f32x16(exponent))
+
+
+@inline
+def _limited_factor_vector(x: Any) -> Any:
+    limit = simd.splat_f32x16(_LIMIT)
+    y = simd.max_f32x16(simd.splat_f32x16(-_LIMIT), simd.min_f32x16(limit, x))
+    return y + simd.splat_f32x16(_ONE)
+
+
+_ACT_VECTORS = {
+    "silu": silu_vector, "gelu": _gelu_vector, "gelu_erf": _gelu_erf_vector,
+    "relu2": _relu2_vector, "sigmoid": _sigmoid_vector, "none": _as_it_is,
+    "swiglu_oai": _limited_silu_vector,
+}  # fmt: skip
+_FACTOR_VECTORS = {"swiglu_oai": _limited_factor_vector}
+
+
+@chosen
+def _act_vector(qt: Any, x: Any) -> Any:
     function = _ACT_VECTORS[qt.value]
     return lambda qt, x: function(x)
 
 
-def _factor_vector(qt: Any, x: Any) -> Any: ...
-
-
-@choose(_factor_vector)
-def _factor_vector_of(qt: Any, x: Any) -> Any:
+@chosen
+def _factor_vector(qt: Any, x: Any) -> Any:
     function = _FACTOR_VECTORS.get(qt.value, _as_it_is)
     return lambda qt, x: function(x)
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32
 from trinity_kernels.ops.attention_block import attend_block
 from trinity_kernels.ops.exponential import exp_f32
@@ -37,9 +37,6 @@ from trinity_kernels.ops.kv_layout import (
 )
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
 
 Q, Q_STRIDE, POSITIONS, CACHES, LAYER_OFFSET, HEAD_DIM, HEADS, KV_HEADS = range(3, 11)
 OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_STRIDE, PARTS = range(11, 17)

@@ -12,18 +12,13 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.lanes import tree_sum, zero_lanes
 from trinity_kernels.memory import fma_f32, get_f32, set_f32
-from trinity_kernels.ops.exponential import exp_f32
+from trinity_kernels.ops.exponential import exp_f32, exp_f32x16
 from trinity_kernels.ops.kv_layout import get_element, load_16, padded_dim, width
-from trinity_kernels.ops.softcap import capped
+from trinity_kernels.ops.softcap import capped, capped_f32x16
 from trinity_kernels.tags import constant, per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels.ops.exponential import exp_f32x16
-    from trinity_kernels.ops.softcap import capped_f32x16
 
 
 @constant
@@ -73,216 +68,218 @@ def attend_block(
         set_f32(part + 4 * padded + 4, tree_sum(lanes))
 
 
-if not jit_disabled():
+@inline
+def _scores_1(qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int) -> None:
+    factor = simd.splat_f32x16(scale)
+    for tile in range(tiles):
+        a = simd.splat_f32x16(np.float32(0))
+        k = keys + width(qt) * tile * head_dim * 16
+        for d in range(head_dim):
+            a = simd.fma_f32x16(
+                simd.splat_f32x16(get_f32(q + 4 * d)), load_16(qt, k + width(qt) * 16 * d), a
+            )
+        simd.store_f32x16(p + 64 * tile, a * factor)
 
-    @inline
-    def _scores_1(
-        qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int
-    ) -> None:
-        factor = simd.splat_f32x16(scale)
-        for tile in range(tiles):
-            a = simd.splat_f32x16(np.float32(0))
-            k = keys + width(qt) * tile * head_dim * 16
-            for d in range(head_dim):
-                a = simd.fma_f32x16(
-                    simd.splat_f32x16(get_f32(q + 4 * d)), load_16(qt, k + width(qt) * 16 * d), a
-                )
-            simd.store_f32x16(p + 64 * tile, a * factor)
 
-    @inline
-    def _scores_4(
-        isa: Any, qt: Any, q: int, step: int, head_dim: int, keys: int, tiles: int, scale: Any,
-        p: int, values: int,
-    ) -> None:  # fmt: skip
-        """Meanwhile it asks for the block's values, which come next."""
-        factor = simd.splat_f32x16(scale)
-        line = width(qt) * 16
-        pairs = 0
-        if _tiles_at_once(isa) == 2:
-            pairs = tiles // 2
-        for pair in range(pairs):
-            # Two tiles at once: eight sums that do not wait for each other.
-            a0 = simd.splat_f32x16(np.float32(0))
-            a1 = simd.splat_f32x16(np.float32(0))
-            b0 = simd.splat_f32x16(np.float32(0))
-            b1 = simd.splat_f32x16(np.float32(0))
-            c0 = simd.splat_f32x16(np.float32(0))
-            c1 = simd.splat_f32x16(np.float32(0))
-            e0 = simd.splat_f32x16(np.float32(0))
-            e1 = simd.splat_f32x16(np.float32(0))
-            k0 = keys + 2 * pair * head_dim * line
-            k1 = k0 + head_dim * line
-            for d in range(head_dim):
-                simd.prefetch_l2(values)
-                values += 64
-                v0 = load_16(qt, k0 + line * d)
-                v1 = load_16(qt, k1 + line * d)
-                at = q + 4 * d
-                x = simd.splat_f32x16(get_f32(at))
-                a0 = simd.fma_f32x16(x, v0, a0)
-                a1 = simd.fma_f32x16(x, v1, a1)
-                x = simd.splat_f32x16(get_f32(at + step))
-                b0 = simd.fma_f32x16(x, v0, b0)
-                b1 = simd.fma_f32x16(x, v1, b1)
-                x = simd.splat_f32x16(get_f32(at + 2 * step))
-                c0 = simd.fma_f32x16(x, v0, c0)
-                c1 = simd.fma_f32x16(x, v1, c1)
-                x = simd.splat_f32x16(get_f32(at + 3 * step))
-                e0 = simd.fma_f32x16(x, v0, e0)
-                e1 = simd.fma_f32x16(x, v1, e1)
-            to = p + 128 * pair
-            simd.store_f32x16(to, a0 * factor)
-            simd.store_f32x16(to + 64, a1 * factor)
-            simd.store_f32x16(to + 512, b0 * factor)
-            simd.store_f32x16(to + 576, b1 * factor)
-            simd.store_f32x16(to + 1024, c0 * factor)
-            simd.store_f32x16(to + 1088, c1 * factor)
-            simd.store_f32x16(to + 1536, e0 * factor)
-            simd.store_f32x16(to + 1600, e1 * factor)
-        for tile in range(2 * pairs, tiles):
-            for _ in range(0, width(qt) * 16 * head_dim, 64):
-                simd.prefetch_l2(values)
-                values += 64
-            a = simd.splat_f32x16(np.float32(0))
-            b = simd.splat_f32x16(np.float32(0))
-            c = simd.splat_f32x16(np.float32(0))
-            e = simd.splat_f32x16(np.float32(0))
-            k = keys + width(qt) * tile * head_dim * 16
-            for d in range(head_dim):
-                v = load_16(qt, k + width(qt) * 16 * d)
-                at = q + 4 * d
-                a = simd.fma_f32x16(simd.splat_f32x16(get_f32(at)), v, a)
-                b = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + step)), v, b)
-                c = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + 2 * step)), v, c)
-                e = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + 3 * step)), v, e)
-            simd.store_f32x16(p + 64 * tile, a * factor)
-            simd.store_f32x16(p + 512 + 64 * tile, b * factor)
-            simd.store_f32x16(p + 1024 + 64 * tile, c * factor)
-            simd.store_f32x16(p + 1536 + 64 * tile, e * factor)
+@inline
+def _scores_4(
+    isa: Any, qt: Any, q: int, step: int, head_dim: int, keys: int, tiles: int, scale: Any,
+    p: int, values: int,
+) -> None:  # fmt: skip
+    """Meanwhile it asks for the block's values, which come next."""
+    factor = simd.splat_f32x16(scale)
+    line = width(qt) * 16
+    pairs = 0
+    if _tiles_at_once(isa) == 2:
+        pairs = tiles // 2
+    for pair in range(pairs):
+        # Two tiles at once: eight sums that do not wait for each other.
+        a0 = simd.splat_f32x16(np.float32(0))
+        a1 = simd.splat_f32x16(np.float32(0))
+        b0 = simd.splat_f32x16(np.float32(0))
+        b1 = simd.splat_f32x16(np.float32(0))
+        c0 = simd.splat_f32x16(np.float32(0))
+        c1 = simd.splat_f32x16(np.float32(0))
+        e0 = simd.splat_f32x16(np.float32(0))
+        e1 = simd.splat_f32x16(np.float32(0))
+        k0 = keys + 2 * pair * head_dim * line
+        k1 = k0 + head_dim * line
+        for d in range(head_dim):
+            simd.prefetch_l2(values)
+            values += 64
+            v0 = load_16(qt, k0 + line * d)
+            v1 = load_16(qt, k1 + line * d)
+            at = q + 4 * d
+            x = simd.splat_f32x16(get_f32(at))
+            a0 = simd.fma_f32x16(x, v0, a0)
+            a1 = simd.fma_f32x16(x, v1, a1)
+            x = simd.splat_f32x16(get_f32(at + step))
+            b0 = simd.fma_f32x16(x, v0, b0)
+            b1 = simd.fma_f32x16(x, v1, b1)
+            x = simd.splat_f32x16(get_f32(at + 2 * step))
+            c0 = simd.fma_f32x16(x, v0, c0)
+            c1 = simd.fma_f32x16(x, v1, c1)
+            x = simd.splat_f32x16(get_f32(at + 3 * step))
+            e0 = simd.fma_f32x16(x, v0, e0)
+            e1 = simd.fma_f32x16(x, v1, e1)
+        to = p + 128 * pair
+        simd.store_f32x16(to, a0 * factor)
+        simd.store_f32x16(to + 64, a1 * factor)
+        simd.store_f32x16(to + 512, b0 * factor)
+        simd.store_f32x16(to + 576, b1 * factor)
+        simd.store_f32x16(to + 1024, c0 * factor)
+        simd.store_f32x16(to + 1088, c1 * factor)
+        simd.store_f32x16(to + 1536, e0 * factor)
+        simd.store_f32x16(to + 1600, e1 * factor)
+    for tile in range(2 * pairs, tiles):
+        for _ in range(0, width(qt) * 16 * head_dim, 64):
+            simd.prefetch_l2(values)
+            values += 64
+        a = simd.splat_f32x16(np.float32(0))
+        b = simd.splat_f32x16(np.float32(0))
+        c = simd.splat_f32x16(np.float32(0))
+        e = simd.splat_f32x16(np.float32(0))
+        k = keys + width(qt) * tile * head_dim * 16
+        for d in range(head_dim):
+            v = load_16(qt, k + width(qt) * 16 * d)
+            at = q + 4 * d
+            a = simd.fma_f32x16(simd.splat_f32x16(get_f32(at)), v, a)
+            b = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + step)), v, b)
+            c = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + 2 * step)), v, c)
+            e = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + 3 * step)), v, e)
+        simd.store_f32x16(p + 64 * tile, a * factor)
+        simd.store_f32x16(p + 512 + 64 * tile, b * factor)
+        simd.store_f32x16(p + 1024 + 64 * tile, c * factor)
+        simd.store_f32x16(p + 1536 + 64 * tile, e * factor)
 
-    @inline
-    def _cap(p: int, tiles: int, softcap: Any) -> None:
-        cap = simd.splat_f32x16(softcap)
-        for i in range(tiles):
-            simd.store_f32x16(p + 64 * i, capped_f32x16(simd.load_f32x16(p + 64 * i), cap))
 
-    @inline
-    def _softmax(p: int, hidden: int, count: int, softcap: Any, tail: int) -> None:
-        """Scores to exp(s - m) in place; m and their sum go to ``tail``.
+@inline
+def _cap(p: int, tiles: int, softcap: Any) -> None:
+    cap = simd.splat_f32x16(softcap)
+    for i in range(tiles):
+        simd.store_f32x16(p + 64 * i, capped_f32x16(simd.load_f32x16(p + 64 * i), cap))
 
-        Below 16 are ``hidden``: their results are 0.
-        """
-        tiles = (count + 15) // 16
-        if softcap != 0:
-            _cap(p, tiles, softcap)
-        lowest = simd.splat_f32x16(np.float32(-np.inf))
-        largest = lowest
-        if hidden > 0:
-            first = simd.load_f32x16(p)
-            simd.store_f32x16(p, simd.select_below(simd.lane_index(), hidden, lowest, first))
-        last = simd.load_f32x16(p + 64 * (tiles - 1))
-        last = simd.select_below(simd.lane_index(), count - 16 * (tiles - 1), last, lowest)
-        simd.store_f32x16(p + 64 * (tiles - 1), last)
-        for i in range(tiles):
-            largest = simd.max_f32x16(largest, simd.load_f32x16(p + 64 * i))
-        m = simd.max_lane_f32x16(largest)
-        shift = simd.splat_f32x16(m)
-        lanes = simd.splat_f32x16(np.float32(0))
-        for i in range(tiles):
-            e = exp_f32x16(simd.load_f32x16(p + 64 * i) - shift)
-            simd.store_f32x16(p + 64 * i, e)
-            lanes = lanes + e
-        set_f32(tail, m)
-        set_f32(tail + 4, simd.sum_f32x16(lanes))
 
-    @inline
-    def _values_1(
-        qt: Any, values: int, padded: int, hidden: int, count: int, p: int, part: int
-    ) -> None:
-        for d in range(0, padded, 32):
-            a = simd.splat_f32x16(np.float32(0))
-            b = simd.splat_f32x16(np.float32(0))
-            v = values + width(qt) * (d + hidden * padded)
-            for j in range(hidden, count):
-                x = simd.splat_f32x16(get_f32(p + 4 * j))
-                a = simd.fma_f32x16(x, load_16(qt, v), a)
-                b = simd.fma_f32x16(x, load_16(qt, v + width(qt) * 16), b)
-                v += width(qt) * padded
-            simd.store_f32x16(part + 4 * d, a)
-            simd.store_f32x16(part + 4 * d + 64, b)
+@inline
+def _softmax(p: int, hidden: int, count: int, softcap: Any, tail: int) -> None:
+    """Scores to exp(s - m) in place; m and their sum go to ``tail``.
 
-    @inline
-    def _values_4_by_32(
-        qt: Any, values: int, padded: int, hidden: int, count: int, p: int, part: int,
-        part_stride: int, ahead: int,
-    ) -> None:  # fmt: skip
-        """Meanwhile it asks for what follows ``ahead``: the keys of this thread's next block."""
-        for d in range(0, padded, 32):
-            a0 = simd.splat_f32x16(np.float32(0))
-            a1 = simd.splat_f32x16(np.float32(0))
-            b0 = simd.splat_f32x16(np.float32(0))
-            b1 = simd.splat_f32x16(np.float32(0))
-            c0 = simd.splat_f32x16(np.float32(0))
-            c1 = simd.splat_f32x16(np.float32(0))
-            e0 = simd.splat_f32x16(np.float32(0))
-            e1 = simd.splat_f32x16(np.float32(0))
-            v = values + width(qt) * (d + hidden * padded)
-            for j in range(hidden, count):
-                simd.prefetch_l2(ahead)
-                ahead += 64
-                low = load_16(qt, v)
-                high = load_16(qt, v + width(qt) * 16)
-                x = simd.splat_f32x16(get_f32(p + 4 * j))
-                a0 = simd.fma_f32x16(x, low, a0)
-                a1 = simd.fma_f32x16(x, high, a1)
-                x = simd.splat_f32x16(get_f32(p + 512 + 4 * j))
-                b0 = simd.fma_f32x16(x, low, b0)
-                b1 = simd.fma_f32x16(x, high, b1)
-                x = simd.splat_f32x16(get_f32(p + 1024 + 4 * j))
-                c0 = simd.fma_f32x16(x, low, c0)
-                c1 = simd.fma_f32x16(x, high, c1)
-                x = simd.splat_f32x16(get_f32(p + 1536 + 4 * j))
-                e0 = simd.fma_f32x16(x, low, e0)
-                e1 = simd.fma_f32x16(x, high, e1)
-                v += width(qt) * padded
-            to = part + 4 * d
-            simd.store_f32x16(to, a0)
-            simd.store_f32x16(to + 64, a1)
-            simd.store_f32x16(to + part_stride, b0)
-            simd.store_f32x16(to + part_stride + 64, b1)
-            simd.store_f32x16(to + 2 * part_stride, c0)
-            simd.store_f32x16(to + 2 * part_stride + 64, c1)
-            simd.store_f32x16(to + 3 * part_stride, e0)
-            simd.store_f32x16(to + 3 * part_stride + 64, e1)
+    Below 16 are ``hidden``: their results are 0.
+    """
+    tiles = (count + 15) // 16
+    if softcap != 0:
+        _cap(p, tiles, softcap)
+    lowest = simd.splat_f32x16(np.float32(-np.inf))
+    largest = lowest
+    if hidden > 0:
+        first = simd.load_f32x16(p)
+        simd.store_f32x16(p, simd.select_below(simd.lane_index(), hidden, lowest, first))
+    last = simd.load_f32x16(p + 64 * (tiles - 1))
+    last = simd.select_below(simd.lane_index(), count - 16 * (tiles - 1), last, lowest)
+    simd.store_f32x16(p + 64 * (tiles - 1), last)
+    for i in range(tiles):
+        largest = simd.max_f32x16(largest, simd.load_f32x16(p + 64 * i))
+    m = simd.max_lane_f32x16(largest)
+    shift = simd.splat_f32x16(m)
+    lanes = simd.splat_f32x16(np.float32(0))
+    for i in range(tiles):
+        e = exp_f32x16(simd.load_f32x16(p + 64 * i) - shift)
+        simd.store_f32x16(p + 64 * i, e)
+        lanes = lanes + e
+    set_f32(tail, m)
+    set_f32(tail + 4, simd.sum_f32x16(lanes))
 
-    @inline
-    def _values_4_by_16(
-        qt: Any, values: int, padded: int, hidden: int, count: int, p: int, part: int,
-        part_stride: int, ahead: int,
-    ) -> None:  # fmt: skip
-        """As _values_4_by_32, 16 dimensions at a time."""
-        for d in range(0, padded, 16):
-            for _ in range(0, width(qt) * 16 * count, 64):
-                simd.prefetch_l2(ahead)
-                ahead += 64
-            a = simd.splat_f32x16(np.float32(0))
-            b = simd.splat_f32x16(np.float32(0))
-            c = simd.splat_f32x16(np.float32(0))
-            e = simd.splat_f32x16(np.float32(0))
-            v = values + width(qt) * (d + hidden * padded)
-            for j in range(hidden, count):
-                some = load_16(qt, v)
-                at = p + 4 * j
-                a = simd.fma_f32x16(simd.splat_f32x16(get_f32(at)), some, a)
-                b = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + 512)), some, b)
-                c = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + 1024)), some, c)
-                e = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + 1536)), some, e)
-                v += width(qt) * padded
-            to = part + 4 * d
-            simd.store_f32x16(to, a)
-            simd.store_f32x16(to + part_stride, b)
-            simd.store_f32x16(to + 2 * part_stride, c)
-            simd.store_f32x16(to + 3 * part_stride, e)
+
+@inline
+def _values_1(
+    qt: Any, values: int, padded: int, hidden: int, count: int, p: int, part: int
+) -> None:
+    for d in range(0, padded, 32):
+        a = simd.splat_f32x16(np.float32(0))
+        b = simd.splat_f32x16(np.float32(0))
+        v = values + width(qt) * (d + hidden * padded)
+        for j in range(hidden, count):
+            x = simd.splat_f32x16(get_f32(p + 4 * j))
+            a = simd.fma_f32x16(x, load_16(qt, v), a)
+            b = simd.fma_f32x16(x, load_16(qt, v + width(qt) * 16), b)
+            v += width(qt) * padded
+        simd.store_f32x16(part + 4 * d, a)
+        simd.store_f32x16(part + 4 * d + 64, b)
+
+
+@inline
+def _values_4_by_32(
+    qt: Any, values: int, padded: int, hidden: int, count: int, p: int, part: int,
+    part_stride: int, ahead: int,
+) -> None:  # fmt: skip
+    """Meanwhile it asks for what follows ``ahead``: the keys of this thread's next block."""
+    for d in range(0, padded, 32):
+        a0 = simd.splat_f32x16(np.float32(0))
+        a1 = simd.splat_f32x16(np.float32(0))
+        b0 = simd.splat_f32x16(np.float32(0))
+        b1 = simd.splat_f32x16(np.float32(0))
+        c0 = simd.splat_f32x16(np.float32(0))
+        c1 = simd.splat_f32x16(np.float32(0))
+        e0 = simd.splat_f32x16(np.float32(0))
+        e1 = simd.splat_f32x16(np.float32(0))
+        v = values + width(qt) * (d + hidden * padded)
+        for j in range(hidden, count):
+            simd.prefetch_l2(ahead)
+            ahead += 64
+            low = load_16(qt, v)
+            high = load_16(qt, v + width(qt) * 16)
+            x = simd.splat_f32x16(get_f32(p + 4 * j))
+            a0 = simd.fma_f32x16(x, low, a0)
+            a1 = simd.fma_f32x16(x, high, a1)
+            x = simd.splat_f32x16(get_f32(p + 512 + 4 * j))
+            b0 = simd.fma_f32x16(x, low, b0)
+            b1 = simd.fma_f32x16(x, high, b1)
+            x = simd.splat_f32x16(get_f32(p + 1024 + 4 * j))
+            c0 = simd.fma_f32x16(x, low, c0)
+            c1 = simd.fma_f32x16(x, high, c1)
+            x = simd.splat_f32x16(get_f32(p + 1536 + 4 * j))
+            e0 = simd.fma_f32x16(x, low, e0)
+            e1 = simd.fma_f32x16(x, high, e1)
+            v += width(qt) * padded
+        to = part + 4 * d
+        simd.store_f32x16(to, a0)
+        simd.store_f32x16(to + 64, a1)
+        simd.store_f32x16(to + part_stride, b0)
+        simd.store_f32x16(to + part_stride + 64, b1)
+        simd.store_f32x16(to + 2 * part_stride, c0)
+        simd.store_f32x16(to + 2 * part_stride + 64, c1)
+        simd.store_f32x16(to + 3 * part_stride, e0)
+        simd.store_f32x16(to + 3 * part_stride + 64, e1)
+
+
+@inline
+def _values_4_by_16(
+    qt: Any, values: int, padded: int, hidden: int, count: int, p: int, part: int,
+    part_stride: int, ahead: int,
+) -> None:  # fmt: skip
+    """As _values_4_by_32, 16 dimensions at a time."""
+    for d in range(0, padded, 16):
+        for _ in range(0, width(qt) * 16 * count, 64):
+            simd.prefetch_l2(ahead)
+            ahead += 64
+        a = simd.splat_f32x16(np.float32(0))
+        b = simd.splat_f32x16(np.float32(0))
+        c = simd.splat_f32x16(np.float32(0))
+        e = simd.splat_f32x16(np.float32(0))
+        v = values + width(qt) * (d + hidden * padded)
+        for j in range(hidden, count):
+            some = load_16(qt, v)
+            at = p + 4 * j
+            a = simd.fma_f32x16(simd.splat_f32x16(get_f32(at)), some, a)
+            b = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + 512)), some, b)
+            c = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + 1024)), some, c)
+            e = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + 1536)), some, e)
+            v += width(qt) * padded
+        to = part + 4 * d
+        simd.store_f32x16(to, a)
+        simd.store_f32x16(to + part_stride, b)
+        simd.store_f32x16(to + 2 * part_stride, c)
+        simd.store_f32x16(to + 3 * part_stride, e)
 
 
 def _vector_block(

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import (
     get_f32,
     get_f64,
@@ -31,14 +31,11 @@ from trinity_kernels.memory import (
     set_i8,
     set_i32,
 )
+from trinity_kernels.ops.byte_blocks import negated_sums, score_block, value_block
 from trinity_kernels.ops.byte_softmax import BLOCK, softmax_block, weights_bytes, whole_sum
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level, shared
-
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels.ops.byte_blocks import negated_sums, score_block, value_block
 
 Q, K, V, STRIDE, OUT, OUT_STRIDE, PACKED, HEADS, HEAD_DIM, SCALE = range(3, 13)
 SCRATCH, SCRATCH_STRIDE = 13, 14

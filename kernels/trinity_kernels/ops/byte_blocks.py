@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
-
-from trinity_kernels import byte_dots, simd
-from trinity_kernels._jit import intrinsic
-from trinity_kernels.simd import F32, F32X16, I8X64, I32, I32X16, I64
+from trinity_kernels import byte_dots
+from trinity_kernels.deferred import cgutils, ir, simd
+from trinity_kernels.instructions import instructions
 
 _ROWS = _LINES = 4
 _STEPS = 16  # of a block of 64 positions, 4 at a time
@@ -45,10 +42,10 @@ class _Block:
         builder = self.builder
         on = builder.mul(step, self.k_step)
         held = [
-            builder.load(simd.pointer(builder, builder.add(a, on), I8X64.ir), align=1)
+            builder.load(simd.pointer(builder, builder.add(a, on), simd.I8X64.ir), align=1)
             for a in self.lines
         ]
-        four = builder.mul(step, I64(4))
+        four = builder.mul(step, simd.I64(4))
         for row, at in zip(sums, self.rows, strict=True):
             word = _word(builder, builder.add(at, four))
             for total, line in zip(row, held, strict=True):
@@ -58,129 +55,128 @@ class _Block:
 
     def place(self, row: int, line: int, kind: Any) -> Any:
         """Where the results of a row and one of these lines go."""
-        at = self.builder.add(self.to[row], I64(64 * self.some[line]))
+        at = self.builder.add(self.to[row], simd.I64(64 * self.some[line]))
         return simd.pointer(self.builder, at, kind)
 
 
 def _apart(builder: Any, address: Any, stride: Any, count: int) -> list[Any]:
-    return [builder.add(address, builder.mul(stride, I64(i))) for i in range(count)]
+    return [builder.add(address, builder.mul(stride, simd.I64(i))) for i in range(count)]
 
 
 def _word(builder: Any, address: Any) -> Any:
     """4 bytes, 16 times."""
-    word = builder.load(simd.pointer(builder, address, I32), align=1)
-    return builder.bitcast(simd.broadcast(builder, word, I32X16), I8X64.ir)
+    word = builder.load(simd.pointer(builder, address, simd.I32), align=1)
+    return builder.bitcast(simd.broadcast(builder, word, simd.I32X16), simd.I8X64.ir)
 
 
-@intrinsic
+@instructions("void", "tag", *["intp"] * 9)
 def score_block(
-    typingctx: Any, isa: Any, lines: Any, line_step: Any, k_step: Any, steps: Any, x: Any,
-    x_stride: Any, start: Any, to: Any, to_stride: Any,
-) -> Any:  # fmt: skip
+    builder: Any,
+    isa: Any,
+    lines: Any,
+    line_step: Any,
+    k_step: Any,
+    steps: Any,
+    x: Any,
+    x_stride: Any,
+    start: Any,
+    to: Any,
+    to_stride: Any,
+) -> Any:
     """4 rows of signed bytes at x by 4 lines of 16 x 4 bytes + 128: int32 (4, 64) at ``to``.
 
     Lines are ``line_step`` bytes apart, those of the next 4 bytes of x ``k_step`` further. Sums
     begin at the row's int32 at ``start``, which ``negated_sums`` makes.
     """
     level = isa.value
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, lines, line_step, k_step, steps, x, x_stride, start, to, to_stride = args
-        for some in _together(level):
-            block = _Block(
-                builder, level, some, lines, line_step, k_step, x, x_stride, to, to_stride
-            )
-            sums = block.variables(I32X16.ir)
-            for row, at in zip(sums, _apart(builder, start, I64(4), _ROWS), strict=True):
-                first = builder.bitcast(_word(builder, at), I32X16.ir)
-                for total in row:
-                    builder.store(first, total)
-            with cgutils.for_range(builder, steps) as loop:
-                block.add_step(sums, loop.index, signed_lines=False)
-            for r, row in enumerate(sums):
-                for i, total in enumerate(row):
-                    builder.store(builder.load(total), block.place(r, i, I32X16.ir), align=1)
-        return context.get_dummy_value()
-
-    return types.void(isa, *[types.intp] * 9), codegen
+    for some in _together(level):
+        block = _Block(builder, level, some, lines, line_step, k_step, x, x_stride, to, to_stride)
+        sums = block.variables(simd.I32X16.ir)
+        for row, at in zip(sums, _apart(builder, start, simd.I64(4), _ROWS), strict=True):
+            first = builder.bitcast(_word(builder, at), simd.I32X16.ir)
+            for total in row:
+                builder.store(first, total)
+        with cgutils.for_range(builder, steps) as loop:
+            block.add_step(sums, loop.index, signed_lines=False)
+        for r, row in enumerate(sums):
+            for i, total in enumerate(row):
+                builder.store(builder.load(total), block.place(r, i, simd.I32X16.ir), align=1)
 
 
-@intrinsic
-def negated_sums(typingctx: Any, isa: Any, x: Any, x_stride: Any, steps: Any, to: Any) -> Any:
+@instructions("void", "tag", *["intp"] * 4)
+def negated_sums(builder: Any, isa: Any, x: Any, x_stride: Any, steps: Any, to: Any) -> Any:
     """-128 times the sum of each of 4 rows of signed bytes, as int32 at ``to``.
 
     It takes back what lines that stand 128 too high add.
     """
     level = isa.value
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, x, x_stride, steps, to = args
-        ones = ir.Constant(I8X64.ir, [1] * 64)
-        rows = _apart(builder, x, x_stride, _ROWS)
-        sums = [cgutils.alloca_once(builder, I32X16.ir) for _ in rows]
-        for total in sums:
-            builder.store(ir.Constant(I32X16.ir, None), total)
-        with cgutils.for_range(builder, steps) as loop:
-            for total, at in zip(sums, rows, strict=True):
-                word = _word(builder, builder.add(at, builder.mul(loop.index, I64(4))))
-                old = builder.load(total)
-                builder.store(byte_dots.emit_dot_u8i8(level, builder, old, ones, word), total)
-        for i, total in enumerate(sums):
-            one = builder.extract_element(builder.load(total), I32(0))
-            place = simd.pointer(builder, builder.add(to, I64(4 * i)), I32)
-            builder.store(builder.mul(one, I32(-128)), place, align=1)
-        return context.get_dummy_value()
-
-    return types.void(isa, *[types.intp] * 4), codegen
+    ones = ir.Constant(simd.I8X64.ir, [1] * 64)
+    rows = _apart(builder, x, x_stride, _ROWS)
+    sums = [cgutils.alloca_once(builder, simd.I32X16.ir) for _ in rows]
+    for total in sums:
+        builder.store(ir.Constant(simd.I32X16.ir, None), total)
+    with cgutils.for_range(builder, steps) as loop:
+        for total, at in zip(sums, rows, strict=True):
+            word = _word(builder, builder.add(at, builder.mul(loop.index, simd.I64(4))))
+            old = builder.load(total)
+            builder.store(byte_dots.emit_dot_u8i8(level, builder, old, ones, word), total)
+    for i, total in enumerate(sums):
+        one = builder.extract_element(builder.load(total), simd.I32(0))
+        place = simd.pointer(builder, builder.add(to, simd.I64(4 * i)), simd.I32)
+        builder.store(builder.mul(one, simd.I32(-128)), place, align=1)
 
 
-@intrinsic
+@instructions("void", "tag", *["intp"] * 10)
 def value_block(
-    typingctx: Any, isa: Any, lines: Any, line_step: Any, k_step: Any, blocks: Any, x: Any,
-    x_stride: Any, weights: Any, weights_stride: Any, to: Any, to_stride: Any,
-) -> Any:  # fmt: skip
+    builder: Any,
+    isa: Any,
+    lines: Any,
+    line_step: Any,
+    k_step: Any,
+    blocks: Any,
+    x: Any,
+    x_stride: Any,
+    weights: Any,
+    weights_stride: Any,
+    to: Any,
+    to_stride: Any,
+) -> Any:
     """4 rows of unsigned bytes at x by 4 lines of 16 x 4 signed bytes: float32 (4, 64) at ``to``.
 
     Lines lie as ``score_block``'s. Each 64 bytes of x count as many times as their float32 says:
     ``weights`` are rows of ``blocks`` of them, ``weights_stride`` bytes apart.
     """
     level = isa.value
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, lines, line_step, k_step, blocks, x, x_stride, weights, weights_stride, *ends = args
-        weights_at = _apart(builder, weights, weights_stride, _ROWS)
-        for some in _together(level):
-            block = _Block(builder, level, some, lines, line_step, k_step, x, x_stride, *ends)
-            _add_blocks(block, blocks, weights_at)
-        return context.get_dummy_value()
-
-    return types.void(isa, *[types.intp] * 10), codegen
+    weights_at = _apart(builder, weights, weights_stride, _ROWS)
+    for some in _together(level):
+        block = _Block(builder, level, some, lines, line_step, k_step, x, x_stride, to, to_stride)
+        _add_blocks(block, blocks, weights_at)
 
 
 def _add_blocks(block: _Block, blocks: Any, weights_at: list[Any]) -> None:
     """Some lines' sums of all blocks times the rows' weights, to where the results go."""
     builder = block.builder
-    sums, whole = block.variables(I32X16.ir), block.variables(F32X16.ir)
+    sums, whole = block.variables(simd.I32X16.ir), block.variables(simd.F32X16.ir)
     for row in whole:
         for total in row:
-            builder.store(ir.Constant(F32X16.ir, None), total)
+            builder.store(ir.Constant(simd.F32X16.ir, None), total)
     steps = simd.unknown(builder, _STEPS)
     with cgutils.for_range(builder, blocks) as outer:
         for row in sums:
             for total in row:
-                builder.store(ir.Constant(I32X16.ir, None), total)
-        first = builder.mul(outer.index, I64(_STEPS))
+                builder.store(ir.Constant(simd.I32X16.ir, None), total)
+        first = builder.mul(outer.index, simd.I64(_STEPS))
         with cgutils.for_range(builder, steps) as inner:
             block.add_step(sums, builder.add(first, inner.index), signed_lines=True)
         for r, row in enumerate(sums):
-            place = builder.add(weights_at[r], builder.mul(outer.index, I64(4)))
-            weight = builder.load(simd.pointer(builder, place, F32), align=1)
-            weight = simd.broadcast(builder, weight, F32X16)
+            place = builder.add(weights_at[r], builder.mul(outer.index, simd.I64(4)))
+            weight = builder.load(simd.pointer(builder, place, simd.F32), align=1)
+            weight = simd.broadcast(builder, weight, simd.F32X16)
             for total, exact in zip(whole[r], row, strict=True):
-                found = builder.sitofp(builder.load(exact), F32X16.ir)
+                found = builder.sitofp(builder.load(exact), simd.F32X16.ir)
                 args_of = [found, weight, builder.load(total)]
-                found = simd.call_named(builder, "llvm.fma.v16f32", F32X16.ir, args_of)
+                found = simd.call_named(builder, "llvm.fma.v16f32", simd.F32X16.ir, args_of)
                 builder.store(found, total)
     for r, row in enumerate(whole):
         for i, total in enumerate(row):
-            builder.store(builder.load(total), block.place(r, i, F32X16.ir), align=1)
+            builder.store(builder.load(total), block.place(r, i, simd.F32X16.ir), align=1)

@@ -10,17 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import inline, intrinsic
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.instructions import instructions
 from trinity_kernels.memory import get_f32, get_i32, set_f32, set_i8
 from trinity_kernels.ops.exponential import exp_f32
 from trinity_kernels.tags import per_level, shared
-
-if not jit_disabled():
-    from llvmlite import ir
-    from numba.core import types
-
-    from trinity_kernels import simd
 
 BLOCK = 64  # positions with one largest probability
 _PARTS = 255  # the code of the largest
@@ -78,74 +73,62 @@ def whole_sum(isa: Any, tops: int, found: int, factor: Any, blocks: int) -> Any:
     return total
 
 
-if not jit_disabled():
-    _WIDE = frozenset({"avx512", "avx512vnni", "amx"})
+_WIDE = frozenset({"avx512", "avx512vnni", "amx"})
 
-    @intrinsic
-    def power_of_2(typingctx: Any, isa: Any, x: Any) -> Any:
-        """2**x of 16 float32 up to 127; 0 or next to it far below, NaN of NaN."""
-        level = isa.value
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            x, kind = args[1], simd.F32X16.ir
+@instructions("f32x16", "tag", "f32x16")
+def power_of_2(builder: Any, isa: Any, x: Any) -> Any:
+    """2**x of 16 float32 up to 127; 0 or next to it far below, NaN of NaN."""
+    level = isa.value
+    kind = simd.F32X16.ir
 
-            def name(what: str) -> str:
-                return f"llvm.x86.avx512.mask.{what}.ps.512"
+    def name(what: str) -> str:
+        return f"llvm.x86.avx512.mask.{what}.ps.512"
 
-            whole, default = ir.Constant(simd.I16, -1), simd.I32(4)  # of mask and rounding
-            if level in _WIDE:
-                floor = [x, simd.I32(1), x, whole, default]
-                r = simd.call_named(builder, name("reduce"), kind, floor)
-            else:
-                least = ir.Constant(kind, [-126.0] * 16)
-                x = builder.select(builder.fcmp_ordered("<", x, least), least, x)
-                n = simd.call_named(builder, "llvm.floor.v16f32", kind, [x])
-                r = builder.fsub(x, n)
-            p = ir.Constant(kind, [_POWERS[3]] * 16)
-            for power in _POWERS[2::-1]:
-                terms = [p, r, ir.Constant(kind, [power] * 16)]
-                p = simd.call_named(builder, "llvm.fma.v16f32", kind, terms)
-            if level in _WIDE:
-                return simd.call_named(builder, name("scalef"), kind, [p, x, p, whole, default])
-            shifted = builder.fptosi(n, simd.I32X16.ir)
-            shifted = builder.shl(shifted, ir.Constant(simd.I32X16.ir, [23] * 16))
-            bits = builder.add(builder.bitcast(p, simd.I32X16.ir), shifted)
-            return builder.bitcast(bits, kind)
+    whole, default = ir.Constant(simd.I16, -1), simd.I32(4)  # of mask and rounding
+    if level in _WIDE:
+        floor = [x, simd.I32(1), x, whole, default]
+        r = simd.call_named(builder, name("reduce"), kind, floor)
+    else:
+        least = ir.Constant(kind, [-126.0] * 16)
+        x = builder.select(builder.fcmp_ordered("<", x, least), least, x)
+        n = simd.call_named(builder, "llvm.floor.v16f32", kind, [x])
+        r = builder.fsub(x, n)
+    p = ir.Constant(kind, [_POWERS[3]] * 16)
+    for power in _POWERS[2::-1]:
+        terms = [p, r, ir.Constant(kind, [power] * 16)]
+        p = simd.call_named(builder, "llvm.fma.v16f32", kind, terms)
+    if level in _WIDE:
+        return simd.call_named(builder, name("scalef"), kind, [p, x, p, whole, default])
+    shifted = builder.fptosi(n, simd.I32X16.ir)
+    shifted = builder.shl(shifted, ir.Constant(simd.I32X16.ir, [23] * 16))
+    bits = builder.add(builder.bitcast(p, simd.I32X16.ir), shifted)
+    return builder.bitcast(bits, kind)
 
-        return simd.F32X16(isa, simd.F32X16), codegen
 
-    @intrinsic
-    def store_bytes(typingctx: Any, isa: Any, to: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-        """64 int32 from 0 to 255 as bytes."""
-        level = isa.value
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            _, to, *parts = args
-            if level in _WIDE:
-                words = ir.VectorType(simd.I16, 32)
-                pairs = [
-                    simd.call_named(
-                        builder, "llvm.x86.avx512.packusdw.512", words, parts[i : i + 2]
-                    )
-                    for i in (0, 2)
-                ]
-                name = "llvm.x86.avx512.packuswb.512"
-                mixed = simd.call_named(builder, name, simd.I8X64.ir, pairs)
-                # Each 128 bits have 4 bytes of each of the four.
-                mixed = builder.bitcast(mixed, simd.I32X16.ir)
-                order = [4 * lane + part for part in range(4) for lane in range(4)]
-                found = simd.shuffle(builder, mixed, mixed, order)
-            else:
-                pairs = [
-                    simd.shuffle(builder, parts[i], parts[i + 1], list(range(32))) for i in (0, 2)
-                ]
-                found = simd.shuffle(builder, pairs[0], pairs[1], list(range(64)))
-                found = builder.trunc(found, simd.I8X64.ir)
-            place = simd.pointer(builder, to, found.type)
-            builder.store(found, place, align=1)
-            return context.get_dummy_value()
-
-        return types.void(isa, types.intp, *[simd.I32X16] * 4), codegen
+@instructions("void", "tag", "intp", *["i32x16"] * 4)
+def store_bytes(builder: Any, isa: Any, to: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """64 int32 from 0 to 255 as bytes."""
+    level = isa.value
+    parts = [a, b, c, d]
+    if level in _WIDE:
+        words = ir.VectorType(simd.I16, 32)
+        pairs = [
+            simd.call_named(builder, "llvm.x86.avx512.packusdw.512", words, parts[i : i + 2])
+            for i in (0, 2)
+        ]
+        name = "llvm.x86.avx512.packuswb.512"
+        mixed = simd.call_named(builder, name, simd.I8X64.ir, pairs)
+        # Each 128 bits have 4 bytes of each of the four.
+        mixed = builder.bitcast(mixed, simd.I32X16.ir)
+        order = [4 * lane + part for part in range(4) for lane in range(4)]
+        found = simd.shuffle(builder, mixed, mixed, order)
+    else:
+        pairs = [simd.shuffle(builder, parts[i], parts[i + 1], list(range(32))) for i in (0, 2)]
+        found = simd.shuffle(builder, pairs[0], pairs[1], list(range(64)))
+        found = builder.trunc(found, simd.I8X64.ir)
+    place = simd.pointer(builder, to, found.type)
+    builder.store(found, place, align=1)
 
 
 @inline

@@ -14,17 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels._jit import inline, kernel
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import fma_f32, get_f32, get_i32, get_i64, set_f32
-from trinity_kernels.ops.activation import silu
+from trinity_kernels.ops.activation import silu, silu_vector
 from trinity_kernels.ops.state import state_after, state_before
 from trinity_kernels.record import ROWS
-from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels.ops.activation import silu_vector
+from trinity_kernels.tags import chosen, per_level
 
 X, STRIDE, WEIGHT, BIAS, K, TAPS, POSITIONS, TABLES, LAYER_OFFSET = range(3, 12)
 ACTIVATIONS = ("none", "silu")
@@ -35,21 +31,14 @@ def _as_it_is(x: Any) -> Any:
     return x
 
 
+@chosen
 def _act(qt: Any, x: Any) -> Any:
-    return silu(x) if qt.value == "silu" else x
-
-
-@choose(_act)
-def _act_of(qt: Any, x: Any) -> Any:
     function = silu if qt.value == "silu" else _as_it_is
     return lambda qt, x: function(x)
 
 
-def _act_vector(qt: Any, x: Any) -> Any: ...
-
-
-@choose(_act_vector)
-def _act_vector_of(qt: Any, x: Any) -> Any:
+@chosen
+def _act_vector(qt: Any, x: Any) -> Any:
     function = silu_vector if qt.value == "silu" else _as_it_is
     return lambda qt, x: function(x)
 

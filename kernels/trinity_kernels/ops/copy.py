@@ -9,14 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_i64, set_f32
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
 
 X, X_STRIDE, X_STEP, OUT, OUT_STRIDE, OUT_STEP, GROUPS, WIDTH = range(3, 11)
 

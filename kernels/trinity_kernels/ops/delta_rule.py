@@ -18,23 +18,22 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32
 from trinity_kernels.ops.exponential import exp_f32, sigmoid_f32, softplus_f32
+from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
 from trinity_kernels.ops.state import (
+    advance_and_read,
     advance_column,
+    advance_columns,
     clear,
     read_column,
+    read_columns,
     state_after,
     state_before,
 )
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
-    from trinity_kernels.ops.state import advance_and_read, advance_columns, read_columns
 
 QUERY, KEY, VALUE, STRIDE, BETA, BETA_STRIDE, ALPHA, ALPHA_STRIDE, A, DT_BIAS = range(3, 13)
 OUT, OUT_STRIDE, POSITIONS, TABLES, LAYER_OFFSET, SCALE = range(13, 19)

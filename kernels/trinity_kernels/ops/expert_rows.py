@@ -14,13 +14,10 @@ from __future__ import annotations
 from typing import Any
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i32, set_i64
 from trinity_kernels.record import RECORD_BYTES, ROWS
 from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
 
 # In GROUPS, in int64: its head, then the words of each group.
 ACTIVE, ALL_ROWS, COPIES, FIRST_GROUP = 0, 1, 2, 8

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.scalars import power_of_two
 
 _LOG2E = np.float32(1.4426950408889634)
@@ -63,24 +63,21 @@ def sigmoid_f32(x: Any) -> Any:
     return np.float32(_ONE / np.float32(_ONE + exp_f32(np.float32(-x))))
 
 
-if not jit_disabled():
-    from trinity_kernels import simd
-
-    @inline
-    def exp_f32x16(x: Any) -> Any:
-        """exp of 16 float32, the same bits as exp_f32."""
-        lowest = simd.splat_f32x16(_MIN)
-        clamped = simd.min_f32x16(x, simd.splat_f32x16(_MAX))
-        clamped = simd.max_f32x16(clamped, lowest)
-        n = simd.rint_f32x16(clamped * simd.splat_f32x16(_LOG2E))
-        r = (clamped - n * simd.splat_f32x16(_LN2_HIGH)) - n * simd.splat_f32x16(_LN2_LOW)
-        one = simd.splat_f32x16(_ONE)
-        p = simd.splat_f32x16(_C6) * r + simd.splat_f32x16(_C5)
-        p = p * r + simd.splat_f32x16(_C4)
-        p = p * r + simd.splat_f32x16(_C3)
-        p = p * r + simd.splat_f32x16(_C2)
-        p = p * r + one
-        p = p * r + one
-        bits = (simd.round_i32x16(n) + simd.splat_i32x16(127)) << simd.splat_i32x16(23)
-        scaled = p * simd.i32x16_as_f32x16(bits)
-        return simd.select_less(x, lowest, simd.splat_f32x16(np.float32(0)), scaled)
+@inline
+def exp_f32x16(x: Any) -> Any:
+    """exp of 16 float32, the same bits as exp_f32."""
+    lowest = simd.splat_f32x16(_MIN)
+    clamped = simd.min_f32x16(x, simd.splat_f32x16(_MAX))
+    clamped = simd.max_f32x16(clamped, lowest)
+    n = simd.rint_f32x16(clamped * simd.splat_f32x16(_LOG2E))
+    r = (clamped - n * simd.splat_f32x16(_LN2_HIGH)) - n * simd.splat_f32x16(_LN2_LOW)
+    one = simd.splat_f32x16(_ONE)
+    p = simd.splat_f32x16(_C6) * r + simd.splat_f32x16(_C5)
+    p = p * r + simd.splat_f32x16(_C4)
+    p = p * r + simd.splat_f32x16(_C3)
+    p = p * r + simd.splat_f32x16(_C2)
+    p = p * r + one
+    p = p * r + one
+    bits = (simd.round_i32x16(n) + simd.splat_i32x16(127)) << simd.splat_i32x16(23)
+    scaled = p * simd.i32x16_as_f32x16(bits)
+    return simd.select_less(x, lowest, simd.splat_f32x16(np.float32(0)), scaled)

@@ -12,11 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from trinity_kernels import memory
-from trinity_kernels._jit import choose, inline
-from trinity_kernels.isa import jit_disabled
-
-if not jit_disabled():
-    from trinity_kernels import simd
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import simd
+from trinity_kernels.tags import chosen, constant
 
 PAGE = 128
 KV_TYPES = ("F16", "F32")
@@ -36,49 +34,31 @@ def padded_dim(value_dim: int) -> int:
     return (value_dim + 31) // 32 * 32
 
 
+@constant
 def width(qt: Any) -> int:
     """Bytes of an element."""
     return 2 if qt.value == "F16" else 4
 
 
-def get_element(qt: Any, address: int) -> Any:
+@chosen
+def get_element(qt: Any, address: Any) -> Any:
     """One element as float32."""
-    return memory.get_f16(address) if qt.value == "F16" else memory.get_f32(address)
-
-
-def set_element(qt: Any, address: int, value: Any) -> None:
-    """Write one element."""
-    if qt.value == "F16":
-        memory.set_f16(address, value)
-    else:
-        memory.set_f32(address, value)
-
-
-def load_16(qt: Any, address: int) -> Any:
-    """16 elements as a float32 vector."""
-
-
-@choose(width)
-def _width_of(qt: Any) -> Any:
-    return (lambda qt: 2) if qt.value == "F16" else (lambda qt: 4)
-
-
-@choose(get_element)
-def _get_of(qt: Any, address: Any) -> Any:
     if qt.value == "F16":
         return lambda qt, address: memory.get_f16(address)
     return lambda qt, address: memory.get_f32(address)
 
 
-@choose(set_element)
-def _set_of(qt: Any, address: Any, value: Any) -> Any:
+@chosen
+def set_element(qt: Any, address: Any, value: Any) -> Any:
+    """Write one element."""
     if qt.value == "F16":
         return lambda qt, address, value: memory.set_f16(address, value)
     return lambda qt, address, value: memory.set_f32(address, value)
 
 
-@choose(load_16)
-def _load_of(qt: Any, address: Any) -> Any:
+@chosen
+def load_16(qt: Any, address: Any) -> Any:
+    """16 elements as a float32 vector."""
     if qt.value == "F16":
         return lambda qt, address: simd.load_f16x16(address)
     return lambda qt, address: simd.load_f32x16(address)

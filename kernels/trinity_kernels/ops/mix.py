@@ -13,14 +13,11 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
 
 X, X_STRIDE, OUT, OUT_STRIDE, K, PER_TOKEN, PLACES, WEIGHTS, ADD = range(3, 12)
 

@@ -17,15 +17,12 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32
 from trinity_kernels.ops.kv_layout import key_head, padded_dim, set_element, value_head, width
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
 
 Q, Q_STRIDE, KEY, KEY_STRIDE, VALUE, VALUE_STRIDE, POSITIONS, CACHES, LAYER_OFFSET = range(3, 12)
 TABLE, TEMPERATURES, HEADS, KV_HEADS, HEAD_DIM, VALUE_DIM = range(12, 18)

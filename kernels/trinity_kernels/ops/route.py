@@ -24,16 +24,12 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32, set_i32
-from trinity_kernels.ops.exponential import exp_f32
+from trinity_kernels.ops.exponential import exp_f32, exp_f32x16
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import constant, per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels.ops.exponential import exp_f32x16
 
 (
     SCORES, SCORES_STRIDE, EXPERTS, PER_TOKEN, BIAS, CHOSEN, WEIGHTS, NORMALIZE, LEAST_SUM, SCALE,

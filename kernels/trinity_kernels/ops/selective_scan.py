@@ -18,16 +18,18 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32
 from trinity_kernels.ops.exponential import exp_f32, softplus_f32
-from trinity_kernels.ops.state import advance_column, clear, state_after, state_before
+from trinity_kernels.ops.state import (
+    advance_column,
+    advance_columns,
+    clear,
+    state_after,
+    state_before,
+)
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels.ops.state import advance_columns
 
 X, B, C, STRIDE, DT, DT_STRIDE, A, D, DT_BIAS, OUT, OUT_STRIDE = range(3, 14)
 POSITIONS, TABLES, LAYER_OFFSET, HEADS, GROUPS, KEYS, VALUES = range(14, 21)

@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32
-from trinity_kernels.ops.exponential import exp_f32
+from trinity_kernels.ops.exponential import exp_f32, exp_f32x16
 from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels.ops.exponential import exp_f32x16
 
 X, STRIDE, K, CAP = range(3, 7)
 
@@ -33,13 +29,11 @@ def capped(x: Any, cap: Any) -> Any:
     return np.float32(cap - np.float32(np.float32(2) * cap) / np.float32(e + np.float32(1)))
 
 
-if not jit_disabled():
-
-    @inline
-    def capped_f32x16(x: Any, cap: Any) -> Any:
-        """16 float32 with the cap in every lane, the same bits as ``capped``."""
-        one, two = simd.splat_f32x16(np.float32(1)), simd.splat_f32x16(np.float32(2))
-        return cap - two * cap / (exp_f32x16(x / cap * two) + one)
+@inline
+def capped_f32x16(x: Any, cap: Any) -> Any:
+    """16 float32 with the cap in every lane, the same bits as ``capped``."""
+    one, two = simd.splat_f32x16(np.float32(1)), simd.splat_f32x16(np.float32(2))
+    return cap - two * cap / (exp_f32x16(x / cap * two) + one)
 
 
 @inline

@@ -13,14 +13,11 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f64
 from trinity_kernels.ops.expert_rows import ACTIVE, COUNT, EXPERT, FIRST_ROW, group_at
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
 
 X, X_STRIDE, SUMS, K = range(3, 7)
 GROUPS, INDEX = range(7, 9)  # of add_expert_squares

@@ -20,12 +20,9 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import fma_f32, get_f32, get_i64, set_f32
 from trinity_kernels.ops.kv_layout import PAGE
-
-if not jit_disabled():
-    from trinity_kernels import simd
 
 COLUMNS = 16
 
@@ -87,73 +84,74 @@ def advance_column(
     return np.float32(even + odd)
 
 
-if not jit_disabled():
+@inline
+def read_columns(k: int, state: int, keys: int) -> Any:
+    """As ``read_column``, of 16 columns."""
+    even = simd.splat_f32x16(np.float32(0))
+    odd = even
+    for pair in range(keys // 2):
+        at = state + 128 * pair
+        factor = simd.splat_f32x16(get_f32(k + 8 * pair))
+        even = simd.fma_f32x16(factor, simd.load_f32x16(at), even)
+        factor = simd.splat_f32x16(get_f32(k + 8 * pair + 4))
+        odd = simd.fma_f32x16(factor, simd.load_f32x16(at + 64), odd)
+    if keys % 2 != 0:
+        factor = simd.splat_f32x16(get_f32(k + 4 * (keys - 1)))
+        even = simd.fma_f32x16(factor, simd.load_f32x16(state + 64 * (keys - 1)), even)
+    return even + odd
 
-    @inline
-    def read_columns(k: int, state: int, keys: int) -> Any:
-        """As ``read_column``, of 16 columns."""
-        even = simd.splat_f32x16(np.float32(0))
-        odd = even
-        for pair in range(keys // 2):
-            at = state + 128 * pair
-            factor = simd.splat_f32x16(get_f32(k + 8 * pair))
-            even = simd.fma_f32x16(factor, simd.load_f32x16(at), even)
-            factor = simd.splat_f32x16(get_f32(k + 8 * pair + 4))
-            odd = simd.fma_f32x16(factor, simd.load_f32x16(at + 64), odd)
-        if keys % 2 != 0:
-            factor = simd.splat_f32x16(get_f32(k + 4 * (keys - 1)))
-            even = simd.fma_f32x16(factor, simd.load_f32x16(state + 64 * (keys - 1)), even)
-        return even + odd
 
-    @inline
-    def _advance_row(old: int, new: int, k: Any, u: Any, decay: Any) -> Any:
-        s = simd.fma_f32x16(simd.splat_f32x16(k), u, simd.load_f32x16(old) * decay)
-        simd.store_f32x16(new, s)
-        return s
+@inline
+def _advance_row(old: int, new: int, k: Any, u: Any, decay: Any) -> Any:
+    s = simd.fma_f32x16(simd.splat_f32x16(k), u, simd.load_f32x16(old) * decay)
+    simd.store_f32x16(new, s)
+    return s
 
-    @inline
-    def advance_and_read(
-        old: int, new: int, q: int, k: int, u: Any, keys: int, decay: Any, next_k: int, seen: int
-    ) -> Any:  # fmt: skip
-        """As ``advance_columns``; what ``read_columns`` then gives for ``next_k`` goes to ``seen``.
 
-        The same bits, while each row of the state is in a register.
-        """
-        even = simd.splat_f32x16(np.float32(0))
-        odd, next_even, next_odd = even, even, even
-        factor = simd.splat_f32x16(decay)
-        for i in range(0, keys // 2 * 2, 2):
-            s = _advance_row(old + 64 * i, new + 64 * i, get_f32(k + 4 * i), u, factor)
-            even = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i)), s, even)
-            next_even = simd.fma_f32x16(simd.splat_f32x16(get_f32(next_k + 4 * i)), s, next_even)
-            at = 64 * i + 64
-            s = _advance_row(old + at, new + at, get_f32(k + 4 * i + 4), u, factor)
-            odd = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i + 4)), s, odd)
-            next_odd = simd.fma_f32x16(simd.splat_f32x16(get_f32(next_k + 4 * i + 4)), s, next_odd)
-        if keys % 2 != 0:
-            i = keys - 1
-            s = _advance_row(old + 64 * i, new + 64 * i, get_f32(k + 4 * i), u, factor)
-            even = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i)), s, even)
-            next_even = simd.fma_f32x16(simd.splat_f32x16(get_f32(next_k + 4 * i)), s, next_even)
-        simd.store_f32x16(seen, next_even + next_odd)
-        return even + odd
+@inline
+def advance_and_read(
+    old: int, new: int, q: int, k: int, u: Any, keys: int, decay: Any, next_k: int, seen: int
+) -> Any:  # fmt: skip
+    """As ``advance_columns``; what ``read_columns`` then gives for ``next_k`` goes to ``seen``.
 
-    @inline
-    def advance_columns(
-        old: int, new: int, q: int, k: int, u: Any, keys: int, decay: Any
-    ) -> Any:  # fmt: skip
-        """As ``advance_column``, of 16 columns; u has a value for each."""
-        even = simd.splat_f32x16(np.float32(0))
-        odd = even
-        factor = simd.splat_f32x16(decay)
-        for i in range(0, keys // 2 * 2, 2):
-            s = _advance_row(old + 64 * i, new + 64 * i, get_f32(k + 4 * i), u, factor)
-            even = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i)), s, even)
-            at = 64 * i + 64
-            s = _advance_row(old + at, new + at, get_f32(k + 4 * i + 4), u, factor)
-            odd = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i + 4)), s, odd)
-        if keys % 2 != 0:
-            i = keys - 1
-            s = _advance_row(old + 64 * i, new + 64 * i, get_f32(k + 4 * i), u, factor)
-            even = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i)), s, even)
-        return even + odd
+    The same bits, while each row of the state is in a register.
+    """
+    even = simd.splat_f32x16(np.float32(0))
+    odd, next_even, next_odd = even, even, even
+    factor = simd.splat_f32x16(decay)
+    for i in range(0, keys // 2 * 2, 2):
+        s = _advance_row(old + 64 * i, new + 64 * i, get_f32(k + 4 * i), u, factor)
+        even = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i)), s, even)
+        next_even = simd.fma_f32x16(simd.splat_f32x16(get_f32(next_k + 4 * i)), s, next_even)
+        at = 64 * i + 64
+        s = _advance_row(old + at, new + at, get_f32(k + 4 * i + 4), u, factor)
+        odd = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i + 4)), s, odd)
+        next_odd = simd.fma_f32x16(simd.splat_f32x16(get_f32(next_k + 4 * i + 4)), s, next_odd)
+    if keys % 2 != 0:
+        i = keys - 1
+        s = _advance_row(old + 64 * i, new + 64 * i, get_f32(k + 4 * i), u, factor)
+        even = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i)), s, even)
+        next_even = simd.fma_f32x16(simd.splat_f32x16(get_f32(next_k + 4 * i)), s, next_even)
+    simd.store_f32x16(seen, next_even + next_odd)
+    return even + odd
+
+
+@inline
+def advance_columns(
+    old: int, new: int, q: int, k: int, u: Any, keys: int, decay: Any
+) -> Any:  # fmt: skip
+    """As ``advance_column``, of 16 columns; u has a value for each."""
+    even = simd.splat_f32x16(np.float32(0))
+    odd = even
+    factor = simd.splat_f32x16(decay)
+    for i in range(0, keys // 2 * 2, 2):
+        s = _advance_row(old + 64 * i, new + 64 * i, get_f32(k + 4 * i), u, factor)
+        even = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i)), s, even)
+        at = 64 * i + 64
+        s = _advance_row(old + at, new + at, get_f32(k + 4 * i + 4), u, factor)
+        odd = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i + 4)), s, odd)
+    if keys % 2 != 0:
+        i = keys - 1
+        s = _advance_row(old + 64 * i, new + 64 * i, get_f32(k + 4 * i), u, factor)
+        even = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i)), s, even)
+    return even + odd

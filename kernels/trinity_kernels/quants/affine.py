@@ -13,12 +13,9 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
-
-if not jit_disabled():
-    from trinity_kernels import simd
 
 # What scales and minima may be, and how a block's dtype has them.
 STORED = {"BF16": "<u2", "F16": "<f2", "F32": "<f4"}

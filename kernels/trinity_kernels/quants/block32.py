@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trinity_kernels._jit import inline, intrinsic
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.instructions import instructions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,46 +40,32 @@ class Block32:
     nibbles_at: int = 0
 
 
-if not jit_disabled():
-    from llvmlite import ir
-    from numba.core import types
+@instructions("i8x64", "i8x32")
+def nibbles(builder: Any, packed: Any) -> Any:
+    """Two blocks of 16 bytes to 64 codes: each block's low nibbles, then its high ones."""
+    order = [*range(16), *range(16), *range(16, 32), *range(16, 32)]
+    doubled = simd.shuffle(builder, packed, packed, order)
+    words = builder.bitcast(doubled, simd.I16X32.ir)
+    counts = ([0] * 8 + [4] * 8) * 2
+    shifted = builder.lshr(words, ir.Constant(simd.I16X32.ir, counts))
+    codes = builder.bitcast(shifted, simd.I8X64.ir)
+    return builder.and_(codes, ir.Constant(simd.I8X64.ir, [15] * 64))
 
-    from trinity_kernels import simd
 
-    @intrinsic
-    def nibbles(typingctx: Any, packed: Any) -> Any:
-        """Two blocks of 16 bytes to 64 codes: each block's low nibbles, then its high ones."""
+@instructions("i8x64", "uint32", "uint32")
+def fifth_bits(builder: Any, low: Any, high: Any) -> Any:
+    """64 bits, 32 of each block, to bytes of 0 or 16."""
+    i64 = ir.IntType(64)
+    bits = builder.or_(builder.zext(low, i64), builder.shl(builder.zext(high, i64), i64(32)))
+    mask = builder.bitcast(bits, ir.VectorType(ir.IntType(1), 64))
+    vec = simd.I8X64.ir
+    return builder.select(mask, ir.Constant(vec, [16] * 64), ir.Constant(vec, [0] * 64))
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            order = [*range(16), *range(16), *range(16, 32), *range(16, 32)]
-            doubled = simd.shuffle(builder, args[0], args[0], order)
-            words = builder.bitcast(doubled, simd.I16X32.ir)
-            counts = ([0] * 8 + [4] * 8) * 2
-            shifted = builder.lshr(words, ir.Constant(simd.I16X32.ir, counts))
-            codes = builder.bitcast(shifted, simd.I8X64.ir)
-            return builder.and_(codes, ir.Constant(simd.I8X64.ir, [15] * 64))
 
-        return simd.I8X64(simd.I8X32), codegen
-
-    @intrinsic
-    def fifth_bits(typingctx: Any, low: Any, high: Any) -> Any:
-        """64 bits, 32 of each block, to bytes of 0 or 16."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            i64 = ir.IntType(64)
-            bits = builder.or_(
-                builder.zext(args[0], i64), builder.shl(builder.zext(args[1], i64), i64(32))
-            )
-            mask = builder.bitcast(bits, ir.VectorType(ir.IntType(1), 64))
-            vec = simd.I8X64.ir
-            return builder.select(mask, ir.Constant(vec, [16] * 64), ir.Constant(vec, [0] * 64))
-
-        return simd.I8X64(types.uint32, types.uint32), codegen
-
-    @inline
-    def load_nibbles(first: int, second: int) -> Any:
-        """64 nibbles from two blocks' 16 bytes; ``second`` 0 stands for zeros."""
-        low = simd.load_i8x16(first)
-        if second == 0:
-            return nibbles(simd.concat_i8x16(low, simd.splat_i8x16(0)))
-        return nibbles(simd.concat_i8x16(low, simd.load_i8x16(second)))
+@inline
+def load_nibbles(first: int, second: int) -> Any:
+    """64 nibbles from two blocks' 16 bytes; ``second`` 0 stands for zeros."""
+    low = simd.load_i8x16(first)
+    if second == 0:
+        return nibbles(simd.concat_i8x16(low, simd.splat_i8x16(0)))
+    return nibbles(simd.concat_i8x16(low, simd.load_i8x16(second)))

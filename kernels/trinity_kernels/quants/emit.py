@@ -8,15 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir
-
-from trinity_kernels.simd import F32, I1, I8, I16, I32, I64, Vec, call_named, pointer, shuffle
-
-__all__ = [
-    "F32", "F32X16", "I1", "I8", "I16", "I32", "I64", "constant", "floats", "half", "ir", "load",
-    "load_bytes", "look_up", "masked", "nibbles_of_16", "powers_of_2", "shifted_right",
-    "shifted_words", "shuffle", "splat", "vector",
-]  # fmt: skip
+from trinity_kernels.deferred import ir, simd
 
 
 def vector(lane: Any, lanes: int) -> Any:
@@ -26,13 +18,15 @@ def vector(lane: Any, lanes: int) -> Any:
 
 def load(builder: Any, block: Any, offset: int, kind: Any) -> Any:
     """A value ``offset`` bytes into a block, unaligned."""
-    return builder.load(pointer(builder, builder.add(block, I64(offset)), kind), align=1)
+    return builder.load(simd.pointer(builder, builder.add(block, simd.I64(offset)), kind), align=1)
 
 
 def load_bytes(builder: Any, block: Any, offset: int, count: int, repeat: int = 1) -> Any:
     """``count`` bytes of a block, several times over."""
-    loaded = load(builder, block, offset, vector(I8, count))
-    return loaded if repeat == 1 else shuffle(builder, loaded, loaded, [*range(count)] * repeat)
+    loaded = load(builder, block, offset, vector(simd.I8, count))
+    return (
+        loaded if repeat == 1 else simd.shuffle(builder, loaded, loaded, [*range(count)] * repeat)
+    )
 
 
 def constant(kind: Any, values: Sequence[float]) -> Any:
@@ -52,7 +46,7 @@ def shifted_right(builder: Any, value: Any, counts: Sequence[int]) -> Any:
 
     The bits of a pair's other byte come in: mask the result.
     """
-    words = builder.bitcast(value, vector(I16, value.type.count // 2))
+    words = builder.bitcast(value, vector(simd.I16, value.type.count // 2))
     each = words.type.count // len(counts)
     lanes = [c for c in counts for _ in range(each)]
     if any(c > 0 for c in lanes):
@@ -64,7 +58,7 @@ def shifted_right(builder: Any, value: Any, counts: Sequence[int]) -> Any:
 
 def shifted_words(builder: Any, value: Any, counts: Sequence[int]) -> Any:
     """Bytes shifted to the right in pairs, each pair by its own count; mask the result."""
-    words = builder.bitcast(value, vector(I16, value.type.count // 2))
+    words = builder.bitcast(value, vector(simd.I16, value.type.count // 2))
     return builder.bitcast(builder.lshr(words, constant(words.type, counts)), value.type)
 
 
@@ -72,7 +66,7 @@ def nibbles_of_16(builder: Any, packed: Any) -> Any:
     """Blocks of 16 bytes to 32 codes each: the low nibbles, then the high ones."""
     count = packed.type.count
     order = [i for start in range(0, count, 16) for i in [*range(start, start + 16)] * 2]
-    doubled = shuffle(builder, packed, packed, order)
+    doubled = simd.shuffle(builder, packed, packed, order)
     return masked(builder, shifted_right(builder, doubled, [0, 4] * (count // 16)), 15)
 
 
@@ -80,53 +74,52 @@ def look_up(level: str, builder: Any, codes: Any, table: Sequence[int]) -> Any:
     """64 codes below 16 to the bytes of a table of 16."""
     if level in ("amx", "avx512vnni"):
         whole = constant(codes.type, [*table] * 4)
-        return call_named(builder, "llvm.x86.avx512.pshuf.b.512", codes.type, [whole, codes])
+        return simd.call_named(builder, "llvm.x86.avx512.pshuf.b.512", codes.type, [whole, codes])
     width, name = (32, "llvm.x86.avx2.pshuf.b")
     if level in ("neon-i8mm", "neon"):
         width, name = (16, "llvm.aarch64.neon.tbl1.v16i8")
-    part = vector(I8, width)
+    part = vector(simd.I8, width)
     whole = constant(part, [*table] * (width // 16))
     found = []
     for start in range(0, 64, width):
-        some = shuffle(builder, codes, codes, list(range(start, start + width)))
-        found.append(call_named(builder, name, part, [whole, some]))
+        some = simd.shuffle(builder, codes, codes, list(range(start, start + width)))
+        found.append(simd.call_named(builder, name, part, [whole, some]))
     while len(found) > 1:
         lanes = list(range(2 * found[0].type.count))
-        found = [shuffle(builder, found[i], found[i + 1], lanes) for i in range(0, len(found), 2)]
+        found = [
+            simd.shuffle(builder, found[i], found[i + 1], lanes) for i in range(0, len(found), 2)
+        ]
     return found[0]
 
 
 def half(builder: Any, block: Any, offset: int) -> Any:
     """The float16 there as float32."""
-    return builder.fpext(load(builder, block, offset, ir.HalfType()), F32)
+    return builder.fpext(load(builder, block, offset, ir.HalfType()), simd.F32)
 
 
 def splat(builder: Any, scalar: Any, lanes: int = 16) -> Any:
     """A scalar in every lane."""
     kind = vector(scalar.type, lanes)
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, I32(0))
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, simd.I32(0))
     return builder.shuffle_vector(
-        one, ir.Constant(kind, ir.Undefined), ir.Constant(vector(I32, lanes), [0] * lanes)
+        one, ir.Constant(kind, ir.Undefined), ir.Constant(vector(simd.I32, lanes), [0] * lanes)
     )
 
 
 def floats(builder: Any, bytes_: Any, signed: bool = False) -> Any:
     """Bytes as float32."""
-    wide = vector(I32, bytes_.type.count)
+    wide = vector(simd.I32, bytes_.type.count)
     extended = builder.sext(bytes_, wide) if signed else builder.zext(bytes_, wide)
-    return builder.sitofp(extended, vector(F32, bytes_.type.count))
+    return builder.sitofp(extended, vector(simd.F32, bytes_.type.count))
 
 
 def powers_of_2(builder: Any, exponents: Any) -> Any:
     """<16 x i8> e to 2**(e - 128), half of what E8M0 says; subnormal for 0 and 1."""
-    wide = vector(I32, 16)
+    wide = vector(simd.I32, 16)
     e = builder.zext(exponents, wide)
     normal = builder.shl(builder.sub(e, constant(wide, [1] * 16)), constant(wide, [23] * 16))
     small = builder.shl(
         constant(wide, [0x00200000] * 16), builder.and_(e, constant(wide, [1] * 16))
     )
     is_small = builder.icmp_unsigned("<", e, constant(wide, [2] * 16))
-    return builder.bitcast(builder.select(is_small, small, normal), F32X16)
-
-
-F32X16 = Vec("f32", 16).ir
+    return builder.bitcast(builder.select(is_small, small, normal), simd.F32X16.ir)

@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.quants import emit
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
-
-if not jit_disabled():
-    from trinity_kernels.quants import emit
 
 _F32 = np.dtype([("x", "<f4")])
 _F16 = np.dtype([("x", "<f2")])
@@ -116,22 +114,22 @@ def _get_bf16(row: int, i: int) -> Any:
 
 def _emit_16(builder: Any, row: Any, n: Any, kind: Any, nbytes: int) -> Any:
     """The 16 elements of ``kind`` and ``nbytes`` bytes at number 16 ``n`` of a row."""
-    at = builder.add(row, builder.mul(n, emit.I64(16 * nbytes)))
+    at = builder.add(row, builder.mul(n, simd.I64(16 * nbytes)))
     return emit.load(builder, at, 0, emit.vector(kind, 16))
 
 
 def _emit_load_f32(builder: Any, row: Any, n: Any) -> Any:
-    return _emit_16(builder, row, n, emit.F32, 4)
+    return _emit_16(builder, row, n, simd.F32, 4)
 
 
 def _emit_load_f16(builder: Any, row: Any, n: Any) -> Any:
-    return builder.fpext(_emit_16(builder, row, n, emit.ir.HalfType(), 2), emit.F32X16)
+    return builder.fpext(_emit_16(builder, row, n, ir.HalfType(), 2), simd.F32X16.ir)
 
 
 def _emit_load_bf16(builder: Any, row: Any, n: Any) -> Any:
-    wide = emit.vector(emit.I32, 16)
-    short = builder.zext(_emit_16(builder, row, n, emit.I16, 2), wide)
-    return builder.bitcast(builder.shl(short, emit.constant(wide, [16] * 16)), emit.F32X16)
+    wide = emit.vector(simd.I32, 16)
+    short = builder.zext(_emit_16(builder, row, n, simd.I16, 2), wide)
+    return builder.bitcast(builder.shl(short, emit.constant(wide, [16] * 16)), simd.F32X16.ir)
 
 
 READERS = {

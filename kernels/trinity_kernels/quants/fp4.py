@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from trinity_kernels import memory
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.instructions import instructions
+from trinity_kernels.quants import emit
+from trinity_kernels.quants.block32 import Block32, load_nibbles
 from trinity_kernels.quants.q4 import pack_nibbles, unpack_nibbles
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType, Unused, inverse
 from trinity_kernels.quants.superblock import SuperBlock
@@ -180,7 +182,7 @@ def _scale_nvfp4(block: int, g: int) -> Any:
 def _emit_codes_nvfp4(level: str, builder: Any, block: Any, part: int) -> Any:
     packed = emit.load_bytes(builder, block, 4, 32)
     order = [i for start in range(0, 32, 8) for i in [*range(start, start + 8)] * 2]
-    packed = emit.shuffle(builder, packed, packed, order)
+    packed = simd.shuffle(builder, packed, packed, order)
     codes = emit.masked(builder, emit.shifted_words(builder, packed, ([0] * 4 + [4] * 4) * 4), 15)
     return emit.look_up(level, builder, codes, _VALUES_ABOVE)
 
@@ -188,29 +190,19 @@ def _emit_codes_nvfp4(level: str, builder: Any, block: Any, part: int) -> Any:
 def _emit_scales_nvfp4(builder: Any, block: Any) -> Any:
     """As float16 the bits, moved up, are 2**-8 of the scale, subnormal ones too; half is wanted."""
     bytes_ = emit.load_bytes(builder, block, 0, 4, repeat=4)
-    short, none = emit.vector(emit.I16, 16), emit.constant(bytes_.type, [0] * 16)
+    short, none = emit.vector(simd.I16, 16), emit.constant(bytes_.type, [0] * 16)
     nan = builder.icmp_unsigned("==", bytes_, emit.constant(bytes_.type, [0x7F] * 16))
     bits = builder.zext(builder.select(nan, none, bytes_), short)
     bits = emit.masked(builder, builder.shl(bits, emit.constant(short, [7] * 16)), 0x3F80)
-    halves = builder.bitcast(bits, emit.vector(emit.ir.HalfType(), 16))
-    values = builder.fpext(halves, emit.F32X16)
-    return builder.fmul(values, emit.constant(emit.F32X16, [2.0**7] * 16))
+    halves = builder.bitcast(bits, emit.vector(ir.HalfType(), 16))
+    values = builder.fpext(halves, simd.F32X16.ir)
+    return builder.fmul(values, emit.constant(simd.F32X16.ir, [2.0**7] * 16))
 
 
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels._jit import intrinsic
-    from trinity_kernels.quants import emit
-    from trinity_kernels.quants.block32 import load_nibbles
-
-    @intrinsic
-    def look_up(typingctx: Any, isa: Any, codes: Any) -> Any:
-        """The doubled values of 64 codes, moved up."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return emit.look_up(sig.args[0].value, builder, args[1], _VALUES_ABOVE)
-
-        return simd.I8X64(isa, simd.I8X64), codegen
+@instructions("i8x64", "tag", "i8x64")
+def look_up(builder: Any, isa: Any, codes: Any) -> Any:
+    """The doubled values of 64 codes, moved up."""
+    return emit.look_up(isa.value, builder, codes, _VALUES_ABOVE)
 
 
 READERS = {

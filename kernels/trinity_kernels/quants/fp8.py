@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.quants import emit
 from trinity_kernels.quants.floats import Plain
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
-
-if not jit_disabled():
-    from trinity_kernels.quants import emit
 
 _FP8 = np.dtype([("d", "<f4"), ("qs", "u1", 32)])
 _LARGEST = 448
@@ -94,14 +92,14 @@ def _get(row: int, i: int) -> Any:
 def _emit_load(builder: Any, row: Any, n: Any) -> Any:
     """As float16 the bits, moved up, are 2**-8 of the value, subnormal ones too; the scale is 2**8
     of its own."""
-    block = builder.add(row, builder.mul(builder.lshr(n, emit.I64(1)), emit.I64(_NBYTES)))
-    at = builder.add(block, builder.mul(builder.and_(n, emit.I64(1)), emit.I64(16)))
-    short = emit.vector(emit.I16, 16)
+    block = builder.add(row, builder.mul(builder.lshr(n, simd.I64(1)), simd.I64(_NBYTES)))
+    at = builder.add(block, builder.mul(builder.and_(n, simd.I64(1)), simd.I64(16)))
+    short = emit.vector(simd.I16, 16)
     bits = builder.sext(emit.load_bytes(builder, at, 4, 16), short)
     bits = builder.shl(bits, emit.constant(short, [7] * 16))
     bits = builder.and_(bits, emit.constant(short, [0xBF80] * 16))
-    values = builder.fpext(builder.bitcast(bits, emit.vector(emit.ir.HalfType(), 16)), emit.F32X16)
-    scale = builder.fmul(emit.load(builder, block, 0, emit.F32), emit.F32(256.0))
+    values = builder.fpext(builder.bitcast(bits, emit.vector(ir.HalfType(), 16)), simd.F32X16.ir)
+    scale = builder.fmul(emit.load(builder, block, 0, simd.F32), simd.F32(256.0))
     return builder.fmul(values, emit.splat(builder, scale))
 
 

@@ -12,15 +12,12 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import cpu_features, jit_disabled
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.isa import cpu_features
+from trinity_kernels.quants import emit
 from trinity_kernels.quants.codebooks import Grid
 
 OFFSET = 64
-
-if not jit_disabled():
-    from trinity_kernels.quants import emit
-    from trinity_kernels.quants.emit import I1, I8, I16, I32, I64, ir
-    from trinity_kernels.simd import call_named
 
 
 def _table(builder: Any, grid: Grid) -> tuple[Any, Any]:
@@ -42,7 +39,7 @@ def rows_of_bytes(level: str, builder: Any, grid: Grid, block: Any, offsets: Seq
     """The rows that bytes of a block name: 8 of 8 or 16 of 4, as <64 x i8>."""
     if gathers(level):
         return _gathered(builder, grid, low_bytes(level, builder, block, offsets))
-    index = [builder.zext(emit.load(builder, block, at, I8), I64) for at in offsets]
+    index = [builder.zext(emit.load(builder, block, at, simd.I8), simd.I64) for at in offsets]
     return _loaded(builder, grid, index)
 
 
@@ -51,14 +48,14 @@ def rows(level: str, builder: Any, grid: Grid, index: Any) -> Any:
     if gathers(level):
         return _gathered(builder, grid, index)
     # Four at a time to a register, from which they are faster to take than from a vector.
-    fours = builder.bitcast(index, emit.vector(I64, index.type.count // 4))
+    fours = builder.bitcast(index, emit.vector(simd.I64, index.type.count // 4))
     each = []
     for i in range(fours.type.count):
-        four = builder.extract_element(fours, I32(i))
+        four = builder.extract_element(fours, simd.I32(i))
         # An empty piece of assembly: LLVM would take them from the vector after all.
-        four = builder.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [four], False)
+        four = builder.asm(ir.FunctionType(simd.I64, [simd.I64]), "", "=r,0", [four], False)
         for shift in range(0, 64, 16):
-            each.append(builder.and_(builder.lshr(four, I64(shift)), I64(0xFFFF)))
+            each.append(builder.and_(builder.lshr(four, simd.I64(shift)), simd.I64(0xFFFF)))
     return _loaded(builder, grid, each)
 
 
@@ -75,33 +72,33 @@ def _gathered(builder: Any, grid: Grid, index: Any) -> Any:
     count = index.type.count
     kind = emit.vector(word, count)
     args = [
-        ir.Constant(kind, None), builder.bitcast(table, I8.as_pointer()), index,
-        emit.constant(emit.vector(I1, count), [1] * count), I32(word.width // 8),
+        ir.Constant(kind, None), builder.bitcast(table, simd.I8.as_pointer()), index,
+        emit.constant(emit.vector(simd.I1, count), [1] * count), simd.I32(word.width // 8),
     ]  # fmt: skip
     name = f"llvm.x86.avx512.mask.gather.dp{'q' if word.width == 64 else 'i'}.512"
-    return builder.bitcast(call_named(builder, name, kind, args), emit.vector(I8, 64))
+    return builder.bitcast(simd.call_named(builder, name, kind, args), emit.vector(simd.I8, 64))
 
 
 def _loaded(builder: Any, grid: Grid, index: Sequence[Any]) -> Any:
     table, word = _table(builder, grid)
-    values = [builder.load(builder.gep(table, [I64(0), row])) for row in index]
+    values = [builder.load(builder.gep(table, [simd.I64(0), row])) for row in index]
     parts = []
     for first, second in zip(values[::2], values[1::2], strict=True):
         pair = ir.Constant(emit.vector(word, 2), ir.Undefined)
-        pair = builder.insert_element(pair, first, I32(0))
-        parts.append(builder.insert_element(pair, second, I32(1)))
+        pair = builder.insert_element(pair, first, simd.I32(0))
+        parts.append(builder.insert_element(pair, second, simd.I32(1)))
     while len(parts) > 1:
         lanes = [*range(2 * parts[0].type.count)]
         pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [emit.shuffle(builder, low, high, lanes) for low, high in pairs]
-    return builder.bitcast(parts[0], emit.vector(I8, 64))
+        parts = [simd.shuffle(builder, low, high, lanes) for low, high in pairs]
+    return builder.bitcast(parts[0], emit.vector(simd.I8, 64))
 
 
 def low_bytes(level: str, builder: Any, block: Any, offsets: Sequence[int]) -> Any:
     """Bytes of a block as indices: <n x i32> for a gather, else <n x i16>."""
     packed = emit.load_bytes(builder, block, offsets[0], offsets[-1] + 1 - offsets[0])
-    packed = emit.shuffle(builder, packed, packed, [at - offsets[0] for at in offsets])
-    return builder.zext(packed, emit.vector(I32 if gathers(level) else I16, len(offsets)))
+    packed = simd.shuffle(builder, packed, packed, [at - offsets[0] for at in offsets])
+    return builder.zext(packed, emit.vector(simd.I32 if gathers(level) else simd.I16, len(offsets)))
 
 
 def with_high_bits(
@@ -113,25 +110,25 @@ def with_high_bits(
     """
     n = len(shifts)
     count = -(-n * bits // 16)
-    words = emit.load(builder, block, at, emit.vector(I16, count))
+    words = emit.load(builder, block, at, emit.vector(simd.I16, count))
     mask = ((1 << bits) - 1) << 8
-    if index.type.element == I16:
-        own = emit.shuffle(builder, words, words, [i * count // n for i in range(n)])
+    if index.type.element == simd.I16:
+        own = simd.shuffle(builder, words, words, [i * count // n for i in range(n)])
         own = builder.shl(own, emit.constant(index.type, [16 - bits - shift for shift in shifts]))
         own = builder.lshr(own, emit.constant(index.type, [8 - bits] * n))
         return builder.or_(index, emit.masked(builder, own, mask))
     # All words (or one twice) in each lane, rotated: some to the left and some to the right.
-    whole = emit.shuffle(builder, words, words, [i % count for i in range(2 * n)])
+    whole = simd.shuffle(builder, words, words, [i % count for i in range(2 * n)])
     whole = builder.bitcast(whole, index.type)
     turns = [(8 - shift - 16 * (i * count // n)) % 32 for i, shift in enumerate(shifts)]
     args = [whole, whole, emit.constant(index.type, turns)]
-    own = call_named(builder, f"llvm.fshl.v{n}i32", index.type, args)
+    own = simd.call_named(builder, f"llvm.fshl.v{n}i32", index.type, args)
     return builder.or_(index, emit.masked(builder, own, mask))
 
 
 def with_signs(builder: Any, codes: Any, signs: Any) -> Any:
     """Codes above OFFSET, those negated whose bit of an i64 is set."""
-    negative = builder.bitcast(signs, emit.vector(I1, 64))
+    negative = builder.bitcast(signs, emit.vector(simd.I1, 64))
     turned = builder.sub(emit.constant(codes.type, [2 * OFFSET] * 64), codes)
     return builder.select(negative, turned, codes)
 
@@ -139,24 +136,24 @@ def with_signs(builder: Any, codes: Any, signs: Any) -> Any:
 def even_signs_of(builder: Any, words: Any, lanes: Sequence[int], part: int) -> Any:
     """As even_signs, of 32 lanes of <n x i32>, each four of which have 7 bits each of a word."""
     bits = spread(builder, words, lanes, [0, 7, 14, 21] * 8)
-    seven = emit.masked(builder, builder.trunc(bits, emit.vector(I8, 32)), 127)
+    seven = emit.masked(builder, builder.trunc(bits, emit.vector(simd.I8, 32)), 127)
     return even_signs(builder, seven, part)
 
 
 def even_signs(builder: Any, seven: Any, part: int) -> Any:
     """A part's signs as an i64, of a block's 32 times 7, <32 x i8>: the eighth is the parity."""
     name = "llvm.ctpop.v32i8"
-    ones = call_named(builder, name, seven.type, [seven])
+    ones = simd.call_named(builder, name, seven.type, [seven])
     eighth = builder.shl(ones, emit.constant(seven.type, [7] * 32))
-    words = builder.bitcast(builder.or_(seven, eighth), emit.vector(I64, 4))
-    return builder.extract_element(words, I32(part))
+    words = builder.bitcast(builder.or_(seven, eighth), emit.vector(simd.I64, 4))
+    return builder.extract_element(words, simd.I32(part))
 
 
 def spread(builder: Any, value: Any, lanes: Sequence[int], counts: Sequence[int]) -> Any:
     """Lanes of a vector, in any order, as <n x i32>, each shifted to the right by its count."""
-    wide = emit.shuffle(builder, value, value, list(lanes))
-    if wide.type.element != I32:
-        wide = builder.zext(wide, emit.vector(I32, len(lanes)))
+    wide = simd.shuffle(builder, value, value, list(lanes))
+    if wide.type.element != simd.I32:
+        wide = builder.zext(wide, emit.vector(simd.I32, len(lanes)))
     return builder.lshr(wide, emit.constant(wide.type, counts))
 
 
@@ -167,8 +164,8 @@ def odd_scales(builder: Any, bits: Any, d: Any) -> Any:
         emit.constant(bits.type, [1] * bits.type.count),
     )
     lanes = [i % bits.type.count for i in range(16)]
-    each = builder.sitofp(odd, emit.vector(emit.F32, bits.type.count))
-    return builder.fmul(emit.shuffle(builder, each, each, lanes), emit.splat(builder, d))
+    each = builder.sitofp(odd, emit.vector(simd.F32, bits.type.count))
+    return builder.fmul(simd.shuffle(builder, each, each, lanes), emit.splat(builder, d))
 
 
 @inline

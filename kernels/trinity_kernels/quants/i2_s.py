@@ -15,7 +15,7 @@ import numpy as np
 
 from trinity_kernels import memory
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.quants.quant_type import (
     Blocks,
     Bytes,
@@ -25,9 +25,6 @@ from trinity_kernels.quants.quant_type import (
     has_code_3,
 )
 from trinity_kernels.quants.ternary import Ternary
-
-if not jit_disabled():
-    from trinity_kernels import simd
 
 _I2_S = np.dtype([("qs", "u1", 32)])
 _I2_S_ARM = np.dtype([("qs", "u1", 16)])

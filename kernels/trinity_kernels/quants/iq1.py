@@ -14,14 +14,10 @@ from numpy.typing import NDArray
 
 from trinity_kernels import memory
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants import codebooks, grid
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.quants import codebooks, emit, grid
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType, Unused
 from trinity_kernels.quants.superblock import SuperBlock
-
-if not jit_disabled():
-    from trinity_kernels.quants import emit
-    from trinity_kernels.quants.emit import F32, I16, I32, I64, ir
 
 # qh: of each 32 elements the upper 3 bits of 4 indices, 3 bits of scale, 1 of direction.
 _IQ1_S = np.dtype([("d", "<f2"), ("qs", "u1", 32), ("qh", "<u2", 8)])
@@ -139,7 +135,7 @@ def _emit_rows(level: str, builder: Any, index: Any, word: Any, bits: Sequence[i
     up = np.int8(8) * codebooks.IQ1 + np.int8(_OFFSET + 1)
     found = grid.rows(level, builder, up, index)
     # Two less in all 8 bytes at once: none of them is as small.
-    wide = builder.bitcast(found, emit.vector(I64, 8))
+    wide = builder.bitcast(found, emit.vector(simd.I64, 8))
     own = builder.bitcast(emit.splat(builder, word, 16), wide.type)
     own = emit.masked(builder, own, [1 << bit for bit in bits])
     down = builder.icmp_unsigned("!=", own, ir.Constant(own.type, None))
@@ -150,12 +146,12 @@ def _emit_rows(level: str, builder: Any, index: Any, word: Any, bits: Sequence[i
 def _emit_iq1_s(level: str, builder: Any, block: Any, part: int) -> Any:
     index = grid.low_bytes(level, builder, block, range(2 + 8 * part, 10 + 8 * part))
     index = grid.with_high_bits(builder, index, block, 34 + 4 * part, [0, 3, 6, 9] * 2, 3)
-    word = emit.load(builder, block, 34 + 4 * part, I32)
+    word = emit.load(builder, block, 34 + 4 * part, simd.I32)
     return _emit_rows(level, builder, index, word, [15] * 4 + [31] * 4)
 
 
 def _emit_scales_iq1_s(builder: Any, block: Any) -> Any:
-    words = emit.load(builder, block, 34, emit.vector(I16, 8))
+    words = emit.load(builder, block, 34, emit.vector(simd.I16, 8))
     bits = emit.masked(builder, grid.spread(builder, words, range(8), [12] * 8), 7)
     return grid.odd_scales(builder, bits, _eighth(builder, emit.half(builder, block, 0)))
 
@@ -163,26 +159,27 @@ def _emit_scales_iq1_s(builder: Any, block: Any) -> Any:
 def _emit_iq1_m(level: str, builder: Any, block: Any, part: int) -> Any:
     index = grid.low_bytes(level, builder, block, range(8 * part, 8 * part + 8))
     index = grid.with_high_bits(builder, index, block, 32 + 4 * part, [0, 4, 8, 12] * 2, 3)
-    word = emit.load(builder, block, 32 + 4 * part, I32)
+    word = emit.load(builder, block, 32 + 4 * part, simd.I32)
     return _emit_rows(level, builder, index, word, range(3, 32, 4))
 
 
 def _emit_scales_iq1_m(builder: Any, block: Any) -> Any:
-    words = emit.load(builder, block, 48, emit.vector(I16, 4))
+    words = emit.load(builder, block, 48, emit.vector(simd.I16, 4))
     bits = grid.spread(builder, words, [i // 4 for i in range(16)], [0, 3, 6, 9] * 4)
-    whole = emit.load(builder, block, 48, I64)
+    whole = emit.load(builder, block, 48, simd.I64)
     quarters = [
-        builder.and_(builder.lshr(whole, I64(12 * i + 12)), I64(15 << 4 * i)) for i in range(4)
+        builder.and_(builder.lshr(whole, simd.I64(12 * i + 12)), simd.I64(15 << 4 * i))
+        for i in range(4)
     ]
     d = quarters[0]
     for quarter in quarters[1:]:
         d = builder.or_(d, quarter)
-    d = builder.fpext(builder.bitcast(builder.trunc(d, I16), ir.HalfType()), F32)
+    d = builder.fpext(builder.bitcast(builder.trunc(d, simd.I16), ir.HalfType()), simd.F32)
     return grid.odd_scales(builder, emit.masked(builder, bits, 7), _eighth(builder, d))
 
 
 def _eighth(builder: Any, d: Any) -> Any:
-    return builder.fmul(d, F32(0.125))
+    return builder.fmul(d, simd.F32(0.125))
 
 
 READERS = {

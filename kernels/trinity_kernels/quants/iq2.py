@@ -12,14 +12,10 @@ import numpy as np
 
 from trinity_kernels import memory
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants import codebooks, grid
+from trinity_kernels.deferred import simd
+from trinity_kernels.quants import codebooks, emit, grid
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
 from trinity_kernels.quants.superblock import SuperBlock
-
-if not jit_disabled():
-    from trinity_kernels.quants import emit
-    from trinity_kernels.quants.emit import F32, I16, I32, I64
 
 # qs: of each 32 elements 4 indices of a byte each, then 4 times 7 signs and the scale.
 _IQ2_XXS = np.dtype([("d", "<f2"), ("qs", "<u4", (8, 2))])
@@ -125,26 +121,26 @@ def _emit_iq2_xxs(level: str, builder: Any, block: Any, part: int) -> Any:
     at = 2 + 16 * part
     offsets = [*range(at, at + 4), *range(at + 8, at + 12)]
     codes = grid.rows_of_bytes(level, builder, codebooks.IQ2_XXS + grid.OFFSET, block, offsets)
-    words = emit.load(builder, block, 2, emit.vector(I32, 16))
+    words = emit.load(builder, block, 2, emit.vector(simd.I32, 16))
     lanes = [2 * i + 1 for i in range(8) for _ in range(4)]
     return grid.with_signs(builder, codes, grid.even_signs_of(builder, words, lanes, part))
 
 
 def _emit_scales_iq2_xxs(builder: Any, block: Any) -> Any:
-    words = emit.load(builder, block, 2, emit.vector(I32, 16))
+    words = emit.load(builder, block, 2, emit.vector(simd.I32, 16))
     bits = grid.spread(builder, words, range(1, 16, 2), [28] * 8)
     return grid.odd_scales(builder, bits, _eighth(builder, block))
 
 
 def _emit_iq2_xs(level: str, builder: Any, block: Any, part: int) -> Any:
-    words = emit.load(builder, block, 2, emit.vector(I16, 32))
-    index = emit.shuffle(builder, words, words, [*range(8 * part, 8 * part + 8)])
+    words = emit.load(builder, block, 2, emit.vector(simd.I16, 32))
+    index = simd.shuffle(builder, words, words, [*range(8 * part, 8 * part + 8)])
     index = emit.masked(builder, index, 511)
     if grid.gathers(level):
-        index = builder.zext(index, emit.vector(I32, 8))
+        index = builder.zext(index, emit.vector(simd.I32, 8))
     codes = grid.rows(level, builder, codebooks.IQ2_XS + grid.OFFSET, index)
     seven = builder.trunc(
-        builder.lshr(words, emit.constant(words.type, [9] * 32)), emit.vector(emit.I8, 32)
+        builder.lshr(words, emit.constant(words.type, [9] * 32)), emit.vector(simd.I8, 32)
     )
     return grid.with_signs(builder, codes, grid.even_signs(builder, seven, part))
 
@@ -153,7 +149,7 @@ def _emit_iq2_s(level: str, builder: Any, block: Any, part: int) -> Any:
     index = grid.low_bytes(level, builder, block, range(2 + 8 * part, 10 + 8 * part))
     index = grid.with_high_bits(builder, index, block, 66 + 2 * part, range(0, 16, 2), 2)
     codes = grid.rows(level, builder, codebooks.IQ2_S + grid.OFFSET, index)
-    return grid.with_signs(builder, codes, emit.load(builder, block, 34 + 8 * part, I64))
+    return grid.with_signs(builder, codes, emit.load(builder, block, 34 + 8 * part, simd.I64))
 
 
 def _emit_nibble_scales(at: int) -> Any:
@@ -167,7 +163,7 @@ def _emit_nibble_scales(at: int) -> Any:
 
 
 def _eighth(builder: Any, block: Any) -> Any:
-    return builder.fmul(emit.half(builder, block, 0), F32(0.125))
+    return builder.fmul(emit.half(builder, block, 0), simd.F32(0.125))
 
 
 READERS = {

@@ -11,14 +11,10 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants import codebooks, grid
+from trinity_kernels.deferred import simd
+from trinity_kernels.quants import codebooks, emit, grid
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
 from trinity_kernels.quants.superblock import SuperBlock
-
-if not jit_disabled():
-    from trinity_kernels.quants import emit
-    from trinity_kernels.quants.emit import F32, I32, I64
 
 # signs: of each 32 elements 4 times 7 signs and the scale.
 _IQ3_XXS = np.dtype([("d", "<f2"), ("qs", "u1", 64), ("signs", "<u4", 8)])
@@ -93,14 +89,14 @@ def _scale_iq3_s(block: int, g: int) -> Any:
 def _emit_iq3_xxs(level: str, builder: Any, block: Any, part: int) -> Any:
     offsets = range(2 + 16 * part, 18 + 16 * part)
     codes = grid.rows_of_bytes(level, builder, codebooks.IQ3_XXS + grid.OFFSET, block, offsets)
-    words = emit.load(builder, block, 66, emit.vector(I32, 8))
+    words = emit.load(builder, block, 66, emit.vector(simd.I32, 8))
     lanes = [i // 4 for i in range(32)]
     return grid.with_signs(builder, codes, grid.even_signs_of(builder, words, lanes, part))
 
 
 def _emit_scales_iq3_xxs(builder: Any, block: Any) -> Any:
-    words = emit.load(builder, block, 66, emit.vector(I32, 8))
-    quarter = builder.fmul(emit.half(builder, block, 0), F32(0.25))
+    words = emit.load(builder, block, 66, emit.vector(simd.I32, 8))
+    quarter = builder.fmul(emit.half(builder, block, 0), simd.F32(0.25))
     return grid.odd_scales(builder, grid.spread(builder, words, range(8), [28] * 8), quarter)
 
 
@@ -108,7 +104,7 @@ def _emit_iq3_s(level: str, builder: Any, block: Any, part: int) -> Any:
     index = grid.low_bytes(level, builder, block, range(2 + 16 * part, 18 + 16 * part))
     index = grid.with_high_bits(builder, index, block, 66 + 2 * part, range(16), 1)
     codes = grid.rows(level, builder, codebooks.IQ3_S + grid.OFFSET, index)
-    return grid.with_signs(builder, codes, emit.load(builder, block, 74 + 8 * part, I64))
+    return grid.with_signs(builder, codes, emit.load(builder, block, 74 + 8 * part, simd.I64))
 
 
 def _emit_scales_iq3_s(builder: Any, block: Any) -> Any:

@@ -12,8 +12,10 @@ import numpy as np
 
 from trinity_kernels import memory
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.deferred import simd
+from trinity_kernels.instructions import instructions
+from trinity_kernels.quants import emit
+from trinity_kernels.quants.block32 import Block32, load_nibbles
 from trinity_kernels.quants.q4 import unpack_nibbles
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
 from trinity_kernels.quants.superblock import SuperBlock
@@ -100,32 +102,22 @@ def _emit_codes_xs(level: str, builder: Any, block: Any, part: int) -> Any:
 
 
 def _emit_scales_xs(builder: Any, block: Any) -> Any:
-    wide = emit.vector(emit.I32, 16)
+    wide = emit.vector(simd.I32, 16)
     low = emit.load_bytes(builder, block, 4, 4)
-    low = builder.zext(emit.shuffle(builder, low, low, [0, 0, 1, 1, 2, 2, 3, 3] * 2), wide)
+    low = builder.zext(simd.shuffle(builder, low, low, [0, 0, 1, 1, 2, 2, 3, 3] * 2), wide)
     low = emit.masked(builder, builder.lshr(low, emit.constant(wide, [0, 4] * 8)), 15)
-    high = builder.zext(emit.load(builder, block, 2, emit.I16), emit.I32)
+    high = builder.zext(emit.load(builder, block, 2, simd.I16), simd.I32)
     high = builder.lshr(emit.splat(builder, high), emit.constant(wide, [*range(0, 16, 2)] * 2))
     high = builder.shl(emit.masked(builder, high, 3), emit.constant(wide, [4] * 16))
     scales = builder.sub(builder.or_(low, high), emit.constant(wide, [32] * 16))
     d = emit.splat(builder, emit.half(builder, block, 0))
-    return builder.fmul(builder.sitofp(scales, emit.F32X16), d)
+    return builder.fmul(builder.sitofp(scales, simd.F32X16.ir), d)
 
 
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels._jit import intrinsic
-    from trinity_kernels.quants import emit
-    from trinity_kernels.quants.block32 import load_nibbles
-
-    @intrinsic
-    def look_up(typingctx: Any, isa: Any, codes: Any) -> Any:
-        """What 64 codes stand for."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return emit.look_up(sig.args[0].value, builder, args[1], VALUES)
-
-        return simd.I8X64(isa, simd.I8X64), codegen
+@instructions("i8x64", "tag", "i8x64")
+def look_up(builder: Any, isa: Any, codes: Any) -> Any:
+    """What 64 codes stand for."""
+    return emit.look_up(isa.value, builder, codes, VALUES)
 
 
 READERS = {

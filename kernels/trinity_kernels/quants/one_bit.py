@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
+from trinity_kernels.quants import emit
 from trinity_kernels.quants.quant_type import (
     Blocks,
     Floats,
@@ -20,9 +21,6 @@ from trinity_kernels.quants.quant_type import (
     round_half_away,
 )
 from trinity_kernels.quants.superblock import SuperBlock
-
-if not jit_disabled():
-    from trinity_kernels.quants import emit
 
 _Q1_0 = np.dtype([("d", "<f2"), ("qs", "u1", 16)])
 _Q2_0 = np.dtype([("d", "<f2"), ("qs", "u1", 16)])
@@ -115,15 +113,15 @@ def _code_q2_0(block: int, e: int) -> Any:
 
 
 def _emit_codes_q1_0(level: str, builder: Any, block: Any, part: int) -> Any:
-    bits = emit.load(builder, block, 2 + 8 * part, emit.I64)
-    mask = builder.bitcast(bits, emit.vector(emit.I1, 64))
-    kind = emit.vector(emit.I8, 64)
+    bits = emit.load(builder, block, 2 + 8 * part, simd.I64)
+    mask = builder.bitcast(bits, emit.vector(simd.I1, 64))
+    kind = emit.vector(simd.I8, 64)
     return builder.select(mask, emit.constant(kind, [2] * 64), emit.constant(kind, [0] * 64))
 
 
 def _emit_codes_q2_0(level: str, builder: Any, block: Any, part: int) -> Any:
     packed = emit.load_bytes(builder, block, 2 + 16 * part, 16)
-    fours = emit.shuffle(builder, packed, packed, [i // 4 for i in range(64)])
+    fours = simd.shuffle(builder, packed, packed, [i // 4 for i in range(64)])
     even = emit.masked(builder, emit.shifted_words(builder, fours, [0, 4] * 16), [3, 0] * 32)
     odd = emit.masked(builder, emit.shifted_words(builder, fours, [2, 6] * 16), [0, 3] * 32)
     return builder.or_(even, odd)

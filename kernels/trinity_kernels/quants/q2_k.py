@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
+from trinity_kernels.quants import emit
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
 from trinity_kernels.quants.superblock import SuperBlock
-
-if not jit_disabled():
-    from trinity_kernels.quants import emit
 
 _Q2_K = np.dtype([("scales", "u1", 16), ("qs", "u1", 64), ("d", "<f2"), ("dmin", "<f2")])
 _Q3_K = np.dtype([("hmask", "u1", 32), ("qs", "u1", 64), ("scales", "u1", 12), ("d", "<f2")])
@@ -129,16 +127,16 @@ def _emit_codes_q3_k(level: str, builder: Any, block: Any, part: int) -> Any:
 
 def _emit_scales_q3_k(builder: Any, block: Any) -> Any:
     tail = emit.load_bytes(builder, block, 94, 16)  # two bytes of codes, 12 of scales, d
-    wide = emit.vector(emit.I32, 16)
-    low = builder.zext(emit.shuffle(builder, tail, tail, [*range(2, 10)] * 2), wide)
+    wide = emit.vector(simd.I32, 16)
+    low = builder.zext(simd.shuffle(builder, tail, tail, [*range(2, 10)] * 2), wide)
     low = builder.lshr(low, emit.constant(wide, [0] * 8 + [4] * 8))
-    high = builder.zext(emit.shuffle(builder, tail, tail, [*range(10, 14)] * 4), wide)
+    high = builder.zext(simd.shuffle(builder, tail, tail, [*range(10, 14)] * 4), wide)
     high = builder.lshr(high, emit.constant(wide, [i // 4 * 2 for i in range(16)]))
     high = builder.shl(emit.masked(builder, high, 3), emit.constant(wide, [4] * 16))
     bits = builder.or_(emit.masked(builder, low, 15), high)
     scales = builder.sub(bits, emit.constant(wide, [32] * 16))
     d = emit.splat(builder, emit.half(builder, block, 108))
-    return builder.fmul(builder.sitofp(scales, emit.F32X16), d)
+    return builder.fmul(builder.sitofp(scales, simd.F32X16.ir), d)
 
 
 READERS = {

@@ -8,12 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity_kernels import memory
-from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.quants.block32 import Block32, load_nibbles
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType, inverse
-
-if not jit_disabled():
-    from trinity_kernels.quants.block32 import load_nibbles
 
 _Q4_0 = np.dtype([("d", "<f2"), ("qs", "u1", 16)])
 _Q4_1 = np.dtype([("d", "<f2"), ("m", "<f2"), ("qs", "u1", 16)])

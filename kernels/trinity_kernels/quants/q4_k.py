@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.quants import emit
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
 from trinity_kernels.quants.superblock import SuperBlock
-
-if not jit_disabled():
-    from trinity_kernels.quants import emit
 
 _HEAD = [("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12)]
 _Q4_K = np.dtype([*_HEAD, ("qs", "u1", 128)])
@@ -95,16 +93,16 @@ def _emit_scales(builder: Any, block: Any) -> Any:
     # Lane by lane: the byte of the lower bits, and that of the upper ones (or any, masked out).
     low = [4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15]
     high = [0, 0, 0, 0, 4, 5, 6, 7, 0, 0, 0, 0, 8, 9, 10, 11]
-    lower = emit.shuffle(builder, head, head, low)
+    lower = simd.shuffle(builder, head, head, low)
     lower = builder.lshr(lower, emit.constant(lower.type, [0] * 12 + [4] * 4))
     lower = emit.masked(builder, lower, [63] * 4 + [15] * 4 + [63] * 4 + [15] * 4)
-    upper = emit.shuffle(builder, head, head, high)
+    upper = simd.shuffle(builder, head, head, high)
     upper = emit.masked(builder, upper, ([0] * 4 + [0xC0] * 4) * 2)
     upper = builder.lshr(upper, emit.constant(upper.type, [2] * 16))
     both = emit.floats(builder, builder.or_(lower, upper))
-    halves = builder.bitcast(head, emit.vector(emit.ir.HalfType(), 8))
+    halves = builder.bitcast(head, emit.vector(ir.HalfType(), 8))
     order = [0] * 8 + [1] * 8
-    d = builder.fpext(emit.shuffle(builder, halves, halves, order), emit.F32X16)
+    d = builder.fpext(simd.shuffle(builder, halves, halves, order), simd.F32X16.ir)
     return builder.fmul(both, d)
 
 

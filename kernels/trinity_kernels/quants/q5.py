@@ -7,13 +7,9 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.quants.block32 import Block32, fifth_bits, load_nibbles
 from trinity_kernels.quants.q4 import offset_codes, pack_nibbles, signed_codes, unpack_nibbles
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
-
-if not jit_disabled():
-    from trinity_kernels.quants.block32 import fifth_bits, load_nibbles
 
 _Q5_0 = np.dtype([("d", "<f2"), ("qh", "u1", 4), ("qs", "u1", 16)])
 _Q5_1 = np.dtype([("d", "<f2"), ("m", "<f2"), ("qh", "u1", 4), ("qs", "u1", 16)])

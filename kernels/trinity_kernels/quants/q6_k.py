@@ -12,12 +12,9 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.quants import emit
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType, inverse
 from trinity_kernels.quants.superblock import SuperBlock
-
-if not jit_disabled():
-    from trinity_kernels.quants import emit
 
 _Q6_K = np.dtype([("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2")])
 _Q8_K = np.dtype([("d", "<f4"), ("qs", "i1", 256), ("bsums", "<i2", 16)])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.quant_type import (
     Blocks,
@@ -20,9 +20,6 @@ from trinity_kernels.quants.quant_type import (
     inverse,
     round_half_away,
 )
-
-if not jit_disabled():
-    from trinity_kernels import simd
 
 _Q8_0 = np.dtype([("d", "<f2"), ("qs", "i1", 32)])
 _Q8_1 = np.dtype([("d", "<f2"), ("s", "<f2"), ("qs", "i1", 32)])

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity_kernels import memory
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.instructions import instructions
 from trinity_kernels.quants.quant_type import (
     Blocks,
     Bytes,
@@ -21,15 +22,23 @@ from trinity_kernels.quants.quant_type import (
 )
 from trinity_kernels.quants.ternary import Ternary
 
-if not jit_disabled():
-    from trinity_kernels import simd
 
-    # Powers of 3 that bring the wanted trit to the top of each byte: element 32 g + i of either
-    # half of a block stands in trit g of byte i, and so on through the narrower tails.
-    _powers_0 = simd.constant_i8x64([1] * 32 + [81] * 32)
-    _powers_1 = simd.constant_i8x64([3] * 32 + [1] * 16 + [3] * 16)
-    _powers_2 = simd.constant_i8x64([9] * 32 + [9] * 16 + [27] * 16)
-    _powers_3 = simd.constant_i8x64([27] * 32 + [81] * 16 + [1] * 4 + [3] * 4 + [9] * 4 + [27] * 4)
+def _powers(values: list[int]) -> Any:
+    """A function of compiled code that gives these 64 bytes."""
+
+    @instructions("i8x64")
+    def powers(builder: Any) -> Any:
+        return ir.Constant(simd.I8X64.ir, values)
+
+    return powers
+
+
+# Powers of 3 that bring the wanted trit to the top of each byte: element 32 g + i of either
+# half of a block stands in trit g of byte i, and so on through the narrower tails.
+_powers_0 = _powers([1] * 32 + [81] * 32)
+_powers_1 = _powers([3] * 32 + [1] * 16 + [3] * 16)
+_powers_2 = _powers([9] * 32 + [9] * 16 + [27] * 16)
+_powers_3 = _powers([27] * 32 + [81] * 16 + [1] * 4 + [3] * 4 + [9] * 4 + [27] * 4)
 
 _TQ1_0 = np.dtype([("qs", "u1", 48), ("qh", "u1", 4), ("d", "<f2")])
 _TQ2_0 = np.dtype([("qs", "u1", 64), ("d", "<f2")])

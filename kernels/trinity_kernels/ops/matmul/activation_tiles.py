@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from trinity_kernels import tiles
 from trinity_kernels._jit import Kernel, inline, kernel_with
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_i32, get_i64
 from trinity_kernels.ops.matmul.activations import bf16_tiles_at, q8_groups
 from trinity_kernels.ops.matmul.operands import (
@@ -30,9 +31,6 @@ from trinity_kernels.ops.matmul.operands import (
 )
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
-
-if not jit_disabled():
-    from trinity_kernels import simd, tiles
 
 
 @inline

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from trinity_kernels._jit import choose
 from trinity_kernels.ops.matmul.dot_affine4 import dot_affine4
 from trinity_kernels.ops.matmul.dot_block32 import dot_block32
 from trinity_kernels.ops.matmul.dot_nibbles import dot_nibbles
@@ -26,6 +25,7 @@ from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.floats import Plain
 from trinity_kernels.quants.superblock import SuperBlock
+from trinity_kernels.tags import chosen
 
 
 def _body(qt: Any) -> Any:
@@ -41,12 +41,8 @@ def _body(qt: Any) -> Any:
     return dot_blocks if reader.scale_at else dot_codes
 
 
-def dot_row(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+@chosen
+def dot_row(isa: Any, qt: Any, w: Any, x: Any, k: Any) -> Any:
     """The sum of ``k`` products of weights at ``w`` and activations at ``x``, float32."""
-    return _body(qt)(isa, qt, w, x, k)
-
-
-@choose(dot_row)
-def _dot_row(isa: Any, qt: Any, w: Any, x: Any, k: Any) -> Any:
     body = _body(qt)
     return lambda isa, qt, w, x, k: body(isa, qt, w, x, k)

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels import memory
-from trinity_kernels._jit import choose, inline
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels import byte_dots, memory
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import simd
+from trinity_kernels.instructions import instructions
 from trinity_kernels.lanes import tree_sum, zero_lanes
 from trinity_kernels.ops.matmul.activations import (
     q8_groups,
@@ -29,87 +30,78 @@ from trinity_kernels.ops.matmul.activations import (
 from trinity_kernels.ops.matmul.prefetch import AHEAD, prefetch_near
 from trinity_kernels.ops.matmul.readers import (
     code,
+    codes_of_pair,
     is_fine,
+    minima_of_16,
+    minima_of_few,
     minimum,
     minimum_at,
     nbytes,
     offset,
     scale,
+    scales_of_16,
+    scales_of_few,
     signed,
     top,
 )
-from trinity_kernels.tags import per_level
+from trinity_kernels.tags import chosen, per_level
 
-if not jit_disabled():
-    from numba.core import types
 
-    from trinity_kernels import byte_dots, simd
-    from trinity_kernels._jit import intrinsic
-    from trinity_kernels.ops.matmul.readers import (
-        codes_of_pair,
-        minima_of_16,
-        minima_of_few,
-        scales_of_16,
-        scales_of_few,
+@instructions("f32x16", "f32x16", "literal")
+def spread(builder: Any, scales: Any, pair: Any) -> Any:
+    """Lane 2 p in lanes 0-7 and lane 2 p + 1 in lanes 8-15, p a literal."""
+    p = pair
+    return simd.shuffle(builder, scales, scales, [2 * p] * 8 + [2 * p + 1] * 8)
+
+
+@inline
+def _next(block: int, size: int) -> int:
+    """The block behind: not 0, as the compiler then knows, and leaves out that case's code."""
+    return max(block + size, 4096)
+
+
+@inline
+def fine_products(isa: Any, qt: Any, codes: Any, start: Any, x: int, middle: int) -> Any:
+    """``start`` and 64 codes times numbers of 19 bits, by fours; exact.
+
+    The codes of 1s lie as far behind those of 256s, ``middle``, as these behind ``x``.
+    """
+    zero, eight = simd.splat_i32x16(0), simd.splat_i32x16(8)
+    high, more = simd.load_i8x64(x), simd.load_i8x64(middle)
+    ones = simd.load_i8x64(2 * middle - x)
+    if top(qt) > 127:
+        sums = byte_dots.dot_bytes(isa, zero, codes, high) << eight
+        sums = byte_dots.dot_bytes(isa, sums, codes, more) << eight
+        return byte_dots.dot_bytes(isa, sums + start, codes, ones)
+    sums = byte_dots.dot_u8i8(isa, zero, codes, high) << eight
+    sums = byte_dots.dot_u8i8(isa, sums, codes, more) << eight
+    return byte_dots.dot_u8i8(isa, sums + start, codes, ones)
+
+
+def _fine_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
+    codes = codes_of_pair(isa, qt, first, second)
+    return simd.to_f32x16(fine_products(isa, qt, codes, simd.splat_i32x16(0), x, beside))
+
+
+def _unsigned_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
+    zero = simd.splat_i32x16(0)
+    return simd.to_f32x16(
+        byte_dots.dot_u8i8(isa, zero, codes_of_pair(isa, qt, first, second), simd.load_i8x64(x))
     )
 
-    @intrinsic
-    def spread(typingctx: Any, scales: Any, pair: Any) -> Any:
-        """Lane 2 p in lanes 0-7 and lane 2 p + 1 in lanes 8-15, p a literal."""
-        if not isinstance(pair, types.IntegerLiteral):
-            return None
-        p = pair.literal_value
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return simd.shuffle(builder, args[0], args[0], [2 * p] * 8 + [2 * p + 1] * 8)
+def _signed_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
+    sums = simd.load_i32x16(beside)
+    codes = codes_of_pair(isa, qt, first, second)
+    return simd.to_f32x16(byte_dots.dot_i8i8_sums(isa, sums, codes, simd.load_i8x64(x)))
 
-        return simd.F32X16(simd.F32X16, pair), codegen
 
-    @inline
-    def _next(block: int, size: int) -> int:
-        """The block behind: not 0, as the compiler then knows, and leaves out that case's code."""
-        return max(block + size, 4096)
-
-    @inline
-    def fine_products(isa: Any, qt: Any, codes: Any, start: Any, x: int, middle: int) -> Any:
-        """``start`` and 64 codes times numbers of 19 bits, by fours; exact.
-
-        The codes of 1s lie as far behind those of 256s, ``middle``, as these behind ``x``.
-        """
-        zero, eight = simd.splat_i32x16(0), simd.splat_i32x16(8)
-        high, more = simd.load_i8x64(x), simd.load_i8x64(middle)
-        ones = simd.load_i8x64(2 * middle - x)
-        if top(qt) > 127:
-            sums = byte_dots.dot_bytes(isa, zero, codes, high) << eight
-            sums = byte_dots.dot_bytes(isa, sums, codes, more) << eight
-            return byte_dots.dot_bytes(isa, sums + start, codes, ones)
-        sums = byte_dots.dot_u8i8(isa, zero, codes, high) << eight
-        sums = byte_dots.dot_u8i8(isa, sums, codes, more) << eight
-        return byte_dots.dot_u8i8(isa, sums + start, codes, ones)
-
-    def _pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
-        """The lanes of two blocks' products, exact; ``beside``: what beside_at says of them."""
-
-    def _fine_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
-        codes = codes_of_pair(isa, qt, first, second)
-        return simd.to_f32x16(fine_products(isa, qt, codes, simd.splat_i32x16(0), x, beside))
-
-    def _unsigned_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
-        zero = simd.splat_i32x16(0)
-        return simd.to_f32x16(
-            byte_dots.dot_u8i8(isa, zero, codes_of_pair(isa, qt, first, second), simd.load_i8x64(x))
-        )
-
-    def _signed_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
-        sums = simd.load_i32x16(beside)
-        codes = codes_of_pair(isa, qt, first, second)
-        return simd.to_f32x16(byte_dots.dot_i8i8_sums(isa, sums, codes, simd.load_i8x64(x)))
-
-    @choose(_pair)
-    def _pair_of(isa: Any, qt: Any, first: Any, second: Any, x: Any, beside: Any) -> Any:
-        if is_fine(qt):
-            return _fine_pair
-        return _signed_pair if signed(qt) else _unsigned_pair
+@chosen
+def _pair(isa: Any, qt: Any, first: Any, second: Any, x: Any, beside: Any) -> Any:
+    """The lanes of two blocks' products, exact; ``beside``: what beside_at says of them."""
+    if is_fine(qt):
+        return _fine_pair
+    return _signed_pair if signed(qt) else _unsigned_pair
 
 
 @inline

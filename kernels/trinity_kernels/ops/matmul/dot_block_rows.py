@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.core.types.containers import UniTuple
-
-from trinity_kernels import byte_dots, simd
-from trinity_kernels._jit import inline, intrinsic
+from trinity_kernels import byte_dots
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import cgutils, ir, simd
+from trinity_kernels.instructions import instructions
 from trinity_kernels.memory import set_f32
 from trinity_kernels.ops.matmul.activations import q8_groups, q8_scales, q8_sums
 from trinity_kernels.ops.matmul.dot_block32 import dot_tail
 from trinity_kernels.ops.matmul.readers import reader_of, signed
 from trinity_kernels.quants import emit
 from trinity_kernels.quants.block32 import Block32
-from trinity_kernels.simd import F32X16, I8X64, I16X32, I64
 
 ROWS = 4
 _CHUNK = 512  # elements: 16 blocks
@@ -62,49 +59,43 @@ def finish_rows(
     set_f32(to + 12, dot_tail(isa, qt, w + 3 * stride, x, k, found[3], found[7], 0))
 
 
-@intrinsic
+@instructions(f"f32x16[{2 * ROWS}]", "tag", "tag", *["intp"] * 6)
 def _whole_chunks(
-    typingctx: Any, isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, scales: Any,
-    beside: Any,
-) -> Any:  # fmt: skip
+    builder: Any, isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, scales: Any, beside: Any
+) -> Any:
     """Each row's lanes of products, then of minima, which signed codes have none of.
 
     ``beside``: where the activations have scaled sums of blocks, or negated ones of 4 codes.
     """
-    kind = UniTuple(F32X16, 2 * ROWS)
     reader, level = reader_of(qt.value, Block32), isa.value
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, _, w, stride, x, k, scales, beside = args
-        rows = [builder.add(w, builder.mul(stride, I64(r))) for r in range(ROWS)]
-        found = [cgutils.alloca_once(builder, F32X16.ir) for _ in range(2 * ROWS)]
-        for total in found:
-            builder.store(ir.Constant(F32X16.ir, None), total)
-        chunks = builder.sdiv(k, I64(_CHUNK))
-        group = builder.mul(stride, I64(ROWS))
-        ahead = builder.select(builder.icmp_signed("<", group, I64(_AHEAD)), I64(_AHEAD), group)
-        ahead = builder.add(w, ahead)
-        size = 16 * reader.nbytes
-        with cgutils.for_range(builder, chunks) as loop:
-            chunk = _Chunk(builder, level, reader, loop.index, x, scales, beside)
-            step = builder.mul(loop.index, I64(size))
-            for r, row in enumerate(rows):
-                part = builder.mul(
-                    builder.add(builder.mul(loop.index, I64(ROWS)), I64(r)), I64(size)
-                )
-                for line in range(0, size, 64):
-                    _prefetch(builder, builder.add(builder.add(ahead, part), I64(line)))
-                chunk.add(builder.add(row, step), found[r], found[ROWS + r])
-        # What belongs to the rows' last blocks, which are multiplied elsewhere.
-        done = builder.mul(chunks, I64(ROWS * size))
-        left = builder.add(builder.sub(group, done), I64(63))
-        with cgutils.for_range(builder, builder.lshr(left, I64(6))) as loop:
-            line = builder.add(done, builder.shl(loop.index, I64(6)))
-            _prefetch(builder, builder.add(ahead, line))
-        vectors = [builder.load(total) for total in found]
-        return context.make_tuple(builder, kind, vectors)
-
-    return kind(isa, qt, *[types.intp] * 6), codegen
+    rows = [builder.add(w, builder.mul(stride, simd.I64(r))) for r in range(ROWS)]
+    found = [cgutils.alloca_once(builder, simd.F32X16.ir) for _ in range(2 * ROWS)]
+    for total in found:
+        builder.store(ir.Constant(simd.F32X16.ir, None), total)
+    chunks = builder.sdiv(k, simd.I64(_CHUNK))
+    group = builder.mul(stride, simd.I64(ROWS))
+    ahead = builder.select(
+        builder.icmp_signed("<", group, simd.I64(_AHEAD)), simd.I64(_AHEAD), group
+    )
+    ahead = builder.add(w, ahead)
+    size = 16 * reader.nbytes
+    with cgutils.for_range(builder, chunks) as loop:
+        chunk = _Chunk(builder, level, reader, loop.index, x, scales, beside)
+        step = builder.mul(loop.index, simd.I64(size))
+        for r, row in enumerate(rows):
+            part = builder.mul(
+                builder.add(builder.mul(loop.index, simd.I64(ROWS)), simd.I64(r)), simd.I64(size)
+            )
+            for line in range(0, size, 64):
+                _prefetch(builder, builder.add(builder.add(ahead, part), simd.I64(line)))
+            chunk.add(builder.add(row, step), found[r], found[ROWS + r])
+    # What belongs to the rows' last blocks, which are multiplied elsewhere.
+    done = builder.mul(chunks, simd.I64(ROWS * size))
+    left = builder.add(builder.sub(group, done), simd.I64(63))
+    with cgutils.for_range(builder, builder.lshr(left, simd.I64(6))) as loop:
+        line = builder.add(done, builder.shl(loop.index, simd.I64(6)))
+        _prefetch(builder, builder.add(ahead, line))
+    return [builder.load(total) for total in found]
 
 
 def _prefetch(builder: Any, address: Any) -> None:
@@ -121,15 +112,15 @@ class _Chunk:
         beside: Any,
     ) -> None:  # fmt: skip
         self._builder, self._level, self._reader = builder, level, reader
-        first, line = (builder.mul(number, I64(size)) for size in (_CHUNK, 64))
+        first, line = (builder.mul(number, simd.I64(size)) for size in (_CHUNK, 64))
         codes = builder.add(x, first)
-        self._codes = [emit.load(builder, codes, 64 * p, I8X64.ir) for p in range(8)]
-        self._scales = emit.load(builder, builder.add(scales, line), 0, F32X16.ir)
+        self._codes = [emit.load(builder, codes, 64 * p, simd.I8X64.ir) for p in range(8)]
+        self._scales = emit.load(builder, builder.add(scales, line), 0, simd.F32X16.ir)
         if reader.signed:
             place = builder.add(beside, first)
             self._sums = [emit.load(builder, place, 64 * p, simd.I32X16.ir) for p in range(8)]
         else:
-            self._sums = [emit.load(builder, builder.add(beside, line), 0, F32X16.ir)]
+            self._sums = [emit.load(builder, builder.add(beside, line), 0, simd.F32X16.ir)]
 
     def add(self, place: Any, products: Any, minima: Any) -> None:
         """Add what the blocks at ``place`` give to the lanes of a row."""
@@ -139,18 +130,18 @@ class _Chunk:
         if reader.signed:
             factors = [scale, scale]
         else:
-            m = builder.fmul(d, ir.Constant(F32X16.ir, [-float(reader.offset)] * 16))
+            m = builder.fmul(d, ir.Constant(simd.F32X16.ir, [-float(reader.offset)] * 16))
             if reader.minimum_at:
                 m = self._halves(place, reader.minimum_at)
             builder.store(_fma(builder, m, self._sums[0], builder.load(minima)), minima)
-            factors = [scale, builder.fmul(scale, ir.Constant(F32X16.ir, [0.0625] * 16))]
+            factors = [scale, builder.fmul(scale, ir.Constant(simd.F32X16.ir, [0.0625] * 16))]
         total = builder.load(products)
         for p in range(8):
             order = [
                 lane for block in (2 * p, 2 * p + 1) for lane in [block] * 4 + [16 + block] * 4
             ]
             factor = simd.shuffle(builder, factors[0], factors[1], order)
-            exact = builder.sitofp(self._exact(place, p), F32X16.ir)
+            exact = builder.sitofp(self._exact(place, p), simd.F32X16.ir)
             total = _fma(builder, factor, exact, total)
         builder.store(total, products)
 
@@ -170,20 +161,21 @@ class _Chunk:
         """Two blocks' codes as code (elements 0 to 15) and as 16 * code (16 to 31)."""
         builder, size = self._builder, self._reader.nbytes
         at = min(2 * size * pair, 16 * size - 64)  # reads nothing beyond
-        held = emit.load(builder, place, at, I8X64.ir)
+        held = emit.load(builder, place, at, simd.I8X64.ir)
         first = 2 * size * pair - at + self._reader.nibbles_at
         one = list(range(first, first + 16))
         two = [size + i for i in one]
         spread = simd.shuffle(builder, held, held, one + one + two + two)
         mask = ([15] * 16 + [240] * 16) * 2
-        return builder.and_(spread, ir.Constant(I8X64.ir, mask))
+        return builder.and_(spread, ir.Constant(simd.I8X64.ir, mask))
 
     def _halves(self, place: Any, behind: int) -> Any:
         """Of each block the number of 16 bits ``behind`` bytes from its start."""
         builder, size = self._builder, self._reader.nbytes
         at_once = 4 if 3 * size + behind + 2 <= 64 else 2  # blocks of which 64 bytes hold it
         parts = [
-            emit.load(builder, place, size * first, I16X32.ir) for first in range(0, 16, at_once)
+            emit.load(builder, place, size * first, simd.I16X32.ir)
+            for first in range(0, 16, at_once)
         ]
         lanes = [(size * b + behind) // 2 for b in range(at_once)]
         lanes += [32 + lane for lane in lanes]
@@ -193,43 +185,36 @@ class _Chunk:
                 for i in range(0, len(parts), 2)
             ]
             lanes = list(range(2 * len(lanes)))
-        return builder.fpext(builder.bitcast(parts[0], simd.F16X16.ir), F32X16.ir)
+        return builder.fpext(builder.bitcast(parts[0], simd.F16X16.ir), simd.F32X16.ir)
 
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    return simd.call_named(builder, "llvm.fma.v16f32", F32X16.ir, [a, b, c])
+    return simd.call_named(builder, "llvm.fma.v16f32", simd.F32X16.ir, [a, b, c])
 
 
-@intrinsic
-def _fold_rows(typingctx: Any, qt: Any, found: Any, to: Any) -> Any:
+@instructions("void", "tag", f"f32x16[{2 * ROWS}]", "intp")
+def _fold_rows(builder: Any, qt: Any, found: Any, to: Any) -> Any:
     """The rows' sums to float32 at ``to``: each vector by the one tree, then both of a row."""
     has_minima = not reader_of(qt.value, Block32).signed
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vectors = cgutils.unpack_tuple(builder, args[1], 2 * ROWS)
-        vectors = vectors if has_minima else vectors[:ROWS]
-        lanes, sums = 16, 1  # over which one sum is spread; sums in a vector
-        while lanes > 1:
-            lanes //= 2
-            if len(vectors) > 1:
-                pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
-                sums *= 2
-            else:
-                pairs = [(vectors[0], vectors[0])]
-            low = [2 * lanes * one + lane for one in range(sums) for lane in range(lanes)]
-            high = [lanes + lane for lane in low]
-            vectors = [
-                builder.fadd(simd.shuffle(builder, a, b, low), simd.shuffle(builder, a, b, high))
-                for a, b in pairs
-            ]
-        found = vectors[0]
-        if has_minima:
-            parts = [range(first, first + ROWS) for first in (0, ROWS)]
-            found = builder.fadd(
-                *(simd.shuffle(builder, found, found, list(part)) for part in parts)
-            )
-        place = simd.pointer(builder, args[2], found.type)
-        builder.store(found, place, align=1)
-        return context.get_dummy_value()
-
-    return types.void(qt, UniTuple(F32X16, 2 * ROWS), types.intp), codegen
+    vectors = cgutils.unpack_tuple(builder, found, 2 * ROWS)
+    vectors = vectors if has_minima else vectors[:ROWS]
+    lanes, sums = 16, 1  # over which one sum is spread; sums in a vector
+    while lanes > 1:
+        lanes //= 2
+        if len(vectors) > 1:
+            pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
+            sums *= 2
+        else:
+            pairs = [(vectors[0], vectors[0])]
+        low = [2 * lanes * one + lane for one in range(sums) for lane in range(lanes)]
+        high = [lanes + lane for lane in low]
+        vectors = [
+            builder.fadd(simd.shuffle(builder, a, b, low), simd.shuffle(builder, a, b, high))
+            for a, b in pairs
+        ]
+    found = vectors[0]
+    if has_minima:
+        parts = [range(first, first + ROWS) for first in (0, ROWS)]
+        found = builder.fadd(*(simd.shuffle(builder, found, found, list(part)) for part in parts))
+    place = simd.pointer(builder, to, found.type)
+    builder.store(found, place, align=1)

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.core.types.containers import UniTuple
-
-from trinity_kernels import simd
-from trinity_kernels._jit import inline, intrinsic
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import cgutils, ir, simd
+from trinity_kernels.instructions import instructions
 from trinity_kernels.ops.matmul.activations import q8_scales, q8_sums
 from trinity_kernels.ops.matmul.dot_block_rows import ROWS, finish_rows
 from trinity_kernels.ops.matmul.dot_nibbles_avx2 import add_blocks, fma, scales_and_minima
@@ -22,7 +19,6 @@ from trinity_kernels.ops.matmul.prefetch import AHEAD
 from trinity_kernels.ops.matmul.readers import reader_of
 from trinity_kernels.quants import emit
 from trinity_kernels.quants.block32 import Block32
-from trinity_kernels.simd import F32X16, I64
 
 LEVEL = "avx2"
 _CHUNK = 16  # blocks
@@ -36,44 +32,37 @@ def dot_nibble_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: 
     finish_rows(isa, qt, found, _LEAST, w, stride, x, k, to)
 
 
-@intrinsic
+@instructions(f"f32x16[{2 * ROWS}]", "tag", "tag", *["intp"] * 6)
 def _blocks(
-    typingctx: Any, isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, scales: Any, sums: Any
+    builder: Any, isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, scales: Any, sums: Any
 ) -> Any:
     """Each row's lanes of products, then of minima: of all blocks, or, where ``_LEAST`` does not
     divide K, of whole chunks.
     """
-    kind = UniTuple(F32X16, 2 * ROWS)
     reader = reader_of(qt.value, Block32)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, _, w, stride, x, k, scales, sums = args
-        blocks = builder.lshr(k, I64(5))
-        chunks = builder.lshr(blocks, I64(4))
-        rest = builder.and_(k, I64(_LEAST - 1))
-        left = builder.select(builder.icmp_signed("==", rest, I64(0)), blocks, I64(0))
-        has_8, has_4 = (
-            builder.icmp_signed("!=", builder.and_(left, I64(n)), I64(0)) for n in (8, 4)
+    blocks = builder.lshr(k, simd.I64(5))
+    chunks = builder.lshr(blocks, simd.I64(4))
+    rest = builder.and_(k, simd.I64(_LEAST - 1))
+    left = builder.select(builder.icmp_signed("==", rest, simd.I64(0)), blocks, simd.I64(0))
+    has_8, has_4 = (
+        builder.icmp_signed("!=", builder.and_(left, simd.I64(n)), simd.I64(0)) for n in (8, 4)
+    )
+    found = []
+    for r in range(ROWS):
+        row = _Row(
+            builder, reader, builder.add(w, builder.mul(stride, simd.I64(r))), x, scales, sums
         )
-        found = []
-        for r in range(ROWS):
-            row = _Row(
-                builder, reader, builder.add(w, builder.mul(stride, I64(r))), x, scales, sums
-            )
-            with cgutils.for_range(builder, chunks) as loop:
-                row.add(loop.index, 0, _CHUNK)
-            with builder.if_then(has_8):
-                row.add(chunks, 0, 8)
-            with builder.if_then(has_4), builder.if_else(has_8) as (then, otherwise):
-                with then:
-                    row.add(chunks, 8, 4)
-                with otherwise:
-                    row.add(chunks, 0, 4)
-            found.append(row)
-        vectors = [row.products() for row in found] + [row.minima() for row in found]
-        return context.make_tuple(builder, kind, vectors)
-
-    return kind(isa, qt, *[types.intp] * 6), codegen
+        with cgutils.for_range(builder, chunks) as loop:
+            row.add(loop.index, 0, _CHUNK)
+        with builder.if_then(has_8):
+            row.add(chunks, 0, 8)
+        with builder.if_then(has_4), builder.if_else(has_8) as (then, otherwise):
+            with then:
+                row.add(chunks, 8, 4)
+            with otherwise:
+                row.add(chunks, 0, 4)
+        found.append(row)
+    return [row.products() for row in found] + [row.minima() for row in found]
 
 
 class _Row:
@@ -87,7 +76,7 @@ class _Row:
     ) -> None:
         self._builder, self._reader = builder, reader
         self._w, self._x, self._scales, self._sums = w, x, scales, sums
-        zero = ir.Constant(F32X16.ir, None)
+        zero = ir.Constant(simd.F32X16.ir, None)
         self._products = cgutils.alloca_once_value(builder, zero)
         self._minima = cgutils.alloca_once_value(builder, zero)
 
@@ -95,19 +84,19 @@ class _Row:
         """Add ``count`` blocks of a chunk, from ``first`` on."""
         builder, reader = self._builder, self._reader
         size = _CHUNK * reader.nbytes
-        at = builder.add(self._w, builder.mul(chunk, I64(size)))
-        at = builder.add(at, I64(first * reader.nbytes))
+        at = builder.add(self._w, builder.mul(chunk, simd.I64(size)))
+        at = builder.add(at, simd.I64(first * reader.nbytes))
         for line in range(0, count * reader.nbytes, 64):
-            _prefetch(builder, builder.add(at, I64(AHEAD + line)))
-        line = builder.add(builder.mul(chunk, I64(4 * _CHUNK)), I64(4 * first))
+            _prefetch(builder, builder.add(at, simd.I64(AHEAD + line)))
+        line = builder.add(builder.mul(chunk, simd.I64(4 * _CHUNK)), simd.I64(4 * first))
         d, m = scales_and_minima(builder, reader, at, count)
         some = d.type
         scales = emit.load(builder, builder.add(self._scales, line), 0, some)
         sums = emit.load(builder, builder.add(self._sums, line), 0, some)
         lanes = self._lanes(self._minima, first, some)
         builder.store(fma(builder, m, sums, builder.load(lanes, align=4)), lanes, align=4)
-        x = builder.add(self._x, builder.mul(chunk, I64(32 * _CHUNK)))
-        x = builder.add(x, I64(32 * first))
+        x = builder.add(self._x, builder.mul(chunk, simd.I64(32 * _CHUNK)))
+        x = builder.add(x, simd.I64(32 * first))
         total = builder.load(self._products)
         halves = [simd.shuffle(builder, total, total, list(range(i, i + 8))) for i in (0, 8)]
         halves = add_blocks(builder, reader, at, x, builder.fmul(d, scales), halves)

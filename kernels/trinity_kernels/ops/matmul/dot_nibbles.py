@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from trinity_kernels import byte_dots
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.instructions import instructions
 from trinity_kernels.ops.matmul.activations import q8_scales, q8_sums
 from trinity_kernels.ops.matmul.dot_block32 import dot_block32, dot_tail
 from trinity_kernels.ops.matmul.dot_nibbles_avx2 import dot_nibbles_avx2
@@ -23,106 +25,79 @@ from trinity_kernels.ops.matmul.readers import minimum_at, nbytes, offset, reade
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.tags import per_level
 
-if not jit_disabled():
-    from llvmlite import ir
-    from numba.core import types
 
-    from trinity_kernels import byte_dots, simd
-    from trinity_kernels._jit import intrinsic
+@instructions("i8x64", "tag", "intp")
+def _load_pair(builder: Any, qt: Any, address: Any) -> Any:
+    """Two blocks at ``address``; reads nothing beyond."""
+    nbytes = 2 * reader_of(qt.value, Block32).nbytes
+    vec = simd.I8X64.ir
+    mask = ir.Constant(ir.VectorType(ir.IntType(1), 64), [1] * nbytes + [0] * (64 - nbytes))
+    at = simd.pointer(builder, address, vec)
+    operands = [at, simd.I32(1), mask, ir.Constant(vec, None)]
+    return simd.call_named(builder, "llvm.masked.load.v64i8.p0", vec, operands)
 
-    @intrinsic
-    def _load_pair(typingctx: Any, qt: Any, address: Any) -> Any:
-        """Two blocks at ``address``; reads nothing beyond."""
-        nbytes = 2 * reader_of(qt.value, Block32).nbytes
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            vec = simd.I8X64.ir
-            mask = ir.Constant(ir.VectorType(ir.IntType(1), 64), [1] * nbytes + [0] * (64 - nbytes))
-            at = simd.pointer(builder, args[1], vec)
-            operands = [at, simd.I32(1), mask, ir.Constant(vec, None)]
-            return simd.call_named(builder, "llvm.masked.load.v64i8.p0", vec, operands)
+@instructions("i8x64", "tag", "i8x64")
+def _nibbles(builder: Any, qt: Any, pair: Any) -> Any:
+    """Each block's codes as code (elements 0 to 15) and as 16 * code (16 to 31)."""
+    reader = reader_of(qt.value, Block32)
+    first = reader.nibbles_at
+    one = list(range(first, first + 16))
+    two = [reader.nbytes + i for i in one]
+    spread = simd.shuffle(builder, pair, pair, one + one + two + two)
+    mask = ([15] * 16 + [240] * 16) * 2
+    return builder.and_(spread, ir.Constant(simd.I8X64.ir, mask))
 
-        return simd.I8X64(qt, types.intp), codegen
 
-    @intrinsic
-    def _nibbles(typingctx: Any, qt: Any, pair: Any) -> Any:
-        """Each block's codes as code (elements 0 to 15) and as 16 * code (16 to 31)."""
-        reader = reader_of(qt.value, Block32)
-        first = reader.nibbles_at
+@instructions("i32x16", "tag", *["i8x64"] * 8)
+def _first_words(
+    builder: Any, qt: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any
+) -> Any:
+    """Of eight pairs the first word of each block, block after block."""
+    second = reader_of(qt.value, Block32).nbytes // 4  # an odd half of it of 18 bytes
+    pairs = [builder.bitcast(x, simd.I32X16.ir) for x in [a, b, c, d, e, f, g, h]]
+    lanes = [0, second]
+    while len(pairs) > 1:
+        lanes = lanes + [16 + lane for lane in lanes]
+        order = lanes + [0] * (16 - len(lanes))
+        pairs = [
+            simd.shuffle(builder, pairs[i], pairs[i + 1], order) for i in range(0, len(pairs), 2)
+        ]
+        lanes = list(range(len(lanes)))
+    return pairs[0]
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            one = list(range(first, first + 16))
-            two = [reader.nbytes + i for i in one]
-            spread = simd.shuffle(builder, args[1], args[1], one + one + two + two)
-            mask = ([15] * 16 + [240] * 16) * 2
-            return builder.and_(spread, ir.Constant(simd.I8X64.ir, mask))
 
-        return simd.I8X64(qt, simd.I8X64), codegen
+def _emit_halves(builder: Any, words: Any, shifts: list[int]) -> Any:
+    words = builder.lshr(words, ir.Constant(simd.I32X16.ir, shifts * 8))
+    words = builder.trunc(words, simd.I16X16.ir)
+    return builder.fpext(builder.bitcast(words, simd.F16X16.ir), simd.F32X16.ir)
 
-    @intrinsic
-    def _first_words(
-        typingctx: Any, qt: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any
-    ) -> Any:
-        """Of eight pairs the first word of each block, block after block."""
-        second = reader_of(qt.value, Block32).nbytes // 4  # an odd half of it of 18 bytes
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            pairs = [builder.bitcast(x, simd.I32X16.ir) for x in args[1:]]
-            lanes = [0, second]
-            while len(pairs) > 1:
-                lanes = lanes + [16 + lane for lane in lanes]
-                order = lanes + [0] * (16 - len(lanes))
-                pairs = [
-                    simd.shuffle(builder, pairs[i], pairs[i + 1], order)
-                    for i in range(0, len(pairs), 2)
-                ]
-                lanes = list(range(len(lanes)))
-            return pairs[0]
+@instructions("f32x16", "tag", "i32x16")
+def _scales(builder: Any, qt: Any, words: Any) -> Any:
+    """The scales of 16 blocks from their first words."""
+    second = 16 if reader_of(qt.value, Block32).nbytes % 4 else 0
+    return _emit_halves(builder, words, [0, second])
 
-        v = simd.I8X64
-        return simd.I32X16(qt, v, v, v, v, v, v, v, v), codegen
 
-    def _emit_halves(builder: Any, words: Any, shifts: list[int]) -> Any:
-        words = builder.lshr(words, ir.Constant(simd.I32X16.ir, shifts * 8))
-        words = builder.trunc(words, simd.I16X16.ir)
-        return builder.fpext(builder.bitcast(words, simd.F16X16.ir), simd.F32X16.ir)
+@instructions("f32x16", "tag", "i32x16")
+def _minima(builder: Any, qt: Any, words: Any) -> Any:
+    """The minima of 16 blocks from their first words."""
+    return _emit_halves(builder, words, [16, 16])
 
-    @intrinsic
-    def _scales(typingctx: Any, qt: Any, words: Any) -> Any:
-        """The scales of 16 blocks from their first words."""
-        second = 16 if reader_of(qt.value, Block32).nbytes % 4 else 0
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return _emit_halves(builder, args[1], [0, second])
+@instructions("f32x16", "f32x16", "f32x16", "literal")
+def _spread(builder: Any, whole: Any, sixteenth: Any, pair: Any) -> Any:
+    """Lane 2 p of both, four times each, then lane 2 p + 1 so; p a literal."""
+    p = 2 * pair
+    order = [p] * 4 + [16 + p] * 4 + [p + 1] * 4 + [17 + p] * 4
+    return simd.shuffle(builder, whole, sixteenth, order)
 
-        return simd.F32X16(qt, simd.I32X16), codegen
 
-    @intrinsic
-    def _minima(typingctx: Any, qt: Any, words: Any) -> Any:
-        """The minima of 16 blocks from their first words."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return _emit_halves(builder, args[1], [16, 16])
-
-        return simd.F32X16(qt, simd.I32X16), codegen
-
-    @intrinsic
-    def _spread(typingctx: Any, whole: Any, sixteenth: Any, pair: Any) -> Any:
-        """Lane 2 p of both, four times each, then lane 2 p + 1 so; p a literal."""
-        if not isinstance(pair, types.IntegerLiteral):
-            return None
-        p = 2 * pair.literal_value
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            order = [p] * 4 + [16 + p] * 4 + [p + 1] * 4 + [17 + p] * 4
-            return simd.shuffle(builder, args[0], args[1], order)
-
-        return simd.F32X16(simd.F32X16, simd.F32X16, pair), codegen
-
-    @inline
-    def _products(isa: Any, qt: Any, pair: Any, x: int) -> Any:
-        zero = simd.splat_i32x16(0)
-        return simd.to_f32x16(byte_dots.dot_u8i8(isa, zero, _nibbles(qt, pair), simd.load_i8x64(x)))
+@inline
+def _products(isa: Any, qt: Any, pair: Any, x: int) -> Any:
+    zero = simd.splat_i32x16(0)
+    return simd.to_f32x16(byte_dots.dot_u8i8(isa, zero, _nibbles(qt, pair), simd.load_i8x64(x)))
 
 
 def _avx512(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:

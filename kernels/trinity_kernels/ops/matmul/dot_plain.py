@@ -7,15 +7,11 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.lanes import tree_sum, zero_lanes
 from trinity_kernels.ops.matmul.prefetch import AHEAD
-from trinity_kernels.ops.matmul.readers import elements, get, nbytes
+from trinity_kernels.ops.matmul.readers import elements, get, load, load_tail, nbytes
 from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels.ops.matmul.readers import load, load_tail
 
 
 def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:

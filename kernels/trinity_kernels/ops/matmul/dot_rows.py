@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from trinity_kernels._jit import choose
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.ops.matmul import dot_affine4
+from trinity_kernels.ops.matmul import dot_affine4, dot_block_rows, dot_nibble_rows
 from trinity_kernels.quants import READERS
 from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
-from trinity_kernels.tags import constant
-
-if not jit_disabled():
-    from trinity_kernels.ops.matmul import dot_block_rows, dot_nibble_rows
+from trinity_kernels.tags import chosen, constant
 
 LEVELS = frozenset({"avx2", "avx512vnni", "amx"})
 MOST = dot_affine4.ROWS
@@ -36,12 +32,9 @@ def rows_at_once(isa: Any, qt: Any) -> int:
     return dot_block_rows.block_rows(reader)
 
 
-def dot_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: int) -> None:
+@chosen
+def dot_rows(isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, to: Any) -> Any:
     """Rows, ``stride`` bytes apart, times the activations at ``x``: float32 at ``to``."""
-
-
-@choose(dot_rows)
-def _dot_rows(isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, to: Any) -> Any:
     if rows_at_once(isa, qt) == 0:
         return lambda isa, qt, w, stride, x, k, to: None
     rows: Any = dot_block_rows.dot_block_rows

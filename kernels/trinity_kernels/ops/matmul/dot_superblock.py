@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels import memory
-from trinity_kernels._jit import choose, inline
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels import byte_dots, memory
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import ir, simd, types
+from trinity_kernels.instructions import instructions
 from trinity_kernels.lanes import tree_sum, zero_lanes
 from trinity_kernels.ops.matmul.activations import (
     q8_groups,
@@ -31,132 +32,112 @@ from trinity_kernels.ops.matmul.activations import (
     q19_scales,
     q19_sums,
 )
+from trinity_kernels.ops.matmul.dot_block32 import fine_products
 from trinity_kernels.ops.matmul.prefetch import AHEAD
 from trinity_kernels.ops.matmul.readers import (
     code,
+    codes_of_part,
     elements,
     group,
     is_fine,
     minima,
+    minima_of,
     minimum,
     nbytes,
     offset,
     reader_of,
     scale,
+    scales_of,
 )
 from trinity_kernels.quants.superblock import SuperBlock
-from trinity_kernels.tags import per_level
+from trinity_kernels.tags import chosen, per_level
 
-if not jit_disabled():
-    from llvmlite import ir
-    from numba.core import types
 
-    from trinity_kernels import byte_dots, simd
-    from trinity_kernels._jit import intrinsic
-    from trinity_kernels.ops.matmul.dot_block32 import fine_products
-    from trinity_kernels.ops.matmul.readers import codes_of_part, minima_of, scales_of
+@chosen
+def _product(isa: Any, qt: Any, sums: Any, codes: Any, x: Any, middle: Any) -> Any:
+    """The lanes of a part's products, exact; at ``middle`` the activations' codes of 256s."""
+    block = reader_of(qt.value, SuperBlock)
+    if block.signed:
 
-    def _product(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
-        """The lanes of a part's products, exact; at ``middle`` the activations' codes of 256s."""
+        def signed(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
+            a = simd.load_i32x16(sums)
+            return byte_dots.dot_i8i8_sums(isa, a, codes, simd.load_i8x64(x))
 
-    @choose(_product)
-    def _product_of(isa: Any, qt: Any, sums: Any, codes: Any, x: Any, middle: Any) -> Any:
-        block = reader_of(qt.value, SuperBlock)
-        if block.signed:
+        return signed
+    if block.offset == 0:
 
-            def signed(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
-                a = simd.load_i32x16(sums)
-                return byte_dots.dot_i8i8_sums(isa, a, codes, simd.load_i8x64(x))
+        def unsigned(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
+            return byte_dots.dot_u8i8(isa, simd.splat_i32x16(0), codes, simd.load_i8x64(x))
 
-            return signed
-        if block.offset == 0:
+        return unsigned
+    bits = block.offset.bit_length() - 1
+    if block.form == "q19":
 
-            def unsigned(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
-                return byte_dots.dot_u8i8(isa, simd.splat_i32x16(0), codes, simd.load_i8x64(x))
-
-            return unsigned
-        bits = block.offset.bit_length() - 1
-        if block.form == "q19":
-
-            def fine(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
-                start = simd.load_i32x16(sums) << simd.splat_i32x16(bits)
-                return fine_products(isa, qt, codes, start, x, middle)
-
-            return fine
-
-        def above(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
+        def fine(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
             start = simd.load_i32x16(sums) << simd.splat_i32x16(bits)
-            return byte_dots.dot_u8i8(isa, start, codes, simd.load_i8x64(x))
+            return fine_products(isa, qt, codes, start, x, middle)
 
-        return above
+        return fine
 
-    def _add_part(
-        isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, middle: int, groups: int, part: int
-    ) -> Any: ...
+    def above(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
+        start = simd.load_i32x16(sums) << simd.splat_i32x16(bits)
+        return byte_dots.dot_u8i8(isa, start, codes, simd.load_i8x64(x))
 
-    @choose(_add_part)
-    def _add_part_of(
-        isa: Any, qt: Any, acc: Any, f: Any, block: Any, x: Any, middle: Any, groups: Any, part: Any
-    ) -> Any:
-        if not isinstance(part, types.IntegerLiteral):
-            return None
-        p = part.literal_value
+    return above
 
-        def add_part(
-            isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, middle: int, groups: int,
-            part: int,
-        ) -> Any:  # fmt: skip
-            codes = codes_of_part(isa, qt, block, p)
-            sums = _product(isa, qt, groups + 64 * p, codes, x + 64 * p, middle + 64 * p)
-            return simd.fma_f32x16(spread(qt, f, p), simd.to_f32x16(sums), acc)
 
-        return add_part
+@chosen
+def _add_part(
+    isa: Any, qt: Any, acc: Any, f: Any, block: Any, x: Any, middle: Any, groups: Any, part: Any
+) -> Any:
+    if not isinstance(part, types.IntegerLiteral):
+        return None
+    p = part.literal_value
 
-    @intrinsic
-    def factors(typingctx: Any, qt: Any, scales: Any, sums: Any) -> Any:
-        """What a block's 16 lanes of scales are multiplied by: the activations' scales.
+    def add_part(
+        isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, middle: int, groups: int,
+        part: int,
+    ) -> Any:  # fmt: skip
+        codes = codes_of_part(isa, qt, block, p)
+        sums = _product(isa, qt, groups + 64 * p, codes, x + 64 * p, middle + 64 * p)
+        return simd.fma_f32x16(spread(qt, f, p), simd.to_f32x16(sums), acc)
 
-        Under minima of 32: the scaled sums.
-        """
-        block = reader_of(qt.value, SuperBlock)
-        count = block.elements // 32
+    return add_part
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            vec = simd.Vec("f32", count).ir
-            d, s = (builder.load(simd.pointer(builder, a, vec), align=1) for a in args[1:])
-            if block.group <= 16:
-                lanes = [i // 2 % count for i in range(16)]
-            elif block.minima == 32:
-                lanes = [*range(8), *range(8, 16)]
-            else:
-                lanes = [i % 8 % count for i in range(16)]
-            return simd.shuffle(builder, d, s, lanes)
 
-        return simd.F32X16(qt, types.intp, types.intp), codegen
+@instructions("f32x16", "tag", "intp", "intp")
+def factors(builder: Any, qt: Any, scales: Any, sums: Any) -> Any:
+    """What a block's 16 lanes of scales are multiplied by: the activations' scales.
 
-    @intrinsic
-    def spread(typingctx: Any, qt: Any, vector: Any, part: Any) -> Any:
-        """The lane of each group of a part, a literal, in the lanes of that group's sums."""
-        if not isinstance(part, types.IntegerLiteral):
-            return None
-        group = min(reader_of(qt.value, SuperBlock).group, 32)
-        first = 64 * part.literal_value // group
+    Under minima of 32: the scaled sums.
+    """
+    block = reader_of(qt.value, SuperBlock)
+    count = block.elements // 32
+    vec = simd.Vec("f32", count).ir
+    d, s = (builder.load(simd.pointer(builder, a, vec), align=1) for a in [scales, sums])
+    if block.group <= 16:
+        lanes = [i // 2 % count for i in range(16)]
+    elif block.minima == 32:
+        lanes = [*range(8), *range(8, 16)]
+    else:
+        lanes = [i % 8 % count for i in range(16)]
+    return simd.shuffle(builder, d, s, lanes)
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            lanes = [first + 4 * i // group for i in range(16)]
-            return simd.shuffle(builder, args[1], args[1], lanes)
 
-        return simd.F32X16(qt, simd.F32X16, part), codegen
+@instructions("f32x16", "tag", "f32x16", "literal")
+def spread(builder: Any, qt: Any, vector: Any, part: Any) -> Any:
+    """The lane of each group of a part, a literal, in the lanes of that group's sums."""
+    group = min(reader_of(qt.value, SuperBlock).group, 32)
+    first = 64 * part // group
+    lanes = [first + 4 * i // group for i in range(16)]
+    return simd.shuffle(builder, vector, vector, lanes)
 
-    @intrinsic
-    def upper(typingctx: Any, vector: Any) -> Any:
-        """The upper eight lanes and eight zeros."""
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            zeros = ir.Constant(simd.F32X16.ir, None)
-            return simd.shuffle(builder, args[0], zeros, [*range(8, 16), *range(16, 24)])
-
-        return simd.F32X16(simd.F32X16), codegen
+@instructions("f32x16", "f32x16")
+def upper(builder: Any, vector: Any) -> Any:
+    """The upper eight lanes and eight zeros."""
+    zeros = ir.Constant(simd.F32X16.ir, None)
+    return simd.shuffle(builder, vector, zeros, [*range(8, 16), *range(16, 24)])
 
 
 @inline

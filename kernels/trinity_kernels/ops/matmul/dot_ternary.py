@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels import memory
+from trinity_kernels import byte_dots, memory
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.lanes import zero_lanes
 from trinity_kernels.ops.matmul.activations import (
     ternary_place,
@@ -17,46 +17,40 @@ from trinity_kernels.ops.matmul.activations import (
     ternary_tail,
 )
 from trinity_kernels.ops.matmul.prefetch import AHEAD
-from trinity_kernels.ops.matmul.readers import code, nbytes, scale_at
+from trinity_kernels.ops.matmul.readers import code, nbytes, scale_at, ternary_codes, ternary_packed
+from trinity_kernels.ops.matmul.ternary_blocks import (
+    add_1_block,
+    add_4_blocks,
+    end_blocks,
+    no_blocks,
+)
 from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import byte_dots, simd
-    from trinity_kernels.ops.matmul.readers import ternary_codes, ternary_packed
-    from trinity_kernels.ops.matmul.ternary_blocks import (
-        add_1_block,
-        add_4_blocks,
-        end_blocks,
-        no_blocks,
-    )
-
 
 # -- one scale for the tensor ----------------------------------------------------------------------
 
 
-if not jit_disabled():
+@inline
+def _add_shifted(isa: Any, qt: Any, a0: Any, a1: Any, block: int, left: int, x: int) -> Any:
+    simd.prefetch(block + AHEAD)
+    first, second, third, fourth = ternary_codes(qt, block, left)
+    a0 = byte_dots.dot_u8i8(isa, a0, first, simd.load_i8x64(x))
+    a1 = byte_dots.dot_u8i8(isa, a1, second, simd.load_i8x64(x + 64))
+    a0 = byte_dots.dot_u8i8(isa, a0, third, simd.load_i8x64(x + 128))
+    a1 = byte_dots.dot_u8i8(isa, a1, fourth, simd.load_i8x64(x + 192))
+    return a0, a1
 
-    @inline
-    def _add_shifted(isa: Any, qt: Any, a0: Any, a1: Any, block: int, left: int, x: int) -> Any:
-        simd.prefetch(block + AHEAD)
-        first, second, third, fourth = ternary_codes(qt, block, left)
-        a0 = byte_dots.dot_u8i8(isa, a0, first, simd.load_i8x64(x))
-        a1 = byte_dots.dot_u8i8(isa, a1, second, simd.load_i8x64(x + 64))
-        a0 = byte_dots.dot_u8i8(isa, a0, third, simd.load_i8x64(x + 128))
-        a1 = byte_dots.dot_u8i8(isa, a1, fourth, simd.load_i8x64(x + 192))
-        return a0, a1
 
-    @inline
-    def _add_masked(
-        isa: Any, qt: Any, a0: Any, a1: Any, a2: Any, a3: Any, block: int, left: int, x: int
-    ) -> Any:
-        simd.prefetch(block + AHEAD)
-        v = ternary_packed(qt, block, left)
-        a0 = byte_dots.dot_u8i8(isa, a0, v & simd.splat_i8x64(192), simd.load_i8x64(x))
-        a1 = byte_dots.dot_u8i8(isa, a1, v & simd.splat_i8x64(48), simd.load_i8x64(x + 64))
-        a2 = byte_dots.dot_u8i8(isa, a2, v & simd.splat_i8x64(12), simd.load_i8x64(x + 128))
-        a3 = byte_dots.dot_u8i8(isa, a3, v & simd.splat_i8x64(3), simd.load_i8x64(x + 192))
-        return a0, a1, a2, a3
+@inline
+def _add_masked(
+    isa: Any, qt: Any, a0: Any, a1: Any, a2: Any, a3: Any, block: int, left: int, x: int
+) -> Any:
+    simd.prefetch(block + AHEAD)
+    v = ternary_packed(qt, block, left)
+    a0 = byte_dots.dot_u8i8(isa, a0, v & simd.splat_i8x64(192), simd.load_i8x64(x))
+    a1 = byte_dots.dot_u8i8(isa, a1, v & simd.splat_i8x64(48), simd.load_i8x64(x + 64))
+    a2 = byte_dots.dot_u8i8(isa, a2, v & simd.splat_i8x64(12), simd.load_i8x64(x + 128))
+    a3 = byte_dots.dot_u8i8(isa, a3, v & simd.splat_i8x64(3), simd.load_i8x64(x + 192))
+    return a0, a1, a2, a3
 
 
 def _codes_shifted(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:

@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, set_f32
-
-if not jit_disabled():
-    from trinity_kernels import simd
 
 
 @inline

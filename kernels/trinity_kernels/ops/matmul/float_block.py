@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from trinity_kernels._jit import choose
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import cgutils, ir, simd
+from trinity_kernels.instructions import instructions
 from trinity_kernels.ops.matmul.readers import reader_of, types_of
 from trinity_kernels.quants.floats import Plain
-from trinity_kernels.tags import constant
+from trinity_kernels.tags import chosen, constant
 
 # Rows and tokens of a block, whose sums the registers hold.
 SIZES = {"avx512vnni": (4, 4), "amx": (4, 4), "avx2": (2, 2), "neon-i8mm": (2, 2), "neon": (2, 2)}
@@ -22,22 +22,16 @@ def block_size(isa: Any, qt: Any) -> tuple[int, int]:
     return SIZES.get(isa.value, (0, 0)) if qt.value in TYPES else (0, 0)
 
 
+@chosen
 def dot_block(
-    isa: Any, qt: Any, w: int, w_stride: int, rows: int, x: int, x_stride: int, tokens: int,
-    k: int, ahead: int, pace: int, to: int,
-) -> None:  # fmt: skip
+    isa: Any, qt: Any, w: Any, w_stride: Any, rows: Any, x: Any, x_stride: Any, tokens: Any,
+    k: Any, ahead: Any, pace: Any, to: Any,
+) -> Any:  # fmt: skip
     """Sums of ``rows`` by ``tokens`` products, at most a block, as [row][token] at ``to``.
 
     ``k`` is a multiple of 16. With every 16 products it prefetches two cache lines, the first ones
     at ``ahead`` and each next pair ``pace`` bytes further.
     """
-
-
-@choose(dot_block)
-def _dot_block_of(
-    isa: Any, qt: Any, w: Any, w_stride: Any, rows: Any, x: Any, x_stride: Any, tokens: Any,
-    k: Any, ahead: Any, pace: Any, to: Any,
-) -> Any:  # fmt: skip
     if block_size(isa, qt) == (0, 0):
 
         def nothing(
@@ -57,73 +51,66 @@ def _dot_block_of(
     return body
 
 
-if not jit_disabled():
-    from llvmlite import ir
-    from numba.core import cgutils, types
+@instructions("intp")
+def sums_on_stack(builder: Any) -> Any:
+    """16 float32 in the frame of the function that calls this, and in no other's."""
+    found = cgutils.alloca_once(builder, ir.ArrayType(simd.F32, 16))
+    return builder.ptrtoint(found, simd.I64)
 
-    from trinity_kernels import simd
-    from trinity_kernels._jit import intrinsic
-    from trinity_kernels.simd import F32, F32X16, I64
 
-    @intrinsic
-    def sums_on_stack(typingctx: Any) -> Any:
-        """16 float32 in the frame of the function that calls this, and in no other's."""
+@instructions("void", "tag", "tag", *["intp"] * 10)
+def emitted(
+    builder: Any,
+    isa: Any,
+    qt: Any,
+    w: Any,
+    w_stride: Any,
+    last_row: Any,
+    x: Any,
+    x_stride: Any,
+    last_token: Any,
+    k: Any,
+    ahead: Any,
+    pace: Any,
+    to: Any,
+) -> Any:
+    """Rows and tokens behind the last ones are those again."""
+    rows, tokens = SIZES[isa.value]
+    reader = reader_of(qt.value, Plain)
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            found = cgutils.alloca_once(builder, ir.ArrayType(F32, 16))
-            return builder.ptrtoint(found, I64)
+    def starts(base: Any, stride: Any, last: Any, count: int) -> list[Any]:
+        found = []
+        for i in range(count):
+            over = builder.icmp_signed("<", last, simd.I64(i))
+            number = builder.select(over, last, simd.I64(i))
+            found.append(builder.add(base, builder.mul(number, stride)))
+        return found
 
-        return types.intp(), codegen
-
-    @intrinsic
-    def emitted(
-        typingctx: Any, isa: Any, qt: Any, w: Any, w_stride: Any, last_row: Any, x: Any,
-        x_stride: Any, last_token: Any, k: Any, ahead: Any, pace: Any, to: Any,
-    ) -> Any:  # fmt: skip
-        """Rows and tokens behind the last ones are those again."""
-        rows, tokens = SIZES[isa.value]
-        reader = reader_of(qt.value, Plain)
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            _, _, w, w_stride, last_row, x, x_stride, last_token, k, ahead, pace, to = args
-
-            def starts(base: Any, stride: Any, last: Any, count: int) -> list[Any]:
-                found = []
-                for i in range(count):
-                    over = builder.icmp_signed("<", last, I64(i))
-                    number = builder.select(over, last, I64(i))
-                    found.append(builder.add(base, builder.mul(number, stride)))
-                return found
-
-            w_at = starts(w, w_stride, last_row, rows)
-            x_at = starts(x, x_stride, last_token, tokens)
-            sums = [
-                [cgutils.alloca_once(builder, F32X16.ir) for _ in range(tokens)]
-                for _ in range(rows)
-            ]
-            for row in sums:
-                for total in row:
-                    builder.store(ir.Constant(F32X16.ir, None), total)
-            with cgutils.for_range(builder, builder.sdiv(k, I64(16))) as loop:
-                x_step = builder.mul(loop.index, I64(64))
-                for line in (0, 64):
-                    at = builder.add(ahead, builder.mul(loop.index, pace))
-                    at = simd.pointer(builder, builder.add(at, I64(line)), simd.I8)
-                    operands = [at, simd.I32(0), simd.I32(2), simd.I32(1)]
-                    simd.call_named(builder, "llvm.prefetch.p0", ir.VoidType(), operands)
-                loaded = [reader.emit_load(builder, at, loop.index) for at in w_at]
-                for t, at in enumerate(x_at):
-                    pointer = simd.pointer(builder, builder.add(at, x_step), F32X16.ir)
-                    value = builder.load(pointer, align=1)
-                    for r, weight in enumerate(loaded):
-                        operands = [weight, value, builder.load(sums[r][t])]
-                        fused = simd.call_named(builder, "llvm.fma.v16f32", F32X16.ir, operands)
-                        builder.store(fused, sums[r][t])
-            for r in range(rows):
-                for t in range(tokens):
-                    first = simd.fold(builder, builder.load(sums[r][t]), 16, "fadd")
-                    place = builder.add(to, I64(4 * (r * tokens + t)))
-                    builder.store(first, simd.pointer(builder, place, F32), align=1)
-            return context.get_dummy_value()
-
-        return types.void(isa, qt, *[types.intp] * 10), codegen
+    w_at = starts(w, w_stride, last_row, rows)
+    x_at = starts(x, x_stride, last_token, tokens)
+    sums = [
+        [cgutils.alloca_once(builder, simd.F32X16.ir) for _ in range(tokens)] for _ in range(rows)
+    ]
+    for row in sums:
+        for total in row:
+            builder.store(ir.Constant(simd.F32X16.ir, None), total)
+    with cgutils.for_range(builder, builder.sdiv(k, simd.I64(16))) as loop:
+        x_step = builder.mul(loop.index, simd.I64(64))
+        for line in (0, 64):
+            at = builder.add(ahead, builder.mul(loop.index, pace))
+            at = simd.pointer(builder, builder.add(at, simd.I64(line)), simd.I8)
+            operands = [at, simd.I32(0), simd.I32(2), simd.I32(1)]
+            simd.call_named(builder, "llvm.prefetch.p0", ir.VoidType(), operands)
+        loaded = [reader.emit_load(builder, at, loop.index) for at in w_at]
+        for t, at in enumerate(x_at):
+            pointer = simd.pointer(builder, builder.add(at, x_step), simd.F32X16.ir)
+            value = builder.load(pointer, align=1)
+            for r, weight in enumerate(loaded):
+                operands = [weight, value, builder.load(sums[r][t])]
+                fused = simd.call_named(builder, "llvm.fma.v16f32", simd.F32X16.ir, operands)
+                builder.store(fused, sums[r][t])
+    for r in range(rows):
+        for t in range(tokens):
+            first = simd.fold(builder, builder.load(sums[r][t]), 16, "fadd")
+            place = builder.add(to, simd.I64(4 * (r * tokens + t)))
+            builder.store(first, simd.pointer(builder, place, simd.F32), align=1)

@@ -11,17 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils
-
-from trinity_kernels import simd
+from trinity_kernels.deferred import cgutils, ir, simd
 from trinity_kernels.ops.matmul.panel_layout import TOKENS
 from trinity_kernels.quants import READERS, emit
 from trinity_kernels.quants.affine4 import Affine4
-from trinity_kernels.simd import F32X8, I32X8, I64
 
 LEVEL = "avx2"
-_F32X8, _I32X8, _I16X16, _I8X32 = F32X8.ir, I32X8.ir, simd.I16X16.ir, simd.I8X32.ir
 _HALVES = 2  # registers of a line
 _Sums = list[list[Any]]  # [token][half of the rows]
 
@@ -42,8 +37,8 @@ class _Place:
 
     def go_on(self) -> None:
         """To the next turn."""
-        after = self._builder.add(self.get(), I64(self._step))
-        kind = ir.FunctionType(I64, [I64])
+        after = self._builder.add(self.get(), simd.I64(self._step))
+        kind = ir.FunctionType(simd.I64, [simd.I64])
         self._builder.store(self._builder.asm(kind, "", "=r,0", [after], False), self._kept)
 
 
@@ -57,15 +52,15 @@ def emit_blocks(builder: Any, args: list[Any], quant: str, parts: int, minima: b
     step = 8 // parts
     tokens = []
     for t in range(TOKENS[reader.form][LEVEL]):
-        over = builder.icmp_signed("<", last, I64(t))
-        number = builder.select(over, last, I64(t))
+        over = builder.icmp_signed("<", last, simd.I64(t))
+        number = builder.select(over, last, simd.I64(t))
         tokens.append(_Place(builder, builder.add(x, builder.mul(number, stride)), 32))
         for half in range(_HALVES):
-            _store(builder, ir.Constant(_F32X8, None), to, 64 * t + 32 * half)
+            _store(builder, ir.Constant(simd.F32X8.ir, None), to, 64 * t + 32 * half)
     lines_at, factors_at = _Place(builder, panel, 512), _Place(builder, scales, 128 * parts)
     # From a block's codes to its scale, and to its sums.
     scale_at, sum_at = _Place(builder, x_scales, 4 - 32), _Place(builder, x_sums, 4 * parts - 32)
-    planes = [I64(0)]
+    planes = [simd.I64(0)]
     for _ in range(2 if reader.form == "q19" else 0):
         planes.append(builder.add(planes[-1], x_middle))
     with cgutils.for_range(builder, blocks):
@@ -78,15 +73,15 @@ def emit_blocks(builder: Any, args: list[Any], quant: str, parts: int, minima: b
                 found = _exact(builder, reader, lines, words, range(step * i, step * i + step))
                 exact = _added(builder, exact, found, 8)
             for t, row in enumerate(rows):
-                scale = _everywhere(builder, builder.add(row, scale_at.get()), 0, F32X8)
-                total = _everywhere(builder, builder.add(row, sum_at.get()), 4 * i, F32X8)
+                scale = _everywhere(builder, builder.add(row, scale_at.get()), 0, simd.F32X8)
+                total = _everywhere(builder, builder.add(row, sum_at.get()), 4 * i, simd.F32X8)
                 for half in range(_HALVES):
-                    y = emit.load(builder, to, 64 * t + 32 * half, _F32X8)
+                    y = emit.load(builder, to, 64 * t + 32 * half, simd.F32X8.ir)
                     if minima:
-                        m = emit.load(builder, factors, 64 * (parts + i) + 32 * half, _F32X8)
+                        m = emit.load(builder, factors, 64 * (parts + i) + 32 * half, simd.F32X8.ir)
                         y = _fma(builder, m, total, y)
-                    d = emit.load(builder, factors, 64 * i + 32 * half, _F32X8)
-                    products = builder.sitofp(exact[t][half], _F32X8)
+                    d = emit.load(builder, factors, 64 * i + 32 * half, simd.F32X8.ir)
+                    products = builder.sitofp(exact[t][half], simd.F32X8.ir)
                     y = _fma(builder, builder.fmul(d, scale), products, y)
                     _store(builder, y, to, 64 * t + 32 * half)
         for place in (*tokens, lines_at, factors_at, scale_at, sum_at):
@@ -112,11 +107,11 @@ def _lines(
     narrow = _lines_in_16_bits(reader) > 0
     totals: _Sums = [[None] * _HALVES for _ in words]
     for g in range(first, first + count):
-        line = [emit.load(builder, lines, 64 * g + 32 * h, _I8X32) for h in range(_HALVES)]
+        line = [emit.load(builder, lines, 64 * g + 32 * h, simd.I8X32.ir) for h in range(_HALVES)]
         factors = [_factors(builder, reader, codes) for codes in line]
         for some, at in zip(totals, words, strict=True):
-            word = _everywhere(builder, at, 4 * g, I32X8)
-            word = builder.bitcast(word, _I8X32)
+            word = _everywhere(builder, at, 4 * g, simd.I32X8)
+            word = builder.bitcast(word, simd.I8X32.ir)
             for h, (numbers, codes) in enumerate(zip(factors, line, strict=True)):
                 for found in _products(builder, reader, numbers, codes, word):
                     one = found if narrow else _fours(builder, found)
@@ -142,34 +137,34 @@ def _factors(builder: Any, reader: Any, codes: Any) -> Any:
     """The codes as numbers without a sign."""
     if not _is_signed(reader):
         return codes
-    return simd.call_named(builder, "llvm.x86.avx2.psign.b", _I8X32, [codes, codes])
+    return simd.call_named(builder, "llvm.x86.avx2.psign.b", simd.I8X32.ir, [codes, codes])
 
 
 def _products(builder: Any, reader: Any, factors: Any, codes: Any, word: Any) -> list[Any]:
     """Products with a word, pairs of them added in 16 bits."""
     words = [word]
     if _is_signed(reader):
-        words = [simd.call_named(builder, "llvm.x86.avx2.psign.b", _I8X32, [word, codes])]
+        words = [simd.call_named(builder, "llvm.x86.avx2.psign.b", simd.I8X32.ir, [word, codes])]
     elif reader.top > 127:  # two of them do not fit
         words = [
-            builder.and_(word, ir.Constant(_I8X32, [-int(i % 2 == one) for i in range(32)]))
+            builder.and_(word, ir.Constant(simd.I8X32.ir, [-int(i % 2 == one) for i in range(32)]))
             for one in (0, 1)
         ]
     name = "llvm.x86.avx2.pmadd.ub.sw"
-    return [simd.call_named(builder, name, _I16X16, [factors, one]) for one in words]
+    return [simd.call_named(builder, name, simd.I16X16.ir, [factors, one]) for one in words]
 
 
 def _fours(builder: Any, pairs: Any) -> Any:
     """Neighbouring pairs added, int32."""
-    ones = ir.Constant(_I16X16, [1] * 16)
-    return simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", _I32X8, [pairs, ones])
+    ones = ir.Constant(simd.I16X16.ir, [1] * 16)
+    return simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", simd.I32X8.ir, [pairs, ones])
 
 
 def _added(builder: Any, before: _Sums, found: _Sums, bits: int = 0) -> _Sums:
     """The sums before, if any, shifted by so many bits, and those that were found."""
     if not before:
         return found
-    by = ir.Constant(_I32X8, [bits] * 8)
+    by = ir.Constant(simd.I32X8.ir, [bits] * 8)
     return [
         [builder.add(builder.shl(a, by), b) for a, b in zip(some, those, strict=True)]
         for some, those in zip(before, found, strict=True)
@@ -177,7 +172,7 @@ def _added(builder: Any, before: _Sums, found: _Sums, bits: int = 0) -> _Sums:
 
 
 def _store(builder: Any, value: Any, address: Any, offset: int) -> None:
-    place = simd.pointer(builder, builder.add(address, I64(offset)), value.type)
+    place = simd.pointer(builder, builder.add(address, simd.I64(offset)), value.type)
     builder.store(value, place, align=1)
 
 
@@ -186,4 +181,4 @@ def _everywhere(builder: Any, address: Any, offset: int, vec: Any) -> Any:
 
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    return simd.call_named(builder, "llvm.fma.v8f32", _F32X8, [a, b, c])
+    return simd.call_named(builder, "llvm.fma.v8f32", simd.F32X8.ir, [a, b, c])

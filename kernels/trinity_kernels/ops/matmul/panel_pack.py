@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
 
-from trinity_kernels import simd, tiles
-from trinity_kernels._jit import choose, inline, intrinsic
+from trinity_kernels import tiles
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import ir, simd, types
+from trinity_kernels.instructions import instructions
 from trinity_kernels.ops.matmul.dot_affine4 import in_order
 from trinity_kernels.ops.matmul.panel_layout import q8_scales_at
 from trinity_kernels.ops.matmul.panel_pairs import transpose_codes
@@ -38,7 +38,7 @@ from trinity_kernels.ops.matmul.readers import (
 )
 from trinity_kernels.quants import emit
 from trinity_kernels.quants.affine4 import Affine4
-from trinity_kernels.tags import constant
+from trinity_kernels.tags import chosen, constant
 
 
 @constant
@@ -53,34 +53,26 @@ def codes_above(isa: Any, qt: Any) -> int:
     return 128 if is_flipped(isa, qt) else offset(qt)
 
 
-def _flip(isa: Any, qt: Any, codes: Any) -> Any: ...
-
-
-@choose(_flip)
-def _flip_of(isa: Any, qt: Any, codes: Any) -> Any:
+@chosen
+def _flip(isa: Any, qt: Any, codes: Any) -> Any:
     if is_flipped(isa, qt):
         return lambda isa, qt, codes: codes ^ simd.splat_i8x64(128)
     return lambda isa, qt, codes: codes
 
 
-@intrinsic
-def _codes_in_order(typingctx: Any, qt: Any, block: Any, at: Any) -> Any:
-    """The 64 codes of a block of Affine4 at ``block``, or of two of 32, the second at ``at``."""
+@instructions("i8x64", "tag", "intp", "intp")
+def _codes_in_order(builder: Any, qt: Any, block: Any, second: Any) -> Any:
+    """The 64 codes of a block of Affine4 at ``block``, or of two of 32, the other at ``second``."""
     reader = reader_of(qt.value, Affine4)
     start = reader.codes_at
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, block, second = args
-        if reader.elements == 64:
-            return in_order(builder, emit.load_bytes(builder, block, start, 32))
-        low = emit.load_bytes(builder, block, start, 16)
-        there = builder.icmp_signed("!=", second, simd.I64(0))
-        # Where there is no second block the first is read again, and its codes left out.
-        high = emit.load_bytes(builder, builder.select(there, second, block), start, 16)
-        high = builder.select(there, high, ir.Constant(high.type, None))
-        return in_order(builder, simd.shuffle(builder, low, high, list(range(32))))
-
-    return simd.I8X64(qt, types.intp, types.intp), codegen
+    if reader.elements == 64:
+        return in_order(builder, emit.load_bytes(builder, block, start, 32))
+    low = emit.load_bytes(builder, block, start, 16)
+    there = builder.icmp_signed("!=", second, simd.I64(0))
+    # Where there is no second block the first is read again, and its codes left out.
+    high = emit.load_bytes(builder, builder.select(there, second, block), start, 16)
+    high = builder.select(there, high, ir.Constant(high.type, None))
+    return in_order(builder, simd.shuffle(builder, low, high, list(range(32))))
 
 
 @inline
@@ -139,13 +131,8 @@ def pack_block32(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> Non
         simd.store_f32x16(scales + 128 * b + 64, m)
 
 
+@chosen
 def _transpose_part(
-    isa: Any, qt: Any, w: int, stride: int, part: int, scratch: int, to: int
-) -> None: ...
-
-
-@choose(_transpose_part)
-def _transpose_part_of(
     isa: Any, qt: Any, w: Any, stride: Any, part: Any, scratch: Any, to: Any
 ) -> Any:
     if not isinstance(part, types.IntegerLiteral):

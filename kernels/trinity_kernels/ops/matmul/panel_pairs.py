@@ -13,24 +13,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
-
-from trinity_kernels import simd, tiles
-from trinity_kernels._jit import choose, intrinsic
-from trinity_kernels.simd import F32, I8, I32, I64
+from trinity_kernels import tiles
+from trinity_kernels.deferred import cgutils, ir, simd
+from trinity_kernels.instructions import instructions
+from trinity_kernels.tags import chosen
 
 # Tokens whose sums the registers hold: two pairs.
 AT_ONCE = 4
 # Blocks of 256 ternary codes that the first-level cache holds of a panel: 32 KiB.
 BLOCKS_AT_ONCE = 8
-_F32X4, _I32X4 = ir.VectorType(F32, 4), ir.VectorType(I32, 4)
-_I8X16, _I64X2 = ir.VectorType(I8, 16), ir.VectorType(I64, 2)
 
 
 def emit_transpose(builder: Any, source: Any, to: Any) -> None:
     """16 rows of 64 bytes at ``source`` to 8 lines of 16 rows x 8 bytes."""
-    kind = ir.VectorType(I64, 8)
+    kind = ir.VectorType(simd.I64, 8)
     for p in range(8):
         first = _load(builder, source, 128 * p, kind)
         second = _load(builder, source, 128 * p + 64, kind)
@@ -39,30 +35,22 @@ def emit_transpose(builder: Any, source: Any, to: Any) -> None:
             _store(builder, pair, to, 128 * g + 16 * p)
 
 
-@intrinsic
-def _transpose_pairs(typingctx: Any, source: Any, to: Any) -> Any:
+@instructions("void", "intp", "intp")
+def _transpose_pairs(builder: Any, source: Any, to: Any) -> Any:
     """As emit_transpose."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        emit_transpose(builder, *args)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp), codegen
+    emit_transpose(builder, source, to)
 
 
-def transpose_codes(isa: Any, source: int, to: int) -> None:
+@chosen
+def transpose_codes(isa: Any, source: Any, to: Any) -> Any:
     """16 rows of 64 codes, 64 bytes apart, to the 1024 bytes that a panel has for them."""
-
-
-@choose(transpose_codes)
-def _transpose_codes_of(isa: Any, source: Any, to: Any) -> Any:
     if isa.value == "neon-i8mm":
         return lambda isa, source, to: _transpose_pairs(source, to)
     return lambda isa, source, to: tiles.transpose_16x16(source, to, 64)
 
 
 def _at(builder: Any, address: Any, offset: int) -> Any:
-    return builder.add(address, I64(offset)) if offset else address
+    return builder.add(address, simd.I64(offset)) if offset else address
 
 
 def _load(builder: Any, address: Any, offset: int, kind: Any) -> Any:
@@ -76,15 +64,15 @@ def _store(builder: Any, value: Any, address: Any, offset: int) -> None:
 
 def _both_tokens(builder: Any, first: Any, second: Any, offset: int) -> list[Any]:
     """16 codes of either token as two operands: 8 of one, then 8 of the other."""
-    a, b = (_load(builder, address, offset, _I64X2) for address in (first, second))
+    a, b = (_load(builder, address, offset, simd.I64X2.ir) for address in (first, second))
     pairs = [simd.shuffle(builder, a, b, lanes) for lanes in ([0, 2], [1, 3])]
-    return [builder.bitcast(pair, _I8X16) for pair in pairs]
+    return [builder.bitcast(pair, simd.I8X16.ir) for pair in pairs]
 
 
 def _multiply(builder: Any, sums: Any, rows: Any, tokens: Any, unsigned: bool) -> Any:
     """``sums`` and the products of two rows, signed or not, and two tokens: [row][token]."""
     name = f"llvm.aarch64.neon.{'usmmla' if unsigned else 'smmla'}.v4i32.v16i8"
-    return simd.call_named(builder, name, _I32X4, [sums, rows, tokens])
+    return simd.call_named(builder, name, simd.I32X4.ir, [sums, rows, tokens])
 
 
 def _by_token(builder: Any, sums: list[Any]) -> list[list[Any]]:
@@ -99,7 +87,7 @@ def token_rows(builder: Any, x: Any, first: Any, last: Any, stride: Any) -> list
     """Where the four tokens from ``first`` on begin; of those behind ``last`` that one is taken."""
     rows = []
     for t in range(AT_ONCE):
-        number = builder.add(first, I64(t))
+        number = builder.add(first, simd.I64(t))
         number = builder.select(builder.icmp_signed("<", last, number), last, number)
         rows.append(builder.add(x, builder.mul(number, stride)))
     return rows
@@ -114,28 +102,31 @@ def emit_blocks(
     ``unsigned``: codes of 8 bits without a sign.
     """
     panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to = args
-    rows = token_rows(builder, x, I64(0), last, stride)
-    totals = [[cgutils.alloca_once(builder, _F32X4) for _ in range(2)] for _ in rows]
-    zeros = ir.Constant(_F32X4, None)
-    with cgutils.for_range(builder, I64(2)) as half:
+    rows = token_rows(builder, x, simd.I64(0), last, stride)
+    totals = [[cgutils.alloca_once(builder, simd.F32X4.ir) for _ in range(2)] for _ in rows]
+    zeros = ir.Constant(simd.F32X4.ir, None)
+    with cgutils.for_range(builder, simd.I64(2)) as half:
         for one in (one for some in totals for one in some):
             builder.store(zeros, one)
-        codes_at = builder.add(panel, builder.mul(half.index, I64(64)))
-        scales_at = builder.add(scales, builder.mul(half.index, I64(32)))
+        codes_at = builder.add(panel, builder.mul(half.index, simd.I64(64)))
+        scales_at = builder.add(scales, builder.mul(half.index, simd.I64(32)))
         with cgutils.for_range(builder, blocks) as loop:
             b = loop.index
-            line = builder.add(codes_at, builder.mul(b, I64(512)))
-            factors = builder.add(scales_at, builder.mul(b, I64(128 * parts)))
-            planes = [[builder.add(row, builder.mul(b, I64(32))) for row in rows]]
+            line = builder.add(codes_at, builder.mul(b, simd.I64(512)))
+            factors = builder.add(scales_at, builder.mul(b, simd.I64(128 * parts)))
+            planes = [[builder.add(row, builder.mul(b, simd.I64(32))) for row in rows]]
             for _ in range(2 if fine else 0):
                 planes.append([builder.add(place, x_middle) for place in planes[-1]])
-            by_block = [builder.add(row, builder.mul(b, I64(4))) for row in rows]
-            by_part = [builder.add(row, builder.mul(b, I64(4 * parts))) for row in rows]
+            by_block = [builder.add(row, builder.mul(b, simd.I64(4))) for row in rows]
+            by_part = [builder.add(row, builder.mul(b, simd.I64(4 * parts))) for row in rows]
             for i in range(parts):
                 starts = [16 * i] if parts == 2 else [0, 16]
                 exact = _exact(builder, line, planes, starts, unsigned)
-                d = [_load(builder, factors, 64 * i + 16 * j, _F32X4) for j in range(2)]
-                m = [_load(builder, factors, 64 * (parts + i) + 16 * j, _F32X4) for j in range(2)]
+                d = [_load(builder, factors, 64 * i + 16 * j, simd.F32X4.ir) for j in range(2)]
+                m = [
+                    _load(builder, factors, 64 * (parts + i) + 16 * j, simd.F32X4.ir)
+                    for j in range(2)
+                ]
                 for t, total in enumerate(totals):
                     scale = _everywhere(builder, builder.add(by_block[t], x_scales), 0)
                     least = _everywhere(builder, builder.add(by_part[t], x_sums), 4 * i)
@@ -143,10 +134,10 @@ def emit_blocks(
                         y = builder.load(total[j])
                         if minima:
                             y = _fma(builder, m[j], least, y)
-                        products = builder.sitofp(exact[t][j], _F32X4)
+                        products = builder.sitofp(exact[t][j], simd.F32X4.ir)
                         y = _fma(builder, builder.fmul(d[j], scale), products, y)
                         builder.store(y, total[j])
-        lines = builder.add(to, builder.mul(half.index, I64(32)))
+        lines = builder.add(to, builder.mul(half.index, simd.I64(32)))
         for t, total in enumerate(totals):
             for j in range(2):
                 _store(builder, builder.load(total[j]), lines, 64 * t + 16 * j)
@@ -161,7 +152,7 @@ def _add_16(
     ]
     for g in range(2):
         for p in range(len(sums[0])):
-            weights = _load(builder, line, 16 * start + 128 * g + 16 * p, _I8X16)
+            weights = _load(builder, line, 16 * start + 128 * g + 16 * p, simd.I8X16.ir)
             for some, operands in zip(sums, codes, strict=True):
                 some[p] = _multiply(builder, some[p], weights, operands[g], unsigned)
 
@@ -173,10 +164,10 @@ def _exact(
 
     ``planes``: where codes of 65536s, 256s and 1s of each token lie, or its only ones.
     """
-    sums: list[list[Any]] = [[ir.Constant(_I32X4, None)] * 4 for _ in range(AT_ONCE // 2)]
+    sums: list[list[Any]] = [[ir.Constant(simd.I32X4.ir, None)] * 4 for _ in range(AT_ONCE // 2)]
     for number, places in enumerate(planes):
         if number:
-            eight = ir.Constant(_I32X4, [8] * 4)
+            eight = ir.Constant(simd.I32X4.ir, [8] * 4)
             sums = [[builder.shl(one, eight) for one in some] for some in sums]
         for start in starts:
             _add_16(builder, sums, line, places, start, unsigned)
@@ -184,12 +175,12 @@ def _exact(
 
 
 def _everywhere(builder: Any, address: Any, offset: int) -> Any:
-    one = _load(builder, address, offset, F32)
+    one = _load(builder, address, offset, simd.F32)
     return simd.broadcast(builder, one, simd.Vec("f32", 4))
 
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    return simd.call_named(builder, "llvm.fma.v4f32", _F32X4, [a, b, c])
+    return simd.call_named(builder, "llvm.fma.v4f32", simd.F32X4.ir, [a, b, c])
 
 
 def emit_codes(builder: Any, args: list[Any]) -> None:
@@ -198,36 +189,38 @@ def emit_codes(builder: Any, args: list[Any]) -> None:
     The part of a panel that the first-level cache holds meets all tokens before the next part.
     """
     panel, blocks, x, last, stride, to = args
-    kept = [[cgutils.alloca_once(builder, _I32X4) for _ in range(8)] for _ in range(AT_ONCE // 2)]
-    at_once = I64(BLOCKS_AT_ONCE)
-    parts = builder.udiv(builder.add(blocks, I64(BLOCKS_AT_ONCE - 1)), at_once)
-    fours = builder.add(builder.udiv(last, I64(AT_ONCE)), I64(1))
+    kept = [
+        [cgutils.alloca_once(builder, simd.I32X4.ir) for _ in range(8)] for _ in range(AT_ONCE // 2)
+    ]
+    at_once = simd.I64(BLOCKS_AT_ONCE)
+    parts = builder.udiv(builder.add(blocks, simd.I64(BLOCKS_AT_ONCE - 1)), at_once)
+    fours = builder.add(builder.udiv(last, simd.I64(AT_ONCE)), simd.I64(1))
     with cgutils.for_range(builder, parts) as part:
         begin = builder.mul(part.index, at_once)
         left = builder.sub(blocks, begin)
         count = builder.select(builder.icmp_signed("<", left, at_once), left, at_once)
-        is_first = builder.icmp_signed("==", part.index, I64(0))
+        is_first = builder.icmp_signed("==", part.index, simd.I64(0))
         with cgutils.for_range(builder, fours) as four:
-            rows = token_rows(builder, x, builder.mul(four.index, I64(AT_ONCE)), last, stride)
+            rows = token_rows(builder, x, builder.mul(four.index, simd.I64(AT_ONCE)), last, stride)
             for one in (one for some in kept for one in some):
-                builder.store(ir.Constant(_I32X4, None), one)
-            with cgutils.for_range(builder, builder.mul(count, I64(8))) as loop:
-                place = builder.add(builder.mul(begin, I64(8)), loop.index)
-                line = builder.add(panel, builder.mul(place, I64(512)))
-                places = [builder.add(row, builder.mul(place, I64(32))) for row in rows]
+                builder.store(ir.Constant(simd.I32X4.ir, None), one)
+            with cgutils.for_range(builder, builder.mul(count, simd.I64(8))) as loop:
+                place = builder.add(builder.mul(begin, simd.I64(8)), loop.index)
+                line = builder.add(panel, builder.mul(place, simd.I64(512)))
+                places = [builder.add(row, builder.mul(place, simd.I64(32))) for row in rows]
                 sums = [[builder.load(one) for one in some] for some in kept]
                 for start in (0, 16):
                     _add_16(builder, sums, line, places, start, False)
                 for some, those in zip(sums, kept, strict=True):
                     for total, one in zip(some, those, strict=True):
                         builder.store(total, one)
-            lines = builder.add(to, builder.mul(four.index, I64(64 * AT_ONCE)))
+            lines = builder.add(to, builder.mul(four.index, simd.I64(64 * AT_ONCE)))
             for t, some in enumerate(kept):
                 found = _by_token(builder, [builder.load(one) for one in some])
                 for i, vectors in enumerate(found):
                     for j, total in enumerate(vectors):
                         at = 64 * (2 * t + i) + 16 * j
-                        before = _load(builder, lines, at, _I32X4)
-                        zero = ir.Constant(_I32X4, None)
+                        before = _load(builder, lines, at, simd.I32X4.ir)
+                        zero = ir.Constant(simd.I32X4.ir, None)
                         before = builder.select(is_first, zero, before)
                         _store(builder, builder.add(before, total), lines, at)

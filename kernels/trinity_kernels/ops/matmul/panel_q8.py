@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
-
-from trinity_kernels import byte_dots, simd
-from trinity_kernels._jit import choose, inline, intrinsic
+from trinity_kernels import byte_dots
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import cgutils, ir, simd
+from trinity_kernels.instructions import instructions
 from trinity_kernels.ops.matmul import panel_avx2
 from trinity_kernels.ops.matmul.activations import (
     q8_halves,
@@ -37,7 +36,7 @@ from trinity_kernels.quants import READERS
 from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.superblock import SuperBlock
-from trinity_kernels.simd import F32X16, I8X64, I32, I32X16, I64
+from trinity_kernels.tags import chosen
 
 
 def _is_whole(quant: str) -> bool:
@@ -61,14 +60,25 @@ def _emit_block(level: str, quant: str, builder: Any, total: Any, lines: Any, wo
     return total
 
 
-@intrinsic
+@instructions("void", "tag", "tag", *["intp"] * 10)
 def panel_blocks(
-    typingctx: Any, isa: Any, qt: Any, panel: Any, scales: Any, blocks: Any, x: Any,
-    last_token: Any, x_stride: Any, x_middle: Any, x_scales: Any, x_sums: Any, to: Any,
-) -> Any:  # fmt: skip
+    builder: Any,
+    isa: Any,
+    qt: Any,
+    panel: Any,
+    scales: Any,
+    blocks: Any,
+    x: Any,
+    last: Any,
+    stride: Any,
+    x_middle: Any,
+    x_scales: Any,
+    x_sums: Any,
+    to: Any,
+) -> Any:
     """A panel times ``TOKENS`` tokens at ``x``: as many lines of 16 float32 at ``to``.
 
-    Of tokens behind ``last_token`` that one is taken. ``x_middle``, ``x_scales``,
+    Of tokens behind ``last`` that one is taken. ``x_middle``, ``x_scales``,
     ``x_sums``: bytes from a token's codes to those of 256s where it has any, and from these to
     those of 1s, to its scales, and to its sums of blocks or of halves (activations.py).
     """
@@ -76,66 +86,76 @@ def panel_blocks(
     fine = READERS[quant].form == "q19"
     parts = 2 if has_halves(qt) else 1
     tokens, step = TOKENS[READERS[quant].form][level], 8 // parts
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        if level == "neon-i8mm":
-            emit_blocks(builder, args[2:], parts, fine, _has_minima(quant), _is_whole(quant))
-            return context.get_dummy_value()
-        if level == panel_avx2.LEVEL:
-            panel_avx2.emit_blocks(builder, args[2:], quant, parts, _has_minima(quant))
-            return context.get_dummy_value()
-        _, _, panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to = args
-        sums = [cgutils.alloca_once(builder, F32X16.ir) for _ in range(tokens)]
-        rows = []
-        for t in range(tokens):
-            builder.store(ir.Constant(F32X16.ir, None), sums[t])
-            over = builder.icmp_signed("<", last, I64(t))
-            number = builder.select(over, last, I64(t))
-            rows.append(builder.add(x, builder.mul(number, stride)))
-        with cgutils.for_range(builder, blocks) as loop:
-            b = loop.index
-            at = builder.add(panel, builder.mul(b, I64(512)))
-            lines = [_load(builder, builder.add(at, I64(64 * g)), I8X64) for g in range(8)]
-            at = builder.add(scales, builder.mul(b, I64(128 * parts)))
-            factors = [
-                _load(builder, builder.add(at, I64(64 * i)), F32X16) for i in range(2 * parts)
-            ]
-            for t, row in enumerate(rows):
-                at = builder.add(row, builder.mul(b, I64(32)))
-                codes = [_words(builder, at)]
-                for _ in range(2 if fine else 0):
-                    at = builder.add(at, x_middle)
-                    codes.append(_words(builder, at))
-                at = builder.add(row, builder.mul(b, I64(4)))
-                scale = _broadcast(builder, builder.add(at, x_scales), simd.F32, F32X16)
-                at = builder.add(row, builder.mul(b, I64(4 * parts)))
-                at = builder.add(at, x_sums)
-                total = builder.load(sums[t])
-                for i in range(parts):
-                    some = slice(step * i, step * i + step)
-                    whole = ir.Constant(I32X16.ir, None)
-                    for words in codes:
-                        # One chain for each token, so that the registers hold all tokens'.
-                        whole = builder.shl(whole, ir.Constant(I32X16.ir, [8] * 16))
-                        whole = _emit_block(level, quant, builder, whole, lines[some], words[some])
-                    whole = builder.sitofp(whole, F32X16.ir)
-                    least = builder.add(at, I64(4 * i))
-                    least = _broadcast(builder, least, simd.F32, F32X16)
-                    total = _fma(builder, factors[parts + i], least, total)
-                    total = _fma(builder, builder.fmul(factors[i], scale), whole, total)
-                builder.store(total, sums[t])
-        for t in range(tokens):
-            at = simd.pointer(builder, builder.add(to, I64(64 * t)), F32X16.ir)
-            builder.store(builder.load(sums[t]), at, align=1)
-        return context.get_dummy_value()
-
-    return types.void(isa, qt, *[types.intp] * 10), codegen
+    if level == "neon-i8mm":
+        emit_blocks(
+            builder,
+            [panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to],
+            parts,
+            fine,
+            _has_minima(quant),
+            _is_whole(quant),
+        )
+        return
+    if level == panel_avx2.LEVEL:
+        panel_avx2.emit_blocks(
+            builder,
+            [panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to],
+            quant,
+            parts,
+            _has_minima(quant),
+        )
+        return
+    sums = [cgutils.alloca_once(builder, simd.F32X16.ir) for _ in range(tokens)]
+    rows = []
+    for t in range(tokens):
+        builder.store(ir.Constant(simd.F32X16.ir, None), sums[t])
+        over = builder.icmp_signed("<", last, simd.I64(t))
+        number = builder.select(over, last, simd.I64(t))
+        rows.append(builder.add(x, builder.mul(number, stride)))
+    with cgutils.for_range(builder, blocks) as loop:
+        b = loop.index
+        at = builder.add(panel, builder.mul(b, simd.I64(512)))
+        lines = [_load(builder, builder.add(at, simd.I64(64 * g)), simd.I8X64) for g in range(8)]
+        at = builder.add(scales, builder.mul(b, simd.I64(128 * parts)))
+        factors = [
+            _load(builder, builder.add(at, simd.I64(64 * i)), simd.F32X16) for i in range(2 * parts)
+        ]
+        for t, row in enumerate(rows):
+            at = builder.add(row, builder.mul(b, simd.I64(32)))
+            codes = [_words(builder, at)]
+            for _ in range(2 if fine else 0):
+                at = builder.add(at, x_middle)
+                codes.append(_words(builder, at))
+            at = builder.add(row, builder.mul(b, simd.I64(4)))
+            scale = _broadcast(builder, builder.add(at, x_scales), simd.F32, simd.F32X16)
+            at = builder.add(row, builder.mul(b, simd.I64(4 * parts)))
+            at = builder.add(at, x_sums)
+            total = builder.load(sums[t])
+            for i in range(parts):
+                some = slice(step * i, step * i + step)
+                whole = ir.Constant(simd.I32X16.ir, None)
+                for words in codes:
+                    # One chain for each token, so that the registers hold all tokens'.
+                    whole = builder.shl(whole, ir.Constant(simd.I32X16.ir, [8] * 16))
+                    whole = _emit_block(level, quant, builder, whole, lines[some], words[some])
+                whole = builder.sitofp(whole, simd.F32X16.ir)
+                least = builder.add(at, simd.I64(4 * i))
+                least = _broadcast(builder, least, simd.F32, simd.F32X16)
+                total = _fma(builder, factors[parts + i], least, total)
+                total = _fma(builder, builder.fmul(factors[i], scale), whole, total)
+            builder.store(total, sums[t])
+    for t in range(tokens):
+        at = simd.pointer(builder, builder.add(to, simd.I64(64 * t)), simd.F32X16.ir)
+        builder.store(builder.load(sums[t]), at, align=1)
 
 
 def _words(builder: Any, at: Any) -> list[Any]:
     """A block's codes of one token, each four of them in all lanes of 32 bits."""
-    places = [builder.add(at, I64(4 * g)) for g in range(8)]
-    return [builder.bitcast(_broadcast(builder, p, I32, I32X16), I8X64.ir) for p in places]
+    places = [builder.add(at, simd.I64(4 * g)) for g in range(8)]
+    return [
+        builder.bitcast(_broadcast(builder, p, simd.I32, simd.I32X16), simd.I8X64.ir)
+        for p in places
+    ]
 
 
 def _load(builder: Any, address: Any, vec: Any) -> Any:
@@ -148,7 +168,7 @@ def _broadcast(builder: Any, address: Any, element: Any, vec: Any) -> Any:
 
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    return simd.call_named(builder, "llvm.fma.v16f32", F32X16.ir, [a, b, c])
+    return simd.call_named(builder, "llvm.fma.v16f32", simd.F32X16.ir, [a, b, c])
 
 
 @inline
@@ -185,19 +205,14 @@ def _multiply_two(
     )  # fmt: skip
 
 
+@chosen
 def multiply_q8_panel(
-    isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
-) -> None:
+    isa: Any, qt: Any, panel: Any, second: Any, k: Any, x: Any, count: Any, x_stride: Any, to: Any
+) -> Any:
     """Panels, the other ``second`` bytes behind the first, times ``count`` tokens.
 
     For each token as many lines of 16 float32 at ``to`` as panels go together.
     """
-
-
-@choose(multiply_q8_panel)
-def _multiply_of(
-    isa: Any, qt: Any, panel: Any, second: Any, k: Any, x: Any, count: Any, x_stride: Any, to: Any
-) -> Any:
     multiply = _multiply_two if isa.value == LEVEL else _multiply_one
     return lambda isa, qt, panel, second, k, x, count, x_stride, to: multiply(
         isa, qt, panel, second, k, x, count, x_stride, to

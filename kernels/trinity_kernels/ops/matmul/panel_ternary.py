@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
 
-from trinity_kernels import byte_dots, simd
-from trinity_kernels._jit import choose, inline, intrinsic
+from trinity_kernels import byte_dots
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import cgutils, ir, simd
+from trinity_kernels.instructions import instructions
 from trinity_kernels.memory import get_f32, get_i32
 from trinity_kernels.ops.matmul.activations import ternary_sums, ternary_tail
 from trinity_kernels.ops.matmul.panel_layout import (
@@ -29,7 +29,7 @@ from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
 from trinity_kernels.ops.matmul.readers import nbytes, scale_at
 from trinity_kernels.ops.matmul.ternary_blocks import load_scales
 from trinity_kernels.ops.matmul.unpack import unpack_row
-from trinity_kernels.simd import I8X64, I16, I32, I32X16, I64
+from trinity_kernels.tags import chosen
 
 
 @inline
@@ -58,7 +58,7 @@ def _emit_bytes(level: str, builder: Any, line: Any, words: Any, sums: Any) -> N
 
 def _emit_halves(level: str, builder: Any, line: Any, words: Any, sums: Any) -> None:
     """The same in 16 bits; ``sums`` has two for each token."""
-    half = ir.VectorType(I16, 16)
+    half = ir.VectorType(simd.I16, 16)
     for part in range(2):
         a = simd.shuffle(builder, line, line, list(range(32 * part, 32 * part + 32)))
         for word, total in zip(words, sums[part::2], strict=True):
@@ -69,7 +69,7 @@ def _emit_halves(level: str, builder: Any, line: Any, words: Any, sums: Any) -> 
 
 def _widen(builder: Any, halves: Any, sums: Any) -> None:
     """Add the sums of 16 bits to those of 32, and begin them anew."""
-    half, eight = ir.VectorType(I16, 16), ir.VectorType(I32, 8)
+    half, eight = ir.VectorType(simd.I16, 16), ir.VectorType(simd.I32, 8)
     ones = ir.Constant(half, [1] * 16)
     for t, total in enumerate(sums):
         both = [
@@ -82,73 +82,60 @@ def _widen(builder: Any, halves: Any, sums: Any) -> None:
             builder.store(ir.Constant(half, None), one)
 
 
-@intrinsic
+@instructions("void", "tag", *["intp"] * 6)
 def panel_codes(
-    typingctx: Any, isa: Any, panel: Any, blocks: Any, x: Any, last_token: Any, x_stride: Any,
-    to: Any,
-) -> Any:  # fmt: skip
+    builder: Any, isa: Any, panel: Any, blocks: Any, x: Any, last: Any, stride: Any, to: Any
+) -> Any:
     """Blocks of 256 codes times ``TOKENS`` tokens: as many lines of 16 int32 at ``to``.
 
-    Of tokens behind ``last_token`` that one is taken.
+    Of tokens behind ``last`` that one is taken.
     """
     level = isa.value
     tokens = TOKENS["ternary"][level]
-    # Lines whose products fit 16 bits: 32 x 2 x 3 x 128 is below 2**15.
     step = 32 if level == "avx2" else 16
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        if level == "neon-i8mm":
-            emit_codes(builder, args[1:])
-            return context.get_dummy_value()
-        _, panel, blocks, x, last, stride, to = args
-        sums = [cgutils.alloca_once(builder, I32X16.ir) for _ in range(tokens)]
-        kind = ir.VectorType(I16, 16)
-        halves = [cgutils.alloca_once(builder, kind) for _ in range(2 * tokens)]
-        rows = []
-        for t in range(tokens):
-            builder.store(ir.Constant(I32X16.ir, None), sums[t])
-            over = builder.icmp_signed("<", last, I64(t))
-            number = builder.select(over, last, I64(t))
-            rows.append(builder.add(x, builder.mul(number, stride)))
-        if level == "avx2":
-            for one in halves:
-                builder.store(ir.Constant(kind, None), one)
-        with cgutils.for_range(builder, builder.mul(blocks, I64(64 // step))) as loop:
-            first = builder.mul(loop.index, I64(64 * step))
-            place = builder.mul(loop.index, I64(4 * step))
-            for g in range(step):
-                at = builder.add(panel, builder.add(first, I64(64 * g)))
-                line = builder.load(simd.pointer(builder, at, I8X64.ir), align=1)
-                words = []
-                for row in rows:
-                    at = builder.add(row, builder.add(place, I64(4 * g)))
-                    one = builder.load(simd.pointer(builder, at, I32), align=1)
-                    both = simd.broadcast(builder, one, I32X16)
-                    words.append(builder.bitcast(both, I8X64.ir))
-                if level == "avx2":
-                    _emit_halves(level, builder, line, words, halves)
-                else:
-                    _emit_bytes(level, builder, line, words, sums)
+    if level == "neon-i8mm":
+        emit_codes(builder, [panel, blocks, x, last, stride, to])
+        return
+    sums = [cgutils.alloca_once(builder, simd.I32X16.ir) for _ in range(tokens)]
+    kind = ir.VectorType(simd.I16, 16)
+    halves = [cgutils.alloca_once(builder, kind) for _ in range(2 * tokens)]
+    rows = []
+    for t in range(tokens):
+        builder.store(ir.Constant(simd.I32X16.ir, None), sums[t])
+        over = builder.icmp_signed("<", last, simd.I64(t))
+        number = builder.select(over, last, simd.I64(t))
+        rows.append(builder.add(x, builder.mul(number, stride)))
+    if level == "avx2":
+        for one in halves:
+            builder.store(ir.Constant(kind, None), one)
+    with cgutils.for_range(builder, builder.mul(blocks, simd.I64(64 // step))) as loop:
+        first = builder.mul(loop.index, simd.I64(64 * step))
+        place = builder.mul(loop.index, simd.I64(4 * step))
+        for g in range(step):
+            at = builder.add(panel, builder.add(first, simd.I64(64 * g)))
+            line = builder.load(simd.pointer(builder, at, simd.I8X64.ir), align=1)
+            words = []
+            for row in rows:
+                at = builder.add(row, builder.add(place, simd.I64(4 * g)))
+                one = builder.load(simd.pointer(builder, at, simd.I32), align=1)
+                both = simd.broadcast(builder, one, simd.I32X16)
+                words.append(builder.bitcast(both, simd.I8X64.ir))
             if level == "avx2":
-                _widen(builder, halves, sums)
-        for t in range(tokens):
-            at = simd.pointer(builder, builder.add(to, I64(64 * t)), I32X16.ir)
-            builder.store(builder.load(sums[t]), at, align=1)
-        return context.get_dummy_value()
+                _emit_halves(level, builder, line, words, halves)
+            else:
+                _emit_bytes(level, builder, line, words, sums)
+        if level == "avx2":
+            _widen(builder, halves, sums)
+    for t in range(tokens):
+        at = simd.pointer(builder, builder.add(to, simd.I64(64 * t)), simd.I32X16.ir)
+        builder.store(builder.load(sums[t]), at, align=1)
 
-    return types.void(isa, *[types.intp] * 6), codegen
 
-
+@chosen
 def _codes(
-    isa: Any, panel: int, second: int, blocks: int, x: int, last: int, x_stride: int, to: int
-) -> None:
-    """Blocks of panels times tokens: for each token a line of int32 at ``to`` for each panel."""
-
-
-@choose(_codes)
-def _codes_of(
     isa: Any, panel: Any, second: Any, blocks: Any, x: Any, last: Any, x_stride: Any, to: Any
 ) -> Any:
+    """Blocks of panels times tokens: for each token a line of int32 at ``to`` for each panel."""
     if isa.value == LEVEL:
         return lambda isa, panel, second, blocks, x, last, x_stride, to: wide_codes(
             isa, panel, second, blocks, x, last, x_stride, to

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
-
-from trinity_kernels import byte_dots, simd
-from trinity_kernels._jit import intrinsic
+from trinity_kernels import byte_dots
+from trinity_kernels.deferred import cgutils, ir, simd
+from trinity_kernels.instructions import instructions
 from trinity_kernels.ops.matmul.panel_layout import PANELS, TOKENS, has_halves
 from trinity_kernels.ops.matmul.panel_pack import codes_above
 from trinity_kernels.quants import READERS
-from trinity_kernels.simd import F32X16, I8X64, I32, I32X16, I64
 
 LEVEL = "avx512vnni"
-_ZERO = ir.Constant(I32X16.ir, None)
 
 
 def _load(builder: Any, address: Any, offset: int, kind: Any) -> Any:
-    place = builder.add(address, I64(offset)) if offset else address
+    place = builder.add(address, simd.I64(offset)) if offset else address
     return builder.load(simd.pointer(builder, place, kind), align=1)
 
 
@@ -33,15 +29,15 @@ def _everywhere(builder: Any, address: Any, offset: int, vec: Any) -> Any:
 
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    return simd.call_named(builder, "llvm.fma.v16f32", F32X16.ir, [a, b, c])
+    return simd.call_named(builder, "llvm.fma.v16f32", simd.F32X16.ir, [a, b, c])
 
 
 def _token_rows(builder: Any, x: Any, last: Any, stride: Any, tokens: int) -> list[Any]:
     """Where tokens begin; of those behind ``last`` that one is taken."""
     rows = []
     for t in range(tokens):
-        over = builder.icmp_signed("<", last, I64(t))
-        number = builder.select(over, last, I64(t))
+        over = builder.icmp_signed("<", last, simd.I64(t))
+        number = builder.select(over, last, simd.I64(t))
         rows.append(builder.add(x, builder.mul(number, stride)))
     return rows
 
@@ -58,7 +54,7 @@ def _store(builder: Any, sums: list[list[Any]], to: Any) -> None:
     """Of each token a line of either panel."""
     for p, some in enumerate(sums):
         for t, total in enumerate(some):
-            at = builder.add(to, I64(64 * (PANELS * t + p)))
+            at = builder.add(to, simd.I64(64 * (PANELS * t + p)))
             value = builder.load(total)
             builder.store(value, simd.pointer(builder, at, value.type), align=1)
 
@@ -68,23 +64,35 @@ def _add_products(
 ) -> list[list[Any]]:
     """``sums`` and the products of lines ``first`` to ``end`` of panels with tokens' words."""
     for g in range(first, end):
-        lines = [_load(builder, panel, 64 * g, I8X64.ir) for panel in panels]
+        lines = [_load(builder, panel, 64 * g, simd.I8X64.ir) for panel in panels]
         for t, at in enumerate(words):
-            word = builder.bitcast(_everywhere(builder, at, 4 * g, I32X16), I8X64.ir)
+            word = builder.bitcast(_everywhere(builder, at, 4 * g, simd.I32X16), simd.I8X64.ir)
             for some, line in zip(sums, lines, strict=True):
                 some[t] = byte_dots.emit_dot_bytes(LEVEL, builder, some[t], line, word)
     return sums
 
 
-@intrinsic
+@instructions("void", "tag", "tag", *["intp"] * 12)
 def wide_blocks(
-    typingctx: Any, isa: Any, qt: Any, panel: Any, second: Any, scales: Any, blocks: Any, x: Any,
-    last_token: Any, x_stride: Any, x_middle: Any, x_scales: Any, x_sums: Any, x_negated: Any,
+    builder: Any,
+    isa: Any,
+    qt: Any,
+    panel: Any,
+    second: Any,
+    scales: Any,
+    blocks: Any,
+    x: Any,
+    last: Any,
+    stride: Any,
+    x_middle: Any,
+    x_scales: Any,
+    x_sums: Any,
+    x_negated: Any,
     to: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """Two panels times ``TOKENS`` tokens: for each token two lines of 16 float32 at ``to``.
 
-    Of tokens behind ``last_token`` that one is taken. ``second``, ``scales``: bytes from the first
+    Of tokens behind ``last`` that one is taken. ``second``, ``scales``: bytes from the first
     panel to the second, and from a panel to its scales. ``x_middle``, ``x_scales``, ``x_sums``,
     ``x_negated``: bytes from a token's codes to those of 256s where it has any, and from these to
     those of 1s, to its scales, to its sums of blocks or of halves, and to its negated sums
@@ -95,92 +103,87 @@ def wide_blocks(
     fine = READERS[quant].form == "q19"
     above = 0 if fine else codes_above(isa, qt)
     tokens, step = TOKENS[READERS[quant].form][LEVEL], 8 // parts
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, _, panel, second, scales, blocks, x, last, stride, *offsets, to = args
-        x_middle, x_scales, x_sums, x_negated = offsets
-        rows = _token_rows(builder, x, last, stride, tokens)
-        totals = _accumulators(builder, F32X16.ir, tokens)
-        with cgutils.for_range(builder, blocks) as loop:
-            b = loop.index
-            first = builder.add(panel, builder.mul(b, I64(512)))
-            panels = [first, builder.add(first, second)]
-            first = builder.add(panel, builder.add(scales, builder.mul(b, I64(128 * parts))))
-            factors = [first, builder.add(first, second)]
-            codes = [builder.mul(b, I64(32))]
-            for _ in range(2 if fine else 0):
-                codes.append(builder.add(codes[-1], x_middle))
-            scale_at = builder.add(builder.mul(b, I64(4)), x_scales)
-            sum_at = builder.add(builder.mul(b, I64(4 * parts)), x_sums)
-            negated_at = builder.add(builder.mul(b, I64(8)), x_negated)
-            for i in range(parts):
-                start = [_ZERO] * tokens
-                if above:
-                    start = [
-                        _start(builder, builder.add(row, negated_at), i, parts, above)
-                        for row in rows
-                    ]
-                sums = [list(start) for _ in range(PANELS)]
-                for number, at in enumerate(codes):
-                    if number:
-                        eight = ir.Constant(I32X16.ir, [8] * 16)
-                        sums = [[builder.shl(one, eight) for one in some] for some in sums]
-                    words = [builder.add(row, at) for row in rows]
-                    sums = _add_products(builder, sums, panels, words, step * i, step * i + step)
-                for p, place in enumerate(factors):
-                    d = _load(builder, place, 64 * i, F32X16.ir)
-                    for t, row in enumerate(rows):
-                        total = builder.load(totals[p][t])
-                        if not above:
-                            m = _load(builder, place, 64 * (parts + i), F32X16.ir)
-                            at = builder.add(row, sum_at)
-                            total = _fma(builder, m, _everywhere(builder, at, 4 * i, F32X16), total)
-                        scale = _everywhere(builder, builder.add(row, scale_at), 0, F32X16)
-                        exact = builder.sitofp(sums[p][t], F32X16.ir)
-                        total = _fma(builder, builder.fmul(d, scale), exact, total)
-                        builder.store(total, totals[p][t])
-        _store(builder, totals, to)
-        return context.get_dummy_value()
-
-    return types.void(isa, qt, *[types.intp] * 12), codegen
+    rows = _token_rows(builder, x, last, stride, tokens)
+    totals = _accumulators(builder, simd.F32X16.ir, tokens)
+    with cgutils.for_range(builder, blocks) as loop:
+        b = loop.index
+        first = builder.add(panel, builder.mul(b, simd.I64(512)))
+        panels = [first, builder.add(first, second)]
+        first = builder.add(panel, builder.add(scales, builder.mul(b, simd.I64(128 * parts))))
+        factors = [first, builder.add(first, second)]
+        codes = [builder.mul(b, simd.I64(32))]
+        for _ in range(2 if fine else 0):
+            codes.append(builder.add(codes[-1], x_middle))
+        scale_at = builder.add(builder.mul(b, simd.I64(4)), x_scales)
+        sum_at = builder.add(builder.mul(b, simd.I64(4 * parts)), x_sums)
+        negated_at = builder.add(builder.mul(b, simd.I64(8)), x_negated)
+        for i in range(parts):
+            start = [ir.Constant(simd.I32X16.ir, None)] * tokens
+            if above:
+                start = [
+                    _start(builder, builder.add(row, negated_at), i, parts, above) for row in rows
+                ]
+            sums = [list(start) for _ in range(PANELS)]
+            for number, at in enumerate(codes):
+                if number:
+                    eight = ir.Constant(simd.I32X16.ir, [8] * 16)
+                    sums = [[builder.shl(one, eight) for one in some] for some in sums]
+                words = [builder.add(row, at) for row in rows]
+                sums = _add_products(builder, sums, panels, words, step * i, step * i + step)
+            for p, place in enumerate(factors):
+                d = _load(builder, place, 64 * i, simd.F32X16.ir)
+                for t, row in enumerate(rows):
+                    total = builder.load(totals[p][t])
+                    if not above:
+                        m = _load(builder, place, 64 * (parts + i), simd.F32X16.ir)
+                        at = builder.add(row, sum_at)
+                        total = _fma(
+                            builder, m, _everywhere(builder, at, 4 * i, simd.F32X16), total
+                        )
+                    scale = _everywhere(builder, builder.add(row, scale_at), 0, simd.F32X16)
+                    exact = builder.sitofp(sums[p][t], simd.F32X16.ir)
+                    total = _fma(builder, builder.fmul(d, scale), exact, total)
+                    builder.store(total, totals[p][t])
+    _store(builder, totals, to)
 
 
 def _start(builder: Any, at: Any, part: int, parts: int, above: int) -> Any:
     """What is taken off the sums of a block or of its half for codes that stand ``above``."""
-    number = _load(builder, at, 4 * part, I32)
+    number = _load(builder, at, 4 * part, simd.I32)
     if parts == 1:
-        number = builder.add(number, _load(builder, at, 4, I32))
-    number = builder.mul(number, I32(above))
-    return simd.broadcast(builder, number, I32X16)
+        number = builder.add(number, _load(builder, at, 4, simd.I32))
+    number = builder.mul(number, simd.I32(above))
+    return simd.broadcast(builder, number, simd.I32X16)
 
 
-@intrinsic
+@instructions("void", "tag", *["intp"] * 7)
 def wide_codes(
-    typingctx: Any, isa: Any, panel: Any, second: Any, blocks: Any, x: Any, last_token: Any,
-    x_stride: Any, to: Any,
-) -> Any:  # fmt: skip
+    builder: Any,
+    isa: Any,
+    panel: Any,
+    second: Any,
+    blocks: Any,
+    x: Any,
+    last: Any,
+    stride: Any,
+    to: Any,
+) -> Any:
     """Blocks of 256 ternary codes of two panels times ``TOKENS`` tokens.
 
-    For each token two lines of 16 int32 at ``to``. Of tokens behind ``last_token`` that one is
+    For each token two lines of 16 int32 at ``to``. Of tokens behind ``last`` that one is
     taken. ``second``: bytes from the first panel to the second.
     """
     tokens, step = TOKENS["ternary"][LEVEL], 16
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, panel, second, blocks, x, last, stride, to = args
-        rows = _token_rows(builder, x, last, stride, tokens)
-        totals = _accumulators(builder, I32X16.ir, tokens)
-        with cgutils.for_range(builder, builder.mul(blocks, I64(64 // step))) as loop:
-            first = builder.add(panel, builder.mul(loop.index, I64(64 * step)))
-            panels = [first, builder.add(first, second)]
-            at = builder.mul(loop.index, I64(4 * step))
-            sums = [[builder.load(one) for one in some] for some in totals]
-            words = [builder.add(row, at) for row in rows]
-            sums = _add_products(builder, sums, panels, words, 0, step)
-            for some, those in zip(sums, totals, strict=True):
-                for total, one in zip(some, those, strict=True):
-                    builder.store(total, one)
-        _store(builder, totals, to)
-        return context.get_dummy_value()
-
-    return types.void(isa, *[types.intp] * 7), codegen
+    rows = _token_rows(builder, x, last, stride, tokens)
+    totals = _accumulators(builder, simd.I32X16.ir, tokens)
+    with cgutils.for_range(builder, builder.mul(blocks, simd.I64(64 // step))) as loop:
+        first = builder.add(panel, builder.mul(loop.index, simd.I64(64 * step)))
+        panels = [first, builder.add(first, second)]
+        at = builder.mul(loop.index, simd.I64(4 * step))
+        sums = [[builder.load(one) for one in some] for some in totals]
+        words = [builder.add(row, at) for row in rows]
+        sums = _add_products(builder, sums, panels, words, 0, step)
+        for some, those in zip(sums, totals, strict=True):
+            for total, one in zip(some, those, strict=True):
+                builder.store(total, one)
+    _store(builder, totals, to)

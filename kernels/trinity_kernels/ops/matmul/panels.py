@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, kernel_with
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels._jit import kernel_with
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f64, get_i64
 from trinity_kernels.ops.matmul import epilogue
 from trinity_kernels.ops.matmul.operands import (
@@ -42,27 +42,22 @@ from trinity_kernels.ops.matmul.panel_layout import (
     ternary_panel_bytes,
     tokens_at_once,
 )
+from trinity_kernels.ops.matmul.panel_pack import pack_affine4, pack_block32, pack_superblock
+from trinity_kernels.ops.matmul.panel_q8 import multiply_q8_panel
+from trinity_kernels.ops.matmul.panel_ternary import multiply_ternary_panel, pack_ternary_panel
+from trinity_kernels.ops.matmul.prefetch import prefetch_near
 from trinity_kernels.ops.matmul.rows import rows_by_dots
 from trinity_kernels.quants import READERS
 from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.ternary import Ternary
 from trinity_kernels.record import ROWS
-
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels.ops.matmul.panel_pack import pack_affine4, pack_block32, pack_superblock
-    from trinity_kernels.ops.matmul.panel_q8 import multiply_q8_panel
-    from trinity_kernels.ops.matmul.panel_ternary import multiply_ternary_panel, pack_ternary_panel
-    from trinity_kernels.ops.matmul.prefetch import prefetch_near
+from trinity_kernels.tags import chosen
 
 
-def _pack(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
+@chosen
+def _pack(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any) -> Any:
     """16 rows, ``stride`` bytes apart, to a panel at ``to``."""
-
-
-@choose(_pack)
-def _pack_of(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any) -> Any:
     reader = READERS[qt.value]
     pack = pack_ternary_panel if isinstance(reader, Ternary) else pack_superblock
     pack = pack_block32 if isinstance(reader, Block32) else pack
@@ -70,16 +65,11 @@ def _pack_of(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any) -> Any:
     return lambda isa, qt, w, stride, k, to: pack(isa, qt, w, stride, k, to)
 
 
+@chosen
 def _multiply(
-    isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
-) -> None:
-    """Panels times ``count`` tokens: for each token as many lines of 16 float32 at ``to``."""
-
-
-@choose(_multiply)
-def _multiply_of(
     isa: Any, qt: Any, panel: Any, second: Any, k: Any, x: Any, count: Any, x_stride: Any, to: Any
 ) -> Any:
+    """Panels times ``count`` tokens: for each token as many lines of 16 float32 at ``to``."""
     ternary = isinstance(READERS[qt.value], Ternary)
     multiply = multiply_ternary_panel if ternary else multiply_q8_panel
     return lambda isa, qt, panel, second, k, x, count, x_stride, to: multiply(
@@ -87,13 +77,9 @@ def _multiply_of(
     )
 
 
-def _panel_bytes(qt: Any, k: int) -> int:
+@chosen
+def _panel_bytes(qt: Any, k: Any) -> Any:
     """Bytes of a panel."""
-    return 0
-
-
-@choose(_panel_bytes)
-def _panel_bytes_of(qt: Any, k: Any) -> Any:
     ternary = isinstance(READERS[qt.value], Ternary)
     size = ternary_panel_bytes if ternary else q8_panel_bytes
     return lambda qt, k: size(k)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import jit_disabled
-
-if not jit_disabled():
-    from trinity_kernels import simd
+from trinity_kernels.deferred import simd
 
 # Bytes from a dot product's loads to what it prefetches: the hardware stops at pages of 4 KiB.
 AHEAD = 2048

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import Kernel, inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i8, set_i32, set_i64
 from trinity_kernels.ops.matmul.activations import (
     q8_groups,
@@ -32,13 +32,10 @@ from trinity_kernels.ops.matmul.activations import (
     ternary_sums,
     ternary_tail,
 )
+from trinity_kernels.ops.matmul.q8_tables import largest_f32x32, store_q8_tables
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
-
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels.ops.matmul.q8_tables import largest_f32x32, store_q8_tables
 
 X, X_STRIDE, OUT, OUT_STRIDE, K, FEWER_THAN = range(3, 9)
 TINY = np.float32(1e-35)
@@ -55,14 +52,12 @@ def _end_ternary(out: int, k: int, s: Any, total: Any) -> None:
     set_i32(tail + 4, total)
 
 
-if not jit_disabled():
-
-    @inline
-    def _load_before(x: int, i: int, k: int) -> Any:
-        """16 values from value ``i`` on, zeros from ``k`` on: what lies there is another's."""
-        if i + 16 <= k:
-            return simd.load_f32x16(x + 4 * i)
-        return simd.load_tail_f32(x + 4 * i, k - i)
+@inline
+def _load_before(x: int, i: int, k: int) -> Any:
+    """16 values from value ``i`` on, zeros from ``k`` on: what lies there is another's."""
+    if i + 16 <= k:
+        return simd.load_f32x16(x + 4 * i)
+    return simd.load_tail_f32(x + 4 * i, k - i)
 
 
 def _ternary_vector(isa: Any, x: int, k: int, out: int) -> None:
@@ -145,26 +140,25 @@ def _no_q8_block(out: int, k: int, b: int) -> None:
     set_i64(out + q8_negated(k) + 8 * b, 0)
 
 
-if not jit_disabled():
+@inline
+def _q8_scale(v0: Any, v1: Any) -> Any:
+    """A block's scale and its inverse; NaN for one that is not finite."""
+    largest = largest_f32x32(v0, v1)
+    d = np.float32(0)
+    inverse = np.float32(0)
+    if largest > TINY:
+        d = np.float32(largest / np.float32(127))
+        inverse = np.float32(np.float32(127) / largest)
+    return np.float32(d + np.float32(largest * np.float32(0))), inverse
 
-    @inline
-    def _q8_scale(v0: Any, v1: Any) -> Any:
-        """A block's scale and its inverse; NaN for one that is not finite."""
-        largest = largest_f32x32(v0, v1)
-        d = np.float32(0)
-        inverse = np.float32(0)
-        if largest > TINY:
-            d = np.float32(largest / np.float32(127))
-            inverse = np.float32(np.float32(127) / largest)
-        return np.float32(d + np.float32(largest * np.float32(0))), inverse
 
-    @inline
-    def _q8_codes(v: Any, inverse: Any) -> Any:
-        """16 codes as int8."""
-        scaled = simd.rint_f32x16(v * simd.splat_f32x16(inverse))
-        scaled = simd.min_f32x16(simd.splat_f32x16(np.float32(127)), scaled)
-        scaled = simd.max_f32x16(simd.splat_f32x16(np.float32(-127)), scaled)
-        return simd.narrow_i8x16(simd.round_i32x16(scaled))
+@inline
+def _q8_codes(v: Any, inverse: Any) -> Any:
+    """16 codes as int8."""
+    scaled = simd.rint_f32x16(v * simd.splat_f32x16(inverse))
+    scaled = simd.min_f32x16(simd.splat_f32x16(np.float32(127)), scaled)
+    scaled = simd.max_f32x16(simd.splat_f32x16(np.float32(-127)), scaled)
+    return simd.narrow_i8x16(simd.round_i32x16(scaled))
 
 
 def _q8_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
@@ -240,17 +234,15 @@ def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
         set_i32(out + q8_negated(k) + 8 * b + 4, np.int32(-high))
 
 
-if not jit_disabled():
-
-    @inline
-    def _store_numbers(out: int, middle: int, ones: int, numbers: Any) -> None:
-        """16 numbers as codes of 65536s, of 256s and of 1s."""
-        high = simd.ashr_i32x16(numbers + simd.splat_i32x16(0x8080), 16)
-        rest = numbers - (high << simd.splat_i32x16(16))
-        more = simd.ashr_i32x16(rest + simd.splat_i32x16(128), 8)
-        simd.store_i8x16(out, simd.narrow_i8x16(high))
-        simd.store_i8x16(middle, simd.narrow_i8x16(more))
-        simd.store_i8x16(ones, simd.narrow_i8x16(rest - (more << simd.splat_i32x16(8))))
+@inline
+def _store_numbers(out: int, middle: int, ones: int, numbers: Any) -> None:
+    """16 numbers as codes of 65536s, of 256s and of 1s."""
+    high = simd.ashr_i32x16(numbers + simd.splat_i32x16(0x8080), 16)
+    rest = numbers - (high << simd.splat_i32x16(16))
+    more = simd.ashr_i32x16(rest + simd.splat_i32x16(128), 8)
+    simd.store_i8x16(out, simd.narrow_i8x16(high))
+    simd.store_i8x16(middle, simd.narrow_i8x16(more))
+    simd.store_i8x16(ones, simd.narrow_i8x16(rest - (more << simd.splat_i32x16(8))))
 
 
 def _q19_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_f64, get_i64
 from trinity_kernels.ops.matmul import epilogue
 from trinity_kernels.ops.matmul.dot import dot_row
 from trinity_kernels.ops.matmul.dot_rows import dot_rows, rows_at_once
-from trinity_kernels.ops.matmul.float_block import block_size, dot_block
+from trinity_kernels.ops.matmul.float_block import block_size, dot_block, sums_on_stack
 from trinity_kernels.ops.matmul.operands import (
     ADD,
     BIAS,
@@ -32,9 +31,6 @@ from trinity_kernels.ops.matmul.operands import (
     X,
 )
 from trinity_kernels.record import ROWS
-
-if not jit_disabled():
-    from trinity_kernels.ops.matmul.float_block import sums_on_stack
 
 
 @inline

@@ -5,54 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba.core import types
-
-from trinity_kernels import simd
-from trinity_kernels._jit import intrinsic
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.instructions import instructions
 from trinity_kernels.quants import emit
 
 
-def _all(element: Any, widen: Callable[..., Any]) -> Callable[..., Any]:
-    kind = ir.VectorType(element, 16)
-
-    @intrinsic
-    def strided(typingctx: Any, address: Any, stride: Any) -> Any:
+def _all(element: str, widen: Callable[..., Any]) -> Callable[..., Any]:
+    @instructions("f32x16", "intp", "intp")
+    def strided(builder: Any, address: Any, stride: Any) -> Any:
         """16 elements, ``stride`` bytes apart."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            found = ir.Constant(kind, ir.Undefined)
-            for i in range(16):
-                at = builder.add(args[0], builder.mul(args[1], simd.I64(i)))
-                one = builder.load(simd.pointer(builder, at, element), align=1)
-                found = builder.insert_element(found, one, simd.I32(i))
-            return widen(builder, found)
-
-        return simd.F32X16(types.intp, types.intp), codegen
+        kind = simd.Vec(element, 16).ir
+        found = ir.Constant(kind, ir.Undefined)
+        for i in range(16):
+            at = builder.add(address, builder.mul(stride, simd.I64(i)))
+            one = builder.load(simd.pointer(builder, at, kind.element), align=1)
+            found = builder.insert_element(found, one, simd.I32(i))
+        return widen(builder, found)
 
     return strided
 
 
-def _few(element: Any, widen: Callable[..., Any]) -> Callable[..., Any]:
-    kind = ir.VectorType(element, 16)
-
-    @intrinsic
-    def strided(typingctx: Any, address: Any, stride: Any, count: Any) -> Any:
+def _few(element: str, widen: Callable[..., Any]) -> Callable[..., Any]:
+    @instructions("f32x16", "intp", "intp", "intp")
+    def strided(builder: Any, address: Any, stride: Any, count: Any) -> Any:
         """The first ``count`` of 16; reads nothing beyond. The other lanes are zeros."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            found = ir.Constant(kind, ir.Undefined)
-            last = builder.sub(args[2], simd.I64(1))
-            for i in range(16):
-                there = builder.icmp_signed("<", simd.I64(i), args[2])
-                index = builder.select(there, simd.I64(i), last)
-                at = builder.add(args[0], builder.mul(args[1], index))
-                one = builder.load(simd.pointer(builder, at, element), align=1)
-                one = builder.select(there, one, ir.Constant(element, 0))
-                found = builder.insert_element(found, one, simd.I32(i))
-            return widen(builder, found)
-
-        return simd.F32X16(types.intp, types.intp, types.intp), codegen
+        kind = simd.Vec(element, 16).ir
+        found = ir.Constant(kind, ir.Undefined)
+        last = builder.sub(count, simd.I64(1))
+        for i in range(16):
+            there = builder.icmp_signed("<", simd.I64(i), count)
+            index = builder.select(there, simd.I64(i), last)
+            at = builder.add(address, builder.mul(stride, index))
+            one = builder.load(simd.pointer(builder, at, kind.element), align=1)
+            one = builder.select(there, one, ir.Constant(kind.element, 0))
+            found = builder.insert_element(found, one, simd.I32(i))
+        return widen(builder, found)
 
     return strided
 
@@ -82,20 +69,20 @@ def _high_bfloats(builder: Any, words: Any) -> Any:
     return builder.bitcast(builder.and_(words, _words(-65536)), simd.F32X16.ir)
 
 
-def _both(element: Any, widen: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _both(element: str, widen: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return _all(element, widen), _few(element, widen)
 
 
 # By what stands there (Block32's ``scales``): loads of 16, and of fewer.
 LOADS = {
-    "f16": _both(simd.F16, _halves),
-    "f32": _both(simd.F32, lambda builder, floats: floats),
+    "f16": _both("f16", _halves),
+    "f32": _both("f32", lambda builder, floats: floats),
     # Half of what E8M0 says, as memory.get_e8m0.
-    "e8m0": _both(simd.I8, emit.powers_of_2),
+    "e8m0": _both("i8", lambda builder, e: emit.powers_of_2(builder, e)),
 }
 f16x16 = LOADS["f16"][0]
 # A scale and the minimum behind it as words: the compiler merges the loads of both.
 LOADS_OF_TWO = {
-    "f16": (_both(simd.I32, _low_halves), _both(simd.I32, _high_halves)),
-    "bf16": (_both(simd.I32, _low_bfloats), _both(simd.I32, _high_bfloats)),
+    "f16": (_both("i32", _low_halves), _both("i32", _high_halves)),
+    "bf16": (_both("i32", _low_bfloats), _both("i32", _high_bfloats)),
 }

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import types
-
-from trinity_kernels import simd
-from trinity_kernels._jit import inline, intrinsic
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.instructions import instructions
 from trinity_kernels.memory import get_f32
 from trinity_kernels.ops.matmul import strided
 from trinity_kernels.ops.matmul.readers import nbytes, scale_at
-
-F32X4 = simd.Vec("f32", 4)
-_I32X4 = ir.VectorType(simd.I32, 4)
 
 
 def _sums_of_4(builder: Any, totals: Any) -> Any:
@@ -40,68 +35,50 @@ def _sums_of_4(builder: Any, totals: Any) -> Any:
     return whole
 
 
-@intrinsic
-def no_blocks(typingctx: Any) -> Any:
+@instructions("f32x4")
+def no_blocks(builder: Any) -> Any:
     """Four accumulators of 0."""
-    return F32X4(), lambda context, builder, sig, args: ir.Constant(F32X4.ir, None)
+    return ir.Constant(simd.F32X4.ir, None)
 
 
-@intrinsic
+@instructions("f32x4", "f32x4", *["i32x16"] * 4, "intp", "intp", "intp")
 def add_4_blocks(
-    typingctx: Any, y: Any, a: Any, b: Any, c: Any, d: Any, sums: Any, scales: Any, stride: Any
+    builder: Any, y: Any, a: Any, b: Any, c: Any, d: Any, sums: Any, scales: Any, stride: Any
 ) -> Any:
     """Four blocks onto ``y``: their products' lanes a to d, codes being values + 1.
 
     ``sums``: the int32 negated sums of their activations; ``scales``: their first scale.
     """
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        y, *totals, sums, scales, stride = args
-        below = builder.load(simd.pointer(builder, sums, _I32X4), align=1)
-        exact = builder.add(_sums_of_4(builder, totals), below)
-        halves = ir.Constant(ir.VectorType(simd.F16, 4), ir.Undefined)
-        for i in range(4):
-            at = builder.add(scales, builder.mul(stride, simd.I64(i)))
-            half = builder.load(simd.pointer(builder, at, simd.F16), align=1)
-            halves = builder.insert_element(halves, half, simd.I32(i))
-        factors = [
-            builder.fpext(halves, F32X4.ir), builder.sitofp(exact, F32X4.ir), y
-        ]  # fmt: skip
-        return simd.call_named(builder, "llvm.fma.v4f32", F32X4.ir, factors)
-
-    i, v = types.intp, simd.I32X16
-    return F32X4(F32X4, v, v, v, v, i, i, i), codegen
+    below = builder.load(simd.pointer(builder, sums, simd.I32X4.ir), align=1)
+    exact = builder.add(_sums_of_4(builder, [a, b, c, d]), below)
+    halves = ir.Constant(ir.VectorType(simd.F16, 4), ir.Undefined)
+    for i in range(4):
+        at = builder.add(scales, builder.mul(stride, simd.I64(i)))
+        half = builder.load(simd.pointer(builder, at, simd.F16), align=1)
+        halves = builder.insert_element(halves, half, simd.I32(i))
+    factors = [
+        builder.fpext(halves, simd.F32X4.ir), builder.sitofp(exact, simd.F32X4.ir), y
+    ]  # fmt: skip
+    return simd.call_named(builder, "llvm.fma.v4f32", simd.F32X4.ir, factors)
 
 
-@intrinsic
-def add_1_block(typingctx: Any, y: Any, lane: Any, a: Any, sums: Any, scale: Any) -> Any:
+@instructions("f32x4", "f32x4", "literal", "i32x16", "intp", "intp")
+def add_1_block(builder: Any, y: Any, lane: Any, a: Any, sums: Any, scale: Any) -> Any:
     """As add_4_blocks for one, onto accumulator ``lane``, a literal."""
-    if not isinstance(lane, types.IntegerLiteral):
-        return None
-    at = simd.I32(lane.literal_value)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        y, _, total, sums, scale = args
-        below = builder.load(simd.pointer(builder, sums, simd.I32), align=1)
-        exact = builder.add(simd.fold(builder, total, 16, "add"), below)
-        half = builder.load(simd.pointer(builder, scale, simd.F16), align=1)
-        before = builder.extract_element(y, at)
-        factors = [builder.fpext(half, simd.F32), builder.sitofp(exact, simd.F32), before]
-        after = simd.call_named(builder, "llvm.fma.f32", simd.F32, factors)
-        return builder.insert_element(y, after, at)
-
-    i = types.intp
-    return F32X4(F32X4, lane, simd.I32X16, i, i), codegen
+    at = simd.I32(lane)
+    below = builder.load(simd.pointer(builder, sums, simd.I32), align=1)
+    exact = builder.add(simd.fold(builder, a, 16, "add"), below)
+    half = builder.load(simd.pointer(builder, scale, simd.F16), align=1)
+    before = builder.extract_element(y, at)
+    factors = [builder.fpext(half, simd.F32), builder.sitofp(exact, simd.F32), before]
+    after = simd.call_named(builder, "llvm.fma.f32", simd.F32, factors)
+    return builder.insert_element(y, after, at)
 
 
-@intrinsic
-def end_blocks(typingctx: Any, y: Any) -> Any:
+@instructions("float32", "f32x4")
+def end_blocks(builder: Any, y: Any) -> Any:
     """The sum of the accumulators."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return simd.fold(builder, args[0], 4, "fadd")
-
-    return types.float32(F32X4), codegen
+    return simd.fold(builder, y, 4, "fadd")
 
 
 @inline

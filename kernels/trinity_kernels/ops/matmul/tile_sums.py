@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels import simd, tiles
-from trinity_kernels._jit import choose, inline
+from trinity_kernels import tiles
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_f64, get_i64
 from trinity_kernels.ops.matmul import epilogue
 from trinity_kernels.ops.matmul.activations import ternary_tail
@@ -22,13 +23,11 @@ from trinity_kernels.ops.matmul.operands import (
     X,
 )
 from trinity_kernels.ops.matmul.tile_layout import has_scaled_blocks, is_ternary
+from trinity_kernels.tags import chosen
 
 
-def _values(qt: Any, words: int, tail: int) -> Any: ...
-
-
-@choose(_values)
-def _values_of(qt: Any, words: Any, tail: Any) -> Any:
+@chosen
+def _values(qt: Any, words: Any, tail: Any) -> Any:
     if not is_ternary(qt):
         return lambda qt, words, tail: simd.load_f32x16(words)
 

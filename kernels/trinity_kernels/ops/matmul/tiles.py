@@ -18,15 +18,12 @@ from __future__ import annotations
 from typing import Any
 
 from trinity_kernels._jit import kernel_with
-from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_i64
 from trinity_kernels.ops.matmul.operands import MANY, PACK_FROM, TILE_ROWS, N
 from trinity_kernels.ops.matmul.rows import rows_by_dots
+from trinity_kernels.ops.matmul.tiles_batch import multiply_batch
+from trinity_kernels.ops.matmul.tiles_prompt import multiply_prompt
 from trinity_kernels.record import ROWS
-
-if not jit_disabled():
-    from trinity_kernels.ops.matmul.tiles_batch import multiply_batch
-    from trinity_kernels.ops.matmul.tiles_prompt import multiply_prompt
 
 
 @kernel_with("amx")

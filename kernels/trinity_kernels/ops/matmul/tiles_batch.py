@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trinity_kernels import simd, tiles
-from trinity_kernels._jit import choose, inline
+from trinity_kernels import tiles
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_i64
 from trinity_kernels.ops.matmul import tiles_int8
 from trinity_kernels.ops.matmul.activations import bf16_tiles_at
@@ -43,13 +44,11 @@ from trinity_kernels.ops.matmul.tile_layout import (
 from trinity_kernels.ops.matmul.tile_sums import store_sums, sums_bytes
 from trinity_kernels.ops.matmul.unpack import bytes_of_256, unpack_16_rows
 from trinity_kernels.record import ROWS
+from trinity_kernels.tags import chosen
 
 
-def _multiply_four(qt: Any, w: int, stride: int, x: int) -> None: ...
-
-
-@choose(_multiply_four)
-def _multiply_four_of(qt: Any, w: Any, stride: Any, x: Any) -> Any:
+@chosen
+def _multiply_four(qt: Any, w: Any, stride: Any, x: Any) -> Any:
     product = tiles.narrow_i8 if is_ternary(qt) else tiles.narrow_bf16[tile_parts(qt.value)]
     return lambda qt, w, stride, x: product(w, stride, x)
 
@@ -150,11 +149,8 @@ def _integers(isa: Any, qt: Any, record: int, thread: int, first: int, last: int
     tiles.tiles_end()
 
 
-def multiply_batch(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None:
+@chosen
+def multiply_batch(isa: Any, qt: Any, record: Any, thread: Any, first: Any, last: Any) -> Any:
     """Panels first to last times at most TILE_ROWS tokens."""
-
-
-@choose(multiply_batch)
-def _multiply_batch(isa: Any, qt: Any, record: Any, thread: Any, first: Any, last: Any) -> Any:
     body = _integers if is_int8(qt) else _unpacked
     return lambda isa, qt, record, thread, first, last: body(isa, qt, record, thread, first, last)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels import simd
 from trinity_kernels._jit import inline
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32
 from trinity_kernels.ops.matmul.readers import (
     bytes_at,

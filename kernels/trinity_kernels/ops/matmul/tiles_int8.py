@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels import simd, tiles
-from trinity_kernels._jit import choose, inline
+from trinity_kernels import tiles
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import simd
 from trinity_kernels.ops.matmul import tiles_block32, tiles_superblock
 from trinity_kernels.ops.matmul.activations import q8_scales, q8_sums
 from trinity_kernels.ops.matmul.operands import TILE_ROWS
@@ -33,6 +34,7 @@ from trinity_kernels.ops.matmul.tile_layout import (
 )
 from trinity_kernels.quants import READERS
 from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.tags import chosen
 
 
 @inline
@@ -44,16 +46,11 @@ def begin(qt: Any, scratch: int) -> None:
         tiles.blocks_begin(scratch)
 
 
+@chosen
 def _read(
-    isa: Any, qt: Any, step: int, part: int, w: int, stride: int, left: int, scratch: int, turn: int
-) -> None:
-    """A quarter of a part: its codes and scales."""
-
-
-@choose(_read)
-def _read_of(
     isa: Any, qt: Any, step: Any, part: Any, w: Any, stride: Any, left: Any, scratch: Any, turn: Any
 ) -> Any:
+    """A quarter of a part: its codes and scales."""
     if isinstance(READERS[qt.value], Block32):
         return lambda isa, qt, step, part, w, stride, left, scratch, turn: tiles_block32.read(
             isa, qt, step, w, stride, left // 32, scratch + CODES_AT + turn % 2 * 2048,
@@ -80,16 +77,11 @@ def _multiply(
             _product(step, at + step % per_line * width, 64, x + 16 * width * step)
 
 
+@chosen
 def _add(
-    qt: Any, step: int, part: int, x_scales: int, x_sums: int, to: int, scratch: int, turn: int
-) -> None:
-    """A part's products, a quarter of its rows, times scales, onto float32."""
-
-
-@choose(_add)
-def _add_of(
     qt: Any, step: Any, part: Any, x_scales: Any, x_sums: Any, to: Any, scratch: Any, turn: Any
 ) -> Any:
+    """A part's products, a quarter of its rows, times scales, onto float32."""
     if isinstance(READERS[qt.value], Block32):
         return lambda qt, step, part, x_scales, x_sums, to, scratch, turn: tiles_block32.add(
             qt, step, x_scales, x_sums, to, scratch + SUMS_AT + turn % 2 * 4096,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trinity_kernels import simd, tiles
-from trinity_kernels._jit import choose, inline
+from trinity_kernels import tiles
+from trinity_kernels._jit import inline
+from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_i64
 from trinity_kernels.ops.matmul.operands import (
     OUT,
@@ -37,13 +38,11 @@ from trinity_kernels.ops.matmul.tile_sums import store_sums, sums_bytes
 from trinity_kernels.ops.matmul.unpack import unpack_16_rows
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
+from trinity_kernels.tags import chosen
 
 
-def _multiply(qt: Any, w0: int, w1: int, x0: int, x1: int) -> None: ...
-
-
-@choose(_multiply)
-def _multiply_of(qt: Any, w0: Any, w1: Any, x0: Any, x1: Any) -> Any:
+@chosen
+def _multiply(qt: Any, w0: Any, w1: Any, x0: Any, x1: Any) -> Any:
     product = tiles.wide_i8 if is_ternary(qt) else tiles.wide_bf16[tile_parts(qt.value)]
     return lambda qt, w0, w1, x0, x1: product(w0, w1, x0, x1)
 

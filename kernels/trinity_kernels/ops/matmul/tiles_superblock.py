@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels import simd
 from trinity_kernels._jit import inline
+from trinity_kernels.deferred import simd
 from trinity_kernels.ops.matmul.readers import codes_of_part, minima, offset, scales_of
 from trinity_kernels.ops.matmul.tile_layout import parts_of, tile_group
 from trinity_kernels.ops.matmul.tiles_block32 import add_minimum, add_scaled

@@ -17,21 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose
-from trinity_kernels.isa import jit_disabled
-from trinity_kernels.ops.matmul.readers import nbytes, reader_of
+from trinity_kernels import tiles
+from trinity_kernels.deferred import simd
+from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
+from trinity_kernels.ops.matmul.readers import load, load_tail, nbytes, reader_of, ternary_codes
+from trinity_kernels.ops.matmul.unpack_block32 import unpack_block32, unpack_nibbles
+from trinity_kernels.ops.matmul.unpack_superblock import unpack_superblock
 from trinity_kernels.quants import READERS
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.floats import Plain
 from trinity_kernels.quants.superblock import SuperBlock
-from trinity_kernels.tags import constant
-
-if not jit_disabled():
-    from trinity_kernels import simd, tiles
-    from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
-    from trinity_kernels.ops.matmul.readers import load, load_tail, ternary_codes
-    from trinity_kernels.ops.matmul.unpack_block32 import unpack_block32, unpack_nibbles
-    from trinity_kernels.ops.matmul.unpack_superblock import unpack_superblock
+from trinity_kernels.tags import chosen, constant
 
 
 @constant
@@ -53,28 +49,20 @@ def ternary_offset(isa: Any) -> int:
     return 1 if isa.value == "amx" else 0
 
 
-def unpack_row(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
+@chosen
+def unpack_row(isa: Any, qt: Any, w: Any, to: Any, k: Any) -> Any:
     """See the module."""
-
-
-@choose(unpack_row)
-def _unpack_row(isa: Any, qt: Any, w: Any, to: Any, k: Any) -> Any:
     reader = READERS[qt.value]
     if isinstance(reader, SuperBlock):
         return unpack_superblock
     return _plain if isinstance(reader, Plain) else _ternary
 
 
+@chosen
 def unpack_16_rows(
-    isa: Any, qt: Any, w: int, stride: int, to: int, k: int, ahead: int, scratch: int
-) -> None:
-    """See the module."""
-
-
-@choose(unpack_16_rows)
-def _unpack_16_rows(
     isa: Any, qt: Any, w: Any, stride: Any, to: Any, k: Any, ahead: Any, scratch: Any
 ) -> Any:
+    """See the module."""
     reader = READERS[qt.value]
     if isinstance(reader, Block32):
         return unpack_nibbles if reader.nibbles_at else unpack_block32
@@ -115,11 +103,8 @@ def _plain(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
             _plain_line(qt, load(qt, w, n), load_tail(qt, w, n + 1, left - 16), to)
 
 
-def _plain_line(qt: Any, low: Any, high: Any, to: int) -> Any: ...
-
-
-@choose(_plain_line)
-def _plain_line_of(qt: Any, low: Any, high: Any, to: Any) -> Any:
+@chosen
+def _plain_line(qt: Any, low: Any, high: Any, to: Any) -> Any:
     def short(qt: Any, low: Any, high: Any, to: int) -> int:
         tiles.store_bf16x32(to, low, high)
         return to + 1024

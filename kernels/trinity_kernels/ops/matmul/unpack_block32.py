@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
-from trinity_kernels import memory, simd, tiles
-from trinity_kernels._jit import intrinsic
+from trinity_kernels import memory, tiles
+from trinity_kernels.deferred import ir, simd
+from trinity_kernels.instructions import instructions
 from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
 from trinity_kernels.ops.matmul.readers import (
     codes_of_pair,
@@ -51,34 +50,24 @@ def unpack_block32(
             tiles.store_bf16x32(to + 1024 * b + 64 * row, first, second)
 
 
-@intrinsic
-def _two_tables(typingctx: Any, low: Any, high: Any) -> Any:
+@instructions("i16x32", "f32x16", "f32x16")
+def _two_tables(builder: Any, low: Any, high: Any) -> Any:
     """Two blocks' 16 values as bfloat16, words 0 to 15 and 16 to 31."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return tiles.emit_bf16x32(builder, args[0], args[1])
-
-    return simd.I16X32(simd.F32X16, simd.F32X16), codegen
+    return tiles.emit_bf16x32(builder, low, high)
 
 
 def _look_up(table: int) -> Any:
-    @intrinsic
-    def look_up(typingctx: Any, tables: Any, codes: Any) -> Any:
+    @instructions("i16x32", "i16x32", "i8x16")
+    def look_up(builder: Any, tables: Any, codes: Any) -> Any:
         """32 bfloat16 of one table by 16 bytes of nibbles: the low ones, then the high."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            kind = simd.I16X32.ir
-            both = simd.shuffle(builder, args[1], args[1], [*range(16), *range(16)])
-            words = builder.zext(both, kind)
-            words = builder.lshr(words, ir.Constant(kind, [0] * 16 + [4] * 16))
-            words = builder.and_(words, ir.Constant(kind, [15] * 32))
-            if table:
-                words = builder.or_(words, ir.Constant(kind, [16] * 32))
-            return simd.call_named(
-                builder, "llvm.x86.avx512.permvar.hi.512", kind, [args[0], words]
-            )
-
-        return simd.I16X32(simd.I16X32, simd.I8X16), codegen
+        kind = simd.I16X32.ir
+        both = simd.shuffle(builder, codes, codes, [*range(16), *range(16)])
+        words = builder.zext(both, kind)
+        words = builder.lshr(words, ir.Constant(kind, [0] * 16 + [4] * 16))
+        words = builder.and_(words, ir.Constant(kind, [15] * 32))
+        if table:
+            words = builder.or_(words, ir.Constant(kind, [16] * 32))
+        return simd.call_named(builder, "llvm.x86.avx512.permvar.hi.512", kind, [tables, words])
 
     return look_up
 
@@ -86,15 +75,11 @@ def _look_up(table: int) -> Any:
 _look_up_first, _look_up_second = _look_up(0), _look_up(1)
 
 
-@intrinsic
-def _values(typingctx: Any, qt: Any) -> Any:
+@instructions("f32x16", "tag")
+def _values(builder: Any, qt: Any) -> Any:
     """What the 16 codes stand for, before scale and minimum."""
     first = -reader_of(qt.value, Block32).offset
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return ir.Constant(simd.F32X16.ir, [float(first + i) for i in range(16)])
-
-    return simd.F32X16(qt), codegen
+    return ir.Constant(simd.F32X16.ir, [float(first + i) for i in range(16)])
 
 
 def unpack_nibbles(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba.core import types
-
-from trinity_kernels import simd, tiles
-from trinity_kernels._jit import choose, intrinsic
+from trinity_kernels import tiles
+from trinity_kernels.deferred import simd, types
+from trinity_kernels.instructions import instructions
 from trinity_kernels.ops.matmul.readers import (
     codes_of_part,
     elements,
@@ -19,6 +18,7 @@ from trinity_kernels.ops.matmul.readers import (
     scales_of,
 )
 from trinity_kernels.quants.superblock import SuperBlock
+from trinity_kernels.tags import chosen
 
 
 def unpack_superblock(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
@@ -40,8 +40,8 @@ def unpack_superblock(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
 
 
 def _splat(above: int) -> Callable[..., Any]:
-    @intrinsic
-    def splat(typingctx: Any, qt: Any, vector: Any, part: Any, quarter: Any) -> Any:
+    @instructions("f32x16", "tag", "f32x16", "tag", "tag")
+    def splat(builder: Any, qt: Any, vector: Any, part: Any, quarter: Any) -> Any:
         """The lane of a quarter of a part, both literals, in every lane."""
         literals = types.IntegerLiteral
         if not (isinstance(part, literals) and isinstance(quarter, literals)):
@@ -49,11 +49,7 @@ def _splat(above: int) -> Callable[..., Any]:
         block = reader_of(qt.value, SuperBlock)
         lane = (64 * part.literal_value + 16 * quarter.literal_value) // block.group
         lane += above if block.minima == 32 else 0
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return simd.shuffle(builder, args[1], args[1], [lane] * 16)
-
-        return simd.F32X16(qt, simd.F32X16, part, quarter), codegen
+        return simd.shuffle(builder, vector, vector, [lane] * 16)
 
     return splat
 
@@ -61,11 +57,8 @@ def _splat(above: int) -> Callable[..., Any]:
 splat_scale, splat_minimum = _splat(0), _splat(8)
 
 
-def _unpack_part(isa: Any, qt: Any, s: Any, m: Any, block: int, to: int, part: int) -> None: ...
-
-
-@choose(_unpack_part)
-def _unpack_part_of(isa: Any, qt: Any, s: Any, m: Any, block: Any, to: Any, part: Any) -> Any:
+@chosen
+def _unpack_part(isa: Any, qt: Any, s: Any, m: Any, block: Any, to: Any, part: Any) -> Any:
     if not isinstance(part, types.IntegerLiteral):
         return None
     p = part.literal_value
