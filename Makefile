@@ -7,6 +7,7 @@
 #   make test-arm  kernels on emulated ARM    make docs    the documents as a site
 #   make test-real tests on published models  make clean   remove everything made here
 #   make test-clients  real client programs; CLIENTS="llm_cli ollama_python" takes only these
+#   make wheel     a wheel that has machine code for x86-64
 #
 # PYTHON chooses the interpreter. Tests run in WORKERS processes, PYTEST_ARGS goes to pytest:
 # make test PYTEST_ARGS="-k gguf", make test WORKERS=0 PYTEST_ARGS="-x --pdb"
@@ -30,7 +31,7 @@ ARM_ARGS ?=
 CLIENTS ?=
 BENCH_MODEL := build/bench.gguf
 
-.PHONY: demo test test-all test-arm test-real test-clients lint format types check bench fuzz docs clean
+.PHONY: demo test test-all test-arm test-real test-clients lint format types check bench fuzz docs wheel clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -112,6 +113,15 @@ $(RUN):
 	$(PYTHON) -m venv $(VENV) || { \
 		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
 		$(PYTHON) -m pip --python $(VENV)/bin/python install --quiet pip; }
+
+# The wheel has machine code for x86-64, so a first run compiles nothing. What build/code has is kept.
+wheel: $(VENV)/installed-dev
+	$(RUN) scripts/kernels/package_code.py build/code --workers $(WORKERS)
+	rm -rf build/wheel && mkdir -p build/wheel
+	cp -R pyproject.toml README.md LICENSE trinity kernels build/wheel/
+	find build/wheel -name __pycache__ -prune -exec rm -rf {} +
+	cp -R build/code build/wheel/kernels/trinity_kernels/code
+	SOURCE_DATE_EPOCH=1577836800 $(RUN) -m build --wheel --outdir dist build/wheel
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

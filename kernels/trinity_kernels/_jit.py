@@ -122,8 +122,9 @@ class Kernel:
 
     @property
     def sources(self) -> str:
-        """A digest of the sources of its code; its name if they are unknown."""
-        return digest_of_function(self.function) or self.name
+        """A digest of the sources of its code and whether the package may have it compiled."""
+        packaged = code_files.package_folder(target().architecture) is not None
+        return f"{digest_of_function(self.function) or self.name}{'-packaged' if packaged else ''}"
 
     @property
     def uses_tiles(self) -> bool:
@@ -169,6 +170,9 @@ def _address(
 
     Raises: _NotCached without ``anew``.
     """
+    packaged = _packaged(function, name, arguments, result)
+    if packaged is not None:
+        return load(packaged)
     folder, key = code_files.cache_folder(), _key(function, arguments, result)
     flat = None if folder is None or key is None else code_store.find(folder, name, key)
     if flat is not None and loadable(flat):
@@ -194,15 +198,31 @@ def _address(
     return load(flat)
 
 
-def _key(function: Callable[..., Any], arguments: Sequence[str], result: str) -> str | None:
-    """All that a function's code depends on; None if that cannot be known."""
+def _packaged(
+    function: Callable[..., Any], name: str, arguments: Sequence[str], result: str
+) -> FlatCode | None:
+    """The code that came with this package, compiled for a level's features alone."""
+    folder = code_files.package_folder(target().architecture)
+    if folder is None or target().chosen:
+        return None
+    key = package_key(function, arguments, result)
+    flat = None if key is None else code_store.find(folder, name, key, code_files.package_owner())
+    return flat if flat is not None and loadable(flat) else None
+
+
+def package_key(function: Callable[..., Any], arguments: Sequence[str], result: str) -> str | None:
+    """All that a function's code in the package depends on; None if that cannot be known."""
     sources = digest_of_function(function)
     if sources is None or function.__closure__:
         return None
-    here = target()
     name = f"{function.__module__}.{function.__qualname__}({', '.join(arguments)}) {result}"
-    machine = f"{sys.platform} {here.architecture} {here.name} {here.features}"
-    return f"{name} {sources} {code_files.compiler_digest()} {machine}"
+    return f"{name} {sources} {sys.platform} {target().architecture}"
+
+
+def _key(function: Callable[..., Any], arguments: Sequence[str], result: str) -> str | None:
+    """All that a function's code in the user's cache depends on; None if that cannot be known."""
+    key, here = package_key(function, arguments, result), target()
+    return key and f"{key} {code_files.compiler_digest()} {here.name} {here.features}"
 
 
 def c_function(function: Callable[..., Any], *arguments: str, result: str = "void") -> int:

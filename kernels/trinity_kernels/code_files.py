@@ -82,6 +82,19 @@ def cache_folder() -> Path | None:
     return None
 
 
+@cache
+def package_folder(architecture: str) -> Path | None:
+    """The folder of the code that came with this package; None if none did (`make wheel`)."""
+    folder = _PACKAGE / "code" / f"{sys.platform}-{architecture}"
+    return folder if folder.is_dir() else None
+
+
+@cache
+def package_owner() -> int:
+    """The owner of this package's sources, who can change what runs here anyway."""
+    return os.stat(__file__).st_uid
+
+
 def take_cache_problem() -> str | None:
     """Why compiled kernels are not kept and what to do; None where they are, and once it was told.
 

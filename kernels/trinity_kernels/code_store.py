@@ -35,9 +35,12 @@ def path_of(folder: Path, name: str, key: str) -> Path:
     return folder / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:24]}{SUFFIX}"
 
 
-def find(folder: Path, name: str, key: str) -> FlatCode | None:
-    """The code of a kernel; None if there is none, or none that can be trusted."""
-    content = _read(path_of(folder, name, key))
+def find(folder: Path, name: str, key: str, owner: int | None = None) -> FlatCode | None:
+    """The code of a kernel; None if there is none, or none that can be trusted.
+
+    ``owner``: a further user who is trusted.
+    """
+    content = _read(path_of(folder, name, key), owner)
     return None if content is None else parse(content, key)
 
 
@@ -97,10 +100,10 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: Path, owner: int | None = None) -> bytes | None:
     """The content of a file that only this user and the administrator can write."""
     try:
-        if not _is_trusted(os.lstat(path.parent), stat.S_ISDIR):
+        if not _is_trusted(os.lstat(path.parent), stat.S_ISDIR, owner):
             return None
         # Neither a link is followed nor a pipe waited for.
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -110,14 +113,14 @@ def _read(path: Path) -> bytes | None:
     try:
         with open(descriptor, "rb") as file:
             found = os.fstat(descriptor)
-            if not _is_trusted(found, stat.S_ISREG) or found.st_size > _LARGEST:
+            if not _is_trusted(found, stat.S_ISREG, owner) or found.st_size > _LARGEST:
                 return None
             return file.read(_LARGEST)
     except OSError:
         return None
 
 
-def _is_trusted(found: os.stat_result, kind: Callable[[int], bool]) -> bool:
+def _is_trusted(found: os.stat_result, kind: Callable[[int], bool], owner: int | None) -> bool:
     """Whether a file or folder is of a kind, and others can neither own nor write it.
 
     A group with its owner's number has no other members. In a container the system's files may all
@@ -128,5 +131,5 @@ def _is_trusted(found: os.stat_result, kind: Callable[[int], bool]) -> bool:
     if not hasattr(os, "geteuid"):
         return True
     others = 0o002 if found.st_gid == found.st_uid else 0o022
-    owners = (0, os.geteuid(), os.stat("/").st_uid)
+    owners = (0, os.geteuid(), os.stat("/").st_uid, owner)
     return found.st_uid in owners and not found.st_mode & others

@@ -46,8 +46,14 @@ def _prepare() -> None:
     here = target()
     config.CPU_NAME, config.CPU_FEATURES = here.name, here.features
     codegen = cpu_target.target_context.codegen()
-    if here.architecture != "aarch64" and (here.chosen or "f16c" not in here.has):
-        soft_half.provide(codegen)
+    if _lacks_halves():
+        codegen._add_module(soft_half.module())
+
+
+def _lacks_halves() -> bool:
+    """Whether there may be no instructions for float16."""
+    here = target()
+    return here.architecture != "aarch64" and (here.chosen or "f16c" not in here.has)
 
 
 _prepare()
@@ -130,7 +136,11 @@ def _flat_code(compiled: Any) -> FlatCode | None:
 
 def object_code(library: Any) -> bytes:
     """The object file of a compiled library."""
-    code: bytes = target_machine().emit_object(library._final_module)
+    module = library._final_module
+    if _lacks_halves():
+        module = module.clone()
+        module.link_in(soft_half.module())
+    code: bytes = target_machine().emit_object(module)
     return code
 
 

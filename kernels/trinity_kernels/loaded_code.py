@@ -14,7 +14,10 @@ from typing import Any
 from trinity_kernels.flat_code import FlatCode
 
 # The C functions that code may call. All of them compute; none reaches anything else.
-CALLS = frozenset({"exp2", "exp2f", "fma", "fmaf", "memcpy", "memmove", "memset"})
+CALLS = frozenset({
+    "exp2", "exp2f", "floor", "floorf", "fma", "fmaf", "memcpy", "memmove", "memset", "nearbyint",
+    "nearbyintf", "rint", "rintf",
+})  # fmt: skip
 _READ, _WRITE, _EXECUTE = 1, 2, 4
 
 

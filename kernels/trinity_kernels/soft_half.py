@@ -70,6 +70,6 @@ define half @__truncsfhf2(float %float) {{
 """
 
 
-def provide(codegen: Any) -> None:
-    """Put both functions where ``codegen``, Numba's, looks for names."""
-    codegen._add_module(binding.parse_assembly(_CODE.format(triple=binding.get_process_triple())))
+def module() -> Any:
+    """A module with both functions, for code that may call them."""
+    return binding.parse_assembly(_CODE.format(triple=binding.get_process_triple()))

@@ -1,0 +1,65 @@
+"""Machine code that comes with the package: the same bytes each time, used without a compiler."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.process import KERNELS, ROOT, run_python
+from trinity_kernels.isa import available_levels, python_only
+from trinity_kernels.loaded_code import supported
+from trinity_kernels.processor import target
+
+pytestmark = pytest.mark.skipif(
+    python_only() or not supported() or target().architecture != "x86_64",
+    reason="the script makes code for Linux on x86-64",
+)
+LEVEL = "avx2" if "avx2" in available_levels() else "portable"
+RUN = f"""
+import sys
+from trinity_kernels import code_store
+from trinity_kernels.selftest import KERNELS, check
+def refuse(*_):
+    raise AssertionError("compiled")
+code_store.keep = refuse
+print(KERNELS["copy"][0].address("{LEVEL}", "none", refuse) != 0, check("copy", "{LEVEL}", "none"))
+print("numba" in sys.modules)
+"""
+
+
+def compiled(out: Path) -> dict[str, bytes]:
+    """The code of one kernel, and of what Python calls, by the files' names."""
+    script = ROOT / "scripts" / "kernels" / "package_code.py"
+    command = [sys.executable, str(script), str(out), "--levels", *{"portable", LEVEL}]
+    subprocess.run([*command, "--kernels", "copy:none"], check=True, timeout=300)
+    return {path.name: path.read_bytes() for path in out.glob("linux-x86_64/*.code")}
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("code")
+    assert any(name.startswith(f"copy-{LEVEL}-none-") for name in compiled(out))
+    return out
+
+
+@pytest.mark.full
+def test_two_builds_have_the_same_bytes(code: Path, tmp_path: Path) -> None:
+    first = {path.name: path.read_bytes() for path in code.glob("linux-x86_64/*.code")}
+    assert compiled(tmp_path) == first
+
+
+def test_an_installation_with_code_compiles_nothing(code: Path, tmp_path: Path) -> None:
+    kernels, cache = tmp_path / "installed", str(tmp_path / "cache")
+    shutil.copytree(KERNELS, kernels, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(code, kernels / "trinity_kernels" / "code")
+    said = run_python(RUN, kernels=kernels, TRINITY_CACHE_DIR=cache).splitlines()
+    assert said == ["True None", "False"]
+    # Code of other sources, and damaged code, is not used.
+    for path in kernels.glob("trinity_kernels/code/*/copy-*"):
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(AssertionError, match="compiled"):
+        run_python(RUN, kernels=kernels, TRINITY_CACHE_DIR=cache)
