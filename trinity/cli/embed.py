@@ -9,20 +9,14 @@ import typer
 from trinity.cli import options
 from trinity.cli.loading import load_model, model_or_demo
 from trinity.cli.terminal import json_line, put, say
-from trinity.cli.texts import given_texts
+from trinity.cli.texts import TextFile, Texts, given_texts
 
 
 @options.takes(loading=options.LOADING, pooled=options.only(options.SERVING, "pooling"))
 def embed(
     model: options.ModelOrDemo = None,
-    texts: Annotated[
-        list[str] | None,
-        typer.Argument(help="The texts; the lines of standard input if none is given."),
-    ] = None,
-    file: Annotated[
-        str | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Read a text from each line of a file."),
-    ] = None,
+    texts: Texts = None,
+    file: TextFile = None,
     normalize: Annotated[
         bool | None,
         typer.Option(

@@ -9,7 +9,7 @@ import typer
 from trinity.cli import options
 from trinity.cli.loading import load_model
 from trinity.cli.terminal import json_line, put
-from trinity.cli.texts import given_texts
+from trinity.cli.texts import TextFile, Texts, given_texts
 
 
 @options.takes(loading=options.LOADING)
@@ -18,14 +18,8 @@ def rank(
         str, typer.Option("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}.")
     ],
     query: Annotated[str, typer.Argument(help="What is asked.")],
-    texts: Annotated[
-        list[str] | None,
-        typer.Argument(help="The texts; the lines of standard input if none is given."),
-    ] = None,
-    file: Annotated[
-        str | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Read a text from each line of a file."),
-    ] = None,
+    texts: Texts = None,
+    file: TextFile = None,
     top: Annotated[
         int | None, typer.Option("--top", min=1, help="Print so many texts at most.")
     ] = None,

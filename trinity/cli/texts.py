@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from trinity.cli.prompts import given_text
+
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(help="The texts; the lines of standard input if none is given."),
+]
+TextFile = Annotated[
+    str | None,
+    typer.Option("--file", "-f", metavar="FILE", help="Read a text from each line of a file."),
+]
 
 
 def given_texts(texts: list[str] | None, file: str | None) -> list[str]:

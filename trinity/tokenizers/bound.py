@@ -1,4 +1,4 @@
-"""How few tokens a text can have, known before it is tokenized."""
+"""A lower bound of a text's number of tokens, without tokenizing it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from trinity.tokenizers.vocabulary import (
 
 
 def longest_token(vocab: Vocabulary) -> int | None:
-    """The most bytes of a text, as ``text_bytes`` counts them, that one token stands for.
+    """Return the largest number of bytes, as ``text_bytes`` counts them, that one token stands for.
 
-    None where there is no such number: the rules change texts, white space after special tokens is
-    dropped, or bytes that are no tokens are dropped or become one unknown token together.
+    Return None if there is no bound: the rules change texts, white space after special tokens is
+    dropped, or bytes without a token are dropped or merged into one unknown token.
     """
     if vocab.rstrip or not _has_all_bytes(vocab):
         return None
@@ -27,13 +27,13 @@ def longest_token(vocab: Vocabulary) -> int | None:
         lengths = max(map(len, vocab.tokens))
     else:
         lengths = max(len(token.replace(SPACE, " ").encode()) for token in vocab.tokens)
-    # Special tokens are found in the text as they are; the longest is the first.
+    # Special tokens are searched for literally; the longest is the first.
     special = matched_ids(vocab, (CONTROL, UNKNOWN, USER_DEFINED))[:1]
     return max([lengths, *(len(vocab.tokens[i].encode()) for i in special)])
 
 
 def text_bytes(vocab: Vocabulary, text: str) -> int:
-    """Bytes of a text in UTF-8, where U+2581 counts as the space that it is read as."""
+    """Return the size of a text in UTF-8; U+2581 counts as a space."""
     if vocab.model != "gpt2":
         text = text.replace(SPACE, " ")
     return len(text.encode("utf-8", "surrogatepass"))
@@ -43,6 +43,6 @@ def _has_all_bytes(vocab: Vocabulary) -> bool:
     """Whether every byte of a text becomes a token or a part of one."""
     if vocab.model == "gpt2":
         return all(character in vocab.ids for character in BYTE_CHARACTERS.values())
-    if vocab.model == "llama":  # a byte without a token becomes the unknown one, by itself
+    if vocab.model == "llama":  # each byte without a token becomes an unknown token
         return vocab.unk_id is not None
     return all(f"<0x{byte:02X}>" in vocab.ids for byte in range(256))

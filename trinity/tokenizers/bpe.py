@@ -1,8 +1,8 @@
 """BPE vocabularies, of bytes or of characters, run by the `tokenizers` library.
 
-Byte-level ones ("gpt2") cut a text into words, whose bytes are written as characters that merge.
-Gemma 4's merge the characters of the whole text, its spaces written as U+2581, and write a
-character that is no token as its UTF-8 bytes, each a token "<0xNN>".
+Byte-level vocabularies ("gpt2") cut a text into words, write their bytes as characters and merge
+these. Gemma 4's vocabulary merges the characters of the whole text, with U+2581 for a space, and
+writes a character without a token as its UTF-8 bytes, each a token "<0xNN>".
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FREE = 1 << 14  # characters of a text during which other threads must get on: 
 
 
 def _byte_characters() -> dict[int, str]:
-    """The character that stands for each byte in tokens and merges. Source: GPT-2's encoder.py."""
+    """Return the character of each byte in tokens and merges. Source: GPT-2's encoder.py."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     return {b: chr(b) for b in printable} | {b: chr(256 + n) for n, b in enumerate(others)}
@@ -47,9 +47,9 @@ _CHARACTER_BYTES = {character: byte for byte, character in BYTE_CHARACTERS.items
 class BPEEncoder:
     """Text without special tokens to ids. Usable from several threads at once.
 
-    The library takes a third of a second for the tables of a large vocabulary. A short text gets
-    a model of the tokens and merges that can occur in it; the whole one is made for long texts, or
-    when many came.
+    The library takes a third of a second to build the tables of a large vocabulary. For a short
+    text a model of the tokens and merges that can occur in it is built instead. The whole model is
+    built for a long text or after many short ones.
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
@@ -62,7 +62,7 @@ class BPEEncoder:
         texts = [text for text in texts if len(text) > 1]
         self._no_words = frozenset(() if made_by_merges(texts, vocab.merges) else texts)
         self._splitter = None if vocab.pre is None else _splitter(vocab.pre)
-        # What characters that are no tokens become, in a vocabulary of characters.
+        # What characters without a token become, in a vocabulary of characters.
         self._fallback: dict[str, int] = {}
         self._unknown: str | None = None
         if self._splitter is None:
@@ -84,7 +84,7 @@ class BPEEncoder:
             return self._make(words, split_merges(self._merges))
         except TokenizerError:
             for rank, merge in enumerate(self._merges):
-                _split_merge(merge, rank)  # says which merge is malformed
+                _split_merge(merge, rank)  # raises an error that shows the malformed merge
             raise
 
     def _make(self, words: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
@@ -102,7 +102,7 @@ class BPEEncoder:
         return made
 
     def _make_part(self, text: str) -> Tokenizer | None:
-        """A model that gives ``text`` the same ids; None where the whole one is worth its time."""
+        """Return a model that gives ``text`` the same ids, or None to use the whole model."""
         if self._parts >= _MANY or len(text) > _LONG:
             return None
         pieces = {text}
@@ -125,7 +125,7 @@ class BPEEncoder:
         return self._make(words, [possible[merge] for merge in ranked])
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ``text``; a byte that is no token is dropped, or is the unknown one.
+        """Return the ids of ``text``; a byte without a token is dropped or becomes unknown.
 
         Raises InputError for millions of white space characters in a row.
         """
@@ -141,16 +141,16 @@ class BPEEncoder:
 
 
 def library_ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    """What the library makes of a text, without the tokens around it."""
+    """Return the library's ids of a text, without BOS and EOS."""
     if len(text) <= _FREE:
         ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-    else:  # this one alone leaves the interpreter to other threads meanwhile
+    else:  # only this call releases the interpreter lock
         ids = tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
     return ids
 
 
 def refuse_white_space(text: str) -> None:
-    """Raises InputError for more white space in a row than the library's regexes can match."""
+    """Raise InputError for more white space in a row than the library's regexes can match."""
     if len(text) <= _LONGEST_WHITE_SPACE:
         return
     longest = max((len(m[0]) for m in re.finditer(r"\s+", text)), default=0)
@@ -162,7 +162,7 @@ def refuse_white_space(text: str) -> None:
 
 
 def refuse_long_merges(words: Mapping[str, int], merges: Sequence[str]) -> None:
-    """Raises TokenizerError for a merge that is longer than any token: the library panics there."""
+    """Raise TokenizerError for a merge that is longer than any token: the library would panic."""
     longest = max(map(len, map(str.encode, words)), default=0)
     if max(map(len, map(str.encode, merges)), default=0) > longest + 1:
         merge = next(m for m in merges if len(m.encode()) > longest + 1)
@@ -173,7 +173,7 @@ def refuse_long_merges(words: Mapping[str, int], merges: Sequence[str]) -> None:
 
 
 def _splitter(pre: PreTokenizer) -> Any:
-    """The library's way to cut a text into words and to write their bytes."""
+    """Return the library's pre-tokenizer, which cuts a text into words and writes their bytes."""
     from tokenizers import Regex, pre_tokenizers
 
     return pre_tokenizers.Sequence(
@@ -186,9 +186,9 @@ def _splitter(pre: PreTokenizer) -> Any:
 
 @contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """Whatever the library raises as a TokenizerError: plain Exceptions, and Rust's panics.
+    """Turn errors of the library into a TokenizerError: Exceptions, and panics of Rust.
 
-    These are PanicExceptions, which are no Exceptions, of a class that each library has anew.
+    A panic is a PanicException, which is not an Exception; each library has a class of its own.
     """
     try:
         yield
@@ -201,9 +201,9 @@ def refusals(what: str) -> Iterator[None]:
 
 
 def bpe_piece(vocab: Vocabulary, token_id: int) -> bytes:
-    """The bytes that a token that is neither control nor user-defined stands for.
+    """Return the bytes of a token that is neither control nor user-defined.
 
-    A character that stands for no byte, which no such token should have, is taken literally.
+    A character that stands for no byte, which should not occur, is taken literally.
     """
     byte = vocab.byte_of(token_id)
     if byte is not None:
@@ -217,7 +217,7 @@ def bpe_piece(vocab: Vocabulary, token_id: int) -> bytes:
 
 
 def split_merges(merges: list[str]) -> list[tuple[str, str]]:
-    """The two sides of each merge, cut at the first space that is not its first character."""
+    """Split each merge at its first space, except for a leading one."""
     pairs: list[tuple[str, str]] = list(map(tuple, map(str.split, merges, repeat(" "))))  # type: ignore[arg-type]
     if set(map(len, pairs)) - {2}:
         pairs = [_split_merge(merge, rank) for rank, merge in enumerate(merges)]

@@ -26,7 +26,7 @@ LONGEST_TEMPLATE = 1 << 17  # characters; the longest in use have some 30,000
 
 
 class RefusedHistoryError(TokenizerError):
-    """A template does not take these messages, or fails at one; it may take them otherwise."""
+    """A template rejects these messages or fails; it may accept them in another form."""
 
 
 _OTHERWISE = "pass another template, or write the prompt in the model's own format"
@@ -48,9 +48,9 @@ _LONGEST_SHOWN = 500  # characters of a template's words in an error
 
 
 def first_known(templates: Sequence[ChatTemplate], use: Callable[[ChatTemplate], T]) -> T:
-    """What ``use`` gives for the first template whose language and words trinity knows.
+    """Return the result of ``use`` for the first template that trinity supports.
 
-    Raises UnsupportedError where there is none.
+    Raises UnsupportedError if there is none.
     """
     refusals = []
     for template in templates:
@@ -62,7 +62,7 @@ def first_known(templates: Sequence[ChatTemplate], use: Callable[[ChatTemplate],
 
 
 def render(template: ChatTemplate, messages: Sequence[Mapping[str, object]], **names: Any) -> str:
-    """As ``render_chat``; raises UnsupportedError for what trinity does not know of Go."""
+    """As ``render_chat``; raises UnsupportedError for unsupported features of Go templates."""
     return _RENDERERS[template.language](template.text, messages, **names)
 
 
@@ -72,7 +72,7 @@ def render_listing(
     tools: Sequence[Mapping[str, object]] | None,
     **names: Any,
 ) -> str:
-    """As ``render``; without tools also for templates that want a list, be it empty."""
+    """As ``render``; without tools it also supports templates that need an empty list."""
     if tools:
         return render(template, messages, tools=tools, **names)
     try:
@@ -94,17 +94,17 @@ def render_chat(
     tools: Sequence[Mapping[str, object]] | None = None,
     **variables: object,
 ) -> str:
-    """The text of a conversation in the model's format.
+    """Return the text of a conversation in the model's format.
 
     ``messages`` are mappings with "role" and "content". Most templates write ``bos_token``
-    themselves: encode the result with ``parse_special=True``, which adds no second one. With
-    ``add_generation_prompt`` the text ends where the assistant's answer starts. ``variables`` are
-    further names that the template may use. All values are such as JSON has; a tuple arrives at
-    the template as a list.
+    themselves: encode the result with ``parse_special=True``, which does not add a second one. With
+    ``add_generation_prompt`` the text ends where the assistant's response starts. ``variables`` are
+    other names that the template may use. All values must be JSON values; the template gets a tuple
+    as a list.
 
-    Raises TokenizerError for a template that is broken, refuses the messages, fails, takes more
-    than a second of processor time (5 ms more for each message) or too much memory, or makes much
-    text of little; InputError for a value that JSON does not have.
+    Raises TokenizerError for a template that is broken, rejects the messages, fails, takes more
+    than a second of processor time (plus 5 ms per message) or too much memory, or writes too much
+    text; InputError for a value that JSON cannot hold.
     """
     if len(template) > LONGEST_TEMPLATE:
         raise TokenizerError(
@@ -144,7 +144,7 @@ def render_chat(
     raise TokenizerError(f"the chat template cannot be compiled: {_printable(what)}; {_OTHERWISE}")
 
 
-# By the language of a template; one outside of what the function knows is UnsupportedError.
+# By the language of a template; unsupported features raise UnsupportedError.
 _RENDERERS: dict[str, Callable[..., str]] = {"jinja": render_chat, "go": render_go}
 
 
@@ -159,6 +159,6 @@ def _check_length(text: str, names: object) -> None:
 
 
 def _printable(text: str) -> str:
-    """The beginning of a template's words, without what moves a terminal's cursor."""
+    """Return the start of a template's message, without control characters."""
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     return shown if len(shown) <= _LONGEST_SHOWN else shown[: _LONGEST_SHOWN - 3] + "..."

@@ -1,4 +1,4 @@
-"""Texts tokenized by the `tokenizers` library as a whole, with the rules of a tokenizer.json."""
+"""Tokenize texts with the `tokenizers` library and all rules of a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class LibraryEncoder:
             self._check_ids(self._tokenizer(True, True))
 
     def encode(self, text: str, *, parse_special: bool, continuation: bool) -> list[int]:
-        """Ids of ``text``; ``continuation`` puts no space before its first word.
+        """Return the ids of ``text``; with ``continuation`` no space is put before its first word.
 
-        Raises InputError for millions of white space characters in a row, TokenizerError where
-        the library fails.
+        Raises InputError for millions of white space characters in a row, TokenizerError if the
+        library fails.
         """
         refuse_white_space(text)
         with refusals("the tokenizers library cannot encode the text"):
@@ -80,7 +80,7 @@ class LibraryEncoder:
         return made
 
     def _check_ids(self, tokenizer: Tokenizer) -> None:
-        """The library gives added tokens ids by their order, whatever the file says."""
+        """Check the ids of added tokens: the library numbers them by their order in the file."""
         for token in self._rules.added_tokens:
             found = tokenizer.token_to_id(token.content)
             if found != token.id:
@@ -114,7 +114,7 @@ def _unprefixed(step: Mapping[str, object]) -> dict[str, object]:
 
 
 def _words(vocab: Vocabulary, rules: Rules, written: Callable[[str], str] = str) -> dict[str, int]:
-    """The model's own vocabulary; ``written`` is how tokenizer.json writes a normal token."""
+    """Return the model's own vocabulary; ``written`` writes a normal token for tokenizer.json."""
     added = {token.id: token for token in rules.added_tokens}
     words: dict[str, int] = {}
     for i, (text, kind) in enumerate(zip(vocab.tokens, vocab.types.tolist(), strict=True)):
@@ -122,7 +122,9 @@ def _words(vocab: Vocabulary, rules: Rules, written: Callable[[str], str] = str)
         if token is not None:
             if token.in_model:
                 words[token.content] = i
-        elif kind != UNUSED or text != f"[PAD{i}]":  # such a token fills a row of the embedding
+        elif (
+            kind != UNUSED or text != f"[PAD{i}]"
+        ):  # such a token only fills a row of the embedding
             words[written(text) if kind == NORMAL else text] = i
     return words
 
@@ -156,7 +158,7 @@ def _wordpiece(vocab: Vocabulary, rules: Rules) -> Any:
 
 
 def _word(text: str) -> str:
-    """A token of WordPiece as its own files write it."""
+    """Return a WordPiece token as in its own files."""
     return text.removeprefix(SPACE) if text.startswith(SPACE) else "##" + text
 
 

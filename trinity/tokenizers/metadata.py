@@ -1,7 +1,7 @@
 """Typed reading of tokenizer keys from a model file's metadata.
 
 Keys are named without their prefix "tokenizer.". Every function raises TokenizerError for a value
-of another kind than asked for, and takes a missing key as the default.
+of another type, and returns the default for a missing key.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from trinity.formats.gguf_metadata import GGUFMetadata
 # The largest arrays, of merges, have some 10 million; a wide character makes its text four times
 # as large in memory.
 MAX_BYTES = 1 << 25
-_JOINED = 1 << 10  # strings that are looked at together
+_JOINED = 1 << 10  # strings that are checked together
 
 RECONVERT = "convert the model again with a current converter"
 
 
 def text(metadata: Mapping[str, object], key: str) -> str | None:
-    """A string, or None where the key is missing."""
+    """Return a string, or None if the key is missing."""
     value = metadata.get(f"tokenizer.{key}")
     if value is None or isinstance(value, str):
         return value
@@ -31,7 +31,7 @@ def text(metadata: Mapping[str, object], key: str) -> str | None:
 
 
 def flag(metadata: Mapping[str, object], key: str) -> bool | None:
-    """A bool, or None where the key is missing."""
+    """Return a bool, or None if the key is missing."""
     value = metadata.get(f"tokenizer.{key}")
     if value is None or isinstance(value, bool):
         return value
@@ -41,7 +41,7 @@ def flag(metadata: Mapping[str, object], key: str) -> bool | None:
 
 
 def integer(metadata: Mapping[str, object], key: str) -> int | None:
-    """An integer, or None where the key is missing."""
+    """Return an integer, or None if the key is missing."""
     value = metadata.get(f"tokenizer.{key}")
     if value is None:
         return None
@@ -51,9 +51,9 @@ def integer(metadata: Mapping[str, object], key: str) -> int | None:
 
 
 def strings(metadata: Mapping[str, object], key: str, most: int, longest: int) -> list[str] | None:
-    """An array of strings, all of them text that UTF-8 can hold; None where the key is missing.
+    """Return an array of strings that UTF-8 can encode, or None if the key is missing.
 
-    At most ``most`` strings of at most ``longest`` characters, and MAX_BYTES of all in a file.
+    It may have ``most`` strings of ``longest`` characters; all arrays of a file, MAX_BYTES.
     """
     full_key = f"tokenizer.{key}"
     if isinstance(metadata, GGUFMetadata) and full_key in metadata:
@@ -95,7 +95,7 @@ def strings(metadata: Mapping[str, object], key: str, most: int, longest: int) -
 
 
 def _length(metadata: Mapping[str, object], key: str) -> int:
-    """Elements of an array, not decoded where the file tells; 0 where there is none."""
+    """Return an array's length, from the file's header if possible; 0 if there is none."""
     if key in metadata and isinstance(metadata, GGUFMetadata):
         return metadata.array_length(key) or 0
     value = metadata.get(key)
@@ -105,9 +105,9 @@ def _length(metadata: Mapping[str, object], key: str) -> int:
 def numbers(
     metadata: Mapping[str, object], key: str, count: int, kinds: str, *, whole: bool = False
 ) -> NDArray[np.generic] | None:
-    """The first ``count`` elements, or the ``whole``, of an array of ``kinds`` ("iuf").
+    """Return the first ``count`` elements, or the ``whole`` array, of ``kinds`` ("iuf").
 
-    The width that the file declares does not matter: the reader decodes each element by it.
+    Any declared width is accepted: the reader decodes each element by it.
     """
     value = metadata.get(f"tokenizer.{key}")
     if value is None:
@@ -130,7 +130,7 @@ def numbers(
 
 
 def wrong_kind(key: str, value: object, wanted: str) -> TokenizerError:
-    """The error for a value of the wrong type."""
+    """Return the error for a value of the wrong type."""
     if isinstance(value, np.ndarray):
         found = f"an array of {value.dtype.name}"
     elif isinstance(value, list | tuple):

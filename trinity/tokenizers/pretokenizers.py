@@ -1,8 +1,8 @@
-"""The regular expressions that cut text into words before byte-level BPE, by the file's name.
+"""The regular expressions that cut text into words before byte-level BPE, by name.
 
-``tokenizer.ggml.pre`` names a set of regexes. They apply in sequence: each one cuts every piece
-that the former left, and both its matches and the gaps between them go on as pieces. The syntax is
-that of the `tokenizers` library (Oniguruma).
+``tokenizer.ggml.pre`` names a set of regexes. They apply in sequence: each one cuts every piece of
+the previous one into its matches and the gaps between them. The syntax is that of the `tokenizers`
+library (Oniguruma).
 Source: llama.cpp src/llama-vocab.cpp, and the tokenizer.json files that it was written from.
 """
 
@@ -17,8 +17,8 @@ from trinity.errors import TokenizerError
 class PreTokenizer:
     """How one family of vocabularies cuts words.
 
-    ``ignore_merges``: a word that is a token as a whole is taken, whatever the merges say.
-    ``add_bos``: the family wants a BOS token where the file does not say.
+    ``ignore_merges``: a word that is a token is not split, whatever the merges are.
+    ``add_bos``: the default for files that do not say whether a BOS token is added.
     """
 
     name: str
@@ -66,7 +66,7 @@ _EXAONE_MOE = (
 )
 _BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
 _CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
-# Letters that have a case, as hexadecimal code points and ranges.
+# Letters with case, as hexadecimal code points and ranges.
 _CASED_RANGES = """
 41-5a 61-7a b5 c0-d6 d8-f6 f8-1ba 1bc-1bf 1c4-293 295-2af 370-373 376-377 37b-37d 37f 386 388-38a
 38c 38e-3a1 3a3-3f5 3f7-481 48a-52f 531-556 10a0-10c5 13a0-13f5 13f8-13fd 1c90-1cba 1cbd-1cbf
@@ -81,7 +81,7 @@ _CASED = "".join(
     "-".join(chr(int(end, 16)) for end in span.split("-")) for span in _CASED_RANGES.split()
 )
 _PUNCTUATION = "[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]"
-# (?<!\s) changes no match of \s+$ and keeps it from trying again inside a run of white space.
+# (?<!\s) does not change the matches of \s+$, but prevents retries inside white space.
 _DEEPSEEK_LLM = (
     r"[\r\n]", rf"\s?[{_CASED}]+", rf"\s?{_PUNCTUATION}+", r"(?<!\s)\s+$", _CJK, r"\p{N}+"
 )  # fmt: skip
@@ -154,7 +154,7 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     for name in names.split()
 }
 
-# Vocabularies that are known by their size: tokens (from, to) and merges.
+# Vocabularies that are recognized by size: tokens (from, to) and merges.
 _KNOWN_SIZES = (
     (128256, 128256, 280147, "llama-bpe"),
     (151643, 152064, 151387, "qwen2"),
@@ -165,7 +165,7 @@ _KNOWN_SIZES = (
 def pre_tokenizer_named(
     name: str | None, num_tokens: int, num_merges: int
 ) -> tuple[PreTokenizer, str | None]:
-    """The pre-tokenizer of a file's ``tokenizer.ggml.pre``, and a remark for the user or None.
+    """Return the pre-tokenizer of a file's ``tokenizer.ggml.pre``, and a note for the user or None.
 
     A missing name is inferred from the vocabulary's size: the official BitNet 2B-4T file lacks it
     and has Llama 3's vocabulary. Raises TokenizerError for an unknown name.

@@ -1,4 +1,4 @@
-"""Cutting text at special tokens, before words are looked for."""
+"""Cut text at special tokens, before it is split into words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trinity.tokenizers.vocabulary import (
 
 _WHITE_SPACE = b" \t\n\v\f\r"  # C's isspace
 _TAKEN = b"\xff"  # a byte that no text has
-# Up to so many tokens, or tokens times characters, each is searched for; beyond, one search for
+# Up to this number of tokens, or tokens times characters, each is searched; beyond, one search for
 # each length costs less.
 _FEW, _FEW_SEARCHES = 128, 1 << 22
 # A fingerprint is the polynomial of the bytes, modulo 2^64, at a base that no file can know. Its
@@ -41,7 +41,7 @@ class SpecialTokens:
 
     def __init__(self, vocab: Vocabulary) -> None:
         self._all: list[_Special] = []
-        self._user_defined: list[_Special] = []  # found in any text, the others where asked for
+        self._user_defined: list[_Special] = []  # found in any text; the others only on request
         for i in matched_ids(vocab, (CONTROL, UNKNOWN, USER_DEFINED)):
             text = vocab.tokens[i]
             if vocab.ids[text] == i:
@@ -51,11 +51,11 @@ class SpecialTokens:
                     self._user_defined.append(special)
 
     def partition(self, text: str, parse_special: bool) -> list[str | int]:
-        """``text`` as a list of token ids and of the non-empty texts between them.
+        """Split ``text`` into token ids and the non-empty texts between them.
 
-        The longest special token is looked for in the whole text, then the next longest in what
-        is left. Control and unknown tokens count only with ``parse_special``. Time is bounded by
-        the text's length times the number of lengths that the tokens have.
+        The longest special token is searched in the whole text, then the next longest in the rest.
+        Control and unknown tokens are found only with ``parse_special``. The time is bounded by the
+        text's length times the number of different token lengths.
         Source: llama.cpp src/llama-vocab.cpp, tokenizer_st_partition.
         """
         specials = self._all if parse_special else self._user_defined
@@ -73,22 +73,22 @@ class SpecialTokens:
 
 
 class _Cuts:
-    """Where a text is cut. In UTF-8 bytes a character is never found inside another."""
+    """The cuts of a text, in UTF-8 bytes: no character occurs inside another."""
 
     def __init__(self, text: str) -> None:
         self._raw = text.encode()
-        self._free = bytearray(self._raw)  # what is cut out is overwritten
+        self._free = bytearray(self._raw)  # cut parts are overwritten
         self._cuts: list[tuple[int, int, int | None]] = []  # first byte, end, id; None is dropped
 
     def places_of(self, special: _Special) -> Iterator[int]:
-        """Where the token begins, in what is free when the next place is asked for."""
+        """Yield where the token begins in the parts that are still free."""
         place = self._free.find(special.raw)
         while place >= 0:
             yield place
             place = self._free.find(special.raw, place + len(special.raw))
 
     def make_by_length(self, specials: Sequence[_Special]) -> None:
-        """Cut at all the tokens, which are in order, by one search for those of a length."""
+        """Cut at all tokens, which are sorted, with one search per length."""
         powers = _powers(_BASE, len(self._raw))
         inverses = _powers(pow(_BASE, -1, 1 << 64), len(self._raw))
         sums = self._sums(powers)
@@ -111,13 +111,13 @@ class _Cuts:
                 sums = self._sums(powers)
 
     def _sums(self, powers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Sums of the bytes before each place, each times its power."""
+        """Return the sums of the bytes before each index, each times its power."""
         sums = np.zeros(len(self._free) + 1, np.uint64)
         np.cumsum(np.frombuffer(bytes(self._free), np.uint8) * powers, out=sums[1:])
         return sums
 
     def make(self, special: _Special, places: Iterable[int]) -> None:
-        """Cut at those of ``places``, from left to right, where the token is still free."""
+        """Cut at ``places``, from left to right, if the token is still free there."""
         length, ends = len(special.raw), []
         for place in places:
             if self._free.startswith(special.raw, place):
@@ -135,7 +135,7 @@ class _Cuts:
         self._cuts.append((first, end, token))
 
     def parts(self) -> list[str | int]:
-        """Ids and the texts between them, in order."""
+        """Return ids and the texts between them, in order."""
         parts: list[str | int] = []
         last = 0
         for first, end, token in sorted(self._cuts, key=lambda cut: cut[0]):
@@ -150,14 +150,14 @@ class _Cuts:
 
 
 def _powers(base: int, count: int) -> NDArray[np.uint64]:
-    """Powers of ``base`` from 0 on, modulo 2^64."""
+    """Return the powers of ``base`` from 0 on, modulo 2^64."""
     powers = np.full(count, base, np.uint64)
     powers[:1] = 1
     return np.cumprod(powers)
 
 
 def _fingerprints(texts: list[bytes], powers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The first bits of the fingerprints of texts that are as long as ``powers``."""
+    """Return the first bits of the fingerprints of texts as long as ``powers``."""
     rows = max(1, (1 << 17) // len(powers))  # whose bytes become 64-bit numbers at a time
     pieces = [
         np.frombuffer(b"".join(texts[i : i + rows]), np.uint8).reshape(-1, len(powers)) @ powers

@@ -37,7 +37,7 @@ class SPMEncoder:
             ) from error
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ``text``; a character that is no token becomes its UTF-8 bytes' tokens."""
+        """Return the ids of ``text``; a character without a token becomes its bytes' tokens."""
         ids: list[int] = self._processor.EncodeAsIds(text)
         if ids and max(ids) >= self._vocab_size:  # bytes that the vocabulary lacks
             size, unknown = self._vocab_size, self._unknown
@@ -46,7 +46,7 @@ class SPMEncoder:
 
 
 def spm_piece(vocab: Vocabulary, token_id: int) -> bytes:
-    """The bytes that a token that is neither control nor user-defined stands for."""
+    """Return the bytes of a token that is neither control nor user-defined."""
     byte = vocab.byte_of(token_id)
     if byte is not None:
         return bytes((byte,))
@@ -54,10 +54,10 @@ def spm_piece(vocab: Vocabulary, token_id: int) -> bytes:
 
 
 def _model_proto(vocab: Vocabulary) -> bytes:
-    """A ModelProto whose first pieces are the vocabulary's tokens, id by id.
+    """Return a ModelProto whose first pieces are the vocabulary's tokens, by id.
 
-    Tokens that text must not become (control, unknown, repeated ones) get names that no text
-    can have. Missing byte tokens, and the unknown token that the library wants, follow at the end.
+    Tokens that text must not give (control, unknown, repeated ones) get names that occur in no
+    text. Missing byte tokens and the unknown token that the library needs are added at the end.
     """
     assert vocab.scores is not None
     pieces: list[bytes] = []
@@ -73,7 +73,7 @@ def _model_proto(vocab: Vocabulary) -> bytes:
             kind in (CONTROL, UNKNOWN, BYTE)
             or byte is not None
             or vocab.ids[token] != i
-            or "\0" in token  # which the library refuses
+            or "\0" in token  # which the library rejects
         ):
             pieces.append(_piece(unused_name(vocab, i), _ZERO, _PIECE_CONTROL))
         else:
@@ -88,7 +88,7 @@ def _model_proto(vocab: Vocabulary) -> bytes:
 
 
 def unused_name(vocab: Vocabulary, number: int) -> str:
-    """A name for a piece that no text becomes: it is no token."""
+    """Return a name for a piece that occurs in no text and is not a token."""
     name = f"\1unused {number}"
     while name in vocab.ids:
         name = "\1" + name
@@ -96,10 +96,10 @@ def unused_name(vocab: Vocabulary, number: int) -> str:
 
 
 def _piece(text: str, score: bytes, kind: int) -> bytes:
-    """ModelProto field 1: a SentencePiece of piece 1, score 2 (32-bit float), type 3."""
+    """Return ModelProto's field 1: a SentencePiece of piece 1, score 2 (32-bit float), type 3."""
     raw = text.encode()
     length = len(raw)
-    if length < 119:  # lengths of one byte each, as nearly all have
+    if length < 119:  # lengths of one byte, as for nearly all pieces
         return b"\n%c\n%c%b\x15%b\x18%c" % (length + 9, length, raw, score, kind)
     return _bytes(1, _bytes(1, raw) + b"\x15" + score + _number(3, kind))
 

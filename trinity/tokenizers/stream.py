@@ -1,4 +1,4 @@
-"""Tokens to text, one token at a time, never half a character."""
+"""Decode tokens one at a time, without splitting characters."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ IsSkipped = Callable[[int], bool]
 
 
 class StreamDecoder:
-    """Text of a growing list of tokens. For one thread at a time.
+    """Decodes a growing list of tokens. For one thread at a time.
 
-    ``push`` gives what the new token completes, perhaps nothing; ``finish`` the rest. All pieces
-    together are the text of ``Tokenizer.decode`` with the same options. Bytes that can no longer
-    become a character give U+FFFD, as does a character that ``finish`` finds incomplete.
+    ``push`` returns the text that the new token completes, which may be empty; ``finish`` returns
+    the rest. Together they are the text of ``Tokenizer.decode`` with the same options. Invalid
+    bytes become U+FFFD, and so does a character that is incomplete at ``finish``.
     """
 
     def __init__(
@@ -28,15 +28,15 @@ class StreamDecoder:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_id: int) -> str:
-        """The text that ``token_id`` completes. Raises TokenizerError for an unknown id."""
+        """Return the text that ``token_id`` completes. Raises TokenizerError for an unknown id."""
         return self._utf8.decode(self.bytes_of(token_id))
 
     def finish(self) -> str:
-        """U+FFFD where the last character is incomplete, else nothing; ready for a new text."""
+        """Return U+FFFD if the last character is incomplete, else ""; start a new text."""
         return self._utf8.decode(b"", final=True)
 
     def bytes_of(self, token_id: int) -> bytes:
-        """The bytes that ``token_id`` adds to the text, UTF-8 only as a whole text."""
+        """Return the bytes that ``token_id`` adds; only the whole text is valid UTF-8."""
         data, is_plain = self._piece(token_id)
         drop, self._drop_now = self._drop_now, self._drop_space and not is_plain
         if not is_plain:

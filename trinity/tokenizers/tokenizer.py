@@ -34,12 +34,12 @@ from trinity.tokenizers.wordpiece import WordPieceEncoder, wordpiece_piece
 def tokenizer_from_metadata(
     metadata: Mapping[str, object], end_ids: Iterable[int] = (), *, source: str = ""
 ) -> Tokenizer:
-    """The tokenizer that a GGUF file's metadata describes; reads all it needs at once.
+    """Return the tokenizer that a GGUF file's metadata describes.
 
-    ``end_ids`` end a generation beside those that the metadata names. Arrays may be lists or NumPy
-    arrays. Errors of the vocabulary, also of its first use, begin with ``source``, the model's
-    file. Raises TokenizerError for missing or malformed keys, UnsupportedError for a kind of
-    tokenizer that trinity cannot run.
+    ``end_ids`` end a generation in addition to those in the metadata. Arrays may be lists or NumPy
+    arrays. Errors of the vocabulary, also at its first use, begin with ``source``, the model's
+    file. Raises TokenizerError for missing or malformed keys, UnsupportedError for an unsupported
+    kind of tokenizer.
     """
     with about(source):
         vocab = vocabulary_from_metadata(metadata)
@@ -65,29 +65,28 @@ _ENCODERS: dict[str, Callable[[Vocabulary], _Encoder]] = {
 
 
 class Tokenizer:
-    """Text to token ids and back. Usable from several threads at once.
+    """Converts text to token ids and back. Usable from several threads at once.
 
     Attributes:
         vocab_size: number of tokens; ids are 0 .. vocab_size - 1.
         bos_id, eos_id: begin- and end-of-sequence token, or None.
         add_bos, add_eos: whether the model's file asks for them around a text.
-        add_space_prefix: whether a text starts with a space that only the tokens have, and so
-            does each text after a special token.
-        infill_ids: tokens before a prefix, a suffix, and the middle that a model is to find
-            between them, or None.
+        add_space_prefix: whether encoding puts a space before a text and after each special token.
+        infill_ids: tokens before the prefix, the suffix and the middle of a fill-in-the-middle
+            prompt, or None.
         file_ids: tokens before the name of a repository, and of a file; each may be None.
         eog_ids: tokens that end a generation (end of sequence, of turn, of message).
         chat_template: the file's Jinja2 template, not yet compiled, or None.
-        chat_templates: further templates by name.
-        notes: remarks on the vocabulary that a user should see, one line each.
+        chat_templates: other templates by name.
+        notes: notes about the vocabulary for the user, one line each.
 
-    Round trip: ``decode(encode(text))`` is ``text`` (after a BOS text, where the file asks for
-    one and ``skip_special`` is not set). Exceptions: SentencePiece vocabularies and Gemma 4's write
-    a space as U+2581, so that character comes back as a space; Phi-3 drops white space after
-    special tokens; WordPiece and Unigram vocabularies normalize a text, and so may the rules of a
-    tokenizer.json. SentencePiece vocabularies
-    with ``add_space_prefix`` put a space before a text, at the start and after each special token;
-    decoding drops one there.
+    ``decode(encode(text))`` is ``text``, after the text of BOS if the file asks for it and
+    ``skip_special`` is not set. Exceptions:
+
+    - SentencePiece vocabularies and Gemma 4's write a space as U+2581, so that character is decoded
+      as a space. With ``add_space_prefix`` decoding drops the space that encoding adds.
+    - Phi-3 drops white space after special tokens.
+    - WordPiece and Unigram vocabularies normalize a text, and so may the rules of a tokenizer.json.
     """
 
     def __init__(
@@ -123,15 +122,15 @@ class Tokenizer:
         self, text: str, *, add_bos: bool = True, add_eos: bool = False,
         parse_special: bool = False, continuation: bool = False,
     ) -> list[int]:  # fmt: skip
-        """Token ids of ``text``.
+        """Return the token ids of ``text``.
 
-        ``add_bos`` and ``add_eos`` add those tokens where the model's file asks for them, and not
-        a second time where the text has them already. With ``parse_special`` the texts of control
-        tokens become those tokens: for chat templates, not for what users write. ``continuation``
-        puts no space before the first word, for a text that follows others.
+        ``add_bos`` and ``add_eos`` add those tokens if the model's file asks for them, but not a
+        second time. With ``parse_special`` the texts of control tokens become those tokens: use it
+        for chat templates, not for user input. With ``continuation`` no space is put before the
+        first word, for a text that follows others.
 
-        Raises: InputError for text that has no UTF-8 form, or too long a run of white space;
-        TokenizerError where the vocabulary cannot be used (at the first call).
+        Raises InputError for text that UTF-8 cannot encode, or too long a run of white space;
+        TokenizerError if the vocabulary is not usable (at the first call).
         """
         _check_text(text)
         encoder = self._encoder or self._build_encoder()
@@ -148,7 +147,7 @@ class Tokenizer:
     def _encoded_parts(
         self, encoder: _Encoder, text: str, parse_special: bool, continuation: bool
     ) -> list[int]:
-        """Ids of ``text`` by GGUF's rules: special tokens first, then the texts between them."""
+        """Return ids by GGUF's rules: special tokens first, then the texts between them."""
         ids: list[int] = []
         after_special = not continuation
         for part in self._specials.partition(text, parse_special):
@@ -163,11 +162,11 @@ class Tokenizer:
         return ids
 
     def encode_whole(self, text: str) -> list[int]:
-        """Token ids of a text that a model reads as a whole, as encoders and embedders do.
+        """Return the token ids of a whole text for encoders and embedding models.
 
-        The texts of control tokens become those tokens. BOS and EOS come around the text where
-        the model's file asks for them, whatever it begins and ends with.
-        Raises: as ``encode``. Source: transformers' tokenizers; llama.cpp, llama_tokenize.
+        The texts of control tokens become those tokens. BOS and EOS are added if the model's file
+        asks for them, even if the text already has them. Raises as ``encode``.
+        Source: transformers' tokenizers; llama.cpp, llama_tokenize.
         """
         ids = self.encode(text, add_bos=False, parse_special=True)
         if self.add_bos and self.bos_id is not None:
@@ -175,10 +174,10 @@ class Tokenizer:
         return self._ended(ids)
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], int]:
-        """Token ids of two texts as one, and where the second one's begin.
+        """Return the token ids of a pair of texts, and the index of the second text.
 
-        Each as ``encode_whole`` has it, the second without BOS; between them comes what the model
-        has there, where its file asks for that. Raises: as ``encode``.
+        Each is encoded as by ``encode_whole``, the second without BOS, with the separators that the
+        model's file asks for. Raises as ``encode``.
         """
         ids = self.encode_whole(first)
         if self._vocab.add_sep and self._vocab.sep_id is not None:
@@ -190,7 +189,7 @@ class Tokenizer:
         return [*ids, self.eos_id] if self.add_eos and self.eos_id is not None else ids
 
     def inner(self, ids: list[int]) -> list[int]:
-        """``ids`` without the BOS at the beginning and the EOS at the end that ``encode`` adds.
+        """Remove the BOS and EOS that ``encode`` adds from ``ids``.
 
         Source: llama.cpp, llama_detokenize, remove_special.
         """
@@ -199,9 +198,9 @@ class Tokenizer:
         return ids[first : len(ids) - last]
 
     def least_tokens(self, text: str) -> int:
-        """How many tokens ``text`` has at least, without tokenizing it; 0 where nothing is certain.
+        """Return a lower bound of the number of tokens without tokenizing; 0 if there is none.
 
-        No token stands for more bytes than the longest one has.
+        It follows from the bytes of the longest token.
         """
         longest = self._longest
         if longest is None:
@@ -213,16 +212,16 @@ class Tokenizer:
     def decode(
         self, ids: Iterable[int], *, skip_special: bool = False, continuation: bool = False
     ) -> str:
-        """Text of token ids; bytes that are not UTF-8 become U+FFFD.
+        """Return the text of token ids; bytes that are not UTF-8 become U+FFFD.
 
-        ``skip_special`` leaves control and unknown tokens out. ``continuation`` keeps the space
-        of the first word, for ids that follow others. Raises TokenizerError for an unknown id.
+        ``skip_special`` omits control and unknown tokens. ``continuation`` keeps the space of the
+        first word, for ids that follow others. Raises TokenizerError for an unknown id.
         """
         stream = self.stream(skip_special=skip_special, continuation=continuation)
         return b"".join(map(stream.bytes_of, ids)).decode("utf-8", "replace")
 
     def stream(self, *, skip_special: bool = True, continuation: bool = True) -> StreamDecoder:
-        """A decoder for tokens that come one by one, by default those that follow a prompt."""
+        """Return a decoder for single tokens, by default for those that follow a prompt."""
         return StreamDecoder(
             self._piece,
             self.is_special if skip_special else _never,
@@ -231,14 +230,14 @@ class Tokenizer:
         )
 
     def bytes_of(self, token_id: int) -> bytes:
-        """The bytes that one token adds to a text, special ones too.
+        """Return the bytes that one token adds to a text, also for special tokens.
 
         Raises TokenizerError for an unknown id.
         """
         return self._piece(token_id)[0]
 
     def token_text(self, token_id: int) -> str:
-        """The token as the vocabulary writes it: "▁Hello", "<0x0A>", "Ġworld", "<|eot_id|>".
+        """Return a token as in the vocabulary: "▁Hello", "<0x0A>", "Ġworld", "<|eot_id|>".
 
         Raises TokenizerError for an unknown id.
         """
@@ -249,14 +248,14 @@ class Tokenizer:
         return self._kinds[self._checked(token_id)] in (CONTROL, UNKNOWN)
 
     def pieces(self) -> Iterator[tuple[bytes, bool]]:
-        """For each token: the bytes that it adds to a text, and whether it is plain text.
+        """Return for each token the bytes that it adds to a text, and whether it is plain text.
 
-        Others are control, unknown and user-defined tokens.
+        Control, unknown and user-defined tokens are not.
         """
         return map(self._read_piece, range(self.vocab_size))
 
     def whole_text(self, ids: Sequence[int]) -> str:
-        """Tokens as they stand, with special ones and the space that may begin a text."""
+        """Return the text of tokens with special ones and a leading space."""
         return b"".join(self._piece(one)[0] for one in ids).decode(errors="replace")
 
     def __repr__(self) -> str:
@@ -267,7 +266,7 @@ class Tokenizer:
         return longest_token(self._vocab)
 
     def _piece(self, token_id: int) -> tuple[bytes, bool]:
-        """A token's bytes, and whether it is plain text rather than special or user-defined."""
+        """Return a token's bytes, and whether it is plain text, not special or user-defined."""
         token_id = self._checked(token_id)
         found = self._pieces.get(token_id)
         if found is None:

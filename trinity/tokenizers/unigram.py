@@ -1,7 +1,7 @@
 """Unigram vocabularies (T5, XLM-RoBERTa), run by the `tokenizers` library.
 
-A text is normalized by a table of the model's file, then cut so that the tokens' scores have the
-largest sum. SentencePiece's own library reads such tables unchecked, so it does not get them.
+A text is normalized by a table of the model's file, then cut so that the sum of the tokens' scores
+is largest. SentencePiece's own library does not check such tables, so it is not used.
 Source: sentencepiece's unigram_model.cc and normalizer.cc; llama.cpp's llm_tokenizer_ugm.
 """
 
@@ -53,7 +53,7 @@ class UnigramEncoder:
             )
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ``text``; what no token stands for becomes the unknown one."""
+        """Return the ids of ``text``; text without a token becomes the unknown token."""
         with refusals("the tokenizers library cannot encode the text"):
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return [i if self._plain[i] else self._unknown for i in ids]

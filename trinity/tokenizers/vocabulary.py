@@ -20,10 +20,10 @@ from trinity.tokenizers.rules import NFC_KEY, SCORES_KEY, Rules, read_rules
 
 UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(7)
 
-# Each costs a multiple of its bytes. The largest vocabularies have 262,144 tokens and 514,906
+# Each costs a multiple of its bytes. The largest known vocabularies have 262,144 tokens, 514,906
 # merges; their longest tokens are runs of some hundred spaces.
 MAX_TOKENS, MAX_MERGES, MAX_TOKEN_CHARACTERS = 1 << 19, 1 << 19, 1 << 14
-# Text is searched for the special tokens of each length; with runs of white space some 80.
+# Text is searched once per length of special tokens; with runs of white space about 80 lengths.
 MAX_SPECIALS, MAX_SPECIAL_LENGTHS = 1 << 16, 256
 
 SUPPORTED_MODELS = {
@@ -98,9 +98,9 @@ class Vocabulary:
         return len(self.tokens)
 
     def byte_of(self, token_id: int) -> int | None:
-        """The byte that a byte token stands for, or None for another token.
+        """Return the byte of a byte token, or None for another token.
 
-        Files without types mark no byte tokens, so where bytes are written so the text decides.
+        In files without types the token's text decides.
         """
         token = self.tokens[token_id]
         if len(token) != 6 or not token.startswith("<0x"):
@@ -116,10 +116,9 @@ class Vocabulary:
 def vocabulary_from_metadata(metadata: Mapping[str, object]) -> Vocabulary:
     """Read and check the vocabulary of a model file.
 
-    Repairs what other engines repair too (see ``notes``): an id out of range is ignored, an empty
-    token gets the text "[EMPTY_id]", of tokens with one text the last is used.
-
-    Raises: UnsupportedError for another kind of tokenizer, TokenizerError for malformed keys.
+    It makes the repairs that other engines make (see ``notes``): an id out of range is ignored, an
+    empty token gets the text "[EMPTY_id]", and the last of several tokens with the same text is
+    used. Raises UnsupportedError for another kind of tokenizer, TokenizerError for malformed keys.
     """
     model = read.text(metadata, "ggml.model")
     if model not in SUPPORTED_MODELS:
@@ -244,7 +243,7 @@ def _read_gemma4(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     _read_merges(metadata, vocab)
     vocab.add_bos = True
     if not _flag(metadata, "ggml.add_bos_token", True):
-        # As llama.cpp has it: early files say so, and Gemma 4 answers nonsense without.
+        # As in llama.cpp: early files say otherwise, and Gemma 4 writes nonsense without BOS.
         vocab.notes.append("tokenizer.ggml.add_bos_token is false; Gemma 4 needs BOS: it is added")
     vocab.add_eos = _flag(metadata, "ggml.add_eos_token", False)
     vocab.add_space_prefix = _flag(metadata, "ggml.add_space_prefix", False)
@@ -292,11 +291,11 @@ def _flag(metadata: Mapping[str, object], key: str, default: bool) -> bool:
 
 
 def _special_id(metadata: Mapping[str, object], vocab: Vocabulary, name: str) -> int | None:
-    """The id of tokenizer.ggml.NAME_token_id, or None where it is missing or out of range."""
+    """Return the id of tokenizer.ggml.NAME_token_id, or None if it is missing or out of range."""
     value = read.integer(metadata, f"ggml.{name}_token_id")
     if value is None or 0 <= value < len(vocab):
         return value
-    if value not in (-1, 0xFFFFFFFF):  # what converters write for "none"
+    if value not in (-1, 0xFFFFFFFF):  # converters write these for "none"
         vocab.notes.append(
             f"tokenizer.ggml.{name}_token_id is {value}, out of range for {len(vocab)} tokens:"
             " ignored"
@@ -339,19 +338,19 @@ def _repair_control_texts(vocab: Vocabulary) -> None:
 
 
 def infill_ids(vocab: Vocabulary) -> tuple[int, int, int] | None:
-    """The tokens before a prefix, before a suffix, and before the middle between them, or None."""
+    """Return the tokens before the prefix, the suffix and the middle, or None."""
     found = [token for token in (_mark(vocab, row) for row in _FIM) if token is not None]
     return (found[0], found[1], found[2]) if len(found) == len(_FIM) else None
 
 
 def file_ids(vocab: Vocabulary) -> tuple[int | None, int | None]:
-    """The tokens before the name of a repository and before that of a file, each None without."""
+    """Return the tokens before the name of a repository and of a file, each or None."""
     repository, file = _FILES
     return _mark(vocab, repository), _mark(vocab, file)
 
 
 def _mark(vocab: Vocabulary, row: str) -> int | None:
-    """The first of some texts that is a control token."""
+    """Return the first of some texts that is a control token."""
     ids = [vocab.ids[text] for text in row.split() if text in vocab.ids]
     return next((token for token in ids if vocab.types[token] == CONTROL), None)
 
@@ -372,7 +371,7 @@ def _find_end_ids(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
             if text in _END_TEXTS:
                 ends.add(token_id)
     texts = {vocab.tokens[i] for i in ends if i is not None}
-    # In these formats the message or sequence goes on after the token.
+    # In these formats the message or sequence continues after the token.
     calls = texts & {"<|call|>", "<|calls|>"}
     if calls and texts & {"<|return|>", "<|flush|>"} and "<|end|>" in texts:
         ends.discard(vocab.ids["<|end|>"])

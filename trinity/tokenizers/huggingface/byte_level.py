@@ -35,7 +35,7 @@ _NFC = {"type": "NFC"}
 
 
 def byte_level_source(values: Mapping[str, object], path: str, rows: int) -> VocabularySource:
-    """The vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
+    """Read the vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
 
     Raises UnsupportedError for another kind of tokenizer, TokenizerError for a malformed one.
     """
@@ -66,7 +66,7 @@ def byte_level_source(values: Mapping[str, object], path: str, rows: int) -> Voc
             _check_bytes(values, path)
         add_rules(source, values, is_plain=is_known and is_plain)
     elif source.pre is not None:
-        # Described in another way, but the ids of TELLING_TEXT are those of known rules.
+        # An unknown description, but the ids of TELLING_TEXT are those of known rules.
         described = {**values, "pre_tokenizer": pre_tokenizer_of(source.pre)}
         add_rules(source, described, is_plain=is_plain)
     else:
@@ -77,7 +77,7 @@ def byte_level_source(values: Mapping[str, object], path: str, rows: int) -> Voc
 
 
 def _check_bytes(values: Mapping[str, object], path: str) -> None:
-    """Raises UnsupportedError where the tokens are not written as bytes."""
+    """Raise UnsupportedError if the tokens are not written as bytes."""
     found = [*steps(values.get("normalizer")), *steps(values.get("pre_tokenizer"))]
     if not any(step.get("type") == "ByteLevel" for step in found):
         raise UnsupportedError(

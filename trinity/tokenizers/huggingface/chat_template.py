@@ -12,10 +12,9 @@ MAX_TEMPLATE_BYTES = 1 << 20  # the largest published ones have some 20,000
 
 
 def chat_template(files: Mapping[str, str], tokenizer_config: Mapping[str, object]) -> str | None:
-    """chat_template.jinja, else tokenizer_config.json's, of several the one named default.
+    """Return chat_template.jinja, else the (default) template of tokenizer_config.json, else None.
 
-    None where there is none. Raises InputError where the file cannot be opened, TokenizerError
-    where it is too large or no text.
+    Raises InputError if the file cannot be opened, TokenizerError if it is too large or not text.
     """
     if CHAT_TEMPLATE in files:
         return _read(files[CHAT_TEMPLATE])

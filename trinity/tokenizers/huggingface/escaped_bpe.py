@@ -1,6 +1,6 @@
 """tokenizer.json with BPE over characters, U+2581 for a space, <0xNN> for bytes: GGUF's "gemma4".
 
-Unlike "llama", which merges by scores, it has the merges themselves.
+Unlike "llama", which merges by scores, it contains the merges.
 Source: llama.cpp conversion/gemma.py, Gemma4Model.set_vocab.
 """
 
@@ -27,8 +27,8 @@ from trinity.tokenizers.huggingface.tokenizer_json import (
 from trinity.tokenizers.huggingface.vocabulary_source import VocabularySource
 from trinity.tokenizers.vocabulary import BYTE, CONTROL, USER_DEFINED
 
-_SCORE = -1000.0  # of every token; nobody reads it
-# Marks in answers that programs look for, special as they are.
+_SCORE = -1000.0  # of every token; it is not used
+# Special tokens that programs search for in responses.
 _VISIBLE = frozenset(
     [
         "<|channel>",
@@ -43,9 +43,9 @@ _VISIBLE = frozenset(
 
 
 def escaped_bpe_source(values: Mapping[str, object], path: str, rows: int) -> VocabularySource:
-    """The vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
+    """Read the vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
 
-    Raises UnsupportedError where "gemma4" of GGUF cannot say it, TokenizerError where malformed.
+    Raises UnsupportedError if GGUF's "gemma4" cannot store it, TokenizerError if it is malformed.
     """
     model = values.get("model")
     normalizer, splitter = values.get("normalizer"), values.get("pre_tokenizer")

@@ -1,7 +1,7 @@
-"""A tokenizer's own file, read by the library it was made for; for a confined process alone.
+"""Read a tokenizer's file with the library it was made for, in a confined process.
 
-Both libraries end the process on some inputs and take hours on others, so nobody imports this
-module: `trinity.processes.confined` runs it.
+Both libraries crash on some inputs and take hours on others. So no module imports this one:
+`trinity.processes.confined` runs it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Ids of each of ``texts`` by the tokenizer.json ``json`` or the tokenizer.model ``model``.
+    """Return the ids of each text by the tokenizer.json ``json`` or tokenizer.model ``model``.
 
     "ids" are without special tokens; "plain" and "full" are those of "a" without and with them;
     "added" are the ids of the tokens ``added``.

@@ -1,4 +1,4 @@
-"""All keys of a tokenizer, from the files that describe a model of Hugging Face's format.
+"""Read all keys of a tokenizer from the files of a model in Hugging Face's format.
 
 Source: llama.cpp gguf-py/gguf/vocab.py, SpecialVocab.
 """
@@ -90,7 +90,7 @@ def tokenizer_metadata(
     if vocabulary.model in ("bert", "t5"):
         ends = vocabulary.reference.prefix, vocabulary.reference.suffix
         specials |= {name: ids[0] for name, ids in zip(("bos", "eos"), ends, strict=True) if ids}
-        # XLM-RoBERTa's texts are all of the first type.
+        # All texts of XLM-RoBERTa have token type 0.
         types = 1 if vocabulary.model == "t5" else fallbacks[1].get("type_vocab_size")
         keys["tokenizer.ggml.add_sep_token"] = vocabulary.model == "t5"
         keys["tokenizer.ggml.token_type_count"] = types if isinstance(types, int) else 2
@@ -145,7 +145,7 @@ def _vocabulary(
                 with about(path, files[TOKENIZER_MODEL]):
                     with_json_rules(found, read_json_object(path, is_config=False), path)
             return found
-        except FormatError:  # Llama 3 has another kind of file under that name
+        except FormatError:  # Llama 3's file of that name has another format
             if TOKENIZER_JSON not in files:
                 raise
     if TOKENIZER_JSON in files:
@@ -163,7 +163,7 @@ def _vocabulary(
 
 
 def _check(tokenizer: Tokenizer, vocabulary: VocabularySource) -> None:
-    """The vocabulary as trinity reads it gives the ids of the library it was made for."""
+    """Check that trinity's ids are those of the library that the file was made for."""
     for text, theirs in vocabulary.reference.ids.items():
         ours = tokenizer.encode(text, add_bos=False, parse_special=True)
         if ours == theirs:

@@ -1,10 +1,10 @@
-"""tokenizer.json of a SentencePiece tokenizer, where tokenizer.model is absent: GGUF's "llama".
+"""tokenizer.json of a SentencePiece tokenizer without tokenizer.model: GGUF's "llama".
 
-transformers writes such a file: BPE over characters, with U+2581 for a space and tokens for the
-bytes of characters that are none. SentencePiece merges the pair whose result has the highest
-score, the file's BPE the listed pair of the lowest rank. They agree where every pair of tokens
-that make a token is listed, and the pairs of one token stand together. Then minus the rank of the
-first is the token's score. Other files keep their merges and rules beside the scores.
+transformers writes such files: BPE over characters, with U+2581 for a space and tokens for the
+bytes of other characters. SentencePiece merges the pair whose result has the highest score; the
+file's BPE merges the listed pair of the lowest rank. Both agree if every pair of tokens that form a
+token is listed, and the pairs of each token are adjacent. Then a token's score is minus the rank of
+its first pair. Other files keep their merges and rules in addition to the scores.
 Source: transformers convert_slow_tokenizer.py, generate_merges.
 """
 
@@ -39,15 +39,15 @@ _PREPEND = {"type": "Prepend", "prepend": SPACE}
 
 
 def is_metaspace(values: Mapping[str, object]) -> bool:
-    """Whether a tokenizer.json holds a SentencePiece tokenizer: its BPE falls back to bytes."""
+    """Whether a tokenizer.json has a SentencePiece tokenizer: BPE with byte fallback."""
     model = values.get("model")
     return isinstance(model, dict) and model.get("byte_fallback") is True
 
 
 def metaspace_source(values: Mapping[str, object], path: str, rows: int) -> VocabularySource:
-    """The vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
+    """Read the vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
 
-    Raises UnsupportedError for rules that trinity does not run, TokenizerError where malformed.
+    Raises UnsupportedError for unsupported rules, TokenizerError if it is malformed.
     """
     model = values["model"]
     assert isinstance(model, dict)
@@ -77,10 +77,10 @@ def metaspace_source(values: Mapping[str, object], path: str, rows: int) -> Voca
 
 
 def with_json_rules(source: VocabularySource, values: Mapping[str, object], path: str) -> None:
-    """Give the vocabulary of a tokenizer.model the rules of the tokenizer.json beside it.
+    """Add the rules of tokenizer.json to the vocabulary of a tokenizer.model.
 
-    Raises UnsupportedError where the two contradict each other or trinity does not run the rules,
-    TokenizerError where tokenizer.json is malformed.
+    Raises UnsupportedError if the two contradict each other or the rules are not supported,
+    TokenizerError if tokenizer.json is malformed.
     """
     model = values.get("model")
     if not is_metaspace(values) or not isinstance(model, dict):
@@ -106,9 +106,9 @@ def with_json_rules(source: VocabularySource, values: Mapping[str, object], path
 
 
 def _escapes_only(values: Mapping[str, object], prefix: bool) -> bool:
-    """Whether spaces are escaped, and one put before each text or none, and nothing else.
+    """Whether the only steps are to escape spaces and, with ``prefix``, to put one before a text.
 
-    ``prefix``: whether one is put there, which decoding then drops.
+    Decoding then drops that space.
     """
     if not decodes_alike(values, prefix):
         return False
@@ -127,7 +127,7 @@ def _adds_prefix(values: Mapping[str, object]) -> bool:
 
 
 def _ranks(merges: list[str]) -> tuple[dict[str, int], bool]:
-    """The rank of the first pair that makes each token; whether such pairs stand together."""
+    """Return the rank of each token's first pair, and whether the pairs of each are adjacent."""
     ranks: dict[str, int] = {}
     before, in_order = "", True
     for rank, merge in enumerate(merges):
@@ -139,7 +139,7 @@ def _ranks(merges: list[str]) -> tuple[dict[str, int], bool]:
 
 
 def _are_listed(source: VocabularySource, merges: list[str]) -> bool:
-    """Whether every pair of tokens that make a token is a merge, and each token has such a pair."""
+    """Whether every pair of tokens that form a token is a merge, and each token has one."""
     tokens = {token for token in source.tokens if token is not None}
     listed = set(merges)
     for token, kind in zip(source.tokens, source.types, strict=True):

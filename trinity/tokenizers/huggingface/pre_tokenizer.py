@@ -1,9 +1,9 @@
-"""The name of the pre-tokenizer that a tokenizer.json describes.
+"""Find the name of the pre-tokenizer that a tokenizer.json describes.
 
-llama.cpp's converter finds the name by a hash of token ids; here the description itself is read:
-it is brought into the form of trinity's table, a sequence of regexes, and looked up there. A
-description that is not understood may still mean rules that are known: then those that give the
-same ids for a text with everything in it are taken, if the vocabulary is large enough to tell.
+llama.cpp's converter finds the name by a hash of token ids. This module reads the description
+instead: it converts it to a sequence of regexes and searches trinity's table for them. If the
+description is unknown, it searches for known rules that give the same ids for a test text; this
+needs a large vocabulary.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, Vocabul
 from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
 
 MERGES_THAT_TELL = 20_000
-# Every kind of character next to every other, runs of each, and upper and lower case in words.
+# All kinds of characters next to each other and in runs, with upper and lower case in words.
 _KINDS = (
     "a", "The", "word", "CamelCase", "UPPER", "1", "22", "333", "4444", "55555",
     " ", "  ", "   ", "\n", "\n\n", "\r\n", "\t",
@@ -24,15 +24,15 @@ _KINDS = (
 )  # fmt: skip
 TELLING_TEXT = CHECK_TEXT + "".join(first + second for first in _KINDS for second in _KINDS)
 
-# What ByteLevel with use_regex and Digits do. Source: tokenizers' byte_level.rs and digits.rs.
+# ByteLevel with use_regex, and Digits. Source: tokenizers' byte_level.rs and digits.rs.
 _GPT2 = PRE_TOKENIZERS["gpt-2"].regexes[0]
 _DIGIT, _DIGITS = r"\p{N}", r"\p{N}+"
 
 
 def pre_tokenizer_name(description: object, ignore_merges: bool) -> str | None:
-    """The value of tokenizer.ggml.pre for the "pre_tokenizer" object of a tokenizer.json.
+    """Return the value of tokenizer.ggml.pre for the "pre_tokenizer" object of a tokenizer.json.
 
-    None where it is not understood, or in nobody's rules.
+    Return None if it is unknown.
     """
     regexes = tuple(regex for step in _steps(description) for regex in _regexes(step))
     for name, known in PRE_TOKENIZERS.items():
@@ -42,7 +42,7 @@ def pre_tokenizer_name(description: object, ignore_merges: bool) -> str | None:
 
 
 def pre_tokenizer_of(name: str) -> dict[str, object]:
-    """The "pre_tokenizer" object that describes the rules of a name."""
+    """Return a "pre_tokenizer" object with the rules of a name."""
     steps: list[object] = [
         {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
         for regex in PRE_TOKENIZERS[name].regexes
@@ -52,10 +52,10 @@ def pre_tokenizer_of(name: str) -> dict[str, object]:
 
 
 def name_by_ids(source: VocabularySource, merges: list[str], ignore_merges: bool) -> str | None:
-    """The first known rules by which a vocabulary gives its library's ids for TELLING_TEXT.
+    """Return the first known rules that give the library's ids of TELLING_TEXT, or None.
 
-    ``source`` has no added tokens yet. None where no rules do, and for a small vocabulary: its
-    tokens are too short to show where a text was cut.
+    ``source`` has no added tokens yet. The result is None for a small vocabulary: its tokens are
+    too short to show where a text is cut.
     """
     if len(merges) < MERGES_THAT_TELL:
         return None
@@ -75,7 +75,7 @@ def name_by_ids(source: VocabularySource, merges: list[str], ignore_merges: bool
 
 
 def unknown(description: object, ignore_merges: bool, source: str) -> UnsupportedError:
-    """The error that shows what was found and lists what is known."""
+    """Return an error that shows the unknown rules and lists the known ones."""
     return UnsupportedError(
         f"{source}: an unknown pre-tokenizer, {'' if ignore_merges else 'not '}ignoring merges: "
         f"{description!r:.400}; known are those of {', '.join(one_name_each())}"
@@ -90,7 +90,7 @@ def _steps(description: object) -> list[object]:
 
 
 def _regexes(step: object) -> tuple[str | None, ...]:
-    """The regexes that one step splits by; (None,) where it is not understood."""
+    """Return the regexes that one step splits by, or (None,) if it is unknown."""
     if not isinstance(step, dict):
         return (None,)
     kind = step.get("type")
@@ -101,7 +101,7 @@ def _regexes(step: object) -> tuple[str | None, ...]:
     if kind == "Split":
         pattern = step.get("pattern")
         regex = pattern.get("Regex") if isinstance(pattern, dict) else None
-        # To remove all but the matches is to isolate them, for regexes that match everything.
+        # For regexes that match everything, removing the rest is the same as isolating matches.
         form = (step.get("behavior"), bool(step.get("invert")))
         if isinstance(regex, str) and form in (("Isolated", False), ("Removed", True)):
             return (regex,)
@@ -109,7 +109,7 @@ def _regexes(step: object) -> tuple[str | None, ...]:
 
 
 def one_name_each() -> list[str]:
-    """One name for each set of rules."""
+    """Return one name for each set of rules."""
     names: dict[object, str] = {}
     for name, known in PRE_TOKENIZERS.items():
         names.setdefault((known.regexes, known.ignore_merges), name)

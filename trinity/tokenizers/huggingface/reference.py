@@ -1,7 +1,7 @@
-"""What the library that a tokenizer's file was made for makes of texts, asked in its own process.
+"""Reference ids by the library that a tokenizer's file was made for, in a confined process.
 
 The libraries are Rust and C++ code that trusts its input: a file can make them abort, recurse,
-match for hours or fill the memory. So they see it only in a `Confined` process.
+match for hours or fill the memory. So they run only in a `Confined` process.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from trinity.errors import ConfinedError, ConfinedUnavailableError, TokenizerErr
 from trinity.processes.confined import Confined
 
 _MODULE = "trinity.tokenizers.huggingface.file_library"
-# What the library may take beyond the file: a large vocabulary of 9 MB takes 250 MB and 2 s.
+# Limits in addition to the file's size; a vocabulary of 9 MB takes 250 MB and 2 s.
 _MEMORY, _MEMORY_PER_BYTE = 200_000_000, 40
 _SECONDS, _BYTES_PER_SECOND = 2.0, 2_000_000
-# Sections that change nothing in the ids of one text, but what a padded one costs.
+# Sections that do not change the ids of one text, but the cost of a padded one.
 _UNUSED_SECTIONS = ("padding", "truncation")
 
 
@@ -39,10 +39,10 @@ class Reference:
 def json_reference(
     values: Mapping[str, object], path: str, texts: Sequence[str], added: Sequence[str] = ()
 ) -> Reference:
-    """The `tokenizers` library's reading of a tokenizer.json with the object ``values``.
+    """Return the `tokenizers` library's ids for a tokenizer.json with the object ``values``.
 
-    ``added`` are the tokens whose ids are wanted. Raises TokenizerError where it refuses the file,
-    fails or breaks its limits.
+    ``added`` are tokens whose ids are also returned. Raises TokenizerError if the library rejects
+    the file, fails or exceeds its limits.
     """
     kept = {key: value for key, value in values.items() if key not in _UNUSED_SECTIONS}
     text = json.dumps(kept, ensure_ascii=False)
@@ -53,7 +53,7 @@ def json_reference(
 
 
 def model_reference(raw: bytes, path: str, texts: Sequence[str]) -> Reference:
-    """The `sentencepiece` library's reading of a tokenizer.model. Raises as ``json_reference``."""
+    """Return the `sentencepiece` library's ids for a tokenizer.model, as ``json_reference``."""
     request = {"model": base64.b64encode(raw).decode()}
     reply = _asked(request, len(raw), texts, path, "sentencepiece")
     return Reference(dict(zip(texts, reply["ids"], strict=True)))
@@ -79,7 +79,7 @@ def _asked(
 
 
 def _ends(ids: object, plain: list[int], full: list[int]) -> tuple[list[int], list[int]]:
-    """The ids before and behind those of a text."""
+    """Return the ids before and after those of a text."""
     for start in range(len(full) - len(plain) + 1):
         if full[start : start + len(plain)] == plain:
             return full[:start], full[start + len(plain) :]

@@ -1,4 +1,4 @@
-"""Special tokens: their ids, which of them go around a text, which end a generation."""
+"""Special tokens: their ids, those added around a text, and those that end a generation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def special_ids(
     tokenizer_config: Mapping[str, object],
     fallbacks: Sequence[Mapping[str, object]],
 ) -> dict[str, int]:
-    """bos, eos, ...: by text from tokenizer_config.json, else by id from the other files."""
+    """Return the ids of bos, eos, ...: from tokenizer_config.json, else from the other files."""
     ids = {token: i for i, token in enumerate(vocabulary.tokens)}
     found: dict[str, int] = {}
     for name in SPECIALS:
@@ -40,9 +40,9 @@ def adds_around(
     vocabulary: VocabularySource,
     tokenizer_config: Mapping[str, object],
 ) -> bool:
-    """Whether the special token ``name``, "bos" or "eos", goes around each text.
+    """Whether the special token ``name``, "bos" or "eos", is added to each text.
 
-    Raises UnsupportedError where other tokens do, which GGUF cannot say.
+    Raises UnsupportedError if other tokens are added, which GGUF cannot store.
     """
     token_id = specials.get(name)
     reference = vocabulary.reference
@@ -55,17 +55,17 @@ def adds_around(
                 f"{token_id}; GGUF knows only one token there, bos before and eos behind"
             )
         return True
-    # transformers' LlamaTokenizer and GemmaTokenizer add BOS where no configuration says.
+    # transformers' LlamaTokenizer and GemmaTokenizer add BOS by default.
     default = name == "bos" and vocabulary.model in ("llama", "gemma4")
     flag = tokenizer_config.get(f"add_{name}_token", default)
     return flag is True and token_id is not None
 
 
 def further_ends(files: Sequence[Mapping[str, object]], tokenizer: Tokenizer) -> list[int]:
-    """Ends of generation that the files list, beside those that the tokenizer knows by itself.
+    """Return the end tokens that the files list, in addition to those that the tokenizer knows.
 
-    The first file that lists any counts: generation_config.json goes before config.json. eot and
-    eom are the keys that GGUF has for more.
+    The first file that lists any is used: generation_config.json, then config.json. GGUF stores
+    them under the keys eot and eom.
     """
     found = (values["eos_token_id"] for values in files if values.get("eos_token_id") is not None)
     listed = _id_list(next(found, None), tokenizer.vocab_size)
@@ -73,7 +73,7 @@ def further_ends(files: Sequence[Mapping[str, object]], tokenizer: Tokenizer) ->
 
 
 def _id_list(value: object, count: int) -> list[int]:
-    """The ids among ``value``: one id, several or none. Llama 3.1 has several ends."""
+    """Return the ids in ``value``: one, several or none. Llama 3.1 has several end tokens."""
     candidates = value if isinstance(value, list) else [value]
     return [
         i for i in candidates if isinstance(i, int) and not isinstance(i, bool) and 0 <= i < count

@@ -17,11 +17,11 @@ from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, Vocabul
 def spm_source(
     path: str, added: Mapping[str, object], tokenizer_config: Mapping[str, object], rows: int
 ) -> VocabularySource:
-    """The vocabulary of the tokenizer.model at ``path``, with tokens added since, for ``rows`` ids.
+    """Read the tokenizer.model at ``path`` and the added tokens, for ``rows`` ids.
 
     ``added`` is the object of added_tokens.json (text to id); ``tokenizer_config`` may have
-    added_tokens_decoder (id to token). Raises FormatError where the file is no SentencePiece
-    model, UnsupportedError where it is none that works by merging pairs.
+    added_tokens_decoder (id to token). Raises FormatError if the file is not a SentencePiece model,
+    UnsupportedError if the model does not merge pairs.
     """
     file = MappedFile(path)
     try:

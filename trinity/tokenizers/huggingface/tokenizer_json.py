@@ -1,4 +1,4 @@
-"""What every tokenizer.json of BPE has: tokens, merges, added tokens.
+"""The common parts of a tokenizer.json with BPE: tokens, merges, added tokens.
 
 The format is that of the `tokenizers` library.
 """
@@ -15,7 +15,7 @@ from trinity.tokenizers.vocabulary import NORMAL, UNUSED
 
 BYTE_TEXT = re.compile(r"<0x[0-9A-F]{2}>")  # a token that stands for a byte
 ESCAPE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}  # of spaces
-# Behind ESCAPE it finds no spaces.
+# After ESCAPE it finds no spaces.
 NO_SPLIT = {
     "type": "Split",
     "pattern": {"String": " "},
@@ -25,7 +25,7 @@ NO_SPLIT = {
 
 
 def merges_of(model: Mapping[str, object], path: str) -> list[str]:
-    """As "left right", whichever of its two forms the file has."""
+    """Return merges as "left right", from either of the two formats."""
     merges = model.get("merges")
     if not isinstance(merges, list):
         raise TokenizerError(f"{path}: model.merges is not a list; download it again")
@@ -45,7 +45,7 @@ def merges_of(model: Mapping[str, object], path: str) -> list[str]:
 
 
 def read_vocab(vocab: object, source: VocabularySource) -> None:
-    """The tokens of model.vocab, all of them normal ones for now."""
+    """Read the tokens of model.vocab, all with the type normal."""
     if not isinstance(vocab, dict) or not vocab:
         raise TokenizerError(f"{source.source}: model.vocab is missing or empty")
     ids = list(vocab.values())

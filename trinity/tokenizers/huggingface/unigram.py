@@ -20,15 +20,15 @@ from trinity.tokenizers.vocabulary import NORMAL, UNKNOWN
 
 
 def is_unigram(values: Mapping[str, object]) -> bool:
-    """Whether a tokenizer.json holds a Unigram tokenizer."""
+    """Whether a tokenizer.json has a Unigram tokenizer."""
     model = values.get("model")
     return isinstance(model, dict) and model.get("type") == "Unigram"
 
 
 def unigram_source(values: Mapping[str, object], path: str, rows: int) -> VocabularySource:
-    """The vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
+    """Read the vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
 
-    Raises UnsupportedError where "t5" of GGUF cannot say it, TokenizerError where malformed.
+    Raises UnsupportedError if GGUF's "t5" cannot store it, TokenizerError if it is malformed.
     """
     model = values["model"]
     assert isinstance(model, dict)
@@ -53,12 +53,12 @@ def unigram_source(values: Mapping[str, object], path: str, rows: int) -> Vocabu
     if charsmap:
         source.more["precompiled_charsmap"] = np.frombuffer(charsmap, np.uint8)
     read_added_tokens(values, source)
-    add_rules(source, values, is_plain=False)  # GGUF does not say where words are cut
+    add_rules(source, values, is_plain=False)  # GGUF does not store where words are cut
     return source
 
 
 def _charsmap(normalizer: object, path: str) -> bytes:
-    """The first table by which texts are normalized, b"" without one."""
+    """Return the first normalization table, or b"" without one."""
     for step in steps(normalizer):
         if step.get("type") == "Precompiled":
             try:

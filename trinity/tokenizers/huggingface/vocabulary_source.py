@@ -1,4 +1,4 @@
-"""A vocabulary as it is being read, whichever file it comes from."""
+"""A vocabulary while it is read, from any kind of file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trinity.tokenizers.vocabulary import BYTE, CONTROL, UNKNOWN, UNUSED, USER_D
 
 _PADDING_SCORE = -10000.0
 _ADDED_SCORE = -1000.0
-# Places for what other networks give, in models that have no rows for them (Gemma 3 1B).
+# Tokens of image and audio input, in models without rows for them (Gemma 3 1B).
 _PLACES_OF_OTHERS = frozenset({"<image_soft_token>"})
 # Texts with no ids of their own, in whose ids conversions can be compared: words, digits,
 # contractions, white space, punctuation, scripts, composed characters, emoji.
@@ -51,7 +51,7 @@ class VocabularySource:
     nfc: bool = False
 
     def put(self, token_id: int, token: str, kind: int, score: float) -> None:
-        """Set or replace the token of an id, which may lie beyond the present end."""
+        """Set or replace the token of an id, which may be beyond the current end."""
         missing = token_id + 1 - len(self.tokens)
         if missing > 0:
             self.tokens += [None] * missing
@@ -64,9 +64,9 @@ class VocabularySource:
             self.scores[token_id] = score
 
     def put_added(self, token_id: object, fields: Mapping[str, object]) -> None:
-        """One added token: its id, its content and whether it is special.
+        """Add a token: its id, its content and whether it is special.
 
-        Raises TokenizerError where it is malformed, ConfigError for an id beyond the embedding.
+        Raises TokenizerError if it is malformed, ConfigError for an id beyond the embedding.
         """
         text = fields.get("content")
         if not isinstance(text, str) or not isinstance(token_id, int) or isinstance(token_id, bool):
@@ -92,7 +92,7 @@ class VocabularySource:
         self.put(token_id, text, kind, score)
 
     def check_id(self, token_id: int) -> None:
-        """Raises ConfigError for an id beyond the embedding's rows."""
+        """Raise ConfigError for an id beyond the embedding's rows."""
         if token_id >= self.rows:
             raise ConfigError(
                 f"{self.source}: {token_id + 1} tokens, but vocab_size in config.json is "
@@ -100,9 +100,9 @@ class VocabularySource:
             )
 
     def fit(self) -> None:
-        """Give every id up to the embedding's rows a token, as llama.cpp's converter does.
+        """Give every row of the embedding a token, as llama.cpp's converter does.
 
-        Raises ConfigError where there are more tokens than rows.
+        Raises ConfigError if there are more tokens than rows.
         """
         self.check_id(len(self.tokens) - 1)
         if len(self.tokens) < self.rows:
@@ -113,7 +113,7 @@ class VocabularySource:
 
 
 def _added_kind(text: str, special: bool) -> int:
-    """The type of a token that was added to a vocabulary. Source: llama.cpp's converter."""
+    """Return the type of an added token. Source: llama.cpp's converter."""
     looks_special = text in ("<pad>", "<mask>", "<2mass>", "[@BOS@]") or any(
         text.startswith(start) and text.endswith(end)
         for start, end in (("<|", "|>"), ("<\uff5c", "\uff5c>"))

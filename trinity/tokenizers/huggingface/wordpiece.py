@@ -20,15 +20,15 @@ _LONGEST_WORD = 100  # characters; see trinity.tokenizers.wordpiece
 
 
 def is_wordpiece(values: Mapping[str, object]) -> bool:
-    """Whether a tokenizer.json holds a WordPiece tokenizer."""
+    """Whether a tokenizer.json has a WordPiece tokenizer."""
     model = values.get("model")
     return isinstance(model, dict) and model.get("type") == "WordPiece"
 
 
 def wordpiece_source(values: Mapping[str, object], path: str, rows: int) -> VocabularySource:
-    """The vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
+    """Read the vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
 
-    Raises UnsupportedError for rules that trinity does not run, TokenizerError where malformed.
+    Raises UnsupportedError for unsupported rules, TokenizerError if it is malformed.
     """
     model, normalizer = values["model"], values.get("normalizer")
     assert isinstance(model, dict)
