@@ -88,7 +88,9 @@ def token_walk(path: str) -> Sequence[CodeType]:
     with calls.noted(), trinity.load(path) as model:
         for _ in range(2):  # the second text has no token that is read for the first time
             begun = len(calls.codes)
-            for _ in model.stream("Once upon a time", max_tokens=TOKENS, temperature=0, speculative=False):
+            for _ in model.stream(
+                "Once upon a time", max_tokens=TOKENS, temperature=0, speculative=False
+            ):
                 pass
     codes = calls.codes[begun:]
     starts = [i for i, code in enumerate(codes) if code.co_qualname == "EngineLoop._step"]
