@@ -1,32 +1,67 @@
-"""The configuration of a decoder, in Hugging Face's words, independent of any file format."""
+"""The configuration of a decoder, in Hugging Face's words, independent of any file format.
+
+A field's annotation declares its GGUF key and its range. The readers of GGUF metadata and of
+config.json, and `convert`, follow these declarations.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 Gating = Literal["softmax", "sigmoid", "softmax_chosen"]
 
 
-@dataclass(frozen=True, slots=True)
-class RopeScaling:
-    """How rotary frequencies are stretched beyond the trained context.
+class Key:
+    """The GGUF key of a field, and the range of its values.
 
-    ``type`` is "none", "linear", "yarn" or "longrope"; what llama3's and longrope's divide
-    frequencies by comes as tensors. Cosines and sines are multiplied by ``attn_factor``; YaRN's
-    also by (1 + 0.1 ln factor) / (1 + 0.1 c ln factor), c = ``yarn_log_multiplier``, and the ends
-    of its ramp are whole dimensions with ``yarn_truncate``.
+    The largest values are several times those of any published model; the smallest ones keep
+    quotients and logarithms finite. A number of 0 stands for a field that a file does not set, so
+    it is read as well where the default is 0.
     """
 
-    type: str = "none"
-    factor: float = 1.0
-    original_context_length: int = 0
-    attn_factor: float = 1.0
-    yarn_ext_factor: float = 1.0
-    yarn_beta_fast: float = 32.0
-    yarn_beta_slow: float = 1.0
-    yarn_log_multiplier: float = 0.0
+    def __init__(
+        self, *keys: str, low: float = 1, high: float = 1, hf: tuple[str, ...] = (), name: str = ""
+    ) -> None:
+        self.keys = keys  # without the architecture; files may have any of them
+        self.low, self.high = low, high  # both included
+        self.hf = hf  # names that old files use instead
+        self.name = name  # what messages call the field; "": its name
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """How rotary frequencies are stretched beyond the trained context."""
+
+    # "none", "linear", "yarn" or "longrope". What llama3's and longrope's divide frequencies by
+    # comes as tensors.
+    type: Annotated[str, Key("rope.scaling.type", name="rope_type")] = "none"
+    factor: Annotated[
+        float,
+        Key("rope.scaling.factor", "rope.scale_linear", low=1e-3, high=1e6, name="rope_factor"),
+    ] = 1.0
+    original_context_length: Annotated[
+        int,
+        Key(
+            "rope.scaling.original_context_length",
+            high=(1 << 31) - 1,
+            hf=("original_max_position_embeddings",),
+            name="rope_original_context",
+        ),
+    ] = 0
+    # Multiplies cosines and sines.
+    attn_factor: Annotated[
+        float, Key("rope.scaling.attn_factor", low=1e-6, high=1e6, name="rope_attn_factor")
+    ] = 1.0
+    yarn_ext_factor: Annotated[float, Key("rope.scaling.yarn_ext_factor", low=1e-6, high=1e6)] = 1.0
+    yarn_beta_fast: Annotated[float, Key("rope.scaling.yarn_beta_fast", low=1e-6, high=1e6)] = 32.0
+    yarn_beta_slow: Annotated[float, Key("rope.scaling.yarn_beta_slow", low=1e-6, high=1e6)] = 1.0
+    # YaRN multiplies cosines and sines by (1 + 0.1 ln factor) / (1 + 0.1 c ln factor); this is c.
+    yarn_log_multiplier: Annotated[
+        float, Key("rope.scaling.yarn_log_multiplier", low=1e-6, high=1e3)
+    ] = 0.0
+    # The ends of YaRN's ramp are whole dimensions. GGUF cannot say it.
     yarn_truncate: bool = True
 
     def yarn_ramp(self, theta: float, rope_dim: int) -> list[float]:
@@ -53,55 +88,66 @@ NO_SCALING = RopeScaling()
 
 @dataclass(frozen=True, slots=True)
 class ExpertConfig:
-    """The experts of a feed-forward: each token takes ``num_experts_per_tok`` of ``num_experts``.
+    """The experts of a feed-forward, of which each token takes some."""
 
-    ``intermediate_size``: of one expert, 0 where the file leaves it to the family;
-    ``shared_intermediate_size``: of what every token takes, 0: nothing. The first
-    ``first_dense_layers`` layers have none. ``gating`` (softmax, sigmoid or softmax_chosen) and
-    ``normalize`` are "" and None where the file leaves them to the family; chosen weights are
-    multiplied by ``scale``. ``num_groups``, ``groups_used``: see Route.
-    """
-
-    num_experts: int
-    num_experts_per_tok: int
-    intermediate_size: int
-    shared_intermediate_size: int = 0
-    first_dense_layers: int = 0
-    gating: Gating | Literal[""] = ""
-    normalize: bool | None = None
-    scale: float = 1.0
-    num_groups: int = 0
-    groups_used: int = 0
+    num_experts: Annotated[int, Key("expert_count", high=1 << 12)]
+    num_experts_per_tok: Annotated[int, Key("expert_used_count", high=1 << 10)]
+    # Width of one expert; 0: the family knows it.
+    intermediate_size: Annotated[
+        int, Key("expert_feed_forward_length", high=1 << 20, name="expert_intermediate_size")
+    ] = 0
+    # Width of the expert that every token takes; 0: there is none.
+    shared_intermediate_size: Annotated[
+        int, Key("expert_shared_feed_forward_length", high=1 << 20)
+    ] = 0
+    # Layers before the first one with experts.
+    first_dense_layers: Annotated[int, Key("leading_dense_block_count", high=1 << 10)] = 0
+    # What makes weights of scores; "": the family knows it.
+    gating: Annotated[
+        Gating | Literal[""], Key("expert_gating_func", high=1 << 8, name="expert_gating")
+    ] = ""
+    # The weights of the chosen experts are normalized; None: the family knows it.
+    normalize: Annotated[bool | None, Key("expert_weights_norm", name="expert_normalize")] = None
+    # Multiplies the weights of the chosen experts.
+    scale: Annotated[
+        float, Key("expert_weights_scale", low=1e-6, high=1e6, name="expert_scale")
+    ] = 1.0
+    # Groups of experts, and how many of them are chosen from; see Route.
+    num_groups: Annotated[
+        int, Key("expert_group_count", high=1 << 10, name="num_expert_groups")
+    ] = 0
+    groups_used: Annotated[
+        int, Key("expert_group_used_count", high=1 << 10, name="expert_groups_used")
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LatentConfig:
-    """Multi-head latent attention: keys and values of all heads from ``kv_lora_rank`` values.
+    """Multi-head latent attention: keys and values of all heads from ``kv_lora_rank`` values."""
 
-    ``q_lora_rank`` 0: queries straight from the residual stream. ``key_dim`` is that of a head, its
-    rotated part included; ``value_dim`` that of a head's values.
-    """
-
-    kv_lora_rank: int
-    q_lora_rank: int
-    key_dim: int
-    value_dim: int
+    kv_lora_rank: Annotated[int, Key("attention.kv_lora_rank", high=1 << 16)]
+    # 0: queries are made of the residual stream.
+    q_lora_rank: Annotated[int, Key("attention.q_lora_rank", high=1 << 18)]
+    # Of a head, with its part that rotates.
+    key_dim: Annotated[int, Key("attention.key_length_mla", high=1 << 16, name="latent_key_dim")]
+    value_dim: Annotated[
+        int, Key("attention.value_length_mla", high=1 << 16, name="latent_value_dim")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class SSMConfig:
-    """Layers with a recurrent state: the gated delta rule's, and Mamba-2's.
+    """Layers with a recurrent state: the gated delta rule's, and Mamba-2's."""
 
-    ``num_heads`` heads have ``inner_size`` values together, and share ``num_groups`` keys and
-    queries (Mamba-2: B and C) of ``state_size`` values. The convolution before them sees
-    ``conv_kernel`` tokens.
-    """
-
-    conv_kernel: int
-    inner_size: int
-    state_size: int
-    num_groups: int
-    num_heads: int
+    # Tokens that the convolution before them sees.
+    conv_kernel: Annotated[int, Key("ssm.conv_kernel", low=2, high=1 << 8, name="ssm_conv_kernel")]
+    # Values of all heads.
+    inner_size: Annotated[int, Key("ssm.inner_size", high=1 << 18, name="ssm_inner_size")]
+    # Values of a key, and of a query (Mamba-2: B and C).
+    state_size: Annotated[int, Key("ssm.state_size", high=1 << 16, name="ssm_state_size")]
+    # Keys and queries that heads share.
+    num_groups: Annotated[int, Key("ssm.group_count", high=1 << 12, name="ssm_num_groups")]
+    num_heads: Annotated[int, Key("ssm.time_step_rank", high=1 << 14, name="ssm_num_heads")]
 
     @property
     def head_dim(self) -> int:
@@ -119,68 +165,119 @@ class SSMConfig:
         return self.inner_size + 2 * self.keys_size
 
 
+_SCALE = {"low": 1e-6, "high": 1e6}
+_CAP = {"low": 1e-3, "high": 1e6}
+
+
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Sizes and constants of one decoder-only transformer.
-
-    ``num_heads * head_dim`` may differ from ``hidden_size``. ``rope_dim`` is the number of
-    leading dimensions of a head that rotate. ``sliding_window`` is 0 for full attention, None where
-    the file says nothing; ``sliding_window_pattern`` says which layers have it: one bool a layer,
-    or every layer but each last of so many; 0: as the family has it. ``rope_theta_swa`` is that of
-    windowed layers, 0 where the file names none; ``head_dim_swa``, ``rope_dim_swa`` likewise.
-    ``layer_kv_heads`` and ``layer_intermediate_sizes`` hold a number for each layer where they
-    differ, and nothing else.
-    ``intermediate_size`` is 0 where a model of experts names none. ``value_dim``: values of a head
-    of V where it is not ``head_dim``, else 0. Norms with a mean have ``rms_norm_eps``, too. Of
-    ``attention_scale``, ``embedding_scale``, ``residual_scale`` and ``logit_scale`` 0 means that
-    the file has none. A soft-cap of 0 means that there is none, None that the file does not say.
-    ``temperature_scale``: see Temperature.
-    ``rope_finetuned`` False: the file says that positions are not rotated. ``shared_kv_layers``: so
-    many last layers read earlier layers' keys and values. ``per_layer_input_size``: values of each
-    layer's own embedding, 0: none. ``short_conv_kernel``: tokens that LFM 2's convolutions see.
-    ``recurrent_layers``: whether each layer has a recurrent state in the place of attention, where
-    keys say so. Behind the ``num_layers`` may be ``nextn_layers`` more, which propose several
-    tokens at once. ``name`` is general.name, of a long one the beginning.
-    """
+    """Sizes and constants of one decoder-only transformer, or of one encoder."""
 
     architecture: str
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    vocab_size: int
-    context_length: int
-    rms_norm_eps: float
-    rope_theta: float = 10000.0
-    rope_dim: int = 0
+    hidden_size: Annotated[
+        int, Key("embedding_length", high=1 << 18, hf=("hidden_size", "n_embd", "dim"))
+    ]
+    # Width of the dense feed-forward; 0 where a model of experts names none.
+    intermediate_size: Annotated[
+        int, Key("feed_forward_length", high=1 << 20, hf=("intermediate_size",))
+    ]
+    num_layers: Annotated[
+        int,
+        Key(
+            "block_count",
+            high=1 << 9,
+            hf=("num_hidden_layers", "num_layers", "n_layers", "n_layer"),
+        ),
+    ]
+    num_heads: Annotated[
+        int,
+        Key(
+            "attention.head_count",
+            high=1 << 12,
+            hf=("num_attention_heads", "num_heads", "n_heads"),
+        ),
+    ]
+    # Of layers that differ the most.
+    num_kv_heads: Annotated[
+        int,
+        Key(
+            "attention.head_count_kv",
+            high=1 << 12,
+            hf=("num_key_value_heads", "num_kv_heads", "n_kv_heads"),
+        ),
+    ]
+    # ``num_heads * head_dim`` may differ from ``hidden_size``.
+    head_dim: Annotated[int, Key("attention.key_length", high=1 << 16, hf=("head_dim",))]
+    vocab_size: Annotated[int, Key("vocab_size", high=1 << 19, hf=("n_vocab",))]
+    context_length: Annotated[
+        int,
+        Key("context_length", high=(1 << 31) - 1, hf=("max_position_embeddings", "max_seq_len")),
+    ]
+    # Of every kind of norm.
+    rms_norm_eps: Annotated[
+        float,
+        Key(
+            "attention.layer_norm_rms_epsilon",
+            "attention.layer_norm_epsilon",
+            low=1e-30,
+            high=0.1,
+            hf=("rms_norm_eps", "norm_eps"),
+        ),
+    ]
+    rope_theta: Annotated[float, Key("rope.freq_base", low=1.0, high=1e15, hf=("rope_theta",))] = (
+        10000.0
+    )
+    # Leading dimensions of a head that rotate.
+    rope_dim: Annotated[int, Key("rope.dimension_count", high=1 << 16, hf=("rope_dim",))] = 0
     rope_scaling: RopeScaling = NO_SCALING
+    # The output's matrix is the embedding.
     tie_word_embeddings: bool = False
-    sliding_window: int | None = None
-    sliding_window_pattern: int | tuple[bool, ...] = 0
-    rope_theta_swa: float = 0.0
-    head_dim_swa: int = 0
-    rope_dim_swa: int = 0
+    # Tokens that windowed layers see. 0: all layers see all tokens; None: the file does not say.
+    sliding_window: Annotated[
+        int | None, Key("attention.sliding_window", high=(1 << 31) - 1, hf=("sliding_window",))
+    ] = None
+    # Which layers have the window: one bool a layer, or every layer but each last of so many; 0:
+    # the family knows it.
+    sliding_window_pattern: Annotated[
+        int | tuple[bool, ...], Key("attention.sliding_window_pattern", high=1 << 10)
+    ] = 0
+    # Of windowed layers; 0 where the file names none.
+    rope_theta_swa: Annotated[float, Key("rope.freq_base_swa", low=1.0, high=1e15)] = 0.0
+    head_dim_swa: Annotated[int, Key("attention.key_length_swa", high=1 << 16)] = 0
+    rope_dim_swa: Annotated[int, Key("rope.dimension_count_swa", high=1 << 16)] = 0
+    # A number for each layer where layers differ, else nothing.
     layer_kv_heads: tuple[int, ...] = ()
     layer_intermediate_sizes: tuple[int, ...] = ()
-    value_dim: int = 0
-    attention_scale: float = 0.0
-    embedding_scale: float = 0.0
-    residual_scale: float = 0.0
-    logit_scale: float = 0.0
-    attn_logit_softcap: float | None = None
-    final_logit_softcap: float | None = None
-    temperature_scale: float = 0.0
-    rope_finetuned: bool = True
-    shared_kv_layers: int = 0
-    per_layer_input_size: int = 0
+    # Values of a head of V, if they are not ``head_dim``; else 0.
+    value_dim: Annotated[int, Key("attention.value_length", high=1 << 16)] = 0
+    # Of scores, embeddings, branches and logits; 0: the file has none.
+    attention_scale: Annotated[float, Key("attention.scale", **_SCALE)] = 0.0
+    embedding_scale: Annotated[float, Key("embedding_scale", **_SCALE)] = 0.0
+    residual_scale: Annotated[float, Key("residual_scale", **_SCALE)] = 0.0
+    logit_scale: Annotated[float, Key("logit_scale", **_SCALE)] = 0.0
+    # 0: there is no cap; None: the file does not say.
+    attn_logit_softcap: Annotated[float | None, Key("attn_logit_softcapping", **_CAP)] = None
+    final_logit_softcap: Annotated[float | None, Key("final_logit_softcapping", **_CAP)] = None
+    # See Temperature.
+    temperature_scale: Annotated[float, Key("attention.temperature_scale", low=1e-6, high=1e3)] = (
+        0.0
+    )
+    # False: positions are not rotated.
+    rope_finetuned: Annotated[bool, Key("rope.scaling.finetuned")] = True
+    # Last layers that read earlier layers' keys and values.
+    shared_kv_layers: Annotated[int, Key("attention.shared_kv_layers", high=1 << 10)] = 0
+    # Values of each layer's own embedding; 0: there is none.
+    per_layer_input_size: Annotated[int, Key("embedding_length_per_layer_input", high=1 << 14)] = 0
     experts: ExpertConfig | None = None
     latent: LatentConfig | None = None
     ssm: SSMConfig | None = None
-    short_conv_kernel: int = 0
-    recurrent_layers: tuple[bool, ...] = ()
-    nextn_layers: int = 0
+    # Tokens that LFM 2's convolutions see.
+    short_conv_kernel: Annotated[int, Key("shortconv.l_cache", low=2, high=1 << 8)] = 0
+    # Whether each layer has a recurrent state instead of attention, where keys say so.
+    recurrent_layers: Annotated[tuple[bool, ...], Key("attention.recurrent_layers")] = ()
+    # Layers after the ``num_layers``, which propose several tokens at once.
+    nextn_layers: Annotated[int, Key("nextn_predict_layers", high=1 << 5)] = 0
+    # general.name, of a long one the beginning.
     name: str = ""
 
     def kv_heads_of(self, layer: int) -> int:

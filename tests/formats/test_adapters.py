@@ -22,6 +22,7 @@ from trinity.formats import GGUFWriter
 from trinity.formats.adapters import Adapter, Base, Pair, open_adapter
 from trinity.formats.adapters.adapter import MAX_RANK, as_float32, fitted
 from trinity.formats.adapters.peft_config import peft_config
+from trinity.models import families_of
 
 HIDDEN, WIDE, TOKENS, KV = 16, 24, 40, 8
 CONFIG = ModelConfig("llama", HIDDEN, WIDE, 1, 2, 1, 8, TOKENS, 64, 1e-5)
@@ -32,7 +33,14 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "blk.0.ffn_gate.weight": (WIDE, HIDDEN), "blk.0.ffn_up.weight": (WIDE, HIDDEN),
     "blk.0.ffn_down.weight": (HIDDEN, WIDE),
 }  # fmt: skip
-BASE = Base("base.gguf", CONFIG, SHAPES, frozenset({"token_embd.weight"}), True)
+BASE = Base(
+    "base.gguf",
+    CONFIG,
+    SHAPES,
+    frozenset({"token_embd.weight"}),
+    True,
+    families_of(CONFIG.architecture),
+)
 V = "model.layers.0.self_attn.v_proj"
 
 
@@ -283,7 +291,14 @@ def experts_base(count: int = 3) -> Base:
         HIDDEN,
     )
     shapes["blk.0.ffn_down_exps.weight"] = (count, HIDDEN, WIDE)
-    return Base("experts.gguf", config, shapes, frozenset({"token_embd.weight"}), True)
+    return Base(
+        "experts.gguf",
+        config,
+        shapes,
+        frozenset({"token_embd.weight"}),
+        True,
+        families_of(config.architecture),
+    )
 
 
 def experts_pairs(experts: int, rank: Callable[[int], int] = lambda expert: 4) -> Arrays:

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from trinity.formats.huggingface.config import HFConfig
-from trinity.formats.huggingface.families import FAMILIES
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.metadata import model_metadata
-from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.stored import BLOCK, Stored, as_it_is
 from trinity.formats.huggingface.table import TableRow
 from trinity.formats.huggingface.values import Values
+from trinity.models import FAMILIES, read_model
 from trinity.providers.huggingface_tensors import CheckpointLayout, names_of
 
 Json = dict[str, Any]

@@ -22,11 +22,11 @@ from tests.fuzzing.gguf_draft import (
     Value,
     any_value,
 )
-from trinity.formats.config_reader import FIELDS
+from trinity.formats.config_limits import FIELDS
 from trinity.formats.gguf_types import tensor_nbytes
 
 TERNARY = ("I2_S", "TQ1_0", "TQ2_0")
-OPTIONAL_KEYS = tuple(key for field in FIELDS.values() for key in field.gguf)
+OPTIONAL_KEYS = tuple(key for field in FIELDS.values() for key in field.keys)
 _SCALING_KEYS = (
     "rope.scaling.factor", "rope.scale_linear", "rope.freq_base",
     "rope.scaling.original_context_length", "rope.scaling.attn_factor",

@@ -13,6 +13,7 @@ from tests.fuzzing.gguf_draft import F32, STRING, Draft, Tensor, Value, any_valu
 from tests.fuzzing.target_huggingface import JSON_VALUES, Tensors, safetensors_bytes
 from trinity.config import ExpertConfig, ModelConfig
 from trinity.formats.adapters import Base, open_adapter
+from trinity.models import families_of
 
 _HIDDEN, _WIDE, _TOKENS, _EXPERTS = 16, 24, 40, 3
 _LINEARS = {
@@ -57,7 +58,14 @@ def _base(rng: random.Random) -> Base:
     if rng.random() < 0.3:
         _fuse(shapes, "ffn_gate_up_exps", ("ffn_gate_exps", "ffn_up_exps"))
     embeddings = frozenset({"token_embd.weight"})
-    return Base("base.gguf", config, shapes, embeddings, rng.random() < 0.7)
+    return Base(
+        "base.gguf",
+        config,
+        shapes,
+        embeddings,
+        rng.random() < 0.7,
+        families_of(config.architecture),
+    )
 
 
 def _fuse(shapes: dict[str, tuple[int, ...]], whole: str, parts: tuple[str, ...]) -> None:

@@ -1,81 +1,102 @@
-"""The range of every number of a configuration, whichever file it comes from.
+"""The range of products of a configuration's numbers, and the declarations of the numbers.
 
-The largest values are several times those of any published model. A file pays for a dimension with
-rows of its tensors, but for a product of two, or for a layer's share of the cache, with less than
-it costs: so these are bounded too. The smallest ones keep quotients and logarithms finite.
+A file pays for a dimension with rows of its tensors, but for a product of two, or for a layer's
+share of the cache, with less than it costs: so these are bounded too.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from trinity.config import (
+    ExpertConfig,
+    Key,
+    LatentConfig,
+    ModelConfig,
+    RopeScaling,
+    SSMConfig,
+)
+from trinity.errors import ConfigError
 
 MAX_QUERY_WIDTH = 1 << 18  # num_heads * head_dim; Llama 405B has 16,384
 MAX_CACHED_HEADS = 1 << 14  # num_layers * num_kv_heads: each is two places of the cache
 MAX_STATE_VALUES = 1 << 24  # ssm_inner_size * ssm_state_size; Nemotron-H 56B has 2 ** 22
 MAX_LAYER_INPUTS = 1 << 18  # num_layers * per_layer_input_size; Gemma 4 E4B has 10,752
-
-# Whole numbers, from 1 where not said otherwise.
-LARGEST_INTEGERS = {
-    "hidden_size": 1 << 18,
-    "intermediate_size": 1 << 20,
-    "num_layers": 1 << 9,
-    "num_heads": 1 << 12,
-    "num_kv_heads": 1 << 12,
-    "head_dim": 1 << 16,
-    "value_dim": 1 << 16,
-    "head_dim_swa": 1 << 16,
-    "value_dim_swa": 1 << 16,
-    "vocab_size": 1 << 19,
-    "context_length": (1 << 31) - 1,
-    "sliding_window": (1 << 31) - 1,
-    "sliding_window_pattern": 1 << 10,
-    "rope_dim": 1 << 16,
-    "rope_dim_swa": 1 << 16,
-    "rope_original_context": (1 << 31) - 1,
-    "shared_kv_layers": 1 << 10,
-    "per_layer_input_size": 1 << 14,
-    "num_experts": 1 << 12,
-    "num_experts_per_tok": 1 << 10,
-    "expert_intermediate_size": 1 << 20,
-    "shared_intermediate_size": 1 << 20,
-    "num_shared_experts": 1 << 8,
-    "first_dense_layers": 1 << 10,
-    "expert_gating": 1 << 8,
-    "num_expert_groups": 1 << 10,
-    "expert_groups_used": 1 << 10,
-    "q_lora_rank": 1 << 18,
-    "kv_lora_rank": 1 << 16,
-    "latent_key_dim": 1 << 16,
-    "latent_value_dim": 1 << 16,
-    "ssm_conv_kernel": 1 << 8,
-    "short_conv_kernel": 1 << 8,
-    "ssm_inner_size": 1 << 18,
-    "ssm_state_size": 1 << 16,
-    "ssm_expand": 1 << 8,
-    "ssm_num_groups": 1 << 12,
-    "ssm_num_heads": 1 << 14,
-    "full_attention_interval": 1 << 10,
-    "nextn_layers": 1 << 5,
-}
-# Real numbers: smallest and largest, both included.
-REAL_RANGES = {
-    "rms_norm_eps": (1e-30, 0.1),
-    "rope_theta": (1.0, 1e15),
-    "rope_theta_swa": (1.0, 1e15),
-    "rope_factor": (1e-3, 1e6),
-    "frequency_factor": (1e-3, 1e31),  # 1e30 for pairs that do not turn (Gemma 4)
-    "rope_attn_factor": (1e-6, 1e6),
-    "yarn_ext_factor": (1e-6, 1e6),
-    "yarn_beta_fast": (1e-6, 1e6),
-    "yarn_beta_slow": (1e-6, 1e6),
-    "yarn_log_multiplier": (1e-6, 1e3),
-    "attention_scale": (1e-6, 1e6),
-    "attn_logit_softcap": (1e-3, 1e6),
-    "final_logit_softcap": (1e-3, 1e6),
-    "embedding_scale": (1e-6, 1e6),
-    "residual_scale": (1e-6, 1e6),
-    "logit_scale": (1e-6, 1e6),
-    "temperature_scale": (1e-6, 1e3),
-    "expert_scale": (1e-6, 1e6),
-    "multiplier": (1e-9, 1e6),
-}
+_HUGE = 1e300  # beyond every range; whole numbers beyond it are no floats
 # YaRN divides by the logarithm of the base.
 SMALLEST_YARN_THETA = 1.001
+
+
+@cache
+def declared(holder: type) -> tuple[tuple[str, Key], ...]:
+    """The fields of a configuration's class that have a GGUF key."""
+    hints = get_type_hints(holder, include_extras=True)
+    return tuple(
+        (field.name, key)
+        for field in fields(holder)
+        for key in getattr(hints[field.name], "__metadata__", ())
+        if isinstance(key, Key)
+    )
+
+
+# What messages call a field, and its declaration. The last ones are numbers of which fields are
+# made; those without a key are only in config.json.
+FIELDS: dict[str, Key] = {
+    key.name or name: key
+    for holder in (ModelConfig, RopeScaling, ExpertConfig, LatentConfig, SSMConfig)
+    for name, key in declared(holder)
+} | {
+    "value_dim_swa": Key("attention.value_length_swa", high=1 << 16),
+    "num_shared_experts": Key("expert_shared_count", high=1 << 8),
+    "full_attention_interval": Key("full_attention_interval", high=1 << 10),
+    "ssm_expand": Key(high=1 << 8),
+    "multiplier": Key(low=1e-9, high=1e6),
+    "frequency_factor": Key(low=1e-3, high=1e31),  # 1e30 for pairs that do not turn (Gemma 4)
+}
+
+
+def gguf_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of fields, by the GGUF key of each; other keys stay as they are."""
+    return {
+        FIELDS[name].keys[0] if name in FIELDS else name: value for name, value in values.items()
+    }
+
+
+def field_values(config: SSMConfig) -> dict[str, Any]:
+    """The fields of a part of a configuration, by what FIELDS calls them."""
+    return {key.name or name: getattr(config, name) for name, key in declared(SSMConfig)}
+
+
+def checked_integer(name: str, value: object, where: str, low: int | None = None) -> int:
+    """The value of a field: a whole number from ``low``, or the field's, to the field's largest.
+
+    Raises ConfigError, which begins with ``where``: the file and the key.
+    """
+    least = int(FIELDS[name].low) if low is None else low
+    most = int(FIELDS[name].high)
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+        return value
+    raise ConfigError(
+        f"{where} is {_shown(value)}; it must be a whole number from {least} to {most}"
+    )
+
+
+def checked_real(name: str, value: object, where: str) -> float:
+    """The value of a field, a number within its range. Raises ConfigError as above."""
+    low, high = FIELDS[name].low, FIELDS[name].high
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        number = float(value) if abs(value) < _HUGE else _HUGE
+        if low <= number <= high:  # never NaN
+            return number
+    raise ConfigError(f"{where} is {_shown(value)}; it must be a number from {low:g} to {high:g}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {len(value)}"
+    return f"{value!r:.80}"

@@ -7,92 +7,12 @@ name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.config_limits import LARGEST_INTEGERS, REAL_RANGES
-
-
-class Field(NamedTuple):
-    """GGUF keys without the architecture, and Hugging Face's names."""
-
-    gguf: tuple[str, ...]
-    hf: tuple[str, ...] = ()
-
-
-FIELDS: dict[str, Field] = {
-    "hidden_size": Field(("embedding_length",), ("hidden_size", "n_embd", "dim")),
-    "intermediate_size": Field(("feed_forward_length",), ("intermediate_size",)),
-    "num_layers": Field(
-        ("block_count",), ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
-    ),
-    "num_heads": Field(("attention.head_count",), ("num_attention_heads", "num_heads", "n_heads")),
-    "num_kv_heads": Field(
-        ("attention.head_count_kv",), ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
-    ),
-    "head_dim": Field(("attention.key_length",), ("head_dim",)),
-    "value_dim": Field(("attention.value_length",)),
-    "head_dim_swa": Field(("attention.key_length_swa",)),
-    "value_dim_swa": Field(("attention.value_length_swa",)),
-    "vocab_size": Field(("vocab_size",), ("n_vocab",)),
-    "context_length": Field(("context_length",), ("max_position_embeddings", "max_seq_len")),
-    "sliding_window": Field(("attention.sliding_window",), ("sliding_window",)),
-    "sliding_window_pattern": Field(("attention.sliding_window_pattern",)),
-    "rms_norm_eps": Field(
-        ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"),
-        ("rms_norm_eps", "norm_eps"),
-    ),
-    "attention_scale": Field(("attention.scale",)),
-    "attn_logit_softcap": Field(("attn_logit_softcapping",)),
-    "final_logit_softcap": Field(("final_logit_softcapping",)),
-    "embedding_scale": Field(("embedding_scale",)),
-    "residual_scale": Field(("residual_scale",)),
-    "logit_scale": Field(("logit_scale",)),
-    "temperature_scale": Field(("attention.temperature_scale",)),
-    "shared_kv_layers": Field(("attention.shared_kv_layers",)),
-    "per_layer_input_size": Field(("embedding_length_per_layer_input",)),
-    "rope_theta": Field(("rope.freq_base",), ("rope_theta",)),
-    "rope_theta_swa": Field(("rope.freq_base_swa",)),
-    "rope_dim": Field(("rope.dimension_count",), ("rope_dim",)),
-    "rope_dim_swa": Field(("rope.dimension_count_swa",)),
-    "rope_type": Field(("rope.scaling.type",)),
-    "rope_factor": Field(("rope.scaling.factor", "rope.scale_linear")),
-    "rope_original_context": Field(
-        ("rope.scaling.original_context_length",), ("original_max_position_embeddings",)
-    ),
-    "rope_attn_factor": Field(("rope.scaling.attn_factor",)),
-    "rope_finetuned": Field(("rope.scaling.finetuned",)),
-    "yarn_ext_factor": Field(("rope.scaling.yarn_ext_factor",)),
-    "yarn_beta_fast": Field(("rope.scaling.yarn_beta_fast",)),
-    "yarn_beta_slow": Field(("rope.scaling.yarn_beta_slow",)),
-    "yarn_log_multiplier": Field(("rope.scaling.yarn_log_multiplier",)),
-    "num_experts": Field(("expert_count",)),
-    "num_experts_per_tok": Field(("expert_used_count",)),
-    "expert_intermediate_size": Field(("expert_feed_forward_length",)),
-    "shared_intermediate_size": Field(("expert_shared_feed_forward_length",)),
-    "num_shared_experts": Field(("expert_shared_count",)),
-    "first_dense_layers": Field(("leading_dense_block_count",)),
-    "expert_gating": Field(("expert_gating_func",)),
-    "expert_normalize": Field(("expert_weights_norm",)),
-    "expert_scale": Field(("expert_weights_scale",)),
-    "num_expert_groups": Field(("expert_group_count",)),
-    "expert_groups_used": Field(("expert_group_used_count",)),
-    "q_lora_rank": Field(("attention.q_lora_rank",)),
-    "kv_lora_rank": Field(("attention.kv_lora_rank",)),
-    "latent_key_dim": Field(("attention.key_length_mla",)),
-    "latent_value_dim": Field(("attention.value_length_mla",)),
-    "ssm_conv_kernel": Field(("ssm.conv_kernel",)),
-    "ssm_inner_size": Field(("ssm.inner_size",)),
-    "ssm_state_size": Field(("ssm.state_size",)),
-    "ssm_num_groups": Field(("ssm.group_count",)),
-    "ssm_num_heads": Field(("ssm.time_step_rank",)),
-    "short_conv_kernel": Field(("shortconv.l_cache",)),
-    "recurrent_layers": Field(("attention.recurrent_layers",)),
-    "nextn_layers": Field(("nextn_predict_layers",)),
-    "full_attention_interval": Field(("full_attention_interval",)),
-}
+from trinity.formats.config_limits import FIELDS, checked_integer, checked_real
 
 
 class ConfigReader:
@@ -107,13 +27,13 @@ class ConfigReader:
         """The key that gives field ``name``: the first that exists, else the preferred one."""
         field = FIELDS[name]
         prefix = f"{self._architecture}."
-        keys = [prefix + key for key in field.gguf] + [*field.gguf, *field.hf]
+        keys = [prefix + key for key in field.keys] + [*field.keys, *field.hf]
         keys += [prefix + key for key in field.hf]
         return next((key for key in keys if key in self.metadata), keys[0])
 
     def error(self, name: str, what: str) -> ConfigError:
         """A ConfigError about field ``name``."""
-        return ConfigError(f"{self.source}: {self.key(name)} ({name}) {what}")
+        return ConfigError(f"{self._where(name)} {what}")
 
     def clash(
         self, name: str, value: object, other: str, other_value: object, relation: str
@@ -130,9 +50,19 @@ class ConfigReader:
         value = self.metadata.get(key, "")
         return value if isinstance(value, str) else ""
 
-    def integer(self, name: str, *, default: int | None = None, smallest: int = 1) -> int:
-        """A whole number from ``smallest`` to the field's largest."""
-        return self._checked(name, self.value(name, default), smallest)
+    def integer(self, name: str, *, default: int | None = None, smallest: int | None = None) -> int:
+        """A whole number from ``smallest``, or the field's, to the field's largest."""
+        return checked_integer(name, self.value(name, default), self._where(name), smallest)
+
+    def plain(self, name: str, default: Any) -> Any:
+        """The field as the file has it, else ``default``; 0 where that means that there is none."""
+        if not self.is_set(name):
+            return default
+        if isinstance(default, bool):
+            return self.boolean(name)
+        if default is None or isinstance(default, float):
+            return self.real(name) if default else self.real_or_none(name)
+        return self.integer(name)
 
     def by_layer(
         self, name: str, num_layers: int, default: int | None = None
@@ -144,18 +74,20 @@ class ConfigReader:
         """
         values = self.value(name, default)
         if not isinstance(values, np.ndarray):
-            return self._checked(name, values, 1), ()
+            return checked_integer(name, values, self._where(name), 1), ()
         if len(values) != num_layers:
             raise self.error(
                 name, f"has {len(values)} values, but {self.key('num_layers')} is {num_layers}"
             )
-        numbers = tuple(self._checked(name, value, 0) for value in values.tolist())
+        numbers = tuple(
+            checked_integer(name, value, self._where(name), 0) for value in values.tolist()
+        )
         return max(numbers), numbers if len(set(numbers)) > 1 else ()
 
     def of_all_layers(self, name: str, num_layers: int) -> int:
         """A whole number, or an array of one for each layer, all equal."""
         value, different = self.by_layer(name, num_layers)
-        self._checked(name, value, 1)
+        checked_integer(name, value, self._where(name), 1)
         if different:
             raise UnsupportedError(
                 f"{self.source}: {self.key(name)} ({name}) varies by layer (an array of "
@@ -165,13 +97,7 @@ class ConfigReader:
 
     def real(self, name: str, *, default: float | None = None) -> float:
         """A number within the field's range."""
-        value = self.value(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(name, f"is {shown(value)}; a number is expected")
-        smallest, largest = REAL_RANGES[name]
-        if not smallest <= value <= largest:  # also NaN
-            raise self.error(name, f"is {shown(value)}; it must be {smallest:g} to {largest:g}")
-        return float(value)
+        return checked_real(name, self.value(name, default), self._where(name))
 
     def real_or_none(self, name: str) -> float:
         """A number within the field's range; 0 where the file has none, or 0 itself."""
@@ -200,17 +126,12 @@ class ConfigReader:
             return self.metadata[key]
         if default is None:
             field = FIELDS[name]
-            others = ", ".join([*field.gguf, *field.hf])
+            others = ", ".join([*field.keys, *field.hf])
             raise self.error(name, f"is missing, and so is each of {others}; convert again")
         return default
 
-    def _checked(self, name: str, value: object, smallest: int) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self.error(name, f"is {shown(value)}; a whole number is expected")
-        largest = LARGEST_INTEGERS[name]
-        if not smallest <= value <= largest:
-            raise self.error(name, f"is {shown(value)}; it must be {smallest} to {largest}")
-        return value
+    def _where(self, name: str) -> str:
+        return f"{self.source}: {self.key(name)} ({name})"
 
 
 def shown(value: object) -> str:

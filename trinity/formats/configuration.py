@@ -8,6 +8,8 @@ that exclude each other.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from trinity.formats.config_limits import (
     MAX_CACHED_HEADS,
     MAX_LAYER_INPUTS,
     MAX_QUERY_WIDTH,
+    declared,
 )
 from trinity.formats.config_reader import ConfigReader, shown
 from trinity.formats.expert_keys import read_experts, read_latent
@@ -101,58 +104,42 @@ def config_from_metadata(
     sliding_window = None
     if reader.is_set("sliding_window"):
         sliding_window = reader.integer("sliding_window", smallest=0)
-    return ModelConfig(
-        architecture=architecture,
-        hidden_size=hidden_size,
-        intermediate_size=intermediate_size,
-        num_layers=num_layers - nextn_layers,
-        nextn_layers=nextn_layers,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        vocab_size=_vocab_size(reader, shapes, num_tokens),
-        context_length=context_length,
-        rms_norm_eps=reader.real("rms_norm_eps"),
-        rope_theta=rope_theta,
-        rope_dim=rope_dim,
-        rope_scaling=read_rope_scaling(reader, context_length, rope_theta, shapes),
-        tie_word_embeddings="output.weight" not in shapes,
-        sliding_window=sliding_window,
-        sliding_window_pattern=_window_pattern(reader, num_layers, sliding_window),
-        rope_theta_swa=reader.real("rope_theta_swa") if reader.is_set("rope_theta_swa") else 0.0,
-        head_dim_swa=head_dim_swa,
-        rope_dim_swa=read_rope_dim_swa(reader, head_dim, head_dim_swa),
-        layer_kv_heads=layer_kv_heads[: num_layers - nextn_layers],
-        layer_intermediate_sizes=layer_intermediate_sizes[: num_layers - nextn_layers],
-        value_dim=value_dim if value_dim != head_dim else 0,
-        attention_scale=reader.real_or_none("attention_scale"),
-        embedding_scale=reader.real_or_none("embedding_scale"),
-        residual_scale=reader.real_or_none("residual_scale"),
-        logit_scale=reader.real_or_none("logit_scale"),
-        attn_logit_softcap=_softcap(reader, "attn_logit_softcap"),
-        final_logit_softcap=_softcap(reader, "final_logit_softcap"),
-        temperature_scale=reader.real_or_none("temperature_scale"),
-        rope_finetuned=reader.boolean("rope_finetuned") is not False,
-        shared_kv_layers=_shared_kv_layers(reader, num_layers),
-        per_layer_input_size=per_layer_input_size,
-        experts=experts,
-        latent=read_latent(reader, num_heads, num_kv_heads, head_dim, value_dim, rope_dim),
-        ssm=read_ssm(reader),
-        short_conv_kernel=_short_conv_kernel(reader),
-        recurrent_layers=read_recurrent_layers(reader, num_layers)[: num_layers - nextn_layers],
-        name=reader.text("general.name")[:_LONGEST_NAME],
-    )
-
-
-def _softcap(reader: ConfigReader, name: str) -> float | None:
-    """0 where the file says that there is none, None where it says nothing."""
-    return reader.real_or_none(name) if reader.is_set(name) else None
-
-
-def _short_conv_kernel(reader: ConfigReader) -> int:
-    """0 where the file has none; of one token nothing would be left for a state."""
-    name = "short_conv_kernel"
-    return reader.integer(name, smallest=2) if reader.is_set(name) else 0
+    read: dict[str, Any] = {
+        "architecture": architecture,
+        "hidden_size": hidden_size,
+        "intermediate_size": intermediate_size,
+        "num_layers": num_layers - nextn_layers,
+        "nextn_layers": nextn_layers,
+        "num_heads": num_heads,
+        "num_kv_heads": num_kv_heads,
+        "head_dim": head_dim,
+        "vocab_size": _vocab_size(reader, shapes, num_tokens),
+        "context_length": context_length,
+        "rms_norm_eps": reader.real("rms_norm_eps"),
+        "rope_theta": rope_theta,
+        "rope_dim": rope_dim,
+        "rope_scaling": read_rope_scaling(reader, context_length, rope_theta, shapes),
+        "tie_word_embeddings": "output.weight" not in shapes,
+        "sliding_window": sliding_window,
+        "sliding_window_pattern": _window_pattern(reader, num_layers, sliding_window),
+        "head_dim_swa": head_dim_swa,
+        "rope_dim_swa": read_rope_dim_swa(reader, head_dim, head_dim_swa),
+        "layer_kv_heads": layer_kv_heads[: num_layers - nextn_layers],
+        "layer_intermediate_sizes": layer_intermediate_sizes[: num_layers - nextn_layers],
+        "value_dim": value_dim if value_dim != head_dim else 0,
+        "shared_kv_layers": _shared_kv_layers(reader, num_layers),
+        "per_layer_input_size": per_layer_input_size,
+        "experts": experts,
+        "latent": read_latent(reader, num_heads, num_kv_heads, head_dim, value_dim, rope_dim),
+        "ssm": read_ssm(reader),
+        "recurrent_layers": read_recurrent_layers(reader, num_layers)[: num_layers - nextn_layers],
+        "name": reader.text("general.name")[:_LONGEST_NAME],
+    }
+    defaults = {field.name: field.default for field in fields(ModelConfig)}
+    for name, _ in declared(ModelConfig):
+        if name not in read:  # nothing else depends on it
+            read[name] = reader.plain(name, defaults[name])
+    return ModelConfig(**read)
 
 
 def _head_dim(reader: ConfigReader, hidden_size: int, num_heads: int) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.config_limits import LARGEST_INTEGERS
+from trinity.formats.config_limits import FIELDS
 from trinity.formats.config_reader import shown
 
 ARCHITECTURE = "whisper"
@@ -77,8 +77,8 @@ def speech_config(metadata: Mapping[str, object], source: str) -> SpeechConfig:
             "speech is read by Whisper's models: for texts use generate or chat"
         )
     keys = _Keys(metadata, source)
-    width = keys.whole("encoder.embedding_length", LARGEST_INTEGERS["hidden_size"])
-    across = keys.whole("decoder.embedding_length", LARGEST_INTEGERS["hidden_size"], width)
+    width = keys.whole("encoder.embedding_length", int(FIELDS["hidden_size"].high))
+    across = keys.whole("decoder.embedding_length", int(FIELDS["hidden_size"].high), width)
     if across != width:
         raise keys.error("decoder.embedding_length", f"must be the encoder's, {width}")
     encoder, decoder = keys.stack("encoder", width), keys.stack("decoder", width)
@@ -188,14 +188,14 @@ class _Keys:
 
     def stack(self, side: str, width: int) -> Stack:
         """The sizes of the encoder or the decoder."""
-        heads = self.whole(f"{side}.attention.head_count", LARGEST_INTEGERS["num_heads"])
+        heads = self.whole(f"{side}.attention.head_count", int(FIELDS["num_heads"].high))
         if width % heads:
             raise self.error(f"{side}.attention.head_count", f"must divide the width, {width}")
         return Stack(
-            layers=self.whole(f"{side}.block_count", LARGEST_INTEGERS["num_layers"]),
+            layers=self.whole(f"{side}.block_count", int(FIELDS["num_layers"].high)),
             heads=heads,
             inner=self.whole(
-                f"{side}.feed_forward_length", LARGEST_INTEGERS["intermediate_size"], 4 * width
+                f"{side}.feed_forward_length", int(FIELDS["intermediate_size"].high), 4 * width
             ),
             positions=self.whole(
                 f"{side}.context_length", MOST_POSITIONS, least=_LEAST_POSITIONS[side]
@@ -206,9 +206,9 @@ class _Keys:
         """The rows of the embedding; where no key says it, the vocabulary's length."""
         tokens, key = "tokenizer.ggml.tokens", "vocab_size"
         if f"{ARCHITECTURE}.{key}" in self._metadata or tokens not in self._metadata:
-            return self.whole(key, LARGEST_INTEGERS[key])
+            return self.whole(key, int(FIELDS[key].high))
         listed = self._metadata[tokens]
-        if isinstance(listed, list) and 0 < len(listed) <= LARGEST_INTEGERS[key]:
+        if isinstance(listed, list) and 0 < len(listed) <= int(FIELDS[key].high):
             return len(listed)
         raise ConfigError(
             f"{self._source}: {tokens} is {shown(listed)}; it must be a list of tokens: convert "

@@ -25,7 +25,7 @@ def read_ssm(reader: ConfigReader) -> SSMConfig | None:
         relation = f"{MAX_STATE_VALUES} is the most that trinity runs of it times"
         raise reader.clash("ssm_inner_size", inner, "ssm_state_size", state, relation)
     return SSMConfig(
-        conv_kernel=reader.integer("ssm_conv_kernel", smallest=2),
+        conv_kernel=reader.integer("ssm_conv_kernel"),
         inner_size=inner,
         state_size=state,
         num_groups=groups,

@@ -1,4 +1,7 @@
-"""Architectures, one file per family; a file's ``ARCHITECTURES`` is all its registration."""
+"""Architectures and classes of transformers, one file per family.
+
+A file's ``ARCHITECTURES`` and ``FAMILIES`` are all its registration.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.huggingface.config import HFConfig, class_name_of, hf_config
+from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.values import shown
 from trinity.formats.other_models import other_model
 from trinity.formats.provider import WeightProvider
 from trinity.formats.speech_config import check_tensors, is_speech, speech_config
@@ -15,18 +21,29 @@ from trinity.models.architecture import Architecture
 from trinity.models.decoder import Decoder
 from trinity.models.nearest import nearest
 
+_MODULES = [
+    importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
+]
+ARCHITECTURES: dict[str, Architecture] = {
+    name: architecture
+    for module in _MODULES
+    for architecture in getattr(module, "ARCHITECTURES", ())
+    for name in architecture.names
+}
+FAMILIES: tuple[Family, ...] = tuple(
+    family for module in _MODULES for family in getattr(module, "FAMILIES", ())
+)
 
-def _discover() -> dict[str, Architecture]:
-    found: dict[str, Architecture] = {}
-    for module in pkgutil.iter_modules(__path__):
-        family = importlib.import_module(f"{__name__}.{module.name}")
-        for architecture in getattr(family, "ARCHITECTURES", ()):
-            for name in architecture.names:
-                found[name] = architecture
-    return found
+# -- In transformers' checkpoints --
 
 
-ARCHITECTURES: dict[str, Architecture] = _discover()
+def families_of(architecture: str) -> tuple[Family, ...]:
+    """The classes of transformers whose models have this architecture."""
+    return tuple(
+        family
+        for family in FAMILIES
+        if architecture in (*family.architectures.values(), family.with_experts)
+    )
 
 
 def refuse_speech(metadata: Mapping[str, object], source: str) -> None:
@@ -147,3 +164,35 @@ def check_model(provider: WeightProvider) -> None:
         return
     check_architecture(provider)  # before keys are missed that others do not have
     decoder_of(provider.config, names, shape, provider.path)
+
+
+def read_model(values: Mapping[str, object], source: str) -> tuple[Family, HFConfig]:
+    """The family and configuration of the object ``values`` of the file ``source``.
+
+    Raises ConfigError for values that are missing, impossible or at odds; UnsupportedError for a
+    class that is not known, listing those that are, and for what trinity cannot read.
+    """
+    named = values.get("_class_name")  # by diffusers
+    if isinstance(named, str) and "architectures" not in values:
+        found = other_model({}, class_name=named) or "a model of diffusers; trinity reads text"
+        raise UnsupportedError(f"{source}: {found} (_class_name is {named[:60]!r})")
+    class_name = class_name_of(values, source)
+    for family in FAMILIES:
+        if class_name in family.class_names:
+            return family, hf_config(values, source, family.terms)
+        if class_name in family.wrappers:
+            inner = values.get("text_config")
+            if not isinstance(inner, dict):
+                raise ConfigError(
+                    f"{source}: text_config is {shown(inner)}; expected the object that describes "
+                    f"the part of a {class_name} that writes"
+                )
+            both = {**values, **inner, "architectures": [class_name]}
+            return family, hf_config(both, source, family.terms)
+    other = other_model({}, class_name=class_name)
+    if other is not None:
+        raise UnsupportedError(f"{source}: {other} (architectures names {class_name[:60]!r})")
+    known = ", ".join(sorted(name for f in FAMILIES for name in (*f.class_names, *f.wrappers)))
+    raise UnsupportedError(
+        f"{source}: architectures names {class_name[:60]!r}; trinity reads {known}"
+    )

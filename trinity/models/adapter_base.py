@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trinity.formats.adapters import Base
 from trinity.formats.adapters.places import HEAD
+from trinity.formats.huggingface.family import Family
 from trinity.formats.provider import WeightProvider
 from trinity.formats.tensor_names import complete
 from trinity.models.architecture import TokenTable
@@ -19,8 +20,11 @@ def token_tables(decoder: Decoder) -> list[TokenTable]:
     return [first, *architecture.tables(config)]
 
 
-def base_of(decoder: Decoder, provider: WeightProvider) -> Base:
-    """What adapters of an open model must fit: its embeddings, products and output."""
+def base_of(decoder: Decoder, provider: WeightProvider, families: tuple[Family, ...]) -> Base:
+    """What adapters of an open model must fit: its embeddings, products and output.
+
+    ``families``: the classes of transformers that are such a model.
+    """
     config = decoder.config
     shapes = {
         prefix + complete(name): shape
@@ -32,4 +36,11 @@ def base_of(decoder: Decoder, provider: WeightProvider) -> Base:
         complete(table.weight): (config.vocab_size, table.width) for table in token_tables(decoder)
     }
     shapes |= embeddings | {HEAD: (config.vocab_size, config.hidden_size)}
-    return Base(provider.path, config, shapes, frozenset(embeddings), provider.rope_interleaved)
+    return Base(
+        provider.path,
+        config,
+        shapes,
+        frozenset(embeddings),
+        provider.rope_interleaved,
+        families,
+    )

@@ -3,6 +3,8 @@
 The two differ in the feed-forward's activation alone: SiLU in the 1bitLLM reproductions
 (``bitnet``), squared ReLU in BitNet b1.58 2B-4T.
 Source: llama.cpp src/models/bitnet.cpp; ik_llama.cpp build_bitnet_158; transformers' BitNet.
+
+BitNet b1.58 2B-4T has transformers' names, the 1bitLLM reproductions have their own.
 """
 
 from __future__ import annotations
@@ -10,6 +12,10 @@ from __future__ import annotations
 from functools import partial
 
 from trinity.config import ModelConfig
+from trinity.errors import ConfigError
+from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.table import Table, at, attention, gated
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Norm, Operation
@@ -32,4 +38,54 @@ def _layer(config: ModelConfig, index: int, has: Has, activation: str) -> list[O
 ARCHITECTURES = (
     Architecture(("bitnet",), partial(_layer, activation="silu"), True),
     Architecture(("bitnet-b1.58", "bitnet-25"), partial(_layer, activation="relu2"), True),
+)
+
+# -- In transformers' checkpoints --
+
+_ARCHITECTURES = {"relu2": "bitnet-b1.58", "silu": "bitnet"}
+
+
+_ATTENTION = attention(bias="attention_bias", output_bias="attention_bias")
+_GATED = gated(bias="mlp_bias")
+_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **{name: _ATTENTION[name] for name in ("attn_q", "attn_k", "attn_v")},
+    "attn_sub_norm": at("self_attn.attn_sub_norm", "self_attn.inner_attn_ln"),
+    "attn_output": _ATTENTION["attn_output"],
+    "ffn_norm": "post_attention_layernorm",
+    **{name: _GATED[name] for name in ("ffn_gate", "ffn_up")},
+    "ffn_sub_norm": at("mlp.ffn_sub_norm", "mlp.ffn_layernorm"),
+    "ffn_down": _GATED["ffn_down"],
+}
+
+
+def _keys(config: HFConfig) -> Keys:
+    if config.query_size != config.hidden_size:
+        raise ConfigError(
+            f"{config.source}: num_attention_heads {config.num_heads} x head_dim "
+            f"{config.head_dim} is not hidden_size {config.hidden_size}, as it must be in "
+            f"{config.class_name}"
+        )
+    return {}
+
+
+FAMILIES = (
+    Family(
+        class_names=("BitNetForCausalLM",),
+        architectures=_ARCHITECTURES,
+        layer=_LAYER,
+        keys=_keys,
+        terms=Terms(
+            defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5, "rope_theta": 500_000.0},
+            quantization=("bitnet",),
+        ),
+    ),
+    Family(
+        class_names=("BitnetForCausalLM",),
+        architectures=_ARCHITECTURES,
+        layer=_LAYER,
+        keys=_keys,
+        terms=Terms(defaults={"rms_norm_eps": 1e-5}, quantization=("bitnet",)),
+        ternary=True,
+    ),
 )

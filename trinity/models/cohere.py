@@ -8,6 +8,10 @@ Source: llama.cpp src/models/command-r.cpp and cohere2.cpp; transformers' Cohere
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.keys import window_keys
+from trinity.formats.huggingface.table import Table, attention, gated, head_norms
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Norm, Operation
@@ -58,3 +62,54 @@ ARCHITECTURES = (
         needs=(_LOGIT_SCALE, ("sliding_window", "attention.sliding_window")),
     ),
 )  # fmt: skip
+
+# -- In transformers' checkpoints --
+
+_DEFAULTS = {"logit_scale": 0.0625, "layer_norm_eps": 1e-5, "tie_word_embeddings": True}
+
+
+_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="attention_bias", output_bias="attention_bias"),
+    **head_norms(when="use_qk_norm"),
+    **gated(),
+}
+
+
+def _keys(config: HFConfig) -> Keys:
+    return {
+        "logit_scale": config.values.real("logit_scale", "logit_scale"),
+        "rope_type": "none",
+        **window_keys(config, _PERIOD),
+    }
+
+
+FAMILIES = (
+    Family(
+        class_names=("CohereForCausalLM",),
+        architectures={"silu": "command-r"},
+        layer=_LAYER,
+        keys=_keys,
+        terms=Terms(
+            defaults={**_DEFAULTS, "rope_theta": 500_000.0},
+            epsilon="layer_norm_eps",
+            # max_position_embeddings is not what Command R was trained with.
+            context=("model_max_length", "max_position_embeddings"),
+            rope_types=(),
+        ),
+    ),
+    Family(
+        class_names=("Cohere2ForCausalLM",),
+        architectures={"silu": "cohere2"},
+        layer=_LAYER,
+        keys=_keys,
+        terms=Terms(
+            windows=True,
+            defaults={**_DEFAULTS, "sliding_window": 4096},
+            epsilon="layer_norm_eps",
+            window_period=_PERIOD,
+            rope_types=(),
+        ),
+        window_in_keys=True,
+    ),
+)

@@ -8,6 +8,10 @@ layers alone.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import Terms
+from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.keys import window_keys
+from trinity.formats.huggingface.table import Table, attention, gated, head_norms
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
@@ -31,3 +35,28 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (Architecture(("exaone4",), _layer, rope_halves=True),)
+
+# -- In transformers' checkpoints --
+
+_LAYER: Table = {
+    **attention(),
+    **head_norms(),
+    "post_attention_norm": "post_attention_layernorm",
+    **gated(),
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+
+FAMILIES = (
+    Family(
+        class_names=("Exaone4ForCausalLM",),
+        architectures={"silu": "exaone4"},
+        layer=_LAYER,
+        keys=window_keys,
+        terms=Terms(
+            windows=True,
+            defaults={"rms_norm_eps": 1e-5, "sliding_window": 4096},
+            window_period=_PERIOD,
+        ),
+        window_in_keys=True,
+    ),
+)

@@ -8,6 +8,10 @@ Source: llama.cpp src/models/glm4-moe.cpp; transformers' Glm4Moe.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.formats.huggingface import mixture
+from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.table import Table, attention, head_norms
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
@@ -44,5 +48,42 @@ def _experts(config: ModelConfig, has: Has) -> list[Operation]:
 ARCHITECTURES = (
     Architecture(
         ("glm4moe",), _layer, rope_halves=True, needs=(expert_blocks.NEEDED,), drafting=_drafting
+    ),
+)
+
+# -- In transformers' checkpoints --
+
+_LAYER_OF_EXPERTS: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="attention_bias"),
+    **head_norms(when="use_qk_norm"),
+    "post_attention_norm": "post_attention_layernorm",
+    **mixture.CHOSEN_WITH_BIAS,
+}
+
+
+FAMILIES = (
+    Family(
+        class_names=("Glm4MoeForCausalLM",),
+        architectures={"silu": "glm4moe"},
+        layer=_LAYER_OF_EXPERTS,
+        keys=lambda config: mixture.keys_of_experts(config, sigmoid=True),
+        unused=mixture.unused,
+        drafting=mixture.drafting(_LAYER_OF_EXPERTS),
+        drafting_key=mixture.DRAFTING_KEY,
+        terms=Terms(
+            defaults={
+                "num_key_value_heads": 8,
+                "rms_norm_eps": 1e-5,
+                "partial_rotary_factor": 0.5,
+                "first_k_dense_replace": 1,
+                "n_shared_experts": 1,
+                "norm_topk_prob": True,
+                "n_group": 1,
+                "topk_group": 1,
+            },
+            partial_rope=True,
+            experts=ExpertTerms(("n_routed_experts", "num_experts")),
+        ),
     ),
 )

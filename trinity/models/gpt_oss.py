@@ -4,11 +4,24 @@ The file's ``post_attention_norm`` is the norm before the experts, behind the re
 limits of the activation are constants. The checkpoints' YaRN has fractional ends of its ramp, which
 no GGUF can say, and readers round them.
 Source: llama.cpp src/models/openai-moe.cpp; transformers' GptOss.
+
+In checkpoints experts are plain matrices of (inputs, outputs), or blocks of MXFP4 by rows. The rows
+of gate and up alternate in both; GGUF and mlx-lm separate them.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from numpy.typing import NDArray
+
 from trinity.config import ModelConfig
+from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.keys import window_keys
+from trinity.formats.huggingface.stored import Stored, View, as_it_is, transposed
+from trinity.formats.huggingface.table import Table, TableRow, at, attention, tensor
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
@@ -36,3 +49,91 @@ ARCHITECTURES = (
         needs=(expert_blocks.NEEDED, ("sliding_window", "attention.sliding_window")),
     ),
 )  # fmt: skip
+
+# -- In transformers' checkpoints --
+
+_LIMITS = {"swiglu_limit": 7.0, "swiglu_alpha": 1.702}
+# Of the class, where the configuration has neither rope_parameters nor rope_scaling.
+_YARN = {
+    "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+    "original_max_position_embeddings": 4096,
+}  # fmt: skip
+
+
+def _every_second(start: int) -> View:
+    def view(array: NDArray[Any]) -> NDArray[Any]:
+        return array[:, start::2]
+
+    return view
+
+
+def _every_second_column(start: int) -> View:
+    def view(array: NDArray[Any]) -> NDArray[Any]:
+        return transposed(array)[:, start::2]
+
+    return view
+
+
+def _experts() -> Table:
+    found: dict[str, TableRow] = {}
+    for name, together, start in (
+        ("gate", "gate_up_proj", 0), ("up", "gate_up_proj", 1), ("down", "down_proj", None),
+    ):  # fmt: skip
+        plain = transposed if start is None else _every_second_column(start)
+        packed = as_it_is if start is None else _every_second(start)
+        source, apart = f"mlp.experts.{together}", f"mlp.experts.{name}_proj"  # mlx-lm's are apart
+        forms = (
+            Stored((f"{source}_blocks", f"{source}_scales"), packed, blocks=True),
+            Stored((source,), plain, turned=True),
+            Stored((f"{apart}.weight",)),
+        )
+        biases = Stored((f"{source}_bias",), packed), Stored((f"{apart}.bias",))
+        found |= {f"ffn_{name}_exps": TableRow(forms), f"ffn_{name}_exps.bias": TableRow(biases)}
+    return found
+
+
+_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="attention_bias", output_bias="attention_bias"),
+    "attn_sinks": tensor("self_attn.sinks"),
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_gate_inp": at("mlp.router", bias=True),
+    **_experts(),
+}
+
+
+def _keys(config: HFConfig) -> Keys:
+    for key, expected in _LIMITS.items():
+        if config.values.values.get(key, expected) != expected:
+            raise UnsupportedError(
+                f"{config.source}: {key} is {config.values.values[key]!r:.40}; in GGUF it is "
+                f"always {expected}"
+            )
+    return window_keys(config, _PERIOD)
+
+
+FAMILIES = (
+    Family(
+        class_names=("GptOssForCausalLM",),
+        architectures={"silu": "gpt-oss"},
+        layer=_LAYER,
+        keys=_keys,
+        terms=Terms(
+            windows=True,
+            defaults={
+                "head_dim": 64,
+                "num_key_value_heads": 8,
+                "rms_norm_eps": 1e-5,
+                "rope_theta": 150_000.0,
+                "rope_parameters": _YARN,
+                "sliding_window": 128,
+                "attention_bias": True,
+                "num_experts_per_tok": 4,
+            },
+            experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
+            window_period=_PERIOD,
+            quantization=("mxfp4",),
+        ),
+        window_in_keys=True,
+    ),
+)

@@ -10,9 +10,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trinity.config import ModelConfig
+from trinity.config import ModelConfig, SSMConfig
+from trinity.errors import UnsupportedError
+from trinity.formats.config_limits import field_values
+from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.recurrent import (
+    check_plain,
+    checked,
+    kv_heads,
+    layer_kinds,
+    mamba_table,
+)
+from trinity.formats.huggingface.stored import Stored
+from trinity.formats.huggingface.table import (
+    Table,
+    TableRow,
+    at,
+    attention,
+    both_rows,
+)
+from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks, mamba_blocks
 from trinity.models.architecture import Architecture, Has
+from trinity.models.llama import LAYER
 from trinity.models.operations import Operation
 
 
@@ -66,4 +87,150 @@ ARCHITECTURES = (
     _architecture("granite"),
     _architecture("granitemoe", expert_blocks.NEEDED),
     _architecture("granitehybrid", mamba_blocks.NEEDED, mixed=True),
+)
+
+# -- In transformers' checkpoints --
+
+_SCALES = {
+    "attention_scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+}
+
+
+ATTENTION = attention(bias="attention_bias", output_bias="attention_bias", permuted=True)
+_MOE, _SHARED = "block_sparse_moe", "shared_mlp"
+_GATE, _UP = both_rows(f"{_MOE}.input_linear.weight", f"{_MOE}.switch_mlp.{{}}_proj.weight")
+_SHARED_GATE, _SHARED_UP = both_rows(f"{_SHARED}.input_linear.weight")
+_DOWN = ("output_linear", "switch_mlp.down_proj")  # of transformers and of mlx-lm
+# Experts, and what every token takes.
+EXPERTS: Table = {
+    "ffn_gate_inp": f"{_MOE}.router.layer",
+    "ffn_gate_exps": _GATE,
+    "ffn_up_exps": _UP,
+    "ffn_down_exps": TableRow(tuple(Stored((f"{_MOE}.{name}.weight",)) for name in _DOWN)),
+    "ffn_gate_shexp": _SHARED_GATE,
+    "ffn_up_shexp": _SHARED_UP,
+    "ffn_down_shexp": f"{_SHARED}.output_linear",
+}
+_EXPERT_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **ATTENTION,
+    "ffn_norm": "post_attention_layernorm",
+    **EXPERTS,
+}
+
+
+def _shared_width(config: HFConfig) -> int:
+    """Of the feed-forward that every token takes; 0 in a class that has none, whatever is said."""
+    if config.class_name == "GraniteMoeForCausalLM":
+        return 0
+    return config.values.size("shared_intermediate_size", "shared_intermediate_size", 0, smallest=0)
+
+
+def scales(config: HFConfig) -> Keys:
+    """Of embeddings, scores, branches and logits."""
+    return {field: config.values.real(name, field, 1.0) for field, name in _SCALES.items()}
+
+
+def _expert_keys(config: HFConfig) -> Keys:
+    shared = _shared_width(config)
+    return {
+        **scales(config),
+        "expert_intermediate_size": None,  # what it is without: feed_forward_length
+        "shared_intermediate_size": shared or None,
+    }
+
+
+_GRANITE_KINDS = {
+    "mamba": True, "attention": False, "linear_attention": True, "full_attention": False,
+}  # fmt: skip
+
+
+def _granite_states(config: HFConfig) -> SSMConfig:
+    values = config.values
+    check_plain(config, "mamba_proj_bias")
+    expand = values.size("mamba_expand", "ssm_expand", 2)
+    return checked(
+        config, "mamba_n_heads",
+        SSMConfig(
+            values.size("mamba_d_conv", "ssm_conv_kernel", 4),
+            expand * config.hidden_size,
+            values.size("mamba_d_state", "ssm_state_size", 256),
+            values.size("mamba_n_groups", "ssm_num_groups", 1),
+            values.size("mamba_n_heads", "ssm_num_heads", 128),
+        ),
+    )  # fmt: skip
+
+
+# The second names are mlx-lm's.
+_DENSE_GATE, _DENSE_UP = both_rows("shared_mlp.input_linear.weight", "mlp.{}_proj.weight")
+
+
+def _granite_layer(config: ModelConfig, values: Values) -> Table:
+    dense = {
+        "ffn_gate": _DENSE_GATE,
+        "ffn_up": _DENSE_UP,
+        "ffn_down": at("shared_mlp.output_linear", "mlp.down_proj"),
+    }
+    return {
+        "attn_norm": "input_layernorm",
+        **mamba_table(config, "mamba", "mamba_conv_bias"),
+        **ATTENTION,
+        "ffn_norm": "post_attention_layernorm",
+        **(EXPERTS if config.experts else dense),
+    }
+
+
+def _granite_keys(config: HFConfig) -> Keys:
+    recurrent = layer_kinds(config, _GRANITE_KINDS)
+    kinds = ("rope", "nope", None)
+    position = config.values.values.get("position_embedding_type")
+    if position not in kinds:
+        raise UnsupportedError(
+            f"{config.source}: position_embedding_type is {shown(position)}; trinity reads rope "
+            "and nope"
+        )
+    shared = config.values.size(
+        "shared_intermediate_size", "shared_intermediate_size", 0, smallest=0
+    )
+    return {
+        **scales(config),
+        **field_values(_granite_states(config)),
+        "num_kv_heads": kv_heads(config, recurrent),
+        "rope_finetuned": position == "rope",
+        "intermediate_size": config.intermediate_size if config.experts else shared,
+        "num_experts": config.experts.num_experts if config.experts else 0,
+        "num_experts_per_tok": config.experts.num_experts_per_tok if config.experts else 0,
+        "expert_intermediate_size": None,
+        "shared_intermediate_size": shared or None,
+    }
+
+
+FAMILIES = (
+    Family(
+        class_names=("GraniteForCausalLM",),
+        architectures={"silu": "granite"},
+        layer=LAYER,
+        keys=scales,
+    ),
+    Family(
+        class_names=("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"),
+        architectures={"silu": "granitemoe"},
+        layer=_EXPERT_LAYER,
+        keys=_expert_keys,
+        terms=Terms(experts=ExpertTerms(("num_local_experts",), width="intermediate_size")),
+    ),
+    Family(
+        class_names=("GraniteMoeHybridForCausalLM",),
+        architectures={"silu": "granitehybrid"},
+        layer=_granite_layer,
+        keys=_granite_keys,
+        mlx_turns=True,
+        terms=Terms(
+            defaults={"mamba_conv_bias": True},
+            experts=ExpertTerms(("num_local_experts",), width="intermediate_size", optional=True),
+        ),
+    ),
 )

@@ -2,11 +2,16 @@
 
 Source: llama.cpp src/models/llama.cpp; its converters permute Q and K rows so that neighbouring
 dimensions rotate together.
+
+GGUF has the rows of Q and K permuted. Mixtral is Llama with experts, and has its architecture.
 """
 
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.table import Table, attention, experts, gated
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
@@ -54,3 +59,48 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (Architecture(("llama",), _layer, rope_halves=False),)
+
+# -- In transformers' checkpoints --
+
+LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="attention_bias", output_bias="attention_bias", permuted=True),
+    "ffn_norm": "post_attention_layernorm",
+    **gated(bias="mlp_bias"),
+}
+
+_EXPERT_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(permuted=True),
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate_inp": "block_sparse_moe.gate",
+    **experts("block_sparse_moe.experts", gate="w1", up="w3", down="w2"),
+}
+
+
+FAMILIES = (
+    Family(
+        class_names=("LlamaForCausalLM",),
+        architectures={"silu": "llama"},
+        layer=LAYER,
+        terms=Terms(quantization=("bitnet",)),
+    ),
+    Family(
+        class_names=("MistralForCausalLM",),
+        architectures={"silu": "llama"},
+        layer=LAYER,
+        terms=Terms(windows=True, defaults={"sliding_window": 4096}, quantization=("bitnet",)),
+    ),
+    Family(
+        class_names=("MixtralForCausalLM",),
+        architectures={"silu": "llama"},
+        layer=_EXPERT_LAYER,
+        # What it is where there is no key: feed_forward_length.
+        keys=lambda config: {"expert_intermediate_size": None},
+        terms=Terms(
+            windows=True,
+            defaults={"rms_norm_eps": 1e-5, "rope_theta": 1e6},
+            experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
+        ),
+    ),
+)

@@ -1,11 +1,18 @@
 """mistral3 (Ministral 3): llama with YaRN, and queries that grow with their position.
 
 Source: llama.cpp src/models/mistral3.cpp; transformers' Ministral3.
+
+The classes are Ministral 3 and Mistral Small 3.1. GGUF has the rows of Q and K permuted.
 """
 
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.rope import YarnScaling, rope_parameters, yarn_magnitude
+from trinity.formats.huggingface.table import Table, attention, gated
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation, Temperature
@@ -34,3 +41,64 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (Architecture(("mistral3",), _layer, rope_halves=False),)
+
+# -- In transformers' checkpoints --
+
+# Of the class, where the configuration has neither rope_parameters nor rope_scaling.
+_YARN = {
+    "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0,
+    "original_max_position_embeddings": 16384, "mscale": 1.0, "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}  # fmt: skip
+
+
+_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(permuted=True),
+    "ffn_norm": "post_attention_layernorm",
+    **gated(),
+}
+
+
+def _keys(config: HFConfig) -> Keys:
+    """Queries grow with their position, in steps of the original context of YaRN."""
+    parameters = rope_parameters(config.values)
+    yarn = config.rope.scaling
+    if not isinstance(yarn, YarnScaling):
+        if parameters.has("llama_4_scaling_beta"):
+            raise UnsupportedError(
+                f"{parameters.source} has llama_4_scaling_beta without the type yarn, whose "
+                "original context it needs in GGUF"
+            )
+        return {}
+    keys: dict[str, object] = {}
+    if parameters.has("llama_4_scaling_beta"):
+        beta = parameters.real("llama_4_scaling_beta", "temperature_scale")
+        keys["temperature_scale"] = beta
+    if yarn.mscale_all_dim is not None:
+        all_dim = yarn_magnitude(yarn.factor, yarn.mscale_all_dim)
+        keys["yarn_log_multiplier"] = yarn.mscale_all_dim
+        keys["rope_attn_factor"] = None
+        keys |= yarn.attention_keys(yarn_magnitude(yarn.factor, 1.0) / all_dim)
+    return keys
+
+
+FAMILIES = (
+    Family(
+        class_names=("Ministral3ForCausalLM",),
+        wrappers=("Mistral3ForConditionalGeneration",),
+        architectures={"silu": "mistral3"},
+        layer=_LAYER,
+        keys=_keys,
+        terms=Terms(
+            windows=True,
+            defaults={
+                "head_dim": 128,
+                "num_key_value_heads": 8,
+                "rms_norm_eps": 1e-5,
+                "rope_parameters": _YARN,
+            },
+            rope_types=("yarn",),
+        ),
+    ),
+)

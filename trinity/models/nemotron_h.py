@@ -9,7 +9,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trinity.config import ModelConfig
+import numpy as np
+
+from trinity.config import ModelConfig, SSMConfig
+from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.config_limits import field_values
+from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.recurrent import check_plain, checked, kv_heads, mamba_table
+from trinity.formats.huggingface.stored import Stored
+from trinity.formats.huggingface.table import (
+    Table,
+    TableRow,
+    at,
+    attention,
+    experts,
+    tensor,
+)
+from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks, mamba_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
@@ -62,3 +79,141 @@ ARCHITECTURES = (
         needs=(mamba_blocks.NEEDED, expert_blocks.NEEDED), mixed=True,
     ),
 )  # fmt: skip
+
+# -- In transformers' checkpoints --
+
+_NEMOTRON_LISTS = ("layers_block_type", "layer_types")
+_MAMBA, _ATTENTION, _FEED_FORWARD, _EXPERTS = "M*-E"
+_NEMOTRON_KINDS = {
+    "mamba": _MAMBA, "attention": _ATTENTION, "mlp": _FEED_FORWARD, "moe": _EXPERTS,
+    "linear_attention": _MAMBA, "full_attention": _ATTENTION,
+}  # fmt: skip
+
+
+# -- Nemotron-H ----------------------------------------------------------------------------------
+
+
+def _pattern(config: HFConfig) -> str:
+    """A letter for each layer."""
+    values = config.values
+    listed = values.values.get(values.first_of(_NEMOTRON_LISTS))
+    if isinstance(listed, list):
+        unknown = [one for one in listed if not isinstance(one, str) or one not in _NEMOTRON_KINDS]
+        if unknown:
+            raise UnsupportedError(
+                f"{config.source}: layers_block_type has {shown(unknown[0])}; of this class "
+                f"trinity reads {', '.join(_NEMOTRON_KINDS)}"
+            )
+        pattern = "".join(_NEMOTRON_KINDS[one] for one in listed)
+    else:
+        pattern = values.text("hybrid_override_pattern", "")
+    if len(pattern) != config.num_layers or set(pattern) - set("M*-E"):
+        raise ConfigError(
+            f"{config.source}: hybrid_override_pattern is {shown(pattern)}; expected a letter of "
+            f"M, *, - and E for each of the {config.num_layers} layers"
+        )
+    if config.experts is None and _EXPERTS in pattern:
+        raise ConfigError(
+            f"{config.source}: n_routed_experts is missing or 0, but hybrid_override_pattern is "
+            f"{shown(pattern)}; E stands for a layer with experts"
+        )
+    return pattern
+
+
+def _nemotron_states(config: HFConfig) -> SSMConfig:
+    values = config.values
+    check_plain(config, "mamba_proj_bias", "use_bias", "attention_bias", "mlp_bias")
+    heads = values.size("mamba_num_heads", "ssm_num_heads")
+    return checked(
+        config, "mamba_num_heads",
+        SSMConfig(
+            values.size("conv_kernel", "ssm_conv_kernel", 4),
+            heads * values.size("mamba_head_dim", "head_dim"),
+            values.size("ssm_state_size", "ssm_state_size"),
+            values.size(values.first_of(("n_groups", "mamba_n_groups")), "ssm_num_groups"),
+            heads,
+        ),
+    )  # fmt: skip
+
+
+_NEMOTRON_ENDS: Table = {
+    "token_embd": at("model.embeddings", "model.embed_tokens"),
+    "output_norm": at("model.norm_f", "model.norm"),
+}
+
+
+def _nemotron_layer(config: ModelConfig, values: Values) -> Table:
+    source = "mixer"
+    return {
+        "attn_norm": "norm",
+        **mamba_table(config, source, "use_conv_bias"),
+        # GGUF has Q's and K's rows permuted, though nothing rotates.
+        **attention(module=source, permuted=True),
+        # The layers of experts are those that have it.
+        "ffn_gate_inp": TableRow((Stored((f"{source}.gate.weight",)),), optional=True),
+        "exp_probs_b.bias": tensor(f"{source}.gate.e_score_correction_bias"),
+        **experts(f"{source}.experts", gate=""),
+        "ffn_up": f"{source}.up_proj",
+        "ffn_down": f"{source}.down_proj",
+        "ffn_up_shexp": f"{source}.shared_experts.up_proj",
+        "ffn_down_shexp": f"{source}.shared_experts.down_proj",
+    }
+
+
+def _nemotron_shared(config: HFConfig) -> int:
+    """The width of the one that every token takes; transformers asks for no number of them."""
+    key = "moe_shared_expert_intermediate_size"
+    return config.values.size(key, "shared_intermediate_size")
+
+
+def _nemotron_keys(config: HFConfig) -> Keys:
+    pattern, values = _pattern(config), config.values
+    if values.has("moe_latent_size"):
+        raise UnsupportedError(
+            f"{config.source}: moe_latent_size is {shown(values.values['moe_latent_size'])}; "
+            "trinity reads this class with experts on the whole stream"
+        )
+    widths = {_FEED_FORWARD: config.intermediate_size}
+    keys: dict[str, object] = {}
+    if config.experts is not None:
+        widths[_EXPERTS] = config.experts.intermediate_size
+        keys = {
+            "shared_intermediate_size": _nemotron_shared(config),
+            "num_shared_experts": values.size(
+                "n_shared_experts", "num_shared_experts", 0, smallest=0
+            ) or None,
+            "expert_normalize": values.flag("norm_topk_prob", True),
+            "expert_scale": values.real("routed_scaling_factor", "expert_scale", 1.0),
+            "num_expert_groups": values.size("n_group", "num_expert_groups", 1),
+            "expert_groups_used": values.size("topk_group", "expert_groups_used", 1),
+        }  # fmt: skip
+    return {
+        **keys,
+        **field_values(_nemotron_states(config)),
+        "num_kv_heads": kv_heads(config, tuple(one != _ATTENTION for one in pattern)),
+        "intermediate_size": np.array([widths.get(one, 0) for one in pattern], np.int32),
+        "rope_finetuned": False,
+        "rope_theta": None,
+    }
+
+
+FAMILIES = (
+    Family(
+        class_names=("NemotronHForCausalLM",),
+        architectures={"relu2": "nemotron_h"},
+        layer=_nemotron_layer,
+        ends=_NEMOTRON_ENDS,
+        keys=_nemotron_keys,
+        terms=Terms(
+            activation="mlp_hidden_act",
+            epsilon="layer_norm_epsilon",
+            defaults={"layer_norm_epsilon": 1e-5, "use_conv_bias": True},
+            experts=ExpertTerms(("n_routed_experts",), optional=True, kinds=("moe", _EXPERTS)),
+            kinds=(*_NEMOTRON_LISTS, "hybrid_override_pattern"),
+        ),
+        unused=lambda config: r"(model\.)?mtp\..*",
+        renames=(("backbone.", "model."),),
+        with_experts="nemotron_h_moe",
+        ties=False,
+    ),
+)

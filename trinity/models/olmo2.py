@@ -7,6 +7,10 @@ Source: llama.cpp src/models/olmo2.cpp; transformers' Olmo2 and Olmo3.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import Terms
+from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.keys import window_keys
+from trinity.formats.huggingface.table import Table, attention, gated, head_norms
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Norm, Operation, Rotation
@@ -33,3 +37,34 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (Architecture(("olmo2",), _layer, rope_halves=True),)
+
+# -- In transformers' checkpoints --
+
+_LAYER: Table = {
+    **attention(bias="attention_bias", output_bias="attention_bias"),
+    **head_norms(),
+    "post_attention_norm": "post_attention_layernorm",
+    **gated(),
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+
+FAMILIES = (
+    Family(
+        class_names=("Olmo2ForCausalLM",),
+        architectures={"silu": "olmo2"},
+        layer=_LAYER,
+        terms=Terms(defaults={"rms_norm_eps": 1e-5}),
+    ),
+    Family(
+        class_names=("Olmo3ForCausalLM",),
+        architectures={"silu": "olmo2"},
+        layer=_LAYER,
+        keys=window_keys,
+        terms=Terms(
+            windows=True,
+            defaults={"rms_norm_eps": 1e-5, "rope_theta": 500_000.0, "sliding_window": 4096},
+            window_period=_PERIOD,
+        ),
+        window_in_keys=True,
+    ),
+)

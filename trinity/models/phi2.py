@@ -7,6 +7,10 @@ Source: llama.cpp src/models/phi2.cpp; transformers' Phi.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention, tensor
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
@@ -24,3 +28,45 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (Architecture(("phi2",), _layer, rope_halves=True, norm="layer"),)
+
+# -- In transformers' checkpoints --
+
+_PHI2: Table = {
+    "attn_norm": at("input_layernorm", bias=True),
+    **attention(bias=True, output_bias=True, output="dense"),
+    "ffn_up": at("mlp.fc1", bias=True),
+    "ffn_down": at("mlp.fc2", bias=True),
+}
+_PHI2_ENDS: Table = {
+    **EMBEDDING,
+    "output_norm": at("model.final_layernorm", bias=True),
+    "output.bias": tensor("lm_head.bias"),
+}
+
+
+def _phi2_keys(config: HFConfig) -> Keys:
+    if config.values.flag("qk_layernorm"):
+        raise UnsupportedError(
+            f"{config.source}: qk_layernorm is true; GGUF's phi2 has no norms of Q and K"
+        )
+    return {}
+
+
+FAMILIES = (
+    Family(
+        class_names=("PhiForCausalLM",),
+        architectures={"gelu_new": "phi2", "gelu_pytorch_tanh": "phi2"},
+        layer=_PHI2,
+        ends=_PHI2_ENDS,
+        keys=_phi2_keys,
+        terms=Terms(
+            defaults={
+                "hidden_act": "gelu_new",
+                "partial_rotary_factor": 0.5,
+                "layer_norm_eps": 1e-5,
+            },
+            epsilon="layer_norm_eps",
+            partial_rope=True,
+        ),
+    ),
+)

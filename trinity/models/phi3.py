@@ -8,6 +8,9 @@ Source: llama.cpp src/models/phi3.cpp; transformers' Phi3, whose window llama.cp
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.table import Table
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation, Rotation
@@ -30,3 +33,40 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (Architecture(("phi3",), _layer, rope_halves=True),)
+
+# -- In transformers' checkpoints --
+
+_PHI3: Table = {
+    "attn_norm": "input_layernorm",
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_up": "mlp.gate_up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def _phi3_keys(config: HFConfig) -> Keys:
+    """A window of 0 tells Phi 4 from the others."""
+    original = config.values.size("original_max_position_embeddings", "rope_original_context")
+    return {
+        "rope_original_context": original,
+        "sliding_window": config.sliding_window,
+    }
+
+
+FAMILIES = (
+    Family(
+        class_names=("Phi3ForCausalLM",),
+        architectures={"silu": "phi3"},
+        layer=_PHI3,
+        keys=_phi3_keys,
+        terms=Terms(
+            windows=True,
+            defaults={"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
+            rope_types=("longrope", "su"),
+            partial_rope=True,
+        ),
+        window_in_keys=True,
+    ),
+)

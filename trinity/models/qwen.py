@@ -7,10 +7,69 @@ from __future__ import annotations
 
 from functools import partial
 
+from trinity.formats.huggingface.classifier import with_classifier
+from trinity.formats.huggingface.config import Terms
+from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.table import Table, attention, gated, head_norms
 from trinity.models.architecture import Architecture
 from trinity.models.llama import layer
 
 ARCHITECTURES = (
     Architecture(("qwen2",), layer, rope_halves=True),
     Architecture(("qwen3",), partial(layer, head_norms=True), rope_halves=True),
+)
+
+# -- In transformers' checkpoints --
+
+# Of an embedder's checkpoint, which is the model without its head.
+WITHOUT_HEAD = (
+    ("layers.", "model.layers."),
+    ("embed_tokens.", "model.embed_tokens."),
+    ("norm.", "model.norm."),
+)
+WINDOW_OFF = {"use_sliding_window": False}
+
+
+_LAYER2: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias=True),
+    "ffn_norm": "post_attention_layernorm",
+    **gated(),
+}
+_LAYER3: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="attention_bias", output_bias="attention_bias"),
+    **head_norms(),
+    "ffn_norm": "post_attention_layernorm",
+    **gated(),
+}
+_QWEN2 = Family(
+    class_names=("Qwen2ForCausalLM",),
+    architectures={"silu": "qwen2"},
+    layer=_LAYER2,
+    terms=Terms(windows=True, max_window_layers="after", defaults=WINDOW_OFF),
+)
+_QWEN3 = Family(
+    class_names=("Qwen3ForCausalLM",),
+    architectures={"silu": "qwen3"},
+    layer=_LAYER3,
+    renames=WITHOUT_HEAD,
+    terms=Terms(windows=True, max_window_layers="after", defaults={"head_dim": 128, **WINDOW_OFF}),
+)
+FAMILIES = (
+    _QWEN2,
+    _QWEN3,
+    with_classifier(_QWEN2),
+    with_classifier(_QWEN3),
+    Family(  # as sentence-transformers saves an embedder that it trained
+        class_names=("Qwen3Model",),
+        architectures={"silu": "qwen3"},
+        layer=_LAYER3,
+        renames=WITHOUT_HEAD,
+        unused=lambda config: r"lm_head\..*",
+        headless=True,
+        terms=Terms(
+            windows=True, max_window_layers="after", defaults={"head_dim": 128, **WINDOW_OFF}
+        ),
+    ),
 )

@@ -8,10 +8,16 @@ Source: llama.cpp src/models/qwen2moe.cpp and qwen3moe.cpp; transformers' Qwen2M
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.table import Table, attention, experts, gated, head_norms
+from trinity.formats.huggingface.values import shown
 from trinity.models import expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.llama import attention_branch
 from trinity.models.operations import Operation
+from trinity.models.qwen import WINDOW_OFF
 
 
 def _qwen2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
@@ -34,4 +40,82 @@ def _qwen3(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 ARCHITECTURES = (
     Architecture(("qwen2moe",), _qwen2, rope_halves=True, needs=(expert_blocks.NEEDED,)),
     Architecture(("qwen3moe",), _qwen3, rope_halves=True, needs=(expert_blocks.NEEDED,)),
+)
+
+# -- In transformers' checkpoints --
+
+_SHARED = "shared_expert_intermediate_size"
+
+
+def check_routing(config: HFConfig, *, normalizes: bool) -> None:
+    """Raises UnsupportedError for routing that GGUF, which has no key for it, does not mean."""
+    dense, step = (config.values.values.get(k) for k in ("mlp_only_layers", "decoder_sparse_step"))
+    if dense or step not in (None, 1):
+        raise UnsupportedError(
+            f"{config.source}: mlp_only_layers is {shown(dense)} and decoder_sparse_step "
+            f"{shown(step)}; in GGUF every layer of this class has experts"
+        )
+    if config.values.flag("norm_topk_prob") != normalizes:
+        raise UnsupportedError(
+            f"{config.source}: norm_topk_prob is {str(not normalizes).lower()}; in GGUF the "
+            f"weights of this class's experts {'always' if normalizes else 'never'} add up to 1"
+        )
+
+
+# Experts, and one that every token takes.
+WITH_SHARED: Table = {
+    "ffn_gate_inp": "mlp.gate",
+    **experts("mlp.experts"),
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    **gated("mlp.shared_expert", suffix="_shexp"),
+}
+_LAYER2: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="qkv_bias"),
+    "ffn_norm": "post_attention_layernorm",
+    **WITH_SHARED,
+}
+_LAYER3: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="attention_bias", output_bias="attention_bias"),
+    **head_norms(),
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate_inp": "mlp.gate",
+    **experts("mlp.experts"),
+}
+
+
+def _qwen2_keys(config: HFConfig) -> Keys:
+    check_routing(config, normalizes=False)
+    shared = config.values.size(_SHARED, "shared_intermediate_size")
+    return {"shared_intermediate_size": shared}
+
+
+def _qwen3_keys(config: HFConfig) -> Keys:
+    check_routing(config, normalizes=True)
+    return {}
+
+
+_EXPERTS = ExpertTerms(("num_experts", "num_local_experts"))
+FAMILIES = (
+    Family(
+        class_names=("Qwen2MoeForCausalLM",),
+        architectures={"silu": "qwen2moe"},
+        layer=_LAYER2,
+        keys=_qwen2_keys,
+        terms=Terms(
+            windows=True,
+            window_period=2,
+            max_window_layers="before",
+            defaults={"qkv_bias": True, **WINDOW_OFF},
+            experts=_EXPERTS,
+        ),
+    ),
+    Family(
+        class_names=("Qwen3MoeForCausalLM",),
+        architectures={"silu": "qwen3moe"},
+        layer=_LAYER3,
+        keys=_qwen3_keys,
+        terms=Terms(windows=True, defaults=WINDOW_OFF, experts=_EXPERTS),
+    ),
 )

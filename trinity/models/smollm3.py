@@ -1,13 +1,20 @@
 """smollm3: llama, but every fourth layer does not rotate, which no key says.
 
 Source: llama.cpp src/models/smollm3.cpp; transformers' SmolLM3.
+
+GGUF has the rows of Q and K permuted.
 """
 
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.values import shown
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
+from trinity.models.llama import LAYER
 from trinity.models.operations import Operation
 
 _PERIOD = 4  # the last layer of each period does not rotate
@@ -27,3 +34,36 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (Architecture(("smollm3",), _layer, rope_halves=False),)
+
+# -- In transformers' checkpoints --
+
+
+def _keys(config: HFConfig) -> Keys:
+    listed = config.values.values.get("no_rope_layers")
+    interval = config.values.values.get("no_rope_layer_interval", _PERIOD)
+    usual = [int((layer + 1) % _PERIOD != 0) for layer in range(config.num_layers)]
+    if listed != usual if listed is not None else interval != _PERIOD:
+        raise UnsupportedError(
+            f"{config.source}: no_rope_layers is {shown(listed)}, no_rope_layer_interval "
+            f"{shown(interval)}; in GGUF every fourth layer of this class has no RoPE, and no other"
+        )
+    return {}
+
+
+FAMILIES = (
+    Family(
+        class_names=("SmolLM3ForCausalLM",),
+        architectures={"silu": "smollm3"},
+        layer=LAYER,
+        keys=_keys,
+        terms=Terms(
+            windows=True,
+            defaults={
+                "num_key_value_heads": 4,
+                "rope_theta": 2_000_000.0,
+                "use_sliding_window": False,
+                "tie_word_embeddings": True,
+            },
+        ),
+    ),
+)

@@ -6,6 +6,9 @@ Source: llama.cpp src/models/starcoder2.cpp; transformers' Starcoder2.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import Terms
+from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
@@ -24,3 +27,37 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (Architecture(("starcoder2",), _layer, rope_halves=True, norm="layer"),)
+
+# -- In transformers' checkpoints --
+
+_TANH = "gelu_pytorch_tanh"
+
+
+_LAYER: Table = {
+    "attn_norm": at("input_layernorm", bias=True),
+    **attention(bias="use_bias", output_bias="use_bias"),
+    "ffn_norm": at("post_attention_layernorm", bias=True),
+    "ffn_up": at("mlp.c_fc", bias="use_bias"),
+    "ffn_down": at("mlp.c_proj", bias="use_bias"),
+}
+_ENDS: Table = {**EMBEDDING, "output_norm": at("model.norm", bias=True)}
+
+FAMILIES = (
+    Family(
+        class_names=("Starcoder2ForCausalLM",),
+        architectures={_TANH: "starcoder2"},
+        layer=_LAYER,
+        ends=_ENDS,
+        terms=Terms(
+            windows=True,
+            defaults={
+                "hidden_act": _TANH,
+                "num_key_value_heads": 2,
+                "norm_epsilon": 1e-5,
+                "use_bias": True,
+                "tie_word_embeddings": True,
+            },
+            epsilon="norm_epsilon",
+        ),
+    ),
+)

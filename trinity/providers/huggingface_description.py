@@ -13,7 +13,6 @@ from trinity.formats.huggingface.files import CONFIG
 from trinity.formats.huggingface.generation import generation_defaults
 from trinity.formats.huggingface.logit_score import logit_score_keys
 from trinity.formats.huggingface.metadata import model_metadata
-from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.packed.modelopt import with_own_file
 from trinity.formats.huggingface.sentence_settings import lowers_case, setting_keys
 from trinity.formats.huggingface.sentence_transformers import (
@@ -26,6 +25,7 @@ from trinity.formats.huggingface.sentence_transformers import (
 from trinity.formats.json_object import read_json_object
 from trinity.formats.pooling_type import RANKS
 from trinity.formats.text_rules import INCLUDE_PROMPT
+from trinity.models import read_model
 from trinity.providers.kept_keys import kept_keys
 from trinity.tokenizers.huggingface.metadata import tokenizer_metadata
 

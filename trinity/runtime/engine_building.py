@@ -13,7 +13,7 @@ from trinity.formats.adapters import open_adapter
 from trinity.formats.mapping_table import TABLE
 from trinity.formats.provider import WeightProvider
 from trinity.formats.tensor_names import complete
-from trinity.models import decoder_of, find_architecture
+from trinity.models import decoder_of, families_of, find_architecture
 from trinity.models.adapter_base import base_of, token_tables
 from trinity.options.load_options import LoadKeywords, LoadOptions, adapter_files
 from trinity.runtime.adapters import AdapterSet
@@ -98,7 +98,8 @@ def _parts(
     architecture = decoder.architecture
     # An encoder's keys and values last for one step: rounding them would gain nothing.
     kv_type = "F32" if architecture.encodes else options.kv_type.upper()
-    tables, base = token_tables(decoder), base_of(decoder, provider)
+    tables = token_tables(decoder)
+    base = base_of(decoder, provider, families_of(decoder.config.architecture))
     files = adapter_files(options.lora)
     adapters = [open_adapter(path, base) for path, _ in files]
     embeddings = [

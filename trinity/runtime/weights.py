@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.config_limits import REAL_RANGES
+from trinity.formats.config_limits import FIELDS
 from trinity.formats.gguf_types import is_type_of_gguf
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.runtime.expert_weight import ExpertWeight
@@ -102,7 +102,8 @@ class Weights:
     def frequency_factors(self, name: str, length: int) -> NDArray[np.float32]:
         """As ``vector``, of numbers that frequencies can be divided by."""
         factors = self.vector(name, length)
-        least, most = REAL_RANGES["frequency_factor"]
+        allowed = FIELDS["frequency_factor"]
+        least, most = allowed.low, allowed.high
         if not ((factors >= least) & (factors <= most)).all():  # also NaN
             raise ConfigError(
                 f"{self.provider.path}: tensor {name!r} has values from {factors.min()} to "

@@ -9,10 +9,10 @@ import pytest
 
 from trinity.errors import ConfigError, FormatError, TrinityError, UnsupportedError
 from trinity.formats.huggingface.config import HFConfig
-from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.quantization import Ternary
 from trinity.formats.huggingface.rope import UNSCALED, LinearScaling, Llama3Scaling
 from trinity.formats.json_object import read_json_object
+from trinity.models import read_model
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

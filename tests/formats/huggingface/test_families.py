@@ -14,10 +14,9 @@ from trinity.errors import TrinityError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.configuration import config_from_metadata
 from trinity.formats.huggingface.metadata import model_metadata
-from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.weights import check_stored
-from trinity.models import decoder_of
+from trinity.models import decoder_of, read_model
 from trinity.providers.huggingface_tensors import hf_tensors
 
 VOCAB = 40

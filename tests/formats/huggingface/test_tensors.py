@@ -13,12 +13,11 @@ from tests.fuzzing.hf_families import stored_tensors
 from trinity.errors import ConfigError, FormatError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.gguf_order import permuted
-from trinity.formats.huggingface.families import FAMILIES
 from trinity.formats.huggingface.metadata import model_metadata
-from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.quantization import Ternary
 from trinity.formats.huggingface.stored import HFTensor
+from trinity.models import FAMILIES, read_model
 from trinity.providers.huggingface_tensors import hf_tensors
 
 HEAD = ("lm_head.weight",)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.errors import FormatError
+from trinity.formats.huggingface.family import Family
 
 # Elements of a pair, and ggml's name of the type; 16-bit integers are BF16's bits.
 TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
@@ -34,6 +35,7 @@ class Base:
     ``shapes``: of all tensors that may be adapted, by canonical name, the output's among them also
     where the model has none of its own. ``embeddings``: those of them whose rows tokens look up.
     ``permuted``: rows of Q and K lie as GGUF's converters order them in some families.
+    ``families``: the classes of transformers that are such a model.
     """
 
     path: str
@@ -41,6 +43,7 @@ class Base:
     shapes: Mapping[str, tuple[int, ...]]
     embeddings: frozenset[str]
     permuted: bool
+    families: tuple[Family, ...]
 
 
 @dataclass(frozen=True, slots=True)

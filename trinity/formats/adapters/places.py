@@ -8,7 +8,6 @@ from itertools import accumulate, pairwise
 
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.adapters.adapter import Base
-from trinity.formats.huggingface.families import FAMILIES
 from trinity.formats.huggingface.family import LAYER, Family
 from trinity.formats.huggingface.stored import Stored, rows
 from trinity.formats.huggingface.table import TableRow, table_rows
@@ -42,12 +41,7 @@ def places_of(base: Base) -> dict[str, list[Place]]:
     """The tensors of every module of the base that an adapter may change."""
     found: dict[str, list[Place]] = {}
     known: set[str] = set()
-    families = [
-        family
-        for family in FAMILIES
-        if base.config.architecture in (*family.architectures.values(), family.with_experts)
-    ]
-    for family in families:
+    for family in base.families:
         new = set()
         for module, place in _of_family(base, family):
             if place.name in known:
@@ -59,7 +53,7 @@ def places_of(base: Base) -> dict[str, list[Place]]:
                 places.append(place)
                 new.add(place.name)
         known |= new
-    _add_other_names(found, families)
+    _add_other_names(found, base.families)
     for layer in range(base.config.num_layers):
         for whole, parts in _TOGETHER:
             names = [f"{LAYER}{layer}.{part}" for part in parts]

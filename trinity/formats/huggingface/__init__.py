@@ -1,5 +1,6 @@
-"""Models of Hugging Face's format: what their files mean, in the canonical names of GGUF.
+"""The format of Hugging Face's checkpoints: config.json, names of tensors, and stored forms.
 
-``model.read_model`` gives a class's family and its checked configuration, ``tensors.hf_tensors``
-the model's tensors in a checkpoint, ``metadata.model_metadata`` its keys. Nothing is imported here.
+``models.read_model`` gives a class's family and its checked configuration,
+``metadata.model_metadata`` the GGUF keys, ``providers.huggingface_tensors`` the model's tensors.
+Nothing is imported here.
 """

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from trinity.config import ExpertConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import MAX_CACHED_HEADS, MAX_QUERY_WIDTH
 from trinity.formats.huggingface.quantization import Ternary, read_quantization
@@ -75,15 +76,6 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Experts:
-    """So many experts, of which each token takes ``used``; the ``width`` of one."""
-
-    count: int
-    used: int
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
 class HFConfig:
     """A checked configuration; sizes as in ModelConfig.
 
@@ -107,7 +99,7 @@ class HFConfig:
     rope: Rope
     sliding_window: int
     windowed: tuple[bool, ...]
-    experts: Experts | None
+    experts: ExpertConfig | None
     tied: bool | None
     quantization: Ternary | None
 
@@ -286,7 +278,7 @@ def every_layer_but_each_last_of(period: int, num_layers: int) -> tuple[bool, ..
     return tuple(period == 0 or (layer + 1) % period != 0 for layer in range(num_layers))
 
 
-def _experts(values: Values, terms: ExpertTerms | None, kinds: object) -> Experts | None:
+def _experts(values: Values, terms: ExpertTerms | None, kinds: object) -> ExpertConfig | None:
     if terms is None or (terms.switch is not None and not values.flag(terms.switch)):
         return None
     if terms.kinds and isinstance(kinds, list | str) and not any(k in kinds for k in terms.kinds):
@@ -298,4 +290,4 @@ def _experts(values: Values, terms: ExpertTerms | None, kinds: object) -> Expert
     used = values.size(terms.used, "num_experts_per_tok")
     if used > count:
         raise values.error(terms.used, f"exceeds {count_key} {count}")
-    return Experts(count, used, values.size(terms.width, "expert_intermediate_size"))
+    return ExpertConfig(count, used, values.size(terms.width, "expert_intermediate_size"))

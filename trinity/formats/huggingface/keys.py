@@ -14,8 +14,8 @@ def window_keys(config: HFConfig, period: int = 0) -> dict[str, object]:
     """
     if not config.sliding_window:
         return {}
-    keys: dict[str, object] = {"attention.sliding_window": config.sliding_window}
+    keys: dict[str, object] = {"sliding_window": config.sliding_window}
     usual = every_layer_but_each_last_of(period, config.num_layers)
     if not period or config.windowed != usual:
-        keys["attention.sliding_window_pattern"] = np.array(config.windowed, np.bool_)
+        keys["sliding_window_pattern"] = np.array(config.windowed, np.bool_)
     return keys

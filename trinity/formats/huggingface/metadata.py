@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from trinity.config import ModelConfig
+from trinity.formats.config_limits import gguf_keys
 from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.rope import YarnScaling
@@ -28,30 +29,32 @@ def model_metadata(config: HFConfig, family: Family, name: str) -> dict[str, obj
     architecture = family.architecture(config)
     epsilon = "rms_epsilon" if family.terms.epsilon == "rms_norm_eps" else "epsilon"
     keys: dict[str, object] = {
-        "block_count": config.num_layers,
+        "num_layers": config.num_layers,
         "context_length": usable_context(config, family),
-        "embedding_length": config.hidden_size,
-        "feed_forward_length": config.intermediate_size,
-        "attention.head_count": config.num_heads,
-        "attention.head_count_kv": config.num_kv_heads,
-        "attention.key_length": config.head_dim,
-        "attention.value_length": config.head_dim,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_heads": config.num_heads,
+        "num_kv_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "value_dim": config.head_dim,
         f"attention.layer_norm_{epsilon}": config.norm_eps,
-        "rope.dimension_count": family.rope_dim(config),
-        "rope.freq_base": config.rope.theta,
+        "rope_dim": family.rope_dim(config),
+        "rope_theta": config.rope.theta,
         "vocab_size": config.vocab_size,
     }
     if config.rope.theta_swa is not None:
-        keys["rope.freq_base_swa"] = config.rope.theta_swa
+        keys["rope_theta_swa"] = config.rope.theta_swa
     if config.experts is not None:
-        keys["expert_count"] = config.experts.count
-        keys["expert_used_count"] = config.experts.used
-        keys["expert_feed_forward_length"] = config.experts.width
+        keys["num_experts"] = config.experts.num_experts
+        keys["num_experts_per_tok"] = config.experts.num_experts_per_tok
+        keys["expert_intermediate_size"] = config.experts.intermediate_size
     keys |= config.rope.scaling.keys()
     keys |= family.keys(config)
     general = {"general.architecture": architecture, "general.name": name}
     return general | {
-        f"{architecture}.{k}": value for k, value in keys.items() if value is not None
+        f"{architecture}.{key}": value
+        for key, value in gguf_keys(keys).items()
+        if value is not None
     }
 
 

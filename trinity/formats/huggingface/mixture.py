@@ -46,13 +46,13 @@ def keys_of_experts(config: HFConfig, *, sigmoid: bool, grouped: bool = True) ->
     """
     values = config.values
     keys: dict[str, object] = {
-        "leading_dense_block_count": _dense_layers(config),
-        "expert_shared_count": _shared_count(config),
-        "expert_weights_scale": values.real("routed_scaling_factor", "expert_scale", 1.0),
-        "expert_weights_norm": values.flag("norm_topk_prob") or None,
+        "first_dense_layers": _dense_layers(config),
+        "num_shared_experts": _shared_count(config),
+        "expert_scale": values.real("routed_scaling_factor", "expert_scale", 1.0),
+        "expert_normalize": values.flag("norm_topk_prob") or None,
     }
     if sigmoid:
-        keys["expert_gating_func"] = _SIGMOID
+        keys["expert_gating"] = _SIGMOID
     return {**keys, **_groups(config)} if grouped else keys
 
 
@@ -93,8 +93,8 @@ def _groups(config: HFConfig) -> Keys:
     if not values.has("n_group"):
         return {}
     return {
-        "expert_group_count": values.size("n_group", "num_expert_groups"),
-        "expert_group_used_count": values.size("topk_group", "expert_groups_used"),
+        "num_expert_groups": values.size("n_group", "num_expert_groups"),
+        "expert_groups_used": values.size("topk_group", "expert_groups_used"),
     }
 
 

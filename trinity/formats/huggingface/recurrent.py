@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.stored import Stored, View, as_it_is, taps
-from trinity.formats.huggingface.table import TableRow
+from trinity.formats.huggingface.table import (
+    TableRow,
+    tensor,
+)
 from trinity.formats.huggingface.values import shown
-
-
-@dataclass(frozen=True, slots=True)
-class States:
-    """Sizes as in SSMConfig."""
-
-    conv_kernel: int
-    inner_size: int
-    state_size: int
-    num_groups: int
-    num_heads: int
-
-    def keys(self) -> dict[str, object]:
-        """GGUF's keys for them, without the architecture."""
-        return {
-            "ssm.conv_kernel": self.conv_kernel,
-            "ssm.inner_size": self.inner_size,
-            "ssm.state_size": self.state_size,
-            "ssm.group_count": self.num_groups,
-            "ssm.time_step_rank": self.num_heads,
-        }
 
 
 def layer_kinds(config: HFConfig, kinds: Mapping[str, bool], default: int = 0) -> tuple[bool, ...]:
@@ -83,3 +65,58 @@ def decay(source: str, view: View = as_it_is, *, column: bool = False) -> TableR
 def _negative_exponential(values: NDArray[np.float32]) -> NDArray[np.float32]:
     # In float64: float32 exponentials of libraries differ in their last bit.
     return -np.exp(values.astype(np.float64)).astype(np.float32)
+
+
+# transformers 5 writes what is not finite as an object.
+_NO_LIMITS = (None, [0.0, float("inf")], [0.0, {"__float__": "Infinity"}])
+
+
+def check_plain(config: HFConfig, *keys: str) -> None:
+    """Raises UnsupportedError for what GGUF's files of these classes have no tensors for."""
+    for key in keys:
+        if config.values.flag(key):
+            raise UnsupportedError(
+                f"{config.source}: {key} is true; in GGUF these layers have no such bias"
+            )
+
+
+def mamba_table(
+    config: ModelConfig, source: str, bias: str, norm: str = ""
+) -> dict[str, str | TableRow]:
+    """A layer. ``bias``, ``norm``: keys that say whether there is the convolution's, and a norm."""
+    groups = config.ssm.num_groups if config.ssm else 1
+    norms = Stored((f"{source}.norm.weight",), lambda array: array.reshape(groups, -1))
+    return {
+        "ssm_in": f"{source}.in_proj",
+        "ssm_out": f"{source}.out_proj",
+        "ssm_conv1d": convolution(f"{source}.conv1d", bias=bias),
+        "ssm_dt.bias": tensor(f"{source}.dt_bias"),
+        "ssm_a.": decay(source, column=True),
+        "ssm_d.": TableRow((Stored((f"{source}.D",)),), column=True),
+        "ssm_norm": TableRow((norms,), when=norm),
+    }
+
+
+def checked(config: HFConfig, key: str, states: SSMConfig) -> SSMConfig:
+    """Raises ConfigError where heads do not share values or groups.
+
+    Raises UnsupportedError for steps that are cut at a limit, which GGUF has no key for.
+    """
+    limit = config.values.values.get("time_step_limit")
+    if limit not in _NO_LIMITS:
+        raise UnsupportedError(
+            f"{config.source}: time_step_limit is {shown(limit)}; trinity reads this class with "
+            "steps of any size, [0, Infinity]"
+        )
+    if states.inner_size % states.num_heads or states.num_heads % states.num_groups:
+        raise config.values.error(
+            key,
+            f"must divide the inner size {states.inner_size} and be a multiple of the "
+            f"{states.num_groups} groups",
+        )
+    return states
+
+
+def kv_heads(config: HFConfig, without: tuple[bool, ...]) -> NDArray[np.int32]:
+    """For each layer the heads of keys, 0 in those without attention."""
+    return np.array([0 if one else config.num_kv_heads for one in without], np.int32)

@@ -44,7 +44,7 @@ class LinearScaling(Scaling):
 
     def keys(self) -> dict[str, object]:
         """Type and factor."""
-        return {"rope.scaling.type": "linear", "rope.scaling.factor": self.factor}
+        return {"rope_type": "linear", "rope_factor": self.factor}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +94,18 @@ class YarnScaling(Scaling):
     def keys(self) -> dict[str, object]:
         """All keys; a reader multiplies by 1 + 0.1 ln(factor) itself."""
         keys: dict[str, object] = {
-            "rope.scaling.type": "yarn",
-            "rope.scaling.factor": self.factor,
-            "rope.scaling.original_context_length": self.original_context_length,
-            "rope.scaling.yarn_beta_fast": self.beta_fast,
-            "rope.scaling.yarn_beta_slow": self.beta_slow,
+            "rope_type": "yarn",
+            "rope_factor": self.factor,
+            "rope_original_context": self.original_context_length,
+            "yarn_beta_fast": self.beta_fast,
+            "yarn_beta_slow": self.beta_slow,
         }
         return keys | self.attention_keys(yarn_magnitude(self.factor, 1.0))
 
     def attention_keys(self, expected: float) -> dict[str, object]:
         """The key for a reader that multiplies by ``expected`` itself, where that is not it."""
         further = self.attention_factor / expected
-        return {} if abs(further - 1) < 1e-6 else {"rope.scaling.attn_factor": further}
+        return {} if abs(further - 1) < 1e-6 else {"rope_attn_factor": further}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class LongRope(Scaling):
 
     def keys(self) -> dict[str, object]:
         """What cosines and sines are multiplied by; the tensors say the rest."""
-        return {"rope.scaling.attn_factor": self.attention_factor}
+        return {"rope_attn_factor": self.attention_factor}
 
     def tensors(self, theta: float, rope_dim: int) -> Tensors:
         """The divisors as they are."""

@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trinity.errors import ConfigError
-from trinity.formats.config_limits import LARGEST_INTEGERS, REAL_RANGES
-
-_HUGE = 1e300  # beyond every range; whole numbers beyond it are no floats
+from trinity.formats.config_limits import checked_integer, checked_real
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
     """The ``values`` of one object; ``source`` says where it stands. null counts as missing.
 
-    A ``field`` is a name of the tables of config_limits, which have its range. A missing value is
+    A ``field`` is a name of FIELDS, which have its range. A missing value is
     ``default``, without which it is an error: every method raises ConfigError that names the key.
     """
 
@@ -34,16 +32,15 @@ class Values:
         """The first of the keys that has a value, else the first."""
         return next((key for key in keys if self.has(key)), keys[0])
 
-    def size(self, key: str, field: str, default: int | None = None, *, smallest: int = 1) -> int:
-        """A whole number from ``smallest`` to the field's largest."""
-        value, largest = self._value(key, default), LARGEST_INTEGERS[field]
-        if isinstance(value, int) and not isinstance(value, bool) and smallest <= value <= largest:
-            return value
-        raise self.error(key, f"must be a whole number from {smallest} to {largest}")
+    def size(
+        self, key: str, field: str, default: int | None = None, *, smallest: int | None = None
+    ) -> int:
+        """A whole number from ``smallest``, or the field's, to the field's largest."""
+        return checked_integer(field, self._value(key, default), f"{self.source}: {key}", smallest)
 
     def real(self, key: str, field: str, default: float | None = None) -> float:
         """A number within the field's range."""
-        return self._real(key, self._value(key, default), field)
+        return checked_real(field, self._value(key, default), f"{self.source}: {key}")
 
     def reals(self, key: str, field: str, count: int) -> tuple[float, ...]:
         """A list of ``count`` such numbers."""
@@ -51,7 +48,7 @@ class Values:
         if not isinstance(value, list) or len(value) != count:
             found = f"{len(value)} values" if isinstance(value, list) else shown(value)
             raise ConfigError(f"{self.source}: {key} has {found}; expected a list of {count}")
-        return tuple(self._real(key, item, field) for item in value)
+        return tuple(checked_real(field, item, f"{self.source}: {key}") for item in value)
 
     def flag(self, key: str, default: bool = False) -> bool:
         """true or false."""
@@ -73,17 +70,6 @@ class Values:
         if not isinstance(value, dict):
             raise self.error(key, "must be an object")
         return Values(value, f"{self.source}: {key}")
-
-    def _real(self, key: str, value: object, field: str) -> float:
-        smallest, largest = REAL_RANGES[field]
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            number = float(value) if abs(value) < _HUGE else _HUGE
-            if smallest <= number <= largest:  # never NaN
-                return number
-        raise ConfigError(
-            f"{self.source}: {key} is {shown(value)}; it must be a number from {smallest:g} to "
-            f"{largest:g}"
-        )
 
     def _value(self, key: str, default: object) -> object:
         value = self.values.get(key)

@@ -16,7 +16,7 @@ from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.huggingface.files import model_name
 from trinity.formats.mapping import path_text
 from trinity.loading import open_weights
-from trinity.models import decoder_of
+from trinity.models import decoder_of, families_of
 from trinity.models.adapter_base import base_of
 from trinity.tools.convert.conversion import Conversion
 
@@ -48,8 +48,9 @@ def convert_adapter(
         decoder = decoder_of(
             provider.config, names, lambda name: provider.tensor(name).shape, provider.path
         )
+        base = base_of(decoder, provider, families_of(decoder.config.architecture))
         # The order of rows is GGUF's, whatever that of the model at hand.
-        adapter = open_adapter(source, replace(base_of(decoder, provider), permuted=True))
+        adapter = open_adapter(source, replace(base, permuted=True))
     finally:
         provider.close()
     alpha = common_alpha(adapter)
