@@ -46,7 +46,10 @@ def instructions(
                 value = emit(builder, *(known.get(i, arg) for i, arg in enumerate(args)))
                 if isinstance(value, list):
                     return context.make_tuple(builder, sig.return_type, value)
-                return context.get_dummy_value() if value is None else value
+                if result == "void":
+                    return context.get_dummy_value()
+                assert value is not None, emit.__name__
+                return value
 
             return _type(result)(*kinds), codegen
 

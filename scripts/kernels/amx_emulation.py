@@ -20,7 +20,7 @@ from llvmlite import binding
 from trinity_kernels import compiled_copy, isa
 
 _BUILT = tempfile.TemporaryDirectory()
-simd, tiles = (compiled_copy.module(f"trinity_kernels.{name}") for name in ("simd", "tiles"))
+simd = compiled_copy.module("trinity_kernels.simd")
 _call_named = simd.call_named
 
 
@@ -36,7 +36,7 @@ def _install() -> None:
     options = ["-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC"]
     subprocess.run(["cc", *options, str(source), "-o", str(library)], check=True)
     binding.load_library_permanently(str(library))
-    tiles.call_named = _emulated  # type: ignore[attr-defined]
+    simd.call_named = _emulated  # type: ignore[attr-defined]
     needed = isa._NEEDED["amx"]
     isa._NEEDED["amx"] = tuple(one for one in needed if not one.startswith("amx"))
     isa.amx_permitted = lambda: True  # type: ignore[assignment]

@@ -10,8 +10,9 @@ import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
-from trinity_kernels import byte_dots
+from trinity_kernels import compiled_copy
 
+byte_dots = compiled_copy.module("trinity_kernels.byte_dots")
 BYTES, WORDS = ir.VectorType(ir.IntType(8), 64), ir.VectorType(ir.IntType(32), 16)
 TARGETS = {
     "neon": ("aarch64-unknown-linux-gnu", "", "+neon,+dotprod"),

@@ -18,9 +18,10 @@ import pytest
 from llvmlite import ir
 
 from tests.kernels.reference import Floats
-from trinity_kernels import simd
-from trinity_kernels.ops.matmul import panel_pairs
+from trinity_kernels import compiled_copy
 
+simd = compiled_copy.module("trinity_kernels.simd")
+panel_pairs = compiled_copy.module("trinity_kernels.ops.matmul.panel_pairs")
 I64 = ir.IntType(64)
 ARM = "aarch64-unknown-linux-gnu"
 FEATURES = "+neon,+dotprod,+i8mm,-sve"

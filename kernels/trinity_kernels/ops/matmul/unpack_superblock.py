@@ -40,14 +40,11 @@ def unpack_superblock(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
 
 
 def _splat(above: int) -> Callable[..., Any]:
-    @instructions("f32x16", "tag", "f32x16", "tag", "tag")
+    @instructions("f32x16", "tag", "f32x16", "literal", "literal")
     def splat(builder: Any, qt: Any, vector: Any, part: Any, quarter: Any) -> Any:
         """The lane of a quarter of a part, both literals, in every lane."""
-        literals = types.IntegerLiteral
-        if not (isinstance(part, literals) and isinstance(quarter, literals)):
-            return None
         block = reader_of(qt.value, SuperBlock)
-        lane = (64 * part.literal_value + 16 * quarter.literal_value) // block.group
+        lane = (64 * part + 16 * quarter) // block.group
         lane += above if block.minima == 32 else 0
         return simd.shuffle(builder, vector, vector, [lane] * 16)
 
