@@ -112,3 +112,18 @@ def test_every_error_is_a_trinity_error() -> None:
     errors = [e for e in exported if isinstance(e, type) and issubclass(e, BaseException)]
     assert trinity.TrinityError in errors
     assert all(issubclass(e, trinity.TrinityError) for e in errors)
+
+
+# Classes that share a name because one implements the other: a protocol and its implementation.
+ONE_INTERFACE = {"Grammar": {"trinity/runtime/guide.py", "trinity/grammar/grammar.py"}}
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """No two classes of both packages have one name, but for those that share an interface."""
+    found: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    shared = {name: set(paths) for name, paths in found.items() if len(paths) > 1}
+    assert shared == ONE_INTERFACE

@@ -17,7 +17,7 @@ from trinity.runtime.generation import Chunk
 from trinity.runtime.inbox import Inbox
 from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.kv_cache import KVCache
-from trinity.runtime.limits import Limits
+from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request
 from trinity.runtime.page import COMMON, Domain
 from trinity.runtime.page_layout import PartSizes, Window
@@ -329,7 +329,7 @@ class ToyTokenizer:
 
 
 def chunks_of(
-    engine: Engine, prompt: Sequence[int], params: SamplingParams, limits: Limits,
+    engine: Engine, prompt: Sequence[int], params: SamplingParams, limits: GenerationLimits,
     tokenizer: object = None, **options: Any,
 ) -> Iterator[Chunk]:  # fmt: skip
     """The answer to a prompt by a engine_thread of its own, as its chunks come."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Lora = Mapping[int, float] | None
 
 
-class Embeddings:
+class TextEmbedder:
     """The part of a model that gives vectors and ranks; ``Model`` has all of it."""
 
     _engine: Engine

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.embeddings import Embeddings
+from trinity.embeddings import TextEmbedder
 from trinity.errors import InputError, TokenizerError, UnsupportedError, about
 from trinity.formats.defaults import NO_DEFAULTS, ChatTemplate, Defaults
 from trinity.formats.text_rules import text_rules
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer
 
 
-class Model(Embeddings):
+class Model(TextEmbedder):
     """A loaded model.
 
     Threads and tasks: every method may be called from any of them at any time; what they ask for

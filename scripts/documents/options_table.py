@@ -16,7 +16,7 @@ import typer.main
 from trinity.cli import app
 from trinity.options.load_options import LoadOptions
 from trinity.options.option import Declared, declared
-from trinity.runtime.limits import Limits
+from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request
 from trinity.runtime.sampling_params import SamplingParams
 from trinity.server.settings import ServerOptions
@@ -26,7 +26,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "options.md"
 TABLES = (
     ("Loading", LoadOptions),
     ("Sampling", SamplingParams),
-    ("The end of an answer", Limits),
+    ("The end of an answer", GenerationLimits),
     ("Prompt, speed and the rest", Request),
     ("Serving", ServerOptions),
     ("Speech", SpeechOptions),

@@ -7,13 +7,13 @@ import pytest
 
 from tests.cli.conftest import Run
 from trinity.tools import doctor
-from trinity.tools.doctor import Finding, examine
+from trinity.tools.doctor import Diagnosis, examine
 
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine with one finding, and a bandwidth that nobody measures."""
-    found = replace(examine(), cpu_quota=1.5, findings=(Finding("the quota is low", "raise it"),))
+    found = replace(examine(), cpu_quota=1.5, findings=(Diagnosis("the quota is low", "raise it"),))
     monkeypatch.setattr(doctor, "examine", lambda: found)
     monkeypatch.setattr(
         doctor, "measured", lambda seen: replace(seen, read_bandwidth_bytes_per_second=2e10)

@@ -14,7 +14,7 @@ from tests.tiny_models import write_tiny_model
 from trinity.cli.inspect import plain
 from trinity.cli.inspect_tables import printable
 from trinity.formats import GGUFWriter
-from trinity.formats.imatrix import Entry, Imatrix, write_imatrix
+from trinity.formats.imatrix import Imatrix, ImatrixEntry, write_imatrix
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ def kind_of(run: Run, path: Path) -> tuple[str, dict[str, object]]:
 
 def test_importance_matrices(run: Run, tmp_path: Path) -> None:
     entries = {
-        "blk.0.attn_q.weight": Entry(np.ones((1, 4), np.float32), np.array([1024])),
+        "blk.0.attn_q.weight": ImatrixEntry(np.ones((1, 4), np.float32), np.array([1024])),
     }
     path, old = tmp_path / "imatrix.gguf", tmp_path / "imatrix.dat"
     write_imatrix(path, Imatrix(entries, 512, ("wiki.txt",)))

@@ -19,7 +19,7 @@ from tests.models.adapter_files import Arrays, mlx_directory, peft_directory
 from trinity.config import ExpertConfig, ModelConfig
 from trinity.errors import FormatError, InputError, TrinityError, UnsupportedError
 from trinity.formats import GGUFWriter
-from trinity.formats.adapters import Adapter, Base, Pair, open_adapter
+from trinity.formats.adapters import Base, LoraAdapter, Pair, open_adapter
 from trinity.formats.adapters.adapter import MAX_RANK, as_float32, fitted
 from trinity.formats.adapters.peft_config import peft_config
 from trinity.models import families_of
@@ -500,7 +500,7 @@ def test_mutated_files_end_in_an_adapter_or_an_error(seed: int, tmp_path: Path) 
                 raw[at] = rng.choice([rng.randrange(256), raw[at] ^ (1 << rng.randrange(8))])
             file.write_bytes(bytes(raw[: rng.choice([len(raw), rng.randrange(1, len(raw))])]))
             found = outcome(partial(open_adapter, place, BASE))
-            assert isinstance(found, Adapter | TrinityError)
+            assert isinstance(found, LoraAdapter | TrinityError)
         file.write_bytes(original)
 
 

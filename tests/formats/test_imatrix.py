@@ -18,8 +18,8 @@ from tests.matrix import some
 from trinity.errors import FormatError, InputError, TrinityError
 from trinity.formats import GGUFWriter
 from trinity.formats.imatrix import (
-    Entry,
     Imatrix,
+    ImatrixEntry,
     Position,
     check_same_shapes,
     merge,
@@ -30,8 +30,8 @@ from trinity.formats.imatrix import (
 Q, DOWN, HEAD = "blk.0.attn_q.weight", "blk.0.ffn_down.weight", "output.weight"
 
 
-def entry(sums: list[float] | NDArray[np.float32], count: int = 1024) -> Entry:
-    return Entry(np.array([sums], np.float32), np.array([count], np.int64))
+def entry(sums: list[float] | NDArray[np.float32], count: int = 1024) -> ImatrixEntry:
+    return ImatrixEntry(np.array([sums], np.float32), np.array([count], np.int64))
 
 
 def example() -> Imatrix:
@@ -74,8 +74,8 @@ def test_means(tmp_path: Path) -> None:
 
 
 def test_means_of_experts() -> None:
-    stack = Entry(np.full((4, 3), 6, np.float32), np.array([1, 0, 2, 0]))
-    one = Entry(np.zeros((1, 3), np.float32), np.array([0]))
+    stack = ImatrixEntry(np.full((4, 3), 6, np.float32), np.array([1, 0, 2, 0]))
+    one = ImatrixEntry(np.zeros((1, 3), np.float32), np.array([0]))
     names = {"blk.7.ffn_up_exps.weight": stack, "blk.7.ffn_gate_up_exps.weight": stack,
              "blk.10.ffn_down.5.weight": one, "blk.2.ffn_gate_inp.weight": one}  # fmt: skip
     matrix = Imatrix(names)
@@ -189,7 +189,7 @@ def test_other_models_are_refused() -> None:
 
 
 def test_sums_that_leave_float32(tmp_path: Path) -> None:
-    half = Imatrix({"w": Entry(np.full((1, 4), 2e38, np.float32), np.array([512]))})
+    half = Imatrix({"w": ImatrixEntry(np.full((1, 4), 2e38, np.float32), np.array([512]))})
     with pytest.raises(FormatError, match="not a sum of squares"):
         write_imatrix(tmp_path / "x.gguf", merge(half, half))
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ import pytest
 import trinity
 from trinity.grammar import vocabulary
 from trinity.grammar.grammar import Grammar
-from trinity.grammar.vocabulary import MARK, Vocabulary, vocabulary_of
+from trinity.grammar.vocabulary import MARK, GrammarVocabulary, vocabulary_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [
@@ -90,7 +90,7 @@ def test_it_is_made_once_and_goes_with_its_tokenizer() -> None:
     first = vocabulary_of(tokenizer)
     assert vocabulary_of(tokenizer) is first
     known = weakref.ref(first)
-    assert isinstance(first, Vocabulary)
+    assert isinstance(first, GrammarVocabulary)
     del tokenizer, first
     gc.collect()
     assert known() is None
@@ -114,7 +114,7 @@ def test_compiled_grammars_have_a_limit_in_number_and_in_length(
 
     monkeypatch.setattr(vocabulary, "KEPT", 3)
     monkeypatch.setattr(vocabulary, "KEPT_CHARACTERS", 100)
-    found = vocabulary.Vocabulary(trinity.load_tokenizer(trinity.demo_model()))
+    found = vocabulary.GrammarVocabulary(trinity.load_tokenizer(trinity.demo_model()))
     for number in (1, 2, 3, 1, 4, 1, 2):  # 1 is used again, 2 is dropped by 4
         compiled(number, 10)
     assert made == [1, 2, 3, 4, 2]

@@ -20,7 +20,7 @@ from trinity.cli.serve import DEFAULTS
 from trinity.errors import InputError
 from trinity.options.load_options import LoadKeywords, LoadOptions
 from trinity.options.option import Declared, Option, check_option, check_options, declared
-from trinity.runtime.limits import Limits
+from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request, generation_options
 from trinity.runtime.sampling_params import SamplingParams
 
@@ -250,7 +250,7 @@ def test_document_has_the_tables() -> None:
 def test_request_comes_apart() -> None:
     request = Request.of(top_k=3, stop="x", speculative=4, cache_prompt=False)
     assert request.sampling == SamplingParams(top_k=3)
-    assert request.limits == Limits(stop=["x"])
+    assert request.limits == GenerationLimits(stop=["x"])
     assert (request.proposals, request.cache_prompt) == (4, False)
     assert Request.of(stop=None).limits.stop == ()
     assert isinstance(Request.of(logit_bias={1: 1}).sampling.logit_bias, Mapping)

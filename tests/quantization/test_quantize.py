@@ -17,7 +17,7 @@ import trinity
 from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError
 from trinity.formats import GGUFProvider, GGUFWriter
-from trinity.formats.imatrix import Entry, Imatrix, write_imatrix
+from trinity.formats.imatrix import Imatrix, ImatrixEntry, write_imatrix
 from trinity.quantization import quantize, rows
 
 GOLDENS = Path(__file__).resolve().parents[1] / "data" / "quantize_types.json"
@@ -228,7 +228,7 @@ def imatrix_file(folder: Path, means: dict[str, NDArray[np.float32]]) -> Path:
     """An importance matrix of 1024 tokens."""
     path = folder / "x.imatrix"
     count = np.array([1024])
-    entries = {name: Entry(1024 * mean[None], count) for name, mean in means.items()}
+    entries = {name: ImatrixEntry(1024 * mean[None], count) for name, mean in means.items()}
     write_imatrix(path, Imatrix(entries, 512, ("war.txt", "peace.txt")))
     return path
 
@@ -276,7 +276,7 @@ def test_importance_of_any_size(size: float, source: Path, tmp_path: Path) -> No
     out = tmp_path / "out.gguf"
     # Whatever is one of "sums / tokens" must stay a float32.
     path = tmp_path / "x.imatrix"
-    entries = {name: Entry(mean[None], np.array([1])) for name, mean in means.items()}
+    entries = {name: ImatrixEntry(mean[None], np.array([1])) for name, mean in means.items()}
     write_imatrix(path, Imatrix(entries, 512))
     done = quantize(source, out, "Q4_0", imatrix=path)
     assert any("tells nothing of 55 of 56 tensors" in note for note in done.notes)

@@ -13,7 +13,7 @@ from tests.naive import float_tensors, naive_logits
 from trinity import quantization as package
 from trinity.errors import InputError
 from trinity.formats import GGUFProvider
-from trinity.formats.imatrix import Entry, Imatrix, write_imatrix
+from trinity.formats.imatrix import Imatrix, ImatrixEntry, write_imatrix
 from trinity.loading import load
 from trinity.providers import open_weights
 from trinity.quantization import quantize
@@ -84,10 +84,10 @@ def importance(path: Path, layout: Layout = "stacked") -> NDArray[np.float32]:
     for layer in range(LAYERS):
         for part in PARTS:
             if layout == "stacked":
-                entries[f"blk.{layer}.ffn_{part}_exps.weight"] = Entry(sums, counts)
+                entries[f"blk.{layer}.ffn_{part}_exps.weight"] = ImatrixEntry(sums, counts)
                 continue
             for e in range(EXPERTS):
-                one = Entry(sums[e : e + 1], counts[e : e + 1])
+                one = ImatrixEntry(sums[e : e + 1], counts[e : e + 1])
                 entries[f"blk.{layer}.ffn_{part}.{e}.weight"] = one
     write_imatrix(path, Imatrix(entries), overwrite=True)
     means: NDArray[np.float32] = (sums / np.maximum(counts, 1)[:, None]).astype(np.float32)
@@ -118,7 +118,7 @@ def test_an_older_matrix_has_its_experts_in_one_row(source: Path, tmp_path: Path
     means = importance(tmp_path / "imatrix.gguf")
     quantize(source, tmp_path / "a.gguf", "Q4_K_S", imatrix=tmp_path / "imatrix.gguf")
     entries = {
-        f"blk.{layer}.ffn_{part}_exps.weight": Entry(means.reshape(1, -1), np.array([1]))
+        f"blk.{layer}.ffn_{part}_exps.weight": ImatrixEntry(means.reshape(1, -1), np.array([1]))
         for layer in range(LAYERS)
         for part in PARTS
     }
@@ -129,7 +129,7 @@ def test_an_older_matrix_has_its_experts_in_one_row(source: Path, tmp_path: Path
 
 def test_a_matrix_of_another_number_of_experts_is_refused(source: Path, tmp_path: Path) -> None:
     name = "blk.0.ffn_up_exps.weight"
-    entry = Entry(np.ones((EXPERTS - 1, 256), np.float32), np.ones(EXPERTS - 1, np.int64))
+    entry = ImatrixEntry(np.ones((EXPERTS - 1, 256), np.float32), np.ones(EXPERTS - 1, np.int64))
     write_imatrix(tmp_path / "imatrix.gguf", Imatrix({name: entry}))
     with pytest.raises(InputError, match="another model"):
         quantize(source, tmp_path / "out.gguf", "Q4_K_S", imatrix=tmp_path / "imatrix.gguf")

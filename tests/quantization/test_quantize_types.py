@@ -15,7 +15,7 @@ import pytest
 from trinity.errors import InputError, UnsupportedError
 from trinity.quantization.assignment import (
     Assigned,
-    Entry,
+    ModelTensor,
     Network,
     Overrides,
     assign,
@@ -40,25 +40,25 @@ for _case in GOLDENS["cases"]:
     GROUPS[_case["shape"], _case["variant"]].append(_case)
 
 
-def entries(shape: dict[str, Any], rows: int = 16) -> list[Entry]:
+def entries(shape: dict[str, Any], rows: int = 16) -> list[ModelTensor]:
     """A model of that shape in F16, in the order of a converter."""
     hidden, ffn = shape["hidden"], shape["ffn"]
-    made = [Entry("token_embd.weight", (rows, hidden), "F16")]
+    made = [ModelTensor("token_embd.weight", (rows, hidden), "F16")]
     for layer in range(shape["layers"]):
         prefix = f"blk.{layer}."
-        made.append(Entry(f"{prefix}attn_norm.weight", (hidden,), "F32"))
+        made.append(ModelTensor(f"{prefix}attn_norm.weight", (hidden,), "F32"))
         experts = shape["experts"]
         if experts:
-            made.append(Entry(f"{prefix}ffn_gate_inp.weight", (experts, hidden), "F32"))
+            made.append(ModelTensor(f"{prefix}ffn_gate_inp.weight", (experts, hidden), "F32"))
         for name in LAYER:
             sizes: tuple[int, ...] = rows, ffn if name == "ffn_down" else hidden
             if experts and name.startswith("ffn"):
                 name, sizes = f"{name}_exps", (experts, *sizes)
-            made.append(Entry(f"{prefix}{name}.weight", sizes, "F16"))
-        made.append(Entry(f"{prefix}attn_q.bias", (hidden,), "F32"))
-    made.append(Entry("output_norm.weight", (hidden,), "F32"))
+            made.append(ModelTensor(f"{prefix}{name}.weight", sizes, "F16"))
+        made.append(ModelTensor(f"{prefix}attn_q.bias", (hidden,), "F32"))
+    made.append(ModelTensor("output_norm.weight", (hidden,), "F32"))
     if not shape["tied"]:
-        made.append(Entry("output.weight", (rows, hidden), "F16"))
+        made.append(ModelTensor("output.weight", (rows, hidden), "F16"))
     return made
 
 

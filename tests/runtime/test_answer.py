@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.toy_model import BOS, ToyEngine, chunks_of, ids_of
 from trinity.errors import ContextLengthError, InputError, TrinityError
 from trinity.runtime.generation import Completion, Timings, collect
-from trinity.runtime.limits import Limits
+from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.sampler import SamplingParams
 from trinity.runtime.stop import StopMatcher
 
@@ -21,7 +21,7 @@ PROMPT = [BOS, *ids_of("ab")]
 
 
 def completed(engine: ToyEngine, params: SamplingParams = GREEDY, **limits: Any) -> Completion:
-    return collect(chunks_of(engine, PROMPT, params, Limits(**limits)))
+    return collect(chunks_of(engine, PROMPT, params, GenerationLimits(**limits)))
 
 
 def talker(text: str, **options: int) -> ToyEngine:
@@ -111,14 +111,14 @@ def test_held_text_comes_out_at_the_end() -> None:
 
 def test_stop_string_is_never_shown() -> None:
     engine = talker("abcabd tail")
-    chunks = chunks_of(engine, PROMPT, GREEDY, Limits(stop=["abd"]))
+    chunks = chunks_of(engine, PROMPT, GREEDY, GenerationLimits(stop=["abd"]))
     texts = [(c.text, c.finish_reason) for c in chunks]
     assert texts == [("abc", None), ("", "stop")]
 
 
 def test_chunks_hold_whole_characters_and_all_tokens() -> None:
     engine = talker("é≈x")
-    chunks = list(chunks_of(engine, PROMPT, GREEDY, Limits()))
+    chunks = list(chunks_of(engine, PROMPT, GREEDY, GenerationLimits()))
     assert [c.text for c in chunks] == ["é", "≈", "x", ""]
     assert [len(c.token_ids) for c in chunks] == [2, 3, 1, 0]
     assert [c.finish_reason for c in chunks] == [None, None, None, "stop"]
@@ -175,7 +175,7 @@ def test_cancellation_during_the_prompt() -> None:
     engine = talker("hello", prefill_chunk=1)
     cancel = threading.Event()
     engine.before_forward = lambda tokens: cancel.set()
-    found = collect(chunks_of(engine, PROMPT, GREEDY, Limits(), cancel=cancel))
+    found = collect(chunks_of(engine, PROMPT, GREEDY, GenerationLimits(), cancel=cancel))
     assert (found.text, found.finish_reason) == ("", "cancelled")
     assert len(engine.evaluated) == 1
 
@@ -184,7 +184,7 @@ def test_cancellation_between_tokens() -> None:
     engine = talker("hello")
     cancel = threading.Event()
     engine.before_forward = lambda tokens: cancel.set() if tokens == ids_of("e") else None
-    found = collect(chunks_of(engine, PROMPT, GREEDY, Limits(), cancel=cancel))
+    found = collect(chunks_of(engine, PROMPT, GREEDY, GenerationLimits(), cancel=cancel))
     assert (found.text, found.finish_reason) == ("hel", "cancelled")
 
 
@@ -222,10 +222,10 @@ def test_timings_count() -> None:
     completed(engine, max_tokens=1)
     engine.says("hello", after=6)
     prompt = [*PROMPT, *ids_of("hel")]
-    found = collect(chunks_of(engine, prompt, GREEDY, Limits()))
+    found = collect(chunks_of(engine, prompt, GREEDY, GenerationLimits()))
     timings = found.timings
     assert (timings.prompt_tokens, timings.cached_tokens) == (6, 0)  # 3 tokens are not worth it
-    found = collect(chunks_of(engine, prompt, GREEDY, Limits()))
+    found = collect(chunks_of(engine, prompt, GREEDY, GenerationLimits()))
     assert found.timings.cached_tokens == 5
     assert (timings.completion_tokens, timings.decode_steps) == (5, 5)
     assert timings.prompt_seconds > 0
@@ -240,7 +240,7 @@ def test_timings_count() -> None:
 )
 def test_bad_limits(limits: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        Limits(**limits)
+        GenerationLimits(**limits)
 
 
 @pytest.mark.parametrize(

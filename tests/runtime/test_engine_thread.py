@@ -28,7 +28,7 @@ from trinity.runtime import lease as lease_module
 from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk
 from trinity.runtime.inbox import Inbox
-from trinity.runtime.limits import Limits
+from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request
 from trinity.runtime.request_state import RequestState
 from trinity.runtime.sampling_params import SamplingParams
@@ -39,9 +39,13 @@ SECONDS = 60  # which nothing here takes
 
 def request(engine: ToyEngine, inbox: Inbox, **limits: Any) -> RequestState:
     return RequestState(
-        [1, 2, 3], Request(SamplingParams(temperature=0), Limits(ignore_eos=True, **limits)),
-        ToyTokenizer(), inbox, vocab_size=259, context_length=engine.context_length,  # type: ignore[arg-type]
-    )  # fmt: skip
+        [1, 2, 3],
+        Request(SamplingParams(temperature=0), GenerationLimits(ignore_eos=True, **limits)),
+        ToyTokenizer(),
+        inbox,
+        vocab_size=259,
+        context_length=engine.context_length,  # type: ignore[arg-type]
+    )
 
 
 def last(engine_thread: EngineThread, inbox: Inbox) -> Chunk:
@@ -167,9 +171,13 @@ def test_close_in_a_callback_of_its_own_thread() -> None:
 
     inbox = Inbox()
     answer = RequestState(
-        [1, 2], Request(SamplingParams(), Limits(), cancel=Closing()), ToyTokenizer(), inbox,  # type: ignore[arg-type]
-        vocab_size=259, context_length=64,
-    )  # fmt: skip
+        [1, 2],
+        Request(SamplingParams(), GenerationLimits(), cancel=Closing()),
+        ToyTokenizer(),
+        inbox,  # type: ignore[arg-type]
+        vocab_size=259,
+        context_length=64,
+    )
     engine_thread.submit(answer)
     assert last(engine_thread, inbox).finish_reason == "cancelled"
     soon(lambda: engine.closed)

@@ -17,7 +17,7 @@ from tests.runtime.test_speculation import PROMPT, Babbler
 from tests.toy_model import VOCAB_SIZE, ToyEngine, ToyTokenizer, chunks_of, ids_of
 from trinity.grammar.grammar import Grammar
 from trinity.grammar.guide import MatcherGuide
-from trinity.runtime.limits import Limits
+from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.sampling_params import SamplingParams
 
 STORIES = Path(__file__).resolve().parents[1] / "data" / "stories260K" / "Q4_0.gguf"
@@ -48,7 +48,7 @@ def generated(
 ) -> tuple[list[tuple[Any, ...]], Any]:
     """Everything that a caller sees, and what it took."""
     options = {"grammar": grammar, "speculative": proposals}
-    chunks = list(chunks_of(engine, PROMPT, params, Limits(**limits), **options))
+    chunks = list(chunks_of(engine, PROMPT, params, GenerationLimits(**limits), **options))
     seen = [(c.text, c.token_ids, c.logprobs, c.finish_reason) for c in chunks]
     return seen, chunks[-1].timings
 

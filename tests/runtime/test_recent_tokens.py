@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.toy_model import ToyEngine, chunks_of
 from trinity.runtime import sampler as module
 from trinity.runtime.generation import collect
-from trinity.runtime.limits import Limits
+from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.recent_tokens import RecentTokens
 from trinity.runtime.sampler import Sampler, SamplingParams
 
@@ -32,7 +32,7 @@ def test_counts_are_those_of_the_end(pieces: list[list[int]], most: int) -> None
 def test_a_shifted_context_is_another_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Penalties look at what is left of it, however the tokens are counted."""
     params = SamplingParams(temperature=0, frequency_penalty=0.5, penalty_last_n=-1)
-    limits = Limits(max_tokens=200, context_shift=True, ignore_eos=True)
+    limits = GenerationLimits(max_tokens=200, context_shift=True, ignore_eos=True)
     found = []
     for long in (module.LONG, 0):
         monkeypatch.setattr(module, "LONG", long)

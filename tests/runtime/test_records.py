@@ -20,7 +20,7 @@ from trinity.models.operations import (
     Scale,
 )
 from trinity.runtime import records
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.record import BARRIER, SLOTS
 
 Q, K, V = (Norm(name, "", name, 8) for name in "qkv")
@@ -50,6 +50,6 @@ def test_who_waits(
         writer.records.append(record)
 
     monkeypatch.setattr(records, "write", write)
-    writer = cast(Writer, SimpleNamespace(records=[]))
+    writer = cast(RecordWriter, SimpleNamespace(records=[]))
     records.write_all(writer, operations)
     assert [int(record[BARRIER]) for record in writer.records] == expected

@@ -15,7 +15,7 @@ from trinity.runtime import engine_loop, scheduler
 from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Completion, collect
 from trinity.runtime.inbox import Collector
-from trinity.runtime.limits import Limits
+from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request
 from trinity.runtime.request_state import RequestState
 from trinity.runtime.sampling_params import SamplingParams
@@ -58,7 +58,7 @@ class Steps:
             out = np.empty((len(prompt), self.engine.config.vocab_size), np.float32)
             sequence = AllLogits(list(prompt), out, self._sinks[-1])
         else:
-            limits = Limits(ignore_eos=True, max_tokens=options.pop("max_tokens", 5))
+            limits = GenerationLimits(ignore_eos=True, max_tokens=options.pop("max_tokens", 5))
             sequence = RequestState(
                 prompt, Request(GREEDY, limits, **options), ToyTokenizer(), self._sinks[-1],  # type: ignore[arg-type]
                 vocab_size=259, context_length=self.engine.context_length,
@@ -93,7 +93,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def alone(prompt: list[int], count: int = 5) -> list[int]:
     engine = ToyEngine(context_length=400)
-    limits = Limits(ignore_eos=True, max_tokens=count)
+    limits = GenerationLimits(ignore_eos=True, max_tokens=count)
     return collect(chunks_of(engine, prompt, GREEDY, limits)).token_ids
 
 

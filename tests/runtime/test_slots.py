@@ -18,7 +18,7 @@ from trinity.runtime import slot_file
 from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk
 from trinity.runtime.inbox import AsyncInbox, Inbox
-from trinity.runtime.limits import Limits
+from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request
 from trinity.runtime.page import Domain
 from trinity.runtime.page_pool import PagePool
@@ -45,7 +45,7 @@ class Running:
     ) -> None:  # fmt: skip
         self.inbox = Inbox()
         self._engine_thread = engine_thread
-        limits = Limits(ignore_eos=True, max_tokens=most, context_shift=most == ENDLESS)
+        limits = GenerationLimits(ignore_eos=True, max_tokens=most, context_shift=most == ENDLESS)
         request = Request(SamplingParams(temperature=0), limits, slot=slot, priority=priority)
         self.answer = RequestState(
             tokens, request, ToyTokenizer(), self.inbox, vocab_size=259,  # type: ignore[arg-type]
@@ -254,7 +254,7 @@ def test_pages_that_are_filled_are_for_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, path = ToyEngine(context_length=256, pages=4), str(tmp_path / "slot")
-    fill = slot_file._Reader.fill
+    fill = slot_file._SlotReader.fill
 
     def beside(*arguments: Any) -> None:
         for text in range(3):
@@ -264,7 +264,7 @@ def test_pages_that_are_filled_are_for_nobody_else(
     with started(engine) as (engine_thread, slots):
         Running(engine_thread, 1, LONG, 1).last()
         asyncio.run(slots.save(Domain(1), path, in_thread))
-        monkeypatch.setattr(slot_file._Reader, "fill", beside)
+        monkeypatch.setattr(slot_file._SlotReader, "fill", beside)
         assert asyncio.run(slots.restore(Domain(2), path, in_thread))[0] == len(LONG)
         cache = engine.new_cache(domain=Domain(2))
         assert cache.reuse([*LONG, 3]) == len(LONG)
@@ -279,7 +279,7 @@ def test_what_fails_while_it_is_filled_is_found_by_nobody(
     with started(ToyEngine(context_length=256)) as (engine_thread, slots):
         Running(engine_thread, 1, LONG, 1).last()
         asyncio.run(slots.save(Domain(1), path, in_thread))
-        monkeypatch.setattr(slot_file._Reader, "fill", lambda *arguments: 1 / 0)
+        monkeypatch.setattr(slot_file._SlotReader, "fill", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             asyncio.run(slots.restore(Domain(1), path, in_thread))
         assert cached(Running(engine_thread, 1, LONG, 1).last()) == 0

@@ -19,7 +19,7 @@ from trinity.errors import TrinityError
 from trinity.providers import open_weights
 from trinity.runtime.engine_building import load_engine
 from trinity.runtime.generation import collect
-from trinity.runtime.limits import Limits
+from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.sampler import SamplingParams
 from trinity.runtime.speculation import MOST_INDEXED, Guesses, NgramIndex
 from trinity.runtime.speculation_budget import SpeculationBudget
@@ -54,7 +54,9 @@ def generated(
     engine: ToyEngine, proposals: int, params: SamplingParams = GREEDY, **limits: Any
 ) -> tuple[list[tuple[Any, ...]], Any]:
     """Everything that a caller sees."""
-    chunks = list(chunks_of(engine, PROMPT, params, Limits(**limits), speculative=proposals))
+    chunks = list(
+        chunks_of(engine, PROMPT, params, GenerationLimits(**limits), speculative=proposals)
+    )
     seen = [(c.text, c.token_ids, c.logprobs, c.finish_reason) for c in chunks]
     return seen, chunks[-1].timings
 
@@ -123,7 +125,7 @@ def test_a_cancelled_answer_is_a_part_of_the_whole(after: int) -> None:
             self.asked += 1
             return self.asked > after
 
-    limits = Limits(ignore_eos=True)
+    limits = GenerationLimits(ignore_eos=True)
     whole = collect(chunks_of(Babbler(), PROMPT, GREEDY, limits))
     for proposals in (0, 15):
         found = collect(chunks_of(
@@ -159,7 +161,7 @@ def test_an_error_comes_after_the_same_tokens(broken: int) -> None:
         engine, found = Babbler(), []
         good = engine.logits_of
         engine.logits_of = lambda tokens: good(tokens) * (np.nan if len(tokens) == broken else 1)  # type: ignore[method-assign]
-        chunks = chunks_of(engine, PROMPT, GREEDY, Limits(), speculative=proposals)
+        chunks = chunks_of(engine, PROMPT, GREEDY, GenerationLimits(), speculative=proposals)
         with pytest.raises(TrinityError, match="not finite"):
             found.extend(token for chunk in chunks for token in chunk.token_ids)
         return found
@@ -244,7 +246,7 @@ def test_real_engines_give_the_same_tokens(
     answers = []
     for proposals in (0, 15, 2):
         found = collect(chunks_of(
-            engine, prompt, params, Limits(max_tokens=120, logprobs=1, ignore_eos=True),
+            engine, prompt, params, GenerationLimits(max_tokens=120, logprobs=1, ignore_eos=True),
             Plain(), speculative=proposals, cache_prompt=False,
         ))  # fmt: skip
         answers.append((found.token_ids, found.logprobs))

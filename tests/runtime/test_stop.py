@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.processor_time import within
 from trinity.errors import InputError
-from trinity.runtime.limits import MOST_STOP_CHARACTERS, MOST_STOP_STRINGS, Limits
+from trinity.runtime.limits import MOST_STOP_CHARACTERS, MOST_STOP_STRINGS, GenerationLimits
 from trinity.runtime.stop import StopMatcher, StopStrings, automaton_of
 
 PIECES = st.lists(st.text("ab", max_size=5), max_size=6)
@@ -62,7 +62,7 @@ def test_a_token_costs_no_more_with_many_stop_strings(stops: list[str]) -> None:
     """The sum over a text is linear: some 100,000 steps, where a search for each makes 10^8."""
 
     def push() -> None:
-        matcher = StopMatcher(Limits(stop=stops).stop)
+        matcher = StopMatcher(GenerationLimits(stop=stops).stop)
         for _ in range(5000):
             assert not matcher.stopped
             matcher.push("aaaaaaaaac")
@@ -86,9 +86,9 @@ def test_states_are_no_more_than_characters() -> None:
 
 def test_too_many_stop_strings() -> None:
     most = ["x"] * MOST_STOP_STRINGS
-    assert len(Limits(stop=most).stop) == MOST_STOP_STRINGS
+    assert len(GenerationLimits(stop=most).stop) == MOST_STOP_STRINGS
     with pytest.raises(InputError, match="stop has 1025 strings; at most 1024"):
-        Limits(stop=[*most, "x"])
-    assert Limits(stop="x" * MOST_STOP_CHARACTERS).stop
+        GenerationLimits(stop=[*most, "x"])
+    assert GenerationLimits(stop="x" * MOST_STOP_CHARACTERS).stop
     with pytest.raises(InputError, match="8193 characters together; at most 8192"):
-        Limits(stop=["x" * MOST_STOP_CHARACTERS, "y"])
+        GenerationLimits(stop=["x" * MOST_STOP_CHARACTERS, "y"])

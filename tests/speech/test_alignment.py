@@ -13,7 +13,7 @@ from trinity.errors import FormatError
 from trinity.speech.alignment import jumps, smoothed
 from trinity.speech.audio import open_audio
 from trinity.speech.clip import Clip
-from trinity.speech.search import Found, Search
+from trinity.speech.search import Search, SpeechHypothesis
 from trinity.speech.tokens import SpeechTokens
 from trinity.speech.words import words_of
 
@@ -113,7 +113,7 @@ def test_words_of_a_transcript(model: trinity.SpeechModel, monkeypatch: pytest.M
     """In order, within their piece, and together its text; without the option there are none."""
     first = 334
     texts = [[first + 10, *range(40, 56), first + 300, first + 300, *range(66, 76), first + 450]]
-    monkeypatch.setattr(Search, "beams", lambda *_: Found([*texts[0]], -0.5))
+    monkeypatch.setattr(Search, "beams", lambda *_: SpeechHypothesis([*texts[0]], -0.5))
     for language, counts in (("zh", [16, 10]), ("en", [1, 1])):
         found = model.transcribe(noise(), word_times=True, language=language)
         assert [len(one.words) for one in found.segments] == counts

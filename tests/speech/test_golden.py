@@ -14,7 +14,7 @@ from trinity.quantization import quantize
 from trinity.speech.audio import open_audio
 from trinity.speech.clip import Clip
 from trinity.speech.model import SpeechModel
-from trinity.speech.rules import Rules
+from trinity.speech.rules import DecodingRules
 from trinity.speech.search import Search
 
 
@@ -103,7 +103,7 @@ def test_tokens_of_a_quantized_file(folder: Path, tmp_path: Path) -> None:
     assert same.mean() >= 0.9
 
 
-class NoRules(Rules):
+class NoRules(DecodingRules):
     def apply(self, logits: Any, text: Any) -> None:
         pass
 
@@ -128,7 +128,7 @@ def test_tokens(
 ) -> None:  # fmt: skip
     """The best token each time; one beam is the same."""
     wanted = ids(golden)
-    kind = NoRules if times is None else Rules
+    kind = NoRules if times is None else DecodingRules
     rules = kind(model.config, model._tokens, bool(times))
     search = Search(model._decoder, model._team, model._tokens, len(wanted), lambda: False)
     if beams:
@@ -228,7 +228,7 @@ def test_beams(model: SpeechModel, golden: dict[str, Any], count: int) -> None:
     clip = Clip(open_audio(noise.astype(np.float32)), 80, 3000)
     model._encoder.run(model._team, clip.features(0, silence=True))
     search = Search(model._decoder, model._team, model._tokens, 24, lambda: False)
-    rules = Rules(model.config, model._tokens, False)
+    rules = DecodingRules(model.config, model._tokens, False)
     assert search.beams(golden["prompt_ids"], rules, count).ids == BEAMS[count]
 
 

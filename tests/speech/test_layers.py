@@ -16,8 +16,8 @@ from trinity.errors import ConfigError, FormatError, UnsupportedError
 from trinity.formats.speech_config import SpeechConfig, check_tensors, speech_config
 from trinity.providers import open_weights
 from trinity.runtime.kernel_choice import KernelChoice
-from trinity.speech.decoder import Decoder
-from trinity.speech.encoder import Encoder
+from trinity.speech.decoder import SpeechDecoder
+from trinity.speech.encoder import SpeechEncoder
 from trinity.speech.recording import Recorder
 from trinity.speech.weights import SpeechWeights
 from trinity_kernels.isa import available_levels, select_level
@@ -44,8 +44,8 @@ def test_encoder_and_decoder_follow_the_formulas(tmp_path: Path, dtype: str, thr
     with closing(open_weights(tmp_path)) as provider:
         weights = SpeechWeights(provider)
         recorder = Recorder(KernelChoice(select_level(), None), threads)
-        encoder = Encoder(config, weights, recorder)
-        decoder = Decoder(config, weights, recorder, encoder.cross)
+        encoder = SpeechEncoder(config, weights, recorder)
+        decoder = SpeechDecoder(config, weights, recorder, encoder.cross)
         team = Team(threads)
         for _ in range(2):  # nothing of a window stays for the next one
             found = encoder.run(team, features.astype(np.float32))
@@ -84,8 +84,8 @@ def test_quantized_linears_stay_close(
         weights = SpeechWeights(provider, quantize)
         assert weights.linear("enc.blk.0.ffn_up", 96, 64).form == "q8"
         recorder, team = Recorder(KernelChoice(select_level(level), None), 2), Team(2)
-        encoder = Encoder(config, weights, recorder)
-        decoder = Decoder(config, weights, recorder, encoder.cross)
+        encoder = SpeechEncoder(config, weights, recorder)
+        decoder = SpeechDecoder(config, weights, recorder, encoder.cross)
         for _ in range(2):
             assert _cosines(encoder.run(team, features), states).mean() > least
         history = decoder.begin()
@@ -115,8 +115,8 @@ def test_forks_of_a_text_go_their_own_ways(tmp_path: Path) -> None:
     with closing(open_weights(tmp_path)) as provider:
         recorder, team = Recorder(KernelChoice(select_level(), None), 2), Team(2)
         weights = SpeechWeights(provider)
-        encoder = Encoder(config, weights, recorder)
-        decoder = Decoder(config, weights, recorder, encoder.cross)
+        encoder = SpeechEncoder(config, weights, recorder)
+        decoder = SpeechDecoder(config, weights, recorder, encoder.cross)
         encoder.run(team, features.astype(np.float32))
         left = decoder.begin()
         decoder.run(team, [(one, left) for one in begin], [])

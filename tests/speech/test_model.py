@@ -15,7 +15,7 @@ import trinity
 from tests.speech.test_audio import tone, write_wav
 from trinity.errors import FormatError, InputError, TrinityError, UnsupportedError
 from trinity.speech.clip import Clip
-from trinity.speech.search import Found, Search
+from trinity.speech.search import Search, SpeechHypothesis
 
 
 def said(monkeypatch: pytest.MonkeyPatch, *texts: list[int]) -> list[list[int]]:
@@ -23,15 +23,15 @@ def said(monkeypatch: pytest.MonkeyPatch, *texts: list[int]) -> list[list[int]]:
     prompts: list[list[int]] = []
     left = list(texts)
 
-    def sample(self: Search, prompt: list[int], *_: object) -> Found:
+    def sample(self: Search, prompt: list[int], *_: object) -> SpeechHypothesis:
         prompts.append(list(prompt))
-        return Found(left.pop(0) if left else [], -0.5)
+        return SpeechHypothesis(left.pop(0) if left else [], -0.5)
 
     searched(monkeypatch, sample)
     return prompts
 
 
-def searched(monkeypatch: pytest.MonkeyPatch, found: Callable[..., Found]) -> None:
+def searched(monkeypatch: pytest.MonkeyPatch, found: Callable[..., SpeechHypothesis]) -> None:
     """Let every search have this result, with beams and without."""
     for name in ("sample", "beams"):
         monkeypatch.setattr(Search, name, found)
@@ -103,10 +103,10 @@ def test_of_tries_that_all_look_wrong_the_most_probable_is_kept(
     """The rule of faster-whisper's generate_with_fallback: those that repeat count last."""
     left = iter(tries)
 
-    def sample(*_: object) -> Found:
+    def sample(*_: object) -> SpeechHypothesis:
         ids, mean = next(left)
         ids = ids if ids is REPEATED else [FIRST, *ids, FIRST + 100]
-        return Found(ids, mean * (len(ids) + 1))
+        return SpeechHypothesis(ids, mean * (len(ids) + 1))
 
     searched(monkeypatch, sample)
     (found,) = model.transcribe(tone(16000, 2.0), language="en").segments
@@ -120,10 +120,10 @@ def test_a_kept_first_try_after_a_hot_last_one_is_not_carried(
     """As faster-whisper's prompt_reset_on_temperature, which sees the last temperature."""
     prompts: list[list[int]] = []
 
-    def sample(self: Search, prompt: list[int], *_: object) -> Found:
+    def sample(self: Search, prompt: list[int], *_: object) -> SpeechHypothesis:
         prompts.append(list(prompt))
         ids = [FIRST, 40, FIRST + 1400]
-        return Found(ids, (-1.5 if len(prompts) < 7 else -0.5) * (len(ids) + 1))
+        return SpeechHypothesis(ids, (-1.5 if len(prompts) < 7 else -0.5) * (len(ids) + 1))
 
     searched(monkeypatch, sample)
     found = model.transcribe(tone(16000, 50.0), language="en", carry=True)
@@ -187,7 +187,7 @@ def test_silence_is_no_text(
     no_speech: float,
     text: str,
 ) -> None:
-    searched(monkeypatch, lambda *_: Found([FIRST, 40], mean * 3, no_speech=no_speech))
+    searched(monkeypatch, lambda *_: SpeechHypothesis([FIRST, 40], mean * 3, no_speech=no_speech))
     found = model.transcribe(np.zeros(16000 * 20), language="en")
     assert (found.text, len(found.segments)) == (text, len(text))
     assert (found.duration, found.complete) == (20.0, True)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trinity.speech.rules import Rules, log_softmax
+from trinity.speech.rules import DecodingRules, log_softmax
 
 END, WITHOUT, FIRST, SIZE = 10, 14, 15, 40  # texts are below END
 CONFIG: Any = SimpleNamespace(suppressed=(11, 12), suppressed_first=(3, END), latest_first_time=5)
@@ -20,7 +20,7 @@ def allowed(text: list[int], *, times: bool, likely: int | None = None) -> set[i
     logits[FIRST:] = -20  # so that times are chosen only where they must be
     if likely is not None:
         logits[likely] = 20
-    Rules(CONFIG, TOKENS, times).apply(logits, text)
+    DecodingRules(CONFIG, TOKENS, times).apply(logits, text)
     return {int(i) for i in np.nonzero(np.isfinite(logits))[0]}
 
 
@@ -44,11 +44,11 @@ def test_a_time_where_all_times_together_beat_the_best_text() -> None:
     assert allowed(text, times=True, likely=FIRST + 9) == set(range(FIRST + 1, SIZE))
     logits = np.zeros(SIZE, np.float32)
     logits[4] = np.log(SIZE - FIRST - 1) - 0.1  # 24 times of probability 1 each are more
-    Rules(CONFIG, TOKENS, True).apply(logits, text)
+    DecodingRules(CONFIG, TOKENS, True).apply(logits, text)
     assert not np.isfinite(logits[:FIRST]).any()
     logits = np.zeros(SIZE, np.float32)
     logits[4] = np.log(SIZE - FIRST - 1) + 0.1
-    Rules(CONFIG, TOKENS, True).apply(logits, text)
+    DecodingRules(CONFIG, TOKENS, True).apply(logits, text)
     assert np.isfinite(logits[4])
 
 

@@ -15,7 +15,7 @@ from trinity.model import Model
 from trinity.quantization import quantize
 from trinity.tools.bench import Plan, run_bench
 from trinity.tools.bench_report import Measured, markdown
-from trinity.tools.imatrix import Progress, gather_imatrix
+from trinity.tools.imatrix import ImatrixProgress, gather_imatrix
 
 KINDS = ("bert_mean", "nomic_bert", "xlm_roberta_rerank", "gemma_embedding")
 TEXT = "The quick brown fox jumps over the lazy dog. " * 12
@@ -77,7 +77,7 @@ def test_bench_refuses_what_an_encoder_has_not(
 def test_importance_of_an_encoders_channels(shared_data: Path) -> None:
     """The first projection's inputs are the normalized sums of the embeddings' rows."""
     path = str(shared_data / "encoders/bert_mean/model.gguf")
-    seen: list[Progress] = []
+    seen: list[ImatrixProgress] = []
     with load(path, context_length=32) as model:
         found = gather_imatrix(model, TEXT, chunk_size=32, chunks=2, progress=seen.append)
         ids = np.array(model.tokenize(TEXT))[:64].reshape(2, 32)

@@ -22,7 +22,7 @@ from trinity.formats.imatrix import Imatrix, read_imatrix, write_imatrix
 from trinity.loading import load
 from trinity.model import Model
 from trinity.providers import open_weights
-from trinity.tools.imatrix import Progress, gather_imatrix
+from trinity.tools.imatrix import ImatrixProgress, gather_imatrix
 from trinity_kernels.isa import available_levels
 
 TEXT = "Once upon a time the hen and the sheep were on the hill. " * 4
@@ -73,7 +73,7 @@ def test_sums_are_those_of_the_naive_forward_pass(folder: Path, name: str, head:
     with open_weights(path) as provider:  # type: ignore[attr-defined]
         tensors, config = float_tensors(provider), provider.config
     tied = "output.weight" not in tensors
-    seen: list[Progress] = []
+    seen: list[ImatrixProgress] = []
     with load(path, threads=2, context_length=64, kv_type="f32") as model:
         cut = windows(model)
         options: dict[str, Any] = {"chunk_size": CHUNK, "process_output": head}
@@ -247,7 +247,7 @@ def test_cancelled_run_goes_on(llama: Model, tmp_path: Path) -> None:
 
 def test_resuming_leaves_chunks_out_too(llama: Model) -> None:
     part = gather_imatrix(llama, TEXT, chunk_size=16, chunks=1)
-    told: list[Progress] = []
+    told: list[ImatrixProgress] = []
     found = gather_imatrix(
         llama, TEXT, chunk_size=16, from_chunk=3, chunks=2, resume=part, progress=told.append
     )

@@ -33,7 +33,7 @@ from trinity.cli import (
     warmup,
 )
 from trinity.cli.exit_codes import explained
-from trinity.cli.llama_cpp import Command, Group
+from trinity.cli.llama_cpp import Group, LlamaCommand
 from trinity.cli.terminal import finish, put, say, take_streams, unwritable
 from trinity.errors import TrinityError
 
@@ -72,7 +72,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for name, command in COMMANDS.items():
-    app.command(name, cls=Command)(explained(command))
+    app.command(name, cls=LlamaCommand)(explained(command))
 
 
 def show_version(wanted: bool) -> None:

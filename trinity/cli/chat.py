@@ -16,7 +16,7 @@ from trinity.cli.terminal import say
 from trinity.errors import InputError
 
 if TYPE_CHECKING:
-    from trinity.cli.chatting.lines import Source
+    from trinity.cli.chatting.lines import LineSource
 
 
 @options.takes(generation=SETTINGS, loading=options.LOADING)
@@ -58,12 +58,12 @@ def chat(
         Dialogue(session, source(history=history), patient=sys.stdin.isatty()).run()
 
 
-def source(*, history: bool) -> Source:
+def source(*, history: bool) -> LineSource:
     """Where entries come from: an editor where there is a terminal for it, else plain lines."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"):
-        from trinity.cli.chatting.lines import Lines
+        from trinity.cli.chatting.lines import LineReader
 
-        return Lines(prompts=sys.stdin.isatty())
+        return LineReader(prompts=sys.stdin.isatty())
     from trinity.cli.chatting.commands import BY_NAME
     from trinity.cli.chatting.editor import Editor, EntryCompleter
     from trinity.cli.chatting.history import KeptHistory, state_folder

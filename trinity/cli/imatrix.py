@@ -21,7 +21,7 @@ from trinity.processes.command_line import INTERRUPTED
 
 if TYPE_CHECKING:
     from trinity.formats.imatrix import Imatrix
-    from trinity.tools.imatrix import Progress
+    from trinity.tools.imatrix import ImatrixProgress
 
 CHUNK = 512  # trinity.formats.imatrix.DEFAULT_CHUNK_SIZE, without its import
 LINES = 10  # of progress where nothing can be shown in place
@@ -146,11 +146,11 @@ def _check_out(out: str, inputs: list[str | None], *, resume: bool, force: bool)
         refuse_existing(out, force)
 
 
-def _lines(show: Callable[[str], None]) -> Callable[[Progress], None]:
+def _lines(show: Callable[[str], None]) -> Callable[[ImatrixProgress], None]:
     """Progress as lines: each in place on a terminal, else about ``LINES`` in all."""
     started, before = perf_counter(), [-1]
 
-    def tell(now: Progress) -> None:
+    def tell(now: ImatrixProgress) -> None:
         if before[0] < 0:
             before[0] = now.done - 1
         if not sys.stderr.isatty() and now.done % max(1, now.total // LINES):

@@ -89,7 +89,7 @@ class Group(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-class Command(TyperCommand):
+class LlamaCommand(TyperCommand):
     """A subcommand that knows llama.cpp's options, and whose line in the list is never cut off."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ read_u32 = struct.Struct("<I").unpack_from
 read_u64 = struct.Struct("<Q").unpack_from
 
 
-class Cursor:
+class GGUFCursor:
     """Reads numbers and text from ``pos`` on; ``part`` names what is being read, for errors.
 
     ``ended``: something was asked for that lies past the end, where a longer file may have it.

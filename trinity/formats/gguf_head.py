@@ -8,7 +8,7 @@ from functools import cached_property
 from trinity.formats.defaults import Defaults
 from trinity.formats.gguf_layout import MAX_METADATA_BYTES
 from trinity.formats.gguf_metadata import GGUFMetadata
-from trinity.formats.gguf_reader import Entry, read_keys
+from trinity.formats.gguf_reader import KeyLocation, read_keys
 from trinity.formats.sampling_keys import sampling_of
 
 # Bytes of the first piece: the keys of most models with up to 50,000 tokens. Each further piece
@@ -44,7 +44,7 @@ class GGUFHead:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _entries(self, size: int, read: Callable[[int, int], bytes]) -> dict[str, Entry]:
+    def _entries(self, size: int, read: Callable[[int, int], bytes]) -> dict[str, KeyLocation]:
         most = min(size, _MOST)
         while True:
             have = len(self._head)

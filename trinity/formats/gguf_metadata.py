@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.formats.gguf_cursor import Buffer, Cursor, read_u64
+from trinity.formats.gguf_cursor import Buffer, GGUFCursor, read_u64
 from trinity.formats.gguf_layout import (
     ARRAY_ID,
     BOOL_ID,
@@ -15,7 +15,7 @@ from trinity.formats.gguf_layout import (
     STRING_ID,
     ValueType,
 )
-from trinity.formats.gguf_reader import Entry
+from trinity.formats.gguf_reader import KeyLocation
 
 
 class GGUFMetadata(Mapping[str, object]):
@@ -28,7 +28,7 @@ class GGUFMetadata(Mapping[str, object]):
     """
 
     def __init__(
-        self, source: str, entries: Mapping[str, Entry], open_buffer: Callable[[], Buffer]
+        self, source: str, entries: Mapping[str, KeyLocation], open_buffer: Callable[[], Buffer]
     ) -> None:
         self._source = source
         self._entries = entries
@@ -72,12 +72,12 @@ class GGUFMetadata(Mapping[str, object]):
         return value_type + bytes(self._open_buffer()[entry.offset : entry.end])
 
 
-def read_value(buffer: Buffer, source: str, entry: Entry) -> object:
+def read_value(buffer: Buffer, source: str, entry: KeyLocation) -> object:
     """Decode one value: bool, int, float, str, a NumPy array of numbers, a list of anything else.
 
     Raises FormatError for text that is not UTF-8, or longer than any model's.
     """
-    cursor = Cursor(buffer, source, entry.offset)
+    cursor = GGUFCursor(buffer, source, entry.offset)
     cursor.part = f"the value of {entry.key!r}"
     if entry.type.id == STRING_ID:
         return cursor.string(cursor.part, MAX_TEXT_BYTES)
@@ -87,7 +87,7 @@ def read_value(buffer: Buffer, source: str, entry: Entry) -> object:
     return value.item()
 
 
-def _read_array(cursor: Cursor) -> object:
+def _read_array(cursor: GGUFCursor) -> object:
     element, count = cursor.array_header()
     if element.id == STRING_ID:
         return _read_strings(cursor, count)
@@ -96,7 +96,7 @@ def _read_array(cursor: Cursor) -> object:
     return _read_numbers(cursor, element, count)
 
 
-def _read_strings(cursor: Cursor, count: int) -> list[str]:
+def _read_strings(cursor: GGUFCursor, count: int) -> list[str]:
     buffer, pos, read = cursor.buffer, cursor.pos, read_u64
     strings: list[str] = []
     append = strings.append
@@ -113,7 +113,7 @@ def _read_strings(cursor: Cursor, count: int) -> list[str]:
     return strings
 
 
-def _read_numbers(cursor: Cursor, element: ValueType, count: int) -> NDArray[np.generic]:
+def _read_numbers(cursor: GGUFCursor, element: ValueType, count: int) -> NDArray[np.generic]:
     view = np.frombuffer(cursor.buffer, np.dtype(element.format), count, cursor.pos)
     cursor.pos += view.nbytes
     # A copy, so that metadata outlives the mapping; any byte but 0 is true, as in llama.cpp.

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from trinity.errors import FormatError, UnsupportedError
 from trinity.formats.foreign import looks_like
-from trinity.formats.gguf_cursor import Buffer, Cursor, read_u32, read_u64
+from trinity.formats.gguf_cursor import Buffer, GGUFCursor, read_u32, read_u64
 from trinity.formats.gguf_layout import (
     ARRAY_ID,
     DEFAULT_ALIGNMENT,
@@ -45,7 +45,7 @@ from trinity.formats.gguf_types import Extent, decide_types
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeyLocation:
     """Where one key's value lies: ``offset`` is its first byte, after the value type.
 
     ``end`` is the byte behind it. For an array ``element`` and ``count`` describe it; for anything
@@ -79,7 +79,7 @@ class GGUFStructure:
     size: int
     alignment: int = DEFAULT_ALIGNMENT
     data_start: int = 0
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, KeyLocation] = field(default_factory=dict)
     tensors: list[TensorInfo] = field(default_factory=list)
 
 
@@ -89,19 +89,19 @@ def read_structure(buffer: Buffer, source: str) -> GGUFStructure:
     Raises FormatError for a malformed file, UnsupportedError for another version, byte order or
     tensor type; each message begins with ``source``.
     """
-    cursor = Cursor(buffer, source)
+    cursor = GGUFCursor(buffer, source)
     num_tensors, structure = _read_keys(cursor)
     _read_tensors(cursor, num_tensors, structure)
     return structure
 
 
-def read_keys(head: Buffer, source: str, *, whole: bool) -> dict[str, Entry] | None:
+def read_keys(head: Buffer, source: str, *, whole: bool) -> dict[str, KeyLocation] | None:
     """The keys of a file that begins with ``head``, whatever comes behind them.
 
     None where the head is too short to tell, unless it is the ``whole`` file. Raises as
     ``read_structure``.
     """
-    cursor = Cursor(head, source)
+    cursor = GGUFCursor(head, source)
     try:
         return _read_keys(cursor)[1].entries
     except FormatError:
@@ -110,7 +110,7 @@ def read_keys(head: Buffer, source: str, *, whole: bool) -> dict[str, Entry] | N
         return None
 
 
-def _read_keys(cursor: Cursor) -> tuple[int, GGUFStructure]:
+def _read_keys(cursor: GGUFCursor) -> tuple[int, GGUFStructure]:
     """How many tensors there are; everything but these."""
     source = cursor.source
     structure = GGUFStructure(version=_read_version(cursor), size=cursor.size)
@@ -149,7 +149,7 @@ class _Parts:
     arrays: int = 0
 
 
-def _read_version(cursor: Cursor) -> int:
+def _read_version(cursor: GGUFCursor) -> int:
     head = bytes(cursor.buffer[:64])
     if not head:
         raise FormatError(f"{cursor.source}: the file is empty; download or convert it again")
@@ -181,7 +181,7 @@ def _read_version(cursor: Cursor) -> int:
     return version
 
 
-def _read_entry(cursor: Cursor, parts: _Parts) -> Entry:
+def _read_entry(cursor: GGUFCursor, parts: _Parts) -> KeyLocation:
     key = cursor.string("a key", MAX_KEY_BYTES)
     if not key:
         raise cursor.error("a key is empty")
@@ -190,7 +190,7 @@ def _read_entry(cursor: Cursor, parts: _Parts) -> Entry:
     offset = cursor.pos
     if value_type.id == ARRAY_ID:
         element, count = _skip_array(cursor, parts, depth=1)
-        return Entry(key, value_type, offset, cursor.pos, element, count)
+        return KeyLocation(key, value_type, offset, cursor.pos, element, count)
     if value_type.id == STRING_ID:
         length = cursor.u64(cursor.part)
         cursor.need(length, cursor.part)
@@ -198,10 +198,10 @@ def _read_entry(cursor: Cursor, parts: _Parts) -> Entry:
     else:
         cursor.need(value_type.min_bytes, cursor.part)
         cursor.pos += value_type.min_bytes
-    return Entry(key, value_type, offset, cursor.pos)
+    return KeyLocation(key, value_type, offset, cursor.pos)
 
 
-def _skip_array(cursor: Cursor, parts: _Parts, depth: int) -> tuple[ValueType, int]:
+def _skip_array(cursor: GGUFCursor, parts: _Parts, depth: int) -> tuple[ValueType, int]:
     """Move behind an array, checking that all of it lies within the file."""
     if depth > MAX_ARRAY_DEPTH:
         raise cursor.error(f"{cursor.part} nests arrays more than {MAX_ARRAY_DEPTH} deep")
@@ -220,7 +220,7 @@ def _skip_array(cursor: Cursor, parts: _Parts, depth: int) -> tuple[ValueType, i
     return element, count
 
 
-def _skip_strings(cursor: Cursor, count: int) -> None:
+def _skip_strings(cursor: GGUFCursor, count: int) -> None:
     # Vocabularies have 400,000 strings, so the loop does nothing but add lengths: a length that
     # leaves the file makes the next read fail, or the comparison after the last one.
     buffer, pos, read = cursor.buffer, cursor.pos, read_u64
@@ -234,7 +234,7 @@ def _skip_strings(cursor: Cursor, count: int) -> None:
     cursor.pos = pos
 
 
-def _read_alignment(cursor: Cursor, entry: Entry | None) -> int:
+def _read_alignment(cursor: GGUFCursor, entry: KeyLocation | None) -> int:
     if entry is None:
         return DEFAULT_ALIGNMENT
     if entry.type.id != UINT32_ID:
@@ -247,7 +247,7 @@ def _read_alignment(cursor: Cursor, entry: Entry | None) -> int:
     return alignment
 
 
-def _read_tensors(cursor: Cursor, num_tensors: int, structure: GGUFStructure) -> None:
+def _read_tensors(cursor: GGUFCursor, num_tensors: int, structure: GGUFStructure) -> None:
     cursor.part = "the tensor infos"
     infos = [_read_tensor_info(cursor, structure.alignment) for _ in range(num_tensors)]
     names = set()
@@ -281,7 +281,7 @@ def _read_tensors(cursor: Cursor, num_tensors: int, structure: GGUFStructure) ->
     _refuse_overlap(cursor, structure.tensors)
 
 
-def _read_tensor_info(cursor: Cursor, alignment: int) -> tuple[str, tuple[int, ...], int, int]:
+def _read_tensor_info(cursor: GGUFCursor, alignment: int) -> tuple[str, tuple[int, ...], int, int]:
     name = cursor.string("a tensor name", MAX_NAME_BYTES)
     if not name:
         raise cursor.error("a tensor name is empty")
@@ -306,7 +306,7 @@ def _following_offsets(offsets: list[int], data_size: int) -> dict[int, int]:
     return dict(zip(ordered, [*ordered[1:], data_size], strict=True))
 
 
-def _refuse_overlap(cursor: Cursor, tensors: list[TensorInfo]) -> None:
+def _refuse_overlap(cursor: GGUFCursor, tensors: list[TensorInfo]) -> None:
     ordered = sorted(tensors, key=attrgetter("start"))
     for first, second in pairwise(ordered):
         if first.start + first.nbytes > second.start:

@@ -41,7 +41,7 @@ MAX_DATASETS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ImatrixEntry:
     """One weight's inputs. Shapes: sums (matrices, K), counts (matrices,).
 
     A dense weight is one matrix; a stack of experts has several.
@@ -71,7 +71,7 @@ class Imatrix:
         source: the file, for messages.
     """
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ImatrixEntry]
     chunk_size: int = DEFAULT_CHUNK_SIZE
     datasets: tuple[str, ...] = ()
     position: Position | None = None
@@ -208,7 +208,9 @@ def _floats(file: MappedFile, info: TensorInfo) -> NDArray[np.float32]:
     return view.astype(np.float32)
 
 
-def _checked(source: str, name: str, sums: NDArray[np.float32], counts: NDArray[np.int64]) -> Entry:
+def _checked(
+    source: str, name: str, sums: NDArray[np.float32], counts: NDArray[np.int64]
+) -> ImatrixEntry:
     bad = ~(np.isfinite(sums) & (sums >= 0))
     if bad.any():
         place = int(bad.argmax())
@@ -217,7 +219,7 @@ def _checked(source: str, name: str, sums: NDArray[np.float32], counts: NDArray[
             f"{place % sums.shape[1]} (and {int(bad.sum()) - 1} more like it), which is not a sum "
             "of squares: gather it again, with a model whose activations are finite"
         )
-    return Entry(sums, counts)
+    return ImatrixEntry(sums, counts)
 
 
 def _integer(source: str, metadata: GGUFMetadata, key: str) -> int:
@@ -272,7 +274,7 @@ def merge(first: Imatrix, second: Imatrix) -> Imatrix:
             other = entries[name]
             with np.errstate(over="ignore"):  # infinities are refused when they are written
                 sums = np.add(entry.sums, other.sums, dtype=np.float64).astype(np.float32)
-            entry = Entry(sums, entry.counts + other.counts)
+            entry = ImatrixEntry(sums, entry.counts + other.counts)
         entries[name] = entry
     return Imatrix(entries, first.chunk_size, first.datasets + second.datasets, None, first.source)
 

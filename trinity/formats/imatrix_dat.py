@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import FormatError
 from trinity.formats.foreign import looks_like
-from trinity.formats.gguf_cursor import Buffer, Cursor
+from trinity.formats.gguf_cursor import Buffer, GGUFCursor
 from trinity.formats.gguf_layout import MAX_NAME_BYTES, MAX_TENSORS
 from trinity.formats.gguf_reader import refuse_too_many
 
@@ -43,7 +43,7 @@ class Dat:
 
 def read_dat(buffer: Buffer, source: str) -> Dat:
     """Parse a file. Raises FormatError, also for one that is something else altogether."""
-    cursor = Cursor(buffer, source)
+    cursor = GGUFCursor(buffer, source)
     count = _i32(cursor, "the number of entries") if cursor.size >= 4 else 0
     if not 0 < count * MIN_ENTRY_BYTES <= cursor.left:
         found, _ = looks_like(bytes(buffer[:64]), cursor.size)
@@ -73,14 +73,14 @@ def read_dat(buffer: Buffer, source: str) -> Dat:
     return Dat(entries, dataset)
 
 
-def _i32(cursor: Cursor, what: str) -> int:
+def _i32(cursor: GGUFCursor, what: str) -> int:
     cursor.need(4, what)
     value: int = _read_i32(cursor.buffer, cursor.pos)[0]
     cursor.pos += 4
     return value
 
 
-def _text(cursor: Cursor, what: str, longest: int) -> str:
+def _text(cursor: GGUFCursor, what: str, longest: int) -> str:
     length = _i32(cursor, what)
     if not 0 <= length <= longest:
         raise cursor.error(f"{what} is {length} bytes long; 0 to {longest} are possible")

@@ -30,7 +30,7 @@ def close_objects(root: Any, resolve: Callable[[str], Any]) -> None:
 
 
 @dataclass(slots=True)
-class _Names:
+class _DeclaredNames:
     """The properties that the schemas of one object name."""
 
     properties: dict[str, None] = field(default_factory=dict)
@@ -92,13 +92,13 @@ class _Closing:
         """Return the keywords of ``node`` that name properties; members of allOf are separate."""
         found = {"own"} if any(key in node for key in (*_OWN, "additionalProperties")) else set()
         for number, (key, child) in enumerate(self._in_place(node)):
-            names = _Names()
+            names = _DeclaredNames()
             self._gather(child, names, set())
             if names.named or names.is_open:
                 found.add(f"{key} {number}" if key == "allOf" else key)
         return found - set(_CONDITIONS)
 
-    def _gather(self, node: Any, names: _Names, seen: set[int]) -> None:
+    def _gather(self, node: Any, names: _DeclaredNames, seen: set[int]) -> None:
         """Add the names of a schema and of those that apply to the same object."""
         if not isinstance(node, dict) or id(node) in seen:
             return
@@ -118,7 +118,7 @@ class _Closing:
                 self._gather(child, names, seen)
 
     def _close(self, node: dict[str, Any]) -> None:
-        names, contributors = _Names(), self._contributors(node)
+        names, contributors = _DeclaredNames(), self._contributors(node)
         self._gather(node, names, set())
         said = any(key in node for key in _SAYS)
         if said or names.is_open or not names.named:

@@ -22,7 +22,7 @@ PER_WORK: Final = 64  # values or names that count as one visit
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _SchemaPart:
     """The keywords of one schema: allowed types and values, required names."""
 
     schema: dict[str, Any]
@@ -56,7 +56,7 @@ class Disjoint:
     def __init__(self, resolve: Callable[[str], Any]) -> None:
         self._resolve = resolve
         self._left = MOST_WORK
-        self._known: dict[int, _Part] = {}
+        self._known: dict[int, _SchemaPart] = {}
 
     def all(self, schemas: list[Any]) -> bool:
         """Whether no value matches two of the schemas."""
@@ -83,7 +83,7 @@ class Disjoint:
                     return True
         return types == {"object"} and self._objects(mine, theirs, depth)
 
-    def _objects(self, mine: list[_Part], theirs: list[_Part], depth: int) -> bool:
+    def _objects(self, mine: list[_SchemaPart], theirs: list[_SchemaPart], depth: int) -> bool:
         """Whether a required property has no value that matches both."""
         names = {name for part in (*mine, *theirs) for name in part.required}
         return any(
@@ -93,10 +93,10 @@ class Disjoint:
             for other in theirs
         )
 
-    def _parts(self, schema: Any, depth: int = 0) -> list[_Part]:
+    def _parts(self, schema: Any, depth: int = 0) -> list[_SchemaPart]:
         """Return all parts that apply, including those of references and allOf."""
         if schema is False:
-            return [_Part({}, frozenset())]
+            return [_SchemaPart({}, frozenset())]
         self._left -= 1
         if self._left < 0 or depth > DEEPEST or not isinstance(schema, dict):
             return []
@@ -110,7 +110,7 @@ class Disjoint:
         return [found, *(part for one in more for part in self._parts(one, depth + 1))]
 
 
-def _part(schema: dict[str, Any]) -> _Part:
+def _part(schema: dict[str, Any]) -> _SchemaPart:
     types, values = ALL, None
     if "type" in schema:
         given = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
@@ -123,7 +123,7 @@ def _part(schema: dict[str, Any]) -> _Part:
             values = texts if values is None else values & texts
     names = schema.get("required")
     required = tuple(n for n in names if isinstance(n, str)) if isinstance(names, list) else ()
-    return _Part(schema, types, values, required)
+    return _SchemaPart(schema, types, values, required)
 
 
 def _type(value: Any) -> str:

@@ -57,7 +57,7 @@ class Keyword:
 
 
 @dataclass(slots=True)
-class Schema:
+class GuidanceSchema:
     """A schema for llguidance, and how each keyword of the original is handled."""
 
     schema: Any
@@ -79,17 +79,17 @@ class Schema:
             )
 
 
-def read_schema(schema: Mapping[str, Any] | str | bool, *, closed: bool = False) -> Schema:
+def read_schema(schema: Mapping[str, Any] | str | bool, *, closed: bool = False) -> GuidanceSchema:
     """Read a schema, or its JSON text.
 
     Definitions are only read if something refers to them. With ``closed``, objects have no
     properties that the schema does not name; see trinity.grammar.closing. Raises InputError for
     invalid JSON and for schemas that are too large or too deep.
     """
-    reader = _Reader(loaded(schema))
+    reader = _SchemaReader(loaded(schema))
     reader.read(closed)
     reader.bound_integers()
-    return Schema(reader.root, reader.keywords)
+    return GuidanceSchema(reader.root, reader.keywords)
 
 
 def closed_schema(schema: Mapping[str, Any]) -> Any:
@@ -97,7 +97,7 @@ def closed_schema(schema: Mapping[str, Any]) -> Any:
 
     Raises as ``read_schema``.
     """
-    reader = _Reader(loaded(schema))
+    reader = _SchemaReader(loaded(schema))
     reader.close()
     return reader.root
 
@@ -136,7 +136,7 @@ class _Note(Exception):  # noqa: N818
     """A keyword excludes nothing."""
 
 
-class _Reader:
+class _SchemaReader:
     """Walks a schema from the root and along its references, and changes it in place."""
 
     def __init__(self, root: Any) -> None:

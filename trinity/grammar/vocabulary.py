@@ -18,7 +18,7 @@ KEPT_CHARACTERS = 1 << 20
 MARK = b"\xff"  # before the name of a token that never stands for text; no text contains this byte
 
 
-class Vocabulary:
+class GrammarVocabulary:
     """The tokens of a tokenizer, with llguidance's table of them.
 
     Control and unknown tokens are never part of a text: a grammar has to name them. The same holds
@@ -122,14 +122,14 @@ class _Cutter:
         return ids
 
 
-_known: weakref.WeakKeyDictionary[Tokenizer, Vocabulary] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Tokenizer, GrammarVocabulary] = weakref.WeakKeyDictionary()
 
 
-def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
+def vocabulary_of(tokenizer: Tokenizer) -> GrammarVocabulary:
     """Return a tokenizer's vocabulary, kept as long as it. Raises NotCompiledError."""
     found = _known.get(tokenizer)
     if found is None:
         if only_known.get():
             raise NotCompiledError
-        found = _known.setdefault(tokenizer, Vocabulary(tokenizer))
+        found = _known.setdefault(tokenizer, GrammarVocabulary(tokenizer))
     return found

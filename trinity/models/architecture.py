@@ -24,7 +24,7 @@ class TokenTable:
 
 
 @dataclass(frozen=True, slots=True)
-class AddedRows:
+class AddedRowNames:
     """Weights with a row for each position, and for each text of a pair; "" where there is none.
 
     ``texts`` may lack in a file.
@@ -67,7 +67,7 @@ class Architecture:
     norm: Literal["rms", "layer", "none"] = "rms"
     output_norm: str = "output_norm"
     encodes: bool = False
-    added_rows: AddedRows = AddedRows()
+    added_rows: AddedRowNames = AddedRowNames()
     logit_scale: Callable[[ModelConfig], float] = lambda config: 1.0
     logit_softcap: Callable[[ModelConfig], float] = lambda config: config.final_logit_softcap or 0.0
     window: int | None = None

@@ -24,7 +24,7 @@ from trinity.formats.huggingface.stored import Stored, as_it_is, part, rows
 from trinity.formats.huggingface.table import Table, TableRow, at
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
-from trinity.models.architecture import AddedRows, Architecture, Has
+from trinity.models.architecture import AddedRowNames, Architecture, Has
 from trinity.models.operations import Norm, Operation
 
 
@@ -55,11 +55,11 @@ def _prologue(config: ModelConfig) -> list[Operation]:
 ARCHITECTURES = (
     Architecture(
         ("bert",), partial(_layer, rotates=False), rope_halves=True, prologue=_prologue,
-        norm="none", encodes=True, added_rows=AddedRows("position_embd", "token_types"),
+        norm="none", encodes=True, added_rows=AddedRowNames("position_embd", "token_types"),
     ),
     Architecture(
         ("nomic-bert",), partial(_layer, rotates=True), rope_halves=True, prologue=_prologue,
-        norm="none", encodes=True, added_rows=AddedRows(texts="token_types"),
+        norm="none", encodes=True, added_rows=AddedRowNames(texts="token_types"),
     ),
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from trinity.config import ModelConfig
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.gguf_types import tensor_nbytes
 from trinity.formats.speech_config import ARCHITECTURE as SPEECH
-from trinity.quantization.mixes import Mix
+from trinity.quantization.mixes import QuantizationMix
 from trinity_kernels.ggml import TYPES_BY_NAME
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
@@ -84,7 +84,7 @@ class Overrides:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ModelTensor:
     """A tensor of the model; ``shape`` is NumPy's order, (M outputs, K inputs), experts first."""
 
     name: str
@@ -96,12 +96,12 @@ class Entry:
 class Assigned:
     """A tensor and its new type; ``misfit`` is the intended type if its rows do not fit it."""
 
-    entry: Entry
+    entry: ModelTensor
     type: str
     misfit: str | None = None
 
 
-def is_quantized(entry: Entry) -> bool:
+def is_quantized(entry: ModelTensor) -> bool:
     """Whether the tensor is quantized: matrices of weights are, norms are not."""
     is_matrix = len(entry.shape) > 1 and prod(entry.shape[:-1]) > 1
     return (
@@ -111,10 +111,10 @@ def is_quantized(entry: Entry) -> bool:
     )
 
 
-def in_order(entries: Sequence[Entry]) -> list[Entry]:
+def in_order(entries: Sequence[ModelTensor]) -> list[ModelTensor]:
     """Sort as llama.cpp does: tensors outside of layers, then each layer's, by name."""
 
-    def place(entry: Entry) -> tuple[int, str]:
+    def place(entry: ModelTensor) -> tuple[int, str]:
         layer = _LAYER.match(entry.name)
         return int(layer[1]) if layer else -1, entry.name
 
@@ -122,8 +122,8 @@ def in_order(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def assign(
-    entries: Sequence[Entry],
-    mix: Mix,
+    entries: Sequence[ModelTensor],
+    mix: QuantizationMix,
     network: Network,
     overrides: Overrides,
     *,
@@ -147,7 +147,7 @@ def assign(
     return assigned
 
 
-def _fitting(entry: Entry, wanted: str) -> str:
+def _fitting(entry: ModelTensor, wanted: str) -> str:
     columns = entry.shape[-1]
     if wanted == "I2_S":
         if tensor_nbytes("I2_S", entry.shape[::-1]) is None or prod(entry.shape) % 128:
@@ -170,8 +170,8 @@ class _Rules:
 
     def __init__(
         self,
-        entries: Sequence[Entry],
-        mix: Mix,
+        entries: Sequence[ModelTensor],
+        mix: QuantizationMix,
         network: Network,
         overrides: Overrides,
         has_imatrix: bool,
@@ -186,7 +186,7 @@ class _Rules:
         self.ffn_down = 0
         self.used: set[str] = set()
 
-    def wanted(self, entry: Entry) -> str:
+    def wanted(self, entry: ModelTensor) -> str:
         """Return the type before the row length is checked."""
         given = self._given(entry.name)
         if given is not None:
@@ -220,7 +220,7 @@ class _Rules:
     def _is_output(self, name: str) -> bool:
         return name == "output.weight" or (name == "token_embd.weight" and self.is_tied)
 
-    def _mixed(self, entry: Entry) -> str:
+    def _mixed(self, entry: ModelTensor) -> str:
         """Return the type that the mix has for the tensor's role."""
         name = entry.name
         if self._is_output(name):
@@ -250,7 +250,7 @@ class _Rules:
             return better.get(self.mix.name, self.mix.base)
         return self.mix.base
 
-    def _output(self, entry: Entry) -> str:
+    def _output(self, entry: ModelTensor) -> str:
         base = self.mix.base
         if base == "I2_S":
             return _half(entry)
@@ -258,7 +258,7 @@ class _Rules:
             return "Q8_0"
         return "Q6_K"
 
-    def _embedding(self, entry: Entry) -> str:
+    def _embedding(self, entry: ModelTensor) -> str:
         match self.mix.base:
             case "TQ1_0" | "TQ2_0" | "Q2_0":
                 return "Q4_K"
@@ -314,6 +314,6 @@ def _is_sensitive(i: int, n: int) -> bool:
     return i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2
 
 
-def _half(entry: Entry) -> str:
+def _half(entry: ModelTensor) -> str:
     """F16, as in bitnet.cpp's converter; types that are not wider stay."""
     return "F16" if entry.type == "F32" else entry.type

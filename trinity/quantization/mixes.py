@@ -12,7 +12,7 @@ from trinity_kernels.quantizers import WRITABLE
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class QuantizationMix:
     """A mix of types; ``base`` is the type of most tensors.
 
     ``file_type`` is the value of general.file_type: llama.cpp's llama_ftype, and bitnet.cpp's 40
@@ -33,7 +33,7 @@ _ROWS = (
     ("TQ1_0", "TQ1_0", 36), ("TQ2_0", "TQ2_0", 37), ("I2_S", "I2_S", 40),
     ("F16", "F16", 1), ("BF16", "BF16", 32), ("F32", "F32", 0),
 )  # fmt: skip
-MIXES: dict[str, Mix] = {row[0]: Mix(*row) for row in _ROWS}
+MIXES: dict[str, QuantizationMix] = {row[0]: QuantizationMix(*row) for row in _ROWS}
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 
 PLAIN = ("F32", "F16", "BF16")
@@ -44,7 +44,7 @@ TENSOR_TYPES: tuple[str, ...] = tuple(
 )
 
 
-def find_mix(name: str) -> Mix:
+def find_mix(name: str) -> QuantizationMix:
     """Return the mix of that name, ignoring case. Raises InputError with similar names."""
     given = ALIASES.get(name.upper(), name.upper())
     if given not in MIXES:

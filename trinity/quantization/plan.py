@@ -13,13 +13,13 @@ from trinity.formats.provider import Tensor, WeightProvider
 from trinity.models import check_model
 from trinity.quantization.assignment import (
     Assigned,
-    Entry,
+    ModelTensor,
     Overrides,
     assign,
     in_order,
     network_of,
 )
-from trinity.quantization.mixes import PLAIN, Mix
+from trinity.quantization.mixes import PLAIN, QuantizationMix
 from trinity.quantization.rows import (
     I2_S_BLOCK,
     LARGEST_STEP,
@@ -39,7 +39,7 @@ from trinity_kernels.quants import TYPES
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class QuantizationStep:
     """One tensor of the output.
 
     ``factor`` multiplies an I2_S scale. With ``bare``, ternary weights are written as -1, 0, 1.
@@ -52,7 +52,7 @@ class Step:
     scale: float | None = None
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> ModelTensor:
         """The tensor."""
         return self.assigned.entry
 
@@ -64,12 +64,12 @@ class Step:
 
 def planned(
     provider: WeightProvider,
-    mix: Mix,
+    mix: QuantizationMix,
     overrides: Overrides,
     *,
     has_imatrix: bool = False,
     allow_requantize: bool = False,
-) -> list[Step]:
+) -> list[QuantizationStep]:
     """Return the tensors of the output, in its order.
 
     Raises InputError if quantized tensors would be quantized again without permission,
@@ -78,9 +78,9 @@ def planned(
     check_model(provider)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
     network = network_of(provider.config, [tensor.name for tensor in tensors])
-    entries = [Entry(t.name, t.shape, t.type) for t in tensors]
+    entries = [ModelTensor(t.name, t.shape, t.type) for t in tensors]
     steps = [
-        Step(assigned)
+        QuantizationStep(assigned)
         for assigned in assign(entries, mix, network, overrides, has_imatrix=has_imatrix)
     ]
     changed = [step for step in steps if not step.is_copy]
@@ -93,7 +93,7 @@ def planned(
     return _with_scales(provider, steps)
 
 
-def notes(provider: WeightProvider, steps: Sequence[Step]) -> list[str]:
+def notes(provider: WeightProvider, steps: Sequence[QuantizationStep]) -> list[str]:
     """Notes for the user: fallback types, and ternary types for weights that are not ternary."""
     found = [
         f"{s.entry.name}: rows of {s.entry.shape[-1]} weights are no whole blocks of "
@@ -134,7 +134,7 @@ def _beginning(tensor: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float3
     return read_rows(tensor, first, last)
 
 
-def _check_readable(provider: WeightProvider, changed: Sequence[Step]) -> None:
+def _check_readable(provider: WeightProvider, changed: Sequence[QuantizationStep]) -> None:
     for step in changed:
         entry = step.entry
         if len(entry.shape) > 3:
@@ -156,7 +156,7 @@ def _check_readable(provider: WeightProvider, changed: Sequence[Step]) -> None:
             )
 
 
-def _refuse_requantizing(provider: WeightProvider, changed: Sequence[Step]) -> None:
+def _refuse_requantizing(provider: WeightProvider, changed: Sequence[QuantizationStep]) -> None:
     lossy = [
         step
         for step in changed
@@ -172,7 +172,9 @@ def _refuse_requantizing(provider: WeightProvider, changed: Sequence[Step]) -> N
         )
 
 
-def _with_scales(provider: WeightProvider, steps: Sequence[Step]) -> list[Step]:
+def _with_scales(
+    provider: WeightProvider, steps: Sequence[QuantizationStep]
+) -> list[QuantizationStep]:
     """Add .scale tensors if half precision needs them, and fold them into I2_S scales."""
     by_name = {step.entry.name: step for step in steps}
     for step in steps:
@@ -194,9 +196,9 @@ def _with_scales(provider: WeightProvider, steps: Sequence[Step]) -> list[Step]:
             tensor = provider.tensor(name)
             if rounds_in_half(tensor):
                 by_name[name] = replace(step, bare=True)
-                entry = Entry(scale_name, step.entry.shape[:-2] or (1,), "F32")
+                entry = ModelTensor(scale_name, step.entry.shape[:-2] or (1,), "F32")
                 scale = i2_s_scale(tensor) * (np.float32(1.0 if present is None else present))
-                by_name[scale_name] = Step(Assigned(entry, "F32"), scale=float(scale))
+                by_name[scale_name] = QuantizationStep(Assigned(entry, "F32"), scale=float(scale))
     order = in_order([step.entry for step in by_name.values()])
     return [by_name[entry.name] for entry in order]
 

@@ -30,8 +30,8 @@ from trinity.options.option import check_option
 from trinity.providers import open_weights
 from trinity.quantization.assignment import Overrides
 from trinity.quantization.importance import Importance
-from trinity.quantization.mixes import Mix, find_mix, find_tensor_type
-from trinity.quantization.plan import Step, notes, planned
+from trinity.quantization.mixes import QuantizationMix, find_mix, find_tensor_type
+from trinity.quantization.plan import QuantizationStep, notes, planned
 from trinity.quantization.rows import (
     Floats,
     encode_rows,
@@ -150,7 +150,7 @@ def quantize(
 def write_quantized(
     provider: WeightProvider,
     target: str,
-    mix: Mix,
+    mix: QuantizationMix,
     overrides: Overrides,
     *,
     importance: Importance | None = None,
@@ -221,7 +221,7 @@ class _Making:
         self.progress = progress
         self.total = 0
 
-    def add(self, writer: GGUFWriter, step: Step) -> QuantizedTensor:
+    def add(self, writer: GGUFWriter, step: QuantizationStep) -> QuantizedTensor:
         """Announce one tensor."""
         entry, type_name = step.entry, step.assigned.type
         nbytes = tensor_nbytes(type_name, entry.shape[::-1])
@@ -231,14 +231,14 @@ class _Making:
         writer.add_tensor(entry.name, entry.shape, type_name, data)
         return QuantizedTensor(entry.name, entry.shape, entry.type, type_name, nbytes)
 
-    def _in_turn(self, step: Step, done: int) -> Iterator[Array]:
+    def _in_turn(self, step: QuantizationStep, done: int) -> Iterator[Array]:
         for chunk in self._chunks(step):
             self.provider.check()  # a truncated file would read as zeros
             self.progress(done, self.total, step.entry.name)
             yield chunk
             done += chunk.nbytes
 
-    def _chunks(self, step: Step) -> Iterator[Array]:
+    def _chunks(self, step: QuantizationStep) -> Iterator[Array]:
         if step.scale is not None:
             yield np.full(step.entry.shape, step.scale, "<f4")
             return
@@ -253,7 +253,9 @@ class _Making:
             encode = self._encoder(tensor, type_name, step)
             yield from in_order(self.pool, encode, row_steps(tensor.shape), self.ahead)
 
-    def _encoder(self, tensor: Tensor, type_name: str, step: Step) -> Callable[[int, int], Array]:
+    def _encoder(
+        self, tensor: Tensor, type_name: str, step: QuantizationStep
+    ) -> Callable[[int, int], Array]:
         if step.bare:
             return partial(bare_rows, tensor, type_name)
         importance: list[Floats | None] = []
@@ -311,7 +313,10 @@ def _check_space(target: str, needed: int, room: str) -> None:
 
 
 def _add_keys(
-    writer: GGUFWriter, provider: WeightProvider, mix: Mix, importance: Importance | None
+    writer: GGUFWriter,
+    provider: WeightProvider,
+    mix: QuantizationMix,
+    importance: Importance | None,
 ) -> None:
     """Add the source's keys, then those of the quantization, in llama.cpp's order."""
     ours = {} if importance is None else importance.keys()

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError, UnsupportedError
-from trinity.formats.adapters import Adapter, Pair
+from trinity.formats.adapters import LoraAdapter, Pair
 from trinity.formats.adapters.adapter import TYPES, as_float32
 from trinity.formats.adapters.places import HEAD
 from trinity.formats.tensor_names import beside, complete
@@ -40,7 +40,7 @@ class Outer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class LoraDelta:
     """What one ``adapter`` adds to the products of one operation.
 
     ``inner`` brings the operation's input to the values of a row from ``column`` on, ``width``
@@ -78,7 +78,7 @@ class AdapterSet:
     """
 
     def __init__(
-        self, adapters: Sequence[Adapter], scales: Sequence[float], decoder: Decoder,
+        self, adapters: Sequence[LoraAdapter], scales: Sequence[float], decoder: Decoder,
         weights: Weights, tables: Sequence[TokenTable], rows: int,
     ) -> None:  # fmt: skip
         self.paths = tuple(adapter.path for adapter in adapters)
@@ -88,7 +88,7 @@ class AdapterSet:
         self._read: set[str] = set()
         self._weights = weights
         self._width = self._expert_width = 0
-        self.deltas: dict[tuple[str, Operation], list[Delta]] = {}
+        self.deltas: dict[tuple[str, Operation], list[LoraDelta]] = {}
         for prefix, operation in decoder.operations():
             found = self._bound(prefix, operation)
             if found:
@@ -183,7 +183,7 @@ class AdapterSet:
                 with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
                     np.multiply(found.tokens[ids], weights, out=rows)
 
-    def _bound(self, prefix: str, operation: Operation) -> list[Delta]:
+    def _bound(self, prefix: str, operation: Operation) -> list[LoraDelta]:
         if isinstance(operation, Linear):
             found, width = self._linear(prefix, operation.products, _weight, operation.scale)
             self._width = max(self._width, width)
@@ -200,7 +200,7 @@ class AdapterSet:
 
     def _linear(
         self, prefix: str, products: Sequence[Product], bind: Binding, factor: Factor
-    ) -> tuple[list[Delta], int]:
+    ) -> tuple[list[LoraDelta], int]:
         """The deltas of products with a common input, and the width of their rows."""
         deltas, column = [], 0
         for number, names, pairs in self._of_each(prefix, products):
@@ -214,7 +214,7 @@ class AdapterSet:
                 ]
                 column += pair.b.shape[-1]
             inner = bind(pairs[0].name, _stack([pair.a for pair in pairs]), 1.0)
-            deltas.append(Delta(number, first, column - first, (inner,), tuple(outer)))
+            deltas.append(LoraDelta(number, first, column - first, (inner,), tuple(outer)))
             column = _padded(column)
         return deltas, column
 
@@ -225,7 +225,7 @@ class AdapterSet:
             return 1.0
         return self._weights.vector(name, linear.num_experts)
 
-    def _heads(self, prefix: str, linear: HeadLinear) -> list[Delta]:
+    def _heads(self, prefix: str, linear: HeadLinear) -> list[LoraDelta]:
         deltas, column = [], 0
         product = (Product(linear.weight, linear.out, linear.rows),)
         for number, _, (pair,) in self._of_each(prefix, product):
@@ -235,7 +235,7 @@ class AdapterSet:
                 Outer(head, _weight(pair.name, pair.b[head], pair.scale), column + head * rank)
                 for head in range(heads)
             )
-            deltas.append(Delta(number, column, heads * rank, inner, outer))
+            deltas.append(LoraDelta(number, column, heads * rank, inner, outer))
             column = _padded(column + heads * rank)
         self._width = max(self._width, column)
         return deltas
@@ -257,7 +257,7 @@ class AdapterSet:
                 found.append((number, names, [pairs[name] for name in whole]))
         return found
 
-    def _of_head(self, decoder: Decoder) -> list[Delta]:
+    def _of_head(self, decoder: Decoder) -> list[LoraDelta]:
         config = decoder.config
         product = Product(HEAD.removesuffix(".weight"), "", config.vocab_size)
         factor = decoder.architecture.logit_scale(config)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from trinity.errors import ConfigError, InputError
 from trinity.formats.tensor_names import complete
 from trinity.models.decoder import Decoder
-from trinity.runtime.embedding import Embedding
+from trinity.runtime.embedding import TokenEmbedding
 from trinity.runtime.weights import Weights
 
 
@@ -31,7 +31,7 @@ class AddedRows:
         self._positions = self._texts = None
         if named.positions:
             name = complete(named.positions)
-            self._positions = Embedding(weights, name, config.context_length, width, 1)
+            self._positions = TokenEmbedding(weights, name, config.context_length, width, 1)
         if named.texts and weights.has(complete(named.texts)):
             name = complete(named.texts)
             shape = weights.shape(name)
@@ -41,7 +41,7 @@ class AddedRows:
                     f"implies rows of {width}; the file contradicts itself: convert the model again"
                 )
             self._num_texts = 1 if len(shape) == 1 else shape[0]
-            self._texts = Embedding(weights, name, self._num_texts, width, 1)
+            self._texts = TokenEmbedding(weights, name, self._num_texts, width, 1)
 
     def add(
         self, x: NDArray[np.float32], positions: NDArray[np.int32], texts: NDArray[np.integer]

@@ -20,13 +20,13 @@ from trinity.models.architecture import DRAFT_STATE, DRAFT_TOKEN
 from trinity.models.decoder import DRAFT_EMBEDDING, DRAFT_HEAD, DRAFT_NORM
 from trinity.models.operations import Norm
 from trinity.runtime import records
-from trinity.runtime.embedding import Embedding
+from trinity.runtime.embedding import TokenEmbedding
 from trinity.runtime.interface import Rows
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.records import linear, norm
-from trinity.runtime.records.linear import Place
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.linear import BufferView
+from trinity.runtime.records.writer import RecordWriter
 from trinity.runtime.step import Step
 from trinity.runtime.weights import Weight
 from trinity_kernels.record import RECORD
@@ -70,7 +70,7 @@ class Drafter:
 
     def __init__(
         self, builder: PlanBuilder, buffers: Buffers, step: Step, head: Weight,
-        embedding: Embedding, few: int,
+        embedding: TokenEmbedding, few: int,
     ) -> None:  # fmt: skip
         decoder, config = builder.decoder, builder.config
         self._builder, self._buffers, self._step = builder, buffers, step
@@ -82,7 +82,7 @@ class Drafter:
         self._head = head
         own = self._prefix + DRAFT_EMBEDDING
         if builder.weights.has(own):
-            embedding = Embedding(
+            embedding = TokenEmbedding(
                 builder.weights, own, config.vocab_size, config.hidden_size, embedding.scale
             )
         self._embedding = embedding
@@ -107,7 +107,7 @@ class Drafter:
         if key not in self._plans:
             builder, buffers = self._builder, self._buffers
             decoder, width = builder.decoder, builder.config.hidden_size
-            writer = Writer(builder, buffers, self._step, kv_type, self._few if few else 0)
+            writer = RecordWriter(builder, buffers, self._step, kv_type, self._few if few else 0)
             kind, last = decoder.architecture.norm, decoder.architecture.output_norm
             assert kind != "none"
             norm.write(writer, Norm("x", last, DRAFT_STATE, width, kind=kind), index=self._index)
@@ -120,7 +120,7 @@ class Drafter:
                 writer.prefix = ""
             own = Norm("x", last, "h", width, kind=kind)
             norm.write(writer, own, rows=self._one, index=self._last)
-            out = Place(int(self._logits.ctypes.data), self._logits.nbytes)
+            out = BufferView(int(self._logits.ctypes.data), self._logits.nbytes)
             linear.write_products(writer, "h", [(self._head, out)], rows=self._one)
             found = np.zeros(len(writer.records), RECORD)
             found["slots"] = writer.records

@@ -10,7 +10,7 @@ from trinity.runtime.weights import Weights
 from trinity_kernels.quants import TYPES
 
 
-class Embedding:
+class TokenEmbedding:
     """The rows of the tensor ``name``, of shape (count, width), times ``scale``."""
 
     def __init__(

@@ -16,7 +16,7 @@ from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.bound_weights import BoundWeights, fingerprint
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.drafting import Drafter
-from trinity.runtime.embedding import Embedding
+from trinity.runtime.embedding import TokenEmbedding
 from trinity.runtime.emptied import Emptied
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.file_watch import FileWatch
@@ -64,7 +64,7 @@ class EngineParts:
     step_input: StepInput
     plans: StepPlans
     states: NDArray[np.void]  # records that write hidden states after the output norm
-    embeddings: list[tuple[Embedding, NDArray[np.float32]]]  # each with its buffer
+    embeddings: list[tuple[TokenEmbedding, NDArray[np.float32]]]  # each with its buffer
     added_rows: AddedRows | None  # what an encoder adds to embeddings
     adapter_set: AdapterSet | None
     drafter: Drafter | None

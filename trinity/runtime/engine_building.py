@@ -20,7 +20,7 @@ from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.bound_weights import BoundWeights
 from trinity.runtime.drafting import Drafter
-from trinity.runtime.embedding import Embedding
+from trinity.runtime.embedding import TokenEmbedding
 from trinity.runtime.engine import DECODE_ROWS, CPUEngine, EngineParts
 from trinity.runtime.expert_buffers import rows_that_fit
 from trinity.runtime.file_watch import FileWatch
@@ -103,7 +103,8 @@ def _parts(
     files = adapter_files(options.lora)
     adapters = [open_adapter(path, base) for path, _ in files]
     embeddings = [
-        Embedding(weights, complete(t.weight), config.vocab_size, t.width, t.scale) for t in tables
+        TokenEmbedding(weights, complete(t.weight), config.vocab_size, t.width, t.scale)
+        for t in tables
     ]
     choice = KernelChoice(isa, progress)
     halves = architecture.rope_halves or not provider.rope_interleaved

@@ -15,7 +15,7 @@ MOST_STOP_STRINGS, MOST_STOP_CHARACTERS = 1024, 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GenerationLimits:
     """When an answer ends, and what is noted of it; checked as ``SamplingParams`` is.
 
     ``max_tokens`` None goes on until the context is full: prompt and answer have its length

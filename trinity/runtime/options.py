@@ -12,7 +12,7 @@ from trinity.options.load_options import LARGEST_SCALE
 from trinity.options.option import Declared, Option, check_options, declared
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.guide import Grammar, check_grammar
-from trinity.runtime.limits import Limits
+from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.page import Domain
 from trinity.runtime.sampling_params import SamplingParams
 
@@ -24,8 +24,8 @@ class GenerationOptions(TypedDict, total=False):
     (0.95), min_p (0.05), repetition_penalty (1), frequency_penalty (0), presence_penalty (0),
     penalty_last_n (64), logit_bias (none), seed (from the operating system).
 
-    The end, explained in ``Limits``: max_tokens (None: until the context is full), stop (a string
-    or several; None for none), stop_tokens (none), min_tokens (0), ignore_eos (False), logprobs
+    The end, explained in ``GenerationLimits``: max_tokens (None: until the context is full), stop
+    (a string or several; None for none), stop_tokens (none), min_tokens (0), ignore_eos (False), logprobs
     (None; n notes the n best tokens too), processed_logprobs (False: the model's own),
     context_shift (False), keep (0; None: the prompt).
 
@@ -103,7 +103,7 @@ class GenerationOptions(TypedDict, total=False):
 PROPOSALS = 15
 LONG_STOP = 256  # characters of stop strings
 SAMPLING = frozenset(one.name for one in declared(SamplingParams))
-LIMITS = frozenset(one.name for one in declared(Limits))
+LIMITS = frozenset(one.name for one in declared(GenerationLimits))
 
 
 def check_speculative(name: str, value: object) -> bool | int:
@@ -140,7 +140,7 @@ class Request:
     """Options that have been checked: of the sampler, of the answer's end, and the rest."""
 
     sampling: SamplingParams
-    limits: Limits
+    limits: GenerationLimits
     grammar: Annotated[
         Grammar | None,
         Option(
@@ -253,11 +253,11 @@ class Request:
         given: dict[str, object] = {**options}
         return cls(
             SamplingParams(**{k: v for k, v in given.items() if k in SAMPLING}),  # type: ignore[arg-type]
-            Limits(**{k: v for k, v in given.items() if k in LIMITS}),  # type: ignore[arg-type]
+            GenerationLimits(**{k: v for k, v in given.items() if k in LIMITS}),  # type: ignore[arg-type]
             **{k: v for k, v in given.items() if k in rest},  # type: ignore[arg-type]
         )
 
 
 def generation_options() -> tuple[Declared, ...]:
     """What ``GenerationOptions`` may hold, as it is declared."""
-    return declared(Limits) + declared(SamplingParams) + declared(Request)
+    return declared(GenerationLimits) + declared(SamplingParams) + declared(Request)

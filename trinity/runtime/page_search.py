@@ -12,7 +12,7 @@ from trinity_kernels.ops.kv_layout import PAGE
 LEAST_COPY = 4  # tokens in common from which a page is copied rather than evaluated anew
 
 
-class Found(NamedTuple):
+class PrefixMatch(NamedTuple):
     """``pages`` that hold the first ``length`` tokens, the last of them perhaps in part.
 
     ``parting``: how many the texts in the tree have in common where all go on otherwise, else 0.
@@ -23,7 +23,7 @@ class Found(NamedTuple):
     parting: int
 
 
-def find(root: Page, tokens: Sequence[int], window: Window | None) -> Found:
+def find(root: Page, tokens: Sequence[int], window: Window | None) -> PrefixMatch:
     """The longest beginning of ``tokens`` behind which all is there that the next token sees.
 
     Never all of them, for the last gives logits.
@@ -50,7 +50,7 @@ def find(root: Page, tokens: Sequence[int], window: Window | None) -> Found:
         pages.append(best)
         length += count
     length = usable(pages, length, window)
-    return Found(pages[: -(-length // PAGE)], length, parting)
+    return PrefixMatch(pages[: -(-length // PAGE)], length, parting)
 
 
 def _readable(page: Page, count: int, window: Window) -> bool:

@@ -31,8 +31,8 @@ from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.records import elementwise, linear, norm
 from trinity.runtime.records.adapters import write_embeddings, write_inner, write_outer
-from trinity.runtime.records.linear import Place
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.linear import BufferView
+from trinity.runtime.records.writer import RecordWriter
 from trinity.runtime.rotation import RopeTable, TemperatureTable
 from trinity.runtime.rounding import Rounding
 from trinity.runtime.step import Step
@@ -200,7 +200,7 @@ class PlanBuilder:
 
         ``adapters``: what is added to the model's products.
         """
-        writer = Writer(self, buffers, step, kv_type, few, rounding, adapters)
+        writer = RecordWriter(self, buffers, step, kv_type, few, rounding, adapters)
         write_embeddings(writer)
         records.write_all(writer, self.decoder.prologue)
         for index, layer in enumerate(self.decoder.layers):
@@ -220,12 +220,12 @@ class PlanBuilder:
         # a single row: ternary models have the same bits in every batch.
         single = rounding is Rounding.SINGLE or output.form == "f32"
         rounding = Rounding.SINGLE if single else Rounding.FASTEST
-        writer = Writer(self, buffers, step, rounding=rounding, adapters=adapters)
+        writer = RecordWriter(self, buffers, step, rounding=rounding, adapters=adapters)
         self._write_output_norm(writer, step)
-        logits = Place(0, 4 * output.n)
+        logits = BufferView(0, 4 * output.n)
         deltas = adapters.head if adapters else []
         write_inner(
-            writer, deltas, [Place(buffers.address("h"), buffers.stride["h"])], head=True
+            writer, deltas, [BufferView(buffers.address("h"), buffers.stride["h"])], head=True
         )  # fmt: skip
         linear.write_products(writer, "h", [(output, logits)], rows=step.outputs)
         places = [(len(writer.records) - 1, operands.OUT)]
@@ -242,11 +242,11 @@ class PlanBuilder:
 
         For the rows that ``step`` names.
         """
-        writer = Writer(self, buffers, step)
+        writer = RecordWriter(self, buffers, step)
         self._write_output_norm(writer, step)
         return writer.records
 
-    def _write_output_norm(self, writer: Writer, step: Step) -> None:
+    def _write_output_norm(self, writer: RecordWriter, step: Step) -> None:
         architecture = self.decoder.architecture
         name, width, kind = architecture.output_norm, self.config.hidden_size, architecture.norm
         if kind != "none":

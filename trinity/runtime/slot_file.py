@@ -109,7 +109,7 @@ def restore(engine: Engine, slot: Domain, path: str, between: Between = at_once)
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            return _restored(engine, slot, _Reader(file, path, size), between), size
+            return _restored(engine, slot, _SlotReader(file, path, size), between), size
     except OSError as error:
         raise InputError(f"{path}: no saved slot can be read: {error}") from error
 
@@ -153,7 +153,7 @@ def _written(engine: Engine, cache: KVCache, found: Sequence[int], path: str) ->
     return len(tokens), size
 
 
-class _Reader:
+class _SlotReader:
     """A saved slot of ``left`` bytes; an end before those is reported as damage."""
 
     def __init__(self, file: BinaryIO, path: str, left: int) -> None:
@@ -200,7 +200,7 @@ class _Reader:
         return InputError(f"{self.path}: it is no saved slot that can be used here: {what}")
 
 
-def _restored(engine: Engine, slot: Domain, file: _Reader, between: Between) -> int:
+def _restored(engine: Engine, slot: Domain, file: _SlotReader, between: Between) -> int:
     """Check and read a file; the number of tokens."""
     if file.take(4) != MAGIC:
         raise file.wrong(f"it does not begin with {MAGIC.decode()}")
@@ -256,7 +256,7 @@ def _keep(cache: KVCache) -> None:
     cache.release()
 
 
-def _tokens(engine: Engine, file: _Reader) -> list[int]:
+def _tokens(engine: Engine, file: _SlotReader) -> list[int]:
     most = engine.context_length
     words = file.number()
     if not 0 < words <= most + 3:
@@ -275,7 +275,7 @@ def _tokens(engine: Engine, file: _Reader) -> list[int]:
     return [int(token) for token in found]
 
 
-def _read_header(engine: Engine, file: _Reader) -> Header:
+def _read_header(engine: Engine, file: _SlotReader) -> Header:
     """The header, which must be that of this engine."""
     length = file.number()
     if length > LARGEST_HEADER:

@@ -21,7 +21,7 @@ from trinity.server.batch_rows import URLS
 from trinity.server.dispatch import Dispatch, refusal
 from trinity.server.endpoint import ASGI, Call
 from trinity.server.endpoints import ENDPOINTS
-from trinity.server.errors import OPENAI, ApiError, Family
+from trinity.server.errors import OPENAI, ApiError, ErrorFamily
 from trinity.server.metrics import Metrics
 from trinity.server.models import Models
 from trinity.server.security import Guard
@@ -139,7 +139,7 @@ class ByMethod:
         await self._methods[method](scope, receive, send)
 
 
-def family_of(path: str) -> Family:
+def family_of(path: str) -> ErrorFamily:
     """The family of an endpoint's path; for an unknown path, by its prefix."""
     for endpoint in ENDPOINTS:
         if endpoint.path == path:

@@ -25,12 +25,12 @@ class Bodies:
     def __init__(self, largest: int) -> None:
         self.most = max(MOST_BYTES, 2 * largest)
         self.total = 0
-        self.coming = set[Body]()
+        self.coming = set[CountedBody]()
 
     @contextmanager
-    def counted(self) -> Iterator[Body]:
+    def counted(self) -> Iterator[CountedBody]:
         """A body, whose bytes count until the end of ``with``."""
-        body = Body(self)
+        body = CountedBody(self)
         try:
             yield body
         finally:
@@ -53,7 +53,7 @@ class Bodies:
         self.total += count
 
 
-class Body:
+class CountedBody:
     """One body: ``counts`` of its bytes count; the last one came at the loop's time ``heard``."""
 
     def __init__(self, bodies: Bodies) -> None:

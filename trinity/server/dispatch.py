@@ -18,11 +18,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from trinity.errors import ConfigError, FormatError
 from trinity.runtime.turns import client
-from trinity.server.bodies import Body
+from trinity.server.bodies import CountedBody
 from trinity.server.caller import OWNER, Caller, caller_of
 from trinity.server.connection import connection_of
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
-from trinity.server.errors import ApiError, Family, api_error
+from trinity.server.errors import ApiError, ErrorFamily, api_error
 from trinity.server.ignored import Ignored, ignored
 from trinity.server.json_size import has_few_values
 from trinity.server.kept import name_in
@@ -106,7 +106,7 @@ class Dispatch:
         return files.upload(used)
 
     async def _answer_to(
-        self, coming: Body, grow: Callable[[int], None] | None, scope: Scope, receive: Receive,
+        self, coming: CountedBody, grow: Callable[[int], None] | None, scope: Scope, receive: Receive,
         send: Send,
     ) -> None:  # fmt: skip
         """Read the body, then run the handler until it ends or the client leaves."""
@@ -198,7 +198,7 @@ def content_of(endpoint: Endpoint, body: bytes | mmap, kind: str = "") -> Any:
     return None
 
 
-def refusal(family: Family, error: Exception) -> ASGI:
+def refusal(family: ErrorFamily, error: Exception) -> ASGI:
     """The response for an error. An error of the server is also logged."""
     told = api_error(error)
     if told.status == 500 or isinstance(error, FormatError | ConfigError):

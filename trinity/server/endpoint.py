@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from trinity.server.caller import Caller
-from trinity.server.errors import OPENAI, Family
+from trinity.server.errors import OPENAI, ErrorFamily
 from trinity.server.job import ChatJob, TextJob
 from trinity.server.kept import KeptStreams
 from trinity.server.kept_responses import KeptResponses
@@ -68,7 +68,7 @@ class Endpoint:
     event: Any = None  # the type of the data of a streamed response
     media_type: str = "application/json"
     stream_type: str = "text/event-stream"
-    family: Family = OPENAI  # the form of errors
+    family: ErrorFamily = OPENAI  # the form of errors
     open: bool = False  # no key is needed
     done: bool = False  # the stream ends with OpenAI's "[DONE]"
     chosen: bool = False  # a request may select fields of the response
@@ -91,7 +91,7 @@ async def send_body(body: bytes, send: Send) -> None:
         await send({"type": "http.response.body", "body": part, "more_body": end < len(body)})
 
 
-class Text:
+class PlainText:
     """An answer of text in UTF-8."""
 
     __slots__ = ("body", "headers")

@@ -91,7 +91,7 @@ def openai_event(body: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ErrorFamily:
     """The form of errors in one family of APIs."""
 
     name: str
@@ -102,7 +102,7 @@ class Family:
 
 
 _FOLDER = re.compile(r"^/(?:[^/:\n]+/)+")
-OPENAI = Family("OpenAI", openai_error, ErrorAnswer)
+OPENAI = ErrorFamily("OpenAI", openai_error, ErrorAnswer)
 
 
 def api_error(error: BaseException) -> ApiError:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trinity.errors import TrinityError
 from trinity.server.errors import ApiError
 from trinity.server.ignored import ignore
-from trinity.server.served import Lease, Served
+from trinity.server.served import ModelLease, Served
 
 if TYPE_CHECKING:
     pass
@@ -82,7 +82,7 @@ class Models:
             )
         return found
 
-    async def lease(self, name: str | None) -> Lease:
+    async def lease(self, name: str | None) -> ModelLease:
         """Load the model of a name and lease it. Raises: ApiError 404 for an unknown name, 503."""
         served = self.find(name)
         served.used = next(self._uses)
@@ -96,7 +96,7 @@ class Models:
                 raise ApiError(
                     503, f"the model {served.name} cannot be loaded; the server's log says why"
                 ) from error
-        return Lease(served, served.model, self._freed)
+        return ModelLease(served, served.model, self._freed)
 
     async def _load(self, served: Served) -> None:
         async with self._loading:

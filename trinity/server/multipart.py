@@ -27,7 +27,7 @@ _CHARSETS = {"utf-8": "utf-8", "iso-8859-1": "latin-1", "us-ascii": "ascii"}
 
 
 @dataclass(slots=True)
-class _Part:
+class _FormPart:
     """A part: its headers, and where its content is, in bytes of the body."""
 
     headers: list[tuple[bytearray, bytearray]] = field(default_factory=list)
@@ -94,14 +94,14 @@ def _options(header: str, name: str) -> tuple[bytes, dict[bytes, bytes]]:
     return parse_options_header(header)
 
 
-def _parts(body: bytes | mmap, boundary: bytes) -> list[_Part]:
+def _parts(body: bytes | mmap, boundary: bytes) -> list[_FormPart]:
     """The parts of a form. Raises: ApiError 400 for a damaged one."""
     mark, begin = b"--" + boundary, 0
     if body[: len(mark)] != mark:
         begin = body.find(b"\r\n" + mark) + 2
         if begin < 2:
             raise ApiError(400, "the form does not have the boundary that its Content-Type names")
-    reader = _Reader(boundary)
+    reader = _FormReader(boundary)
     marks = 0
     try:
         for start in range(begin, len(body), _PIECE):
@@ -116,17 +116,17 @@ def _parts(body: bytes | mmap, boundary: bytes) -> list[_Part]:
     raise ApiError(400, "the form is cut or damaged: a part of it does not end")
 
 
-class _Reader:
+class _FormReader:
     """Finds parts in a body that is read in pieces."""
 
     def __init__(self, boundary: bytes) -> None:
-        self.parts: list[_Part] = []
+        self.parts: list[_FormPart] = []
         self._ended = False
         self._piece, self._place = b"", 0
         self._parser = MultipartParser(
             boundary,
             {
-                "on_part_begin": lambda: self.parts.append(_Part()),
+                "on_part_begin": lambda: self.parts.append(_FormPart()),
                 "on_header_begin": self._header,
                 "on_header_field": self._name,
                 "on_header_value": self._value,
@@ -166,7 +166,7 @@ class _Reader:
         self._ended = True
 
 
-def _disposition(part: _Part) -> tuple[str, str | None]:
+def _disposition(part: _FormPart) -> tuple[str, str | None]:
     """The name of a part, and that of the file where it is one. Raises: ApiError 400."""
     for name, value in part.headers:
         if name.lower() == b"content-disposition":

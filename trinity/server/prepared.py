@@ -36,7 +36,7 @@ CHATML = (
 )
 
 
-class Reader(Protocol):
+class AnswerReader(Protocol):
     """Finds the parts of one response in its text, piece by piece."""
 
     @property
@@ -78,7 +78,7 @@ class Prepared:
 
     prompts: Sequence[list[int]]  # token ids
     options: Mapping[str, Any]
-    reader: Callable[[], Reader] = PlainReader  # makes a reader for each response
+    reader: Callable[[], AnswerReader] = PlainReader  # makes a reader for each response
 
 
 def prepared(

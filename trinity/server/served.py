@@ -68,7 +68,7 @@ def has_share(name: str, waiting: Counter[str], most: int) -> bool:
     return clients > 1 and waiting[name] < most // clients and waiting.total() < 2 * most
 
 
-class Lease:
+class ModelLease:
     """The use of a model, which stays loaded until ``release``."""
 
     def __init__(self, served: Served, model: Model, freed: asyncio.Event) -> None:

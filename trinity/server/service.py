@@ -51,7 +51,7 @@ from trinity.server.metrics import Metrics
 from trinity.server.models import Models
 from trinity.server.owner import Keys, salt_of
 from trinity.server.prepared import Prepared, prepared
-from trinity.server.served import Lease
+from trinity.server.served import ModelLease
 from trinity.server.settings import ServerOptions
 from trinity.server.slot_files import SlotFiles
 from trinity.server.speech import Speech
@@ -84,7 +84,7 @@ class Answers:
     """Responses in progress: iterate for their events; ``close``, or ``with``, ends them."""
 
     def __init__(
-        self, lease: Lease, answers: AsyncAnswers, ready: Prepared, metrics: Metrics, n: int,
+        self, lease: ModelLease, answers: AsyncAnswers, ready: Prepared, metrics: Metrics, n: int,
         most_logprobs: float = math.inf,
     ) -> None:  # fmt: skip
         self.name = lease.name  # of the model

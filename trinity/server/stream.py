@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
-from trinity.server.errors import OPENAI, Family, api_error
+from trinity.server.errors import OPENAI, ErrorFamily, api_error
 from trinity.server.schemas import encode
 
 # Seconds until the head is sent; an error before that sets the status.
@@ -62,7 +62,7 @@ class Stream:
         start: Callable[[], Awaitable[A]],
         written: Callable[[A], AsyncGenerator[bytes, None]],
         *,
-        family: Family = OPENAI,
+        family: ErrorFamily = OPENAI,
         media_type: str = "text/event-stream",
         beat: bytes = BEAT_COMMENT,
     ) -> None:
@@ -118,7 +118,7 @@ class Stream:
         ]
 
 
-def failure(family: Family, error: Exception) -> bytes:
+def failure(family: ErrorFamily, error: Exception) -> bytes:
     """An error as the event that ends a stream."""
     return family.event(encode(family.form(api_error(error))))
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from trinity.errors import FormatError
 from trinity.formats.speech_config import SpeechConfig
-from trinity.speech.decoder import Decoder
-from trinity.speech.encoder import Encoder
+from trinity.speech.decoder import SpeechDecoder
+from trinity.speech.encoder import SpeechEncoder
 from trinity.speech.tokens import SECONDS, SpeechTokens
 from trinity.speech.weights import SpeechWeights
 from trinity_kernels.team import Team
@@ -29,9 +29,14 @@ class Alignment:
     """Finds times in the window that the encoder has just run over."""
 
     def __init__(
-        self, config: SpeechConfig, encoder: Encoder, decoder: Decoder, weights: SpeechWeights,
-        tokens: SpeechTokens, team: Team,
-    ) -> None:  # fmt: skip
+        self,
+        config: SpeechConfig,
+        encoder: SpeechEncoder,
+        decoder: SpeechDecoder,
+        weights: SpeechWeights,
+        tokens: SpeechTokens,
+        team: Team,
+    ) -> None:
         self._config, self._encoder, self._decoder = config, encoder, decoder
         self._weights, self._tokens, self._team = weights, tokens, team
         self._keys: dict[tuple[int, int], NDArray[np.float32]] = {}

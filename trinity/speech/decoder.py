@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trinity.errors import TrinityError
 from trinity.formats.speech_config import SpeechConfig
 from trinity.speech.history import History
-from trinity.speech.recording import KV_TYPE, Heads, Pages, Plan, Recorder, Rows
+from trinity.speech.recording import KV_TYPE, Heads, Pages, Recorder, SpeechBuffer, SpeechPlan
 from trinity.speech.weights import SpeechWeights
 from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.team import Team
@@ -23,7 +23,7 @@ from trinity_kernels.team import Team
 FEW = 16  # rows of a step whose attention is shared out by blocks; rows of logits
 
 
-class Decoder:
+class SpeechDecoder:
     """Runs the decoder over ``cross``, the encoder's keys and values."""
 
     def __init__(
@@ -37,10 +37,18 @@ class Decoder:
         self._embeddings = weights.rows("token_embd.weight", config.vocab_size, d)
         self._positions = weights.table("dec.position_embd.weight", stack.positions, d)
         rows = max(FEW, stack.positions)
-        self._x, self._h, self._a = Rows(rows, d), Rows(rows, d), Rows(rows, d)
-        self._q, self._k, self._v = Rows(rows, d), Rows(rows, d), Rows(rows, d)
-        self._inner = Rows(rows, stack.inner)
-        self._logits = Rows(FEW, config.vocab_size)
+        self._x, self._h, self._a = (
+            SpeechBuffer(rows, d),
+            SpeechBuffer(rows, d),
+            SpeechBuffer(rows, d),
+        )
+        self._q, self._k, self._v = (
+            SpeechBuffer(rows, d),
+            SpeechBuffer(rows, d),
+            SpeechBuffer(rows, d),
+        )
+        self._inner = SpeechBuffer(rows, stack.inner)
+        self._logits = SpeechBuffer(FEW, config.vocab_size)
         self._count, self._wanted = recorder.number(0), recorder.number(0)
         self._places = np.zeros(rows, np.int32)
         self._wanted_rows = np.zeros(rows, np.int32)
@@ -49,8 +57,8 @@ class Decoder:
         self._last = np.full(rows, config.encoder.positions - 1, np.int32)
         self._plans = [self._plan(recorder, weights, few) for few in (0, FEW)]
         self._recorder, self._weights = recorder, weights
-        self._kept: dict[int, Rows] = {}
-        self._aligning: Plan | None = None
+        self._kept: dict[int, SpeechBuffer] = {}
+        self._aligning: SpeechPlan | None = None
 
     def begin(self) -> History:
         """A text without tokens."""
@@ -85,7 +93,7 @@ class Decoder:
         if self._aligning is None:  # memory that only word times need
             layers = sorted({layer for layer, _ in self._config.alignment_heads})
             rows = len(self._places)
-            self._kept = {layer: Rows(rows, self._config.width) for layer in layers}
+            self._kept = {layer: SpeechBuffer(rows, self._config.width) for layer in layers}
             recorder = self._recorder
             recorder.rows, recorder.most = self._count, rows
             for layer in range(layers[-1] + 1):
@@ -110,7 +118,7 @@ class Decoder:
             x += self._positions[self._places[:count]]
         self._count[0] = count
 
-    def _plan(self, recorder: Recorder, weights: SpeechWeights, few: int) -> Plan:
+    def _plan(self, recorder: Recorder, weights: SpeechWeights, few: int) -> SpeechPlan:
         recorder.rows, recorder.most = self._count, few or len(self._places)
         for layer in range(self._config.decoder.layers):
             self._write_layer(recorder, weights, layer, few)
@@ -129,7 +137,7 @@ class Decoder:
 
     def _write_layer(
         self, recorder: Recorder, weights: SpeechWeights, layer: int, few: int,
-        queries: Rows | None = None,
+        queries: SpeechBuffer | None = None,
     ) -> None:  # fmt: skip
         """A layer's operations; ``queries``: where those over the encoder's states are kept."""
         config, d, inner = self._config, self._config.width, self._config.decoder.inner

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.formats.speech_config import SpeechConfig
-from trinity.speech.recording import Heads, Pages, Place, Recorder, Rows
+from trinity.speech.recording import Heads, Pages, Recorder, SpeechBuffer, SpeechView
 from trinity.speech.weights import PADDING_MOST, SpeechWeights
 from trinity_kernels.team import Team
 
@@ -22,7 +22,7 @@ TOGETHER = 8  # rows of queries that attention takes at once, as if they were he
 PIECE = 240  # rows that go from one attention to the next together; whole tiles and panels
 
 
-class Encoder:
+class SpeechEncoder:
     """Runs the encoder; ``cross`` is where the decoder's keys and values of each layer lie."""
 
     def __init__(self, config: SpeechConfig, weights: SpeechWeights, recorder: Recorder) -> None:
@@ -32,11 +32,15 @@ class Encoder:
         heads = Heads(stack.heads, d // stack.heads)
         rows = -(-stack.positions // TOGETHER) * TOGETHER
         self._mel, self._first = _frames(config, config.bands), _frames(config, d)
-        self._x, self._h = Rows(rows, d), Rows(rows, d)
-        self._q, self._k, self._v = Rows(rows, d), Rows(rows, d), Rows(rows, d)
-        self._inner = Rows(PIECE, stack.inner)
-        self._grouped = Rows(rows // TOGETHER, TOGETHER * d)
-        self._mixed = Rows(rows // TOGETHER, TOGETHER * d)
+        self._x, self._h = SpeechBuffer(rows, d), SpeechBuffer(rows, d)
+        self._q, self._k, self._v = (
+            SpeechBuffer(rows, d),
+            SpeechBuffer(rows, d),
+            SpeechBuffer(rows, d),
+        )
+        self._inner = SpeechBuffer(PIECE, stack.inner)
+        self._grouped = SpeechBuffer(rows // TOGETHER, TOGETHER * d)
+        self._mixed = SpeechBuffer(rows // TOGETHER, TOGETHER * d)
         self._own = Pages(1, stack.positions, heads.number, heads.dim)
         across = Heads(config.decoder.heads, d // config.decoder.heads)
         self.cross = Pages(config.decoder.layers, stack.positions, across.number, across.dim)
@@ -96,7 +100,7 @@ class Encoder:
         recorder.linear(self._mel.at(), (first, self._first.at(1)))
         recorder.activation("gelu_erf", self._first.at(1), d)
         recorder.rows, recorder.most = self._count, config.encoder.positions
-        twice = Place(self._first.at().address, 2 * self._first.stride)
+        twice = SpeechView(self._first.at().address, 2 * self._first.stride)
         recorder.linear(twice, (second, self._x.at()))
         recorder.activation("gelu_erf", self._x.at(), d)
 
@@ -124,7 +128,7 @@ class Encoder:
             for part, out in (("q", self._q), ("k", self._k), ("v", self._v))
         ))  # fmt: skip
 
-    def _write_rest(self, layer: int, mixed: Rows, first: int) -> None:
+    def _write_rest(self, layer: int, mixed: SpeechBuffer, first: int) -> None:
         """What comes behind attention, of a piece."""
         config, d, inner = self._config, self._config.width, self._config.encoder.inner
         name, recorder, linear = f"enc.blk.{layer}.", self._recorder, self._weights.linear
@@ -147,7 +151,7 @@ class Encoder:
                 layer * self.cross.layer_bytes,
             )  # fmt: skip
 
-    def _write_attention(self, layer: int, heads: Heads) -> Rows:
+    def _write_attention(self, layer: int, heads: Heads) -> SpeechBuffer:
         """Attention of all rows; returns where the result is."""
         recorder, d = self._recorder, self._config.width
         out = self._weights.linear(f"enc.blk.{layer}.attn_o", d, d)
@@ -159,26 +163,26 @@ class Encoder:
         recorder.rows = self._groups  # fewer than most
         piece = 4 * heads.dim
         for i in range(TOGETHER):
-            rows = Place(self._q.at(i).address, TOGETHER * self._q.stride)
-            to = Place(self._grouped.at().address + i * piece, self._grouped.stride)
+            rows = SpeechView(self._q.at(i).address, TOGETHER * self._q.stride)
+            to = SpeechView(self._grouped.at().address + i * piece, self._grouped.stride)
             last = i == TOGETHER - 1
             recorder.copy(rows, piece, to, TOGETHER * piece, heads.number, heads.dim, last)
         recorder.attention(
             self._grouped.at(), heads, TOGETHER, self._mixed.at(), self._last, self._caches, 0
         )
         for i in range(TOGETHER):
-            rows = Place(self._q.at(i).address, TOGETHER * self._q.stride)
-            taken = Place(self._mixed.at().address + i * piece, self._mixed.stride)
+            rows = SpeechView(self._q.at(i).address, TOGETHER * self._q.stride)
+            taken = SpeechView(self._mixed.at().address + i * piece, self._mixed.stride)
             last = i == TOGETHER - 1
             recorder.copy(taken, TOGETHER * piece, rows, piece, heads.number, heads.dim, last)
         recorder.rows = self._count
         return self._q
 
 
-def _frames(config: SpeechConfig, width: int) -> Rows:
+def _frames(config: SpeechConfig, width: int) -> SpeechBuffer:
     """Rows of frames that convolutions unfold.
 
     One row of zeros before the first frame, one after the last: what convolutions see there. Behind
     them is what the last unfolded row reads for the padding of weights.
     """
-    return Rows(config.frames + 2 + -(-PADDING_MOST // width), width, 4 * width)
+    return SpeechBuffer(config.frames + 2 + -(-PADDING_MOST // width), width, 4 * width)

@@ -22,12 +22,12 @@ from trinity.runtime.paging import give_back_heap
 from trinity.speech.alignment import Alignment
 from trinity.speech.audio import AudioLike, open_audio
 from trinity.speech.clip import Clip
-from trinity.speech.decoder import Decoder
-from trinity.speech.encoder import Encoder
+from trinity.speech.decoder import SpeechDecoder
+from trinity.speech.encoder import SpeechEncoder
 from trinity.speech.options import SpeechOptions
 from trinity.speech.recording import Recorder
 from trinity.speech.resampling import RATE
-from trinity.speech.rules import Rules, log_softmax
+from trinity.speech.rules import DecodingRules, log_softmax
 from trinity.speech.search import Search
 from trinity.speech.tokens import SpeechTokens
 from trinity.speech.transcript import Segment, Transcript, collected
@@ -84,8 +84,8 @@ class SpeechModel:
         self.isa = choice.level
         self.threads = threads = options.threads or default_threads()
         recorder, weights = Recorder(choice, threads), self._weights(progress)
-        self._encoder = Encoder(self.config, weights, recorder)
-        self._decoder = Decoder(self.config, weights, recorder, self._encoder.cross)
+        self._encoder = SpeechEncoder(self.config, weights, recorder)
+        self._decoder = SpeechDecoder(self.config, weights, recorder, self._encoder.cross)
         self._check_files()
         try:
             self._team = Team(threads)
@@ -150,10 +150,21 @@ class SpeechModel:
             room = positions - len(prompt) - (most_shown + 1)
             search = Search(self._decoder, self._team, tokens, min(positions // 2, room), cancelled)
             windows = Windows(
-                clip, self._encoder, search, Rules(self.config, tokens, wanted.times), self._team,
-                tokens, wanted, prompt, shown, most_shown, self.config.frames, cancelled,
-                self._alignment, language,
-            )  # fmt: skip
+                clip,
+                self._encoder,
+                search,
+                DecodingRules(self.config, tokens, wanted.times),
+                self._team,
+                tokens,
+                wanted,
+                prompt,
+                shown,
+                most_shown,
+                self.config.frames,
+                cancelled,
+                self._alignment,
+                language,
+            )
         while not windows.done and not cancelled():
             with self._lock:  # between windows others may transcribe
                 self._check_open()
@@ -182,7 +193,7 @@ class SpeechModel:
         return [(piece, logprob) for piece, (_, logprob) in zip(pieces, spoken, strict=True)]
 
     @contextmanager
-    def parts(self) -> Iterator[tuple[Encoder, Decoder, Team]]:
+    def parts(self) -> Iterator[tuple[SpeechEncoder, SpeechDecoder, Team]]:
         """The encoder, the decoder and the threads, which nobody else uses meanwhile.
 
         Raises: InputError where the model is closed.

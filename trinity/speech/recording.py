@@ -25,7 +25,7 @@ KV_TYPE = "F32"
 ADVICE = "close other programs or take a smaller model"
 
 
-class Rows:
+class SpeechBuffer:
     """A buffer of ``count`` rows of ``width`` float32, zeros, aligned for the widest vectors."""
 
     def __init__(self, count: int, width: int, stride: int | None = None) -> None:
@@ -36,12 +36,12 @@ class Rows:
         self._rows = memory[start : start + count * self.stride // 4]
         self.values = self._rows.reshape(count, -1)[:, :width]
 
-    def at(self, row: int = 0) -> Place:
+    def at(self, row: int = 0) -> SpeechView:
         """Where the rows from ``row`` on lie."""
-        return Place(int(self._rows.ctypes.data) + row * self.stride, self.stride)
+        return SpeechView(int(self._rows.ctypes.data) + row * self.stride, self.stride)
 
 
-class Place(NamedTuple):
+class SpeechView(NamedTuple):
     """Where rows lie: the address of the first, and bytes from one to the next."""
 
     address: int
@@ -73,7 +73,7 @@ class Heads(NamedTuple):
     dim: int
 
 
-class Plan(NamedTuple):
+class SpeechPlan(NamedTuple):
     """Records for a team, and what they hold addresses of."""
 
     records: NDArray[np.void]
@@ -91,7 +91,7 @@ class Recorder:
         self._threads = threads
         self._records: list[NDArray[np.int64]] = []
         self._kept: list[object] = []
-        self._buffers: dict[tuple[str, int, int], Rows] = {}
+        self._buffers: dict[tuple[str, int, int], SpeechBuffer] = {}
         self.rows, self.most = self.number(0), 0
 
     def number(self, value: int) -> NDArray[np.int64]:
@@ -100,17 +100,21 @@ class Recorder:
         self._kept.append(made)
         return made
 
-    def take(self) -> Plan:
+    def take(self) -> SpeechPlan:
         """The records so far; the next ones begin another plan."""
         records = np.zeros(len(self._records), RECORD)
         records["slots"] = self._records
         self._records = []
-        return Plan(records, (*self._kept, *self._buffers.values()))
+        return SpeechPlan(records, (*self._kept, *self._buffers.values()))
 
     def norm(
-        self, x: Place, weight: NDArray[np.float32], bias: NDArray[np.float32], out: Place,
+        self,
+        x: SpeechView,
+        weight: NDArray[np.float32],
+        bias: NDArray[np.float32],
+        out: SpeechView,
         index: NDArray[np.int32] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Layer norm, of the rows that ``index`` names where it is given."""
         op = norm
         self._kept += [weight, bias, index]
@@ -121,7 +125,7 @@ class Recorder:
             op.INDEX: 0 if index is None else index.ctypes.data,
         })  # fmt: skip
 
-    def linear(self, x: Place, *outputs: tuple[Weight, Place], add: bool = False) -> None:
+    def linear(self, x: SpeechView, *outputs: tuple[Weight, SpeechView], add: bool = False) -> None:
         """out = x W^T + b for each weight and place, or added onto what is there.
 
         Quantized weights multiply codes of x, which are made once for weights of the same form.
@@ -130,7 +134,9 @@ class Recorder:
             group = [output for output in outputs if output[0].form == form]
             self._products(x, form, group, add)
 
-    def _products(self, x: Place, form: str, group: list[tuple[Weight, Place]], add: bool) -> None:
+    def _products(
+        self, x: SpeechView, form: str, group: list[tuple[Weight, SpeechView]], add: bool
+    ) -> None:
         op, choice = operands, self._choice
         kinds, k = {weight.type for weight, _ in group}, group[0][0].k
         kernel = variants.choose_kernel(choice.level, kinds, choice.work)
@@ -168,14 +174,14 @@ class Recorder:
                 op.BIAS: 0 if weight.bias is None else weight.bias.ctypes.data, **packed,
             }, weight is group[-1][0])  # fmt: skip
 
-    def _buffer(self, use: str, rows: int, stride: int) -> Place:
+    def _buffer(self, use: str, rows: int, stride: int) -> SpeechView:
         """Memory that one linear needs while it works: the next one of its sizes has the same."""
         key = use, rows, stride
         if key not in self._buffers:
-            self._buffers[key] = Rows(rows, stride // 4)
+            self._buffers[key] = SpeechBuffer(rows, stride // 4)
         return self._buffers[key].at()
 
-    def activation(self, name: str, x: Place, width: int) -> None:
+    def activation(self, name: str, x: SpeechView, width: int) -> None:
         """x = act(x)."""
         op = activation
         self._record(
@@ -185,7 +191,7 @@ class Recorder:
         )
 
     def copy(
-        self, x: Place, x_step: int, out: Place, out_step: int, groups: int, width: int,
+        self, x: SpeechView, x_step: int, out: SpeechView, out_step: int, groups: int, width: int,
         barrier: bool,
     ) -> None:  # fmt: skip
         """Pieces of rows from x to out; steps are bytes."""
@@ -196,7 +202,7 @@ class Recorder:
         }, barrier)  # fmt: skip
 
     def store(
-        self, key: Place, value: Place, heads: Heads, positions: NDArray[np.int32],
+        self, key: SpeechView, value: SpeechView, heads: Heads, positions: NDArray[np.int32],
         caches: NDArray[np.int64], offset: int,
     ) -> None:  # fmt: skip
         """Keys and values into their pages, without a rotation."""
@@ -210,16 +216,24 @@ class Recorder:
         })  # fmt: skip
 
     def attention(
-        self, q: Place, heads: Heads, group: int, out: Place, positions: NDArray[np.int32],
-        caches: NDArray[np.int64], offset: int, few: int = 0, longest: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        q: SpeechView,
+        heads: Heads,
+        group: int,
+        out: SpeechView,
+        positions: NDArray[np.int32],
+        caches: NDArray[np.int64],
+        offset: int,
+        few: int = 0,
+        longest: int = 0,
+    ) -> None:
         """Each row's queries, ``group`` for each head, over the positions up to ``positions``.
 
         ``few``: at most so many rows, whose blocks of ``longest`` positions are shared out.
         """
         op = attention
         stride = -(-op.scratch_bytes(heads.dim) // 64) * 64
-        scratch = Rows(self._threads, stride // 4)
+        scratch = SpeechBuffer(self._threads, stride // 4)
         self._kept += [positions, caches, scratch]
         values = {
             op.Q: q.address, op.Q_STRIDE: q.stride, op.POSITIONS: positions.ctypes.data,
@@ -231,7 +245,7 @@ class Recorder:
         }  # fmt: skip
         if few:
             blocks = -(-longest // op.BLOCK)
-            parts = Rows(few * blocks, group * heads.number * op.part_bytes(heads.dim) // 4)
+            parts = SpeechBuffer(few * blocks, group * heads.number * op.part_bytes(heads.dim) // 4)
             self._kept.append(parts)
             values[op.PARTS] = parts.at().address
             self._record(op.attention_parts, KV_TYPE, values)
@@ -245,7 +259,9 @@ class Recorder:
         kernels = (op.pack_bytes, op.byte_attention)
         return choice.level in op.LEVELS and all(choice.work(one, ["none"]) for one in kernels)
 
-    def byte_attention(self, q: Place, k: Place, v: Place, heads: Heads, out: Place) -> None:
+    def byte_attention(
+        self, q: SpeechView, k: SpeechView, v: SpeechView, heads: Heads, out: SpeechView
+    ) -> None:
         """Every row's queries over all rows' keys and values, brought to bytes; rows are ``most``.
 
         The places have one stride.

@@ -15,7 +15,7 @@ from trinity.formats.speech_config import SpeechConfig
 from trinity.speech.tokens import SpeechTokens
 
 
-class Rules:
+class DecodingRules:
     """Rules for texts with times, or without them."""
 
     def __init__(self, config: SpeechConfig, tokens: SpeechTokens, times: bool) -> None:

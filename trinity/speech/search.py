@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.speech.decoder import Decoder
+from trinity.speech.decoder import SpeechDecoder
 from trinity.speech.history import History
-from trinity.speech.rules import Rules, log_softmax
+from trinity.speech.rules import DecodingRules, log_softmax
 from trinity.speech.tokens import SpeechTokens
 from trinity_kernels.team import Team
 
@@ -18,7 +18,7 @@ Cancelled = Callable[[], bool]
 
 
 @dataclass(slots=True)
-class Found:
+class SpeechHypothesis:
     """New ids without the end, the log-probability of each, and their sum (with the end's).
 
     ``no_speech``: the probability that there is none.
@@ -55,18 +55,27 @@ class Search:
     """Looks for texts; ``most`` new ids at most."""
 
     def __init__(
-        self, decoder: Decoder, team: Team, tokens: SpeechTokens, most: int, cancelled: Cancelled
+        self,
+        decoder: SpeechDecoder,
+        team: Team,
+        tokens: SpeechTokens,
+        most: int,
+        cancelled: Cancelled,
     ) -> None:
         self._decoder, self._team = decoder, team
         self._tokens, self._most, self._cancelled = tokens, most, cancelled
 
     def sample(
-        self, prompt: Sequence[int], rules: Rules, temperature: float, draws: np.random.Generator
-    ) -> Found:
+        self,
+        prompt: Sequence[int],
+        rules: DecodingRules,
+        temperature: float,
+        draws: np.random.Generator,
+    ) -> SpeechHypothesis:
         """One text: the best token each time, or one drawn where ``temperature`` is not 0."""
         history = self._decoder.begin()
         logits, no_speech = self._begin(prompt, history)
-        found = Found([], 0.0, no_speech)
+        found = SpeechHypothesis([], 0.0, no_speech)
         while True:
             rules.apply(logits, found.ids)
             if logits.max() == -np.inf:  # the model's lists leave nothing
@@ -85,7 +94,7 @@ class Search:
                 return found
             logits = self._decoder.run(self._team, [(chosen, history)], [0])[0].copy()
 
-    def beams(self, prompt: Sequence[int], rules: Rules, count: int) -> Found:
+    def beams(self, prompt: Sequence[int], rules: DecodingRules, count: int) -> SpeechHypothesis:
         """The text of the best ``rank`` among those that ``count`` beams end with.
 
         Each step keeps the ``count`` best continuations of all beams; one that ends leaves the
@@ -127,7 +136,10 @@ class Search:
                 break
             steps = [(beam.ids[-1], beam.history) for beam in beams]
             rows = self._decoder.run(self._team, steps, range(len(steps))).copy()
-        found = [Found(beam.ids, beam.total, no_speech, beam.logprobs) for beam in (ended or beams)]
+        found = [
+            SpeechHypothesis(beam.ids, beam.total, no_speech, beam.logprobs)
+            for beam in (ended or beams)
+        ]
         return max(found, key=lambda one: one.rank)
 
     def _begin(self, prompt: Sequence[int], history: History) -> tuple[NDArray[np.float32], float]:

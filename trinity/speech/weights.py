@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import FormatError, InputError
 from trinity.formats.provider import Tensor, WeightProvider
-from trinity.runtime.embedding import Embedding
+from trinity.runtime.embedding import TokenEmbedding
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels.quantizers import quantize_rows
 from trinity_kernels.quants import TYPES
@@ -43,9 +43,9 @@ class SpeechWeights:
         """A tensor (rows, width) as float32: positions."""
         return self._weights.matrix(name, rows, width).dequantize()
 
-    def rows(self, name: str, rows: int, width: int) -> Embedding:
+    def rows(self, name: str, rows: int, width: int) -> TokenEmbedding:
         """A tensor (rows, width) of which single rows are read: token embeddings."""
-        return Embedding(self._weights, name, rows, width, 1.0)
+        return TokenEmbedding(self._weights, name, rows, width, 1.0)
 
     def part(self, name: str, rows: int, width: int, first: int, last: int) -> NDArray[np.float32]:
         """Rows of a tensor (rows, width) as float32, as the file has them."""

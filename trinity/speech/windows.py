@@ -12,12 +12,12 @@ import numpy as np
 
 from trinity.speech.alignment import Alignment
 from trinity.speech.clip import Clip
-from trinity.speech.encoder import Encoder
+from trinity.speech.encoder import SpeechEncoder
 from trinity.speech.mel import HOP
 from trinity.speech.options import SpeechOptions
 from trinity.speech.resampling import RATE
-from trinity.speech.rules import Rules
-from trinity.speech.search import Cancelled, Found, Search
+from trinity.speech.rules import DecodingRules
+from trinity.speech.search import Cancelled, Search, SpeechHypothesis
 from trinity.speech.tokens import SECONDS, SpeechTokens
 from trinity.speech.transcript import Segment, Word
 from trinity.speech.words import words_of
@@ -40,7 +40,7 @@ class Windows:
     """
 
     def __init__(
-        self, clip: Clip, encoder: Encoder, search: Search, rules: Rules, team: Team,
+        self, clip: Clip, encoder: SpeechEncoder, search: Search, rules: DecodingRules, team: Team,
         tokens: SpeechTokens, options: SpeechOptions, prompt: Sequence[int], shown: Sequence[int],
         most_shown: int, frames: int, cancelled: Cancelled, alignment: Alignment, language: str,
     ) -> None:  # fmt: skip
@@ -106,7 +106,7 @@ class Windows:
             return ()
         return self._alignment.times(self._prompt, spoken, here)
 
-    def _best(self) -> tuple[Found, float, float]:
+    def _best(self) -> tuple[SpeechHypothesis, float, float]:
         """A window's text, its temperature, and the last temperature that was tried.
 
         A text that looks wrong is tried again at higher temperatures. Where all look wrong, the
@@ -117,7 +117,7 @@ class Windows:
         shown = [*self._shown, *self._carried[max(0, len(self._carried) - room) :]]
         if shown and before is not None:
             prompt = [before, *shown, *prompt]
-        first, tries = self._options.first_temperature, list[tuple[Found, float]]()
+        first, tries = self._options.first_temperature, list[tuple[SpeechHypothesis, float]]()
         for temperature in (first, *(one for one in TEMPERATURES if one > first)):
             if temperature == 0 and self._options.beams > 1:
                 found = self._search.beams(prompt, self._rules, self._options.beams)
@@ -129,17 +129,17 @@ class Windows:
         kept = [one for one in tries if not self._repeats(one[0])] or tries
         return *max(kept, key=lambda one: one[0].mean), temperature
 
-    def _fits(self, found: Found) -> bool:
+    def _fits(self, found: SpeechHypothesis) -> bool:
         if _is_silence(found):
             return True
         return found.mean >= LEAST_LOGPROB and not self._repeats(found)
 
-    def _repeats(self, found: Found) -> bool:
+    def _repeats(self, found: SpeechHypothesis) -> bool:
         text = self._tokens.text(found.ids).strip().encode()
         return compression_ratio(text) > MOST_COMPRESSED
 
 
-def _is_silence(found: Found) -> bool:
+def _is_silence(found: SpeechHypothesis) -> bool:
     """Whether nothing is said: the rule of openai/whisper, and a stricter one of our own."""
     least = LEAST_LOGPROB_THEN if found.no_speech > SURELY_NO_SPEECH else LEAST_LOGPROB
     return found.no_speech > NO_SPEECH and found.mean < least

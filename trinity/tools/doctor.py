@@ -25,7 +25,7 @@ CPU = Path("sys/devices/system/cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """What slows this machine or stands in the way, and what to do."""
 
     what: str
@@ -66,7 +66,7 @@ class Examination:
     disk_free_bytes: int | None
     versions: Mapping[str, str]
     read_bandwidth_bytes_per_second: float | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Diagnosis, ...] = ()
 
 
 def examine(root: Path = Path("/")) -> Examination:
@@ -117,7 +117,7 @@ def measured(seen: Examination, root: Path = Path("/")) -> Examination:
         stolen = (after[0] - before[0]) / (after[1] - before[1])
         if stolen > STOLEN:
             findings.append(
-                Finding(
+                Diagnosis(
                     f"the host of this virtual machine took {stolen:.0%} of its time",
                     "measure again later, or take a machine with cores of its own",
                 )
@@ -125,94 +125,94 @@ def measured(seen: Examination, root: Path = Path("/")) -> Examination:
     return replace(seen, read_bandwidth_bytes_per_second=bandwidth, findings=tuple(findings))
 
 
-def _of_processor(seen: Examination, throttled: float, root: Path) -> Iterator[Finding]:
+def _of_processor(seen: Examination, throttled: float, root: Path) -> Iterator[Diagnosis]:
     best = seen.levels[0]
     if isa.python_only():
-        yield Finding(
+        yield Diagnosis(
             "NUMBA_DISABLE_JIT is set, so kernels run as plain Python, thousands of times slower",
             "unset NUMBA_DISABLE_JIT",
         )
     elif seen.level != best:
-        yield Finding(f"TRINITY_ISA holds it at {seen.level}, below {best}", "unset TRINITY_ISA")
+        yield Diagnosis(f"TRINITY_ISA holds it at {seen.level}, below {best}", "unset TRINITY_ISA")
     elif best == "portable":
-        yield Finding(
+        yield Diagnosis(
             "this processor has none of the vector instructions that trinity's faster levels use",
             "take another machine (docs/install.md, Instruction sets)",
         )
     if target().chosen:
-        yield Finding(
+        yield Diagnosis(
             f"NUMBA_CPU_NAME or NUMBA_CPU_FEATURES make code for {target().name}",
             "unset both, unless this processor needs them",
         )
     if seen.usable_cpus < seen.logical_cpus:
-        yield Finding(
+        yield Diagnosis(
             f"this process may use {seen.usable_cpus} of {seen.logical_cpus} CPUs",
             "give it more, by taskset or the container's cpuset, where they are idle",
         )
     if seen.cpu_quota is not None and seen.cpu_quota < seen.usable_cpus:
         stopped = f", and was stopped in {throttled:.0%} of all periods" if throttled else ""
-        yield Finding(
+        yield Diagnosis(
             f"the container's quota is {seen.cpu_quota:g} of {seen.usable_cpus} CPUs{stopped}",
             "raise the quota, as with docker run --cpus; until then --threads must not exceed it",
         )
     if seen.load_average is not None and seen.load_average > seen.usable_cpus / 2:
-        yield Finding(
+        yield Diagnosis(
             f"other programs have {seen.load_average:.1f} threads at work on "
             f"{seen.usable_cpus} CPUs",
             "stop them, or take fewer --threads: threads wait for the slowest of them",
         )
     preference = _text(root / CPU / "cpu0/cpufreq/energy_performance_preference")
     if seen.governor == "powersave" and preference not in ("performance", "balance_performance"):
-        yield Finding(
+        yield Diagnosis(
             "the processor saves power (the governor powersave)",
             "sudo cpupower frequency-set -g performance",
         )
     if any(_text(state) == "Discharging" for state in (root / "sys/class/power_supply").glob(
         "BAT*/status"
     )):  # fmt: skip
-        yield Finding("this machine runs on its battery", "plug it in")
+        yield Diagnosis("this machine runs on its battery", "plug it in")
     if seen.nodes > 1:
-        yield Finding(
+        yield Diagnosis(
             f"memory lies in {seen.nodes} nodes, of which the farther ones are slower",
             "numactl --cpunodebind=0 --membind=0 before the command, for models that fit one node",
         )
 
 
-def _of_memory(seen: Examination) -> Iterator[Finding]:
+def _of_memory(seen: Examination) -> Iterator[Diagnosis]:
     total, free = seen.memory_bytes, seen.available_bytes
     if total is not None and free is not None and free < total / 8:
-        yield Finding(
+        yield Diagnosis(
             f"only {size_text(free)} of {size_text(total)} of memory are free",
             "stop other programs: a model that does not fit is read from the disk at every token",
         )
     limit = seen.memory_limit_bytes
     if limit is not None and total is not None and limit < total:
-        yield Finding(
+        yield Diagnosis(
             f"the container may have {size_text(limit)} of {size_text(total)} of memory",
             "raise the limit, as with docker run --memory, for models that are larger",
         )
     if seen.large_pages == "never":
-        yield Finding(
+        yield Diagnosis(
             "large pages are off, so that long contexts are some percent slower",
             "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
         )
     problem = take_cache_problem() if seen.kernel_cache is None else None
     if seen.kernel_cache is None:
-        yield Finding(
+        yield Diagnosis(
             problem or "compiled kernels cannot be kept, so every run compiles them anew",
             "set TRINITY_CACHE_DIR to a folder that can be written",
         )
     elif seen.kernel_cache_bytes == 0:
-        yield Finding(
+        yield Diagnosis(
             "no kernels are compiled yet, so the first run takes longer", "python -m trinity warmup"
         )
     if seen.other_kernels_bytes > MUCH_CODE:
-        yield Finding(
+        yield Diagnosis(
             f"kernels of other versions take {size_text(seen.other_kernels_bytes)}",
             f"remove the other folders beside {seen.kernel_cache}",
         )
     if seen.disk_free_bytes is not None and seen.disk_free_bytes < LITTLE_DISK:
-        yield Finding(
+        yield Diagnosis(
             f"the disk of the cache has {size_text(seen.disk_free_bytes)} left",
             "make room, or set TRINITY_CACHE_DIR to a folder on another disk",
         )

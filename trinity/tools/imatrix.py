@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from trinity.errors import InputError, TrinityError
 from trinity.formats.imatrix import (
     DEFAULT_CHUNK_SIZE,
-    Entry,
     Imatrix,
+    ImatrixEntry,
     Position,
     check_same_shapes,
     merge,
@@ -58,7 +58,7 @@ class GatheringEngine(Engine, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ImatrixProgress:
     """Chunks that are ``done`` of ``total``; the perplexity of those of this run, if wanted."""
 
     done: int
@@ -78,7 +78,7 @@ def gather_imatrix(
     perplexity: bool = True,
     start: Imatrix | None = None,
     resume: Imatrix | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[ImatrixProgress], None] | None = None,
     save: Callable[[Imatrix], None] | None = None,
     save_frequency: int = 10,
     cancel: Cancel | None = None,
@@ -134,7 +134,7 @@ def gather_imatrix(
                 if save is not None and done < end and done % save_frequency == 0:
                     save(result())
                 if progress is not None:
-                    progress(Progress(done - from_chunk, end - from_chunk, run.perplexity))
+                    progress(ImatrixProgress(done - from_chunk, end - from_chunk, run.perplexity))
         finally:
             run.close()
     if done > first:
@@ -278,10 +278,10 @@ class _Run:
                 self._scored += len(nlls)
         return True
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, ImatrixEntry]:
         """What was gathered so far."""
         with np.errstate(over="ignore"):  # infinities are refused when they are written
             return {
-                name: Entry(sums.astype(np.float32), self._counts[name].copy())
+                name: ImatrixEntry(sums.astype(np.float32), self._counts[name].copy())
                 for name, sums in self._sums.items()
             }

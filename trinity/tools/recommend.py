@@ -14,7 +14,7 @@ from trinity.formats.gguf_types import tensor_nbytes
 from trinity.formats.provider import WeightProvider
 from trinity.formats.speech_config import is_speech, speech_config
 from trinity.models import find_architecture
-from trinity.quantization.assignment import Entry, Network, Overrides, assign, network_of
+from trinity.quantization.assignment import ModelTensor, Network, Overrides, assign, network_of
 from trinity.quantization.mixes import MIXES, PLAIN
 from trinity.tools.active import active_parameters, share
 from trinity.tools.amounts import UNITS, count_text, size_text
@@ -52,7 +52,7 @@ _WHY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TypeEstimate:
     """One type: the file's bytes, bits per weight, memory in use, and tokens/s to expect."""
 
     type: str
@@ -77,7 +77,7 @@ class Recommendation:
     kv_cache_bytes: int
     usable_bytes: int
     bandwidth: float
-    rows: list[Row]
+    rows: list[TypeEstimate]
     take: str | None
     reason: str
 
@@ -92,7 +92,7 @@ class Subject:
     """
 
     name: str
-    entries: list[Entry]
+    entries: list[ModelTensor]
     network: Network
     kv_bytes_per_token: float
     context_length: int
@@ -190,11 +190,11 @@ def _of_speech(provider: WeightProvider) -> Subject:
     )  # fmt: skip
 
 
-def _entries(provider: WeightProvider) -> list[Entry]:
+def _entries(provider: WeightProvider) -> list[ModelTensor]:
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
     if not tensors:
         raise UnsupportedError(f"{provider.path}: the file has no tensors, so no size to tell")
-    return [Entry(t.name, t.shape, t.type) for t in tensors]
+    return [ModelTensor(t.name, t.shape, t.type) for t in tensors]
 
 
 def _quantized(provider: WeightProvider) -> str | None:
@@ -234,7 +234,7 @@ def recommend(
         memory = weights + cache + WORKING_BYTES
         bits = 8 * weights / subject.parameters
         speed = EFFICIENCY * bandwidth / _read_per_token(subject, sizes)
-        rows.append(Row(name, bits, weights, memory, memory <= ram, speed))
+        rows.append(TypeEstimate(name, bits, weights, memory, memory <= ram, speed))
     rows.sort(key=lambda row: -row.file_bytes)
     take, reason = _choice(subject, rows, purpose, ram, cache)
     return Recommendation(
@@ -265,7 +265,7 @@ def _read_per_token(subject: Subject, sizes: Sequence[tuple[str, int]]) -> float
 
 
 def _choice(
-    subject: Subject, rows: Sequence[Row], purpose: Purpose, ram: int, cache: int
+    subject: Subject, rows: Sequence[TypeEstimate], purpose: Purpose, ram: int, cache: int
 ) -> tuple[str | None, str]:
     fitting = {row.type for row in rows if row.fits}
     if subject.ternary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from trinity.quantization.assignment import Entry, Network
+from trinity.quantization.assignment import ModelTensor, Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +36,23 @@ class Shape:
         """How many weights it has."""
         return sum(prod(entry.shape) for entry in self.entries())
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ModelTensor]:
         """Its tensors, all in F16 but for the norms."""
         hidden, ffn, vocab = self.hidden_size, self.intermediate_size, self.vocab_size
         query, kv = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        found = [Entry("token_embd.weight", (vocab, hidden), "F16")]
+        found = [ModelTensor("token_embd.weight", (vocab, hidden), "F16")]
         for layer in range(self.num_layers):
             for name, shape in (
                 ("attn_q", (query, hidden)), ("attn_k", (kv, hidden)), ("attn_v", (kv, hidden)),
                 ("attn_output", (hidden, query)), ("ffn_gate", (ffn, hidden)),
                 ("ffn_up", (ffn, hidden)), ("ffn_down", (hidden, ffn)),
             ):  # fmt: skip
-                found.append(Entry(f"blk.{layer}.{name}.weight", shape, "F16"))
+                found.append(ModelTensor(f"blk.{layer}.{name}.weight", shape, "F16"))
             for name in ("attn_norm", "ffn_norm"):
-                found.append(Entry(f"blk.{layer}.{name}.weight", (hidden,), "F32"))
-        found.append(Entry("output_norm.weight", (hidden,), "F32"))
+                found.append(ModelTensor(f"blk.{layer}.{name}.weight", (hidden,), "F32"))
+        found.append(ModelTensor("output_norm.weight", (hidden,), "F32"))
         if not self.tied:
-            found.append(Entry("output.weight", (vocab, hidden), "F16"))
+            found.append(ModelTensor("output.weight", (vocab, hidden), "F16"))
         return found
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from trinity.errors import InputError
 from trinity.options.checks import check_integer
-from trinity.speech.decoder import Decoder
-from trinity.speech.encoder import Encoder
+from trinity.speech.decoder import SpeechDecoder
+from trinity.speech.encoder import SpeechEncoder
 from trinity.speech.model import SpeechModel
 from trinity.speech.tokens import SECONDS
 from trinity.tools.bench import Measurement, Plan, Progress, Report
@@ -87,7 +87,7 @@ def check(model: SpeechModel, plan: Plan) -> None:
         check_integer("generated_tokens", count, low=0, high=model.config.decoder.positions)
 
 
-def encoding(encoder: Encoder, team: Team, model: SpeechModel) -> float:
+def encoding(encoder: SpeechEncoder, team: Team, model: SpeechModel) -> float:
     """Seconds to encode a window of noise."""
     config = model.config
     shape = config.frames, config.bands
@@ -97,7 +97,9 @@ def encoding(encoder: Encoder, team: Team, model: SpeechModel) -> float:
     return perf_counter() - started
 
 
-def decoding(decoder: Decoder, team: Team, model: SpeechModel, count: int, batch: int) -> float:
+def decoding(
+    decoder: SpeechDecoder, team: Team, model: SpeechModel, count: int, batch: int
+) -> float:
     """Seconds to evaluate ``count`` tokens one by one, in each of ``batch`` texts."""
     draws = np.random.default_rng(0)
     steps = draws.integers(0, model.config.vocab_size, (count, batch)).tolist()

@@ -2,43 +2,43 @@ from __future__ import annotations
 
 import pytest
 
-from trinity.cli.chatting.entry import Entry, is_open, read_entry
+from trinity.cli.chatting.entry import ChatEntry, is_open, read_entry
 
 
 @pytest.mark.parametrize(
     ("text", "entry"),
     [
-        ("hello", Entry(None, "hello")),
-        ("two\nlines\n", Entry(None, "two\nlines")),
-        ("  indented", Entry(None, "  indented")),
-        ("", Entry(None, "")),
-        ("/reset", Entry("reset", "")),
-        ("  /reset now ", Entry("reset", "now")),
-        ("/set temperature 0.1", Entry("set", "temperature 0.1")),
-        ("/system a\nb", Entry("system", "a\nb")),
-        ("/?", Entry("?", "")),
-        ("/", Entry("", "")),
-        ("/no-such thing", Entry("no-such", "thing")),
+        ("hello", ChatEntry(None, "hello")),
+        ("two\nlines\n", ChatEntry(None, "two\nlines")),
+        ("  indented", ChatEntry(None, "  indented")),
+        ("", ChatEntry(None, "")),
+        ("/reset", ChatEntry("reset", "")),
+        ("  /reset now ", ChatEntry("reset", "now")),
+        ("/set temperature 0.1", ChatEntry("set", "temperature 0.1")),
+        ("/system a\nb", ChatEntry("system", "a\nb")),
+        ("/?", ChatEntry("?", "")),
+        ("/", ChatEntry("", "")),
+        ("/no-such thing", ChatEntry("no-such", "thing")),
         # A path, a comment and a fraction are no commands.
-        ("/usr/bin is full", Entry(None, "/usr/bin is full")),
-        ("/etc: what is it?", Entry(None, "/etc: what is it?")),
-        ("// a comment", Entry(None, "// a comment")),
-        ("/* a comment */", Entry(None, "/* a comment */")),
-        ("/2 of it", Entry(None, "/2 of it")),
+        ("/usr/bin is full", ChatEntry(None, "/usr/bin is full")),
+        ("/etc: what is it?", ChatEntry(None, "/etc: what is it?")),
+        ("// a comment", ChatEntry(None, "// a comment")),
+        ("/* a comment */", ChatEntry(None, "/* a comment */")),
+        ("/2 of it", ChatEntry(None, "/2 of it")),
         # Blocks.
-        ('"""a\nb"""', Entry(None, "a\nb")),
-        ('"""\na\n\nb\n"""  ', Entry(None, "a\n\nb")),
-        ('"""/reset"""', Entry(None, "/reset")),
-        ('""""""', Entry(None, "")),
-        ('/system """be\nbrief"""', Entry("system", "be\nbrief")),
-        ('/system """/be"""', Entry("system", "/be")),
+        ('"""a\nb"""', ChatEntry(None, "a\nb")),
+        ('"""\na\n\nb\n"""  ', ChatEntry(None, "a\n\nb")),
+        ('"""/reset"""', ChatEntry(None, "/reset")),
+        ('""""""', ChatEntry(None, "")),
+        ('/system """be\nbrief"""', ChatEntry("system", "be\nbrief")),
+        ('/system """/be"""', ChatEntry("system", "/be")),
         # Quotes of the text's own.
-        ('"""A docstring."""\nx = 1', Entry(None, '"""A docstring."""\nx = 1')),
-        ('x = """a"""', Entry(None, 'x = """a"""')),
-        ('"""not closed', Entry(None, '"""not closed')),
+        ('"""A docstring."""\nx = 1', ChatEntry(None, '"""A docstring."""\nx = 1')),
+        ('x = """a"""', ChatEntry(None, 'x = """a"""')),
+        ('"""not closed', ChatEntry(None, '"""not closed')),
     ],
 )
-def test_entry(text: str, entry: Entry) -> None:
+def test_entry(text: str, entry: ChatEntry) -> None:
     assert read_entry(text) == entry
 
 

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from trinity.cli.chatting.lines import Lines, entries
+from trinity.cli.chatting.lines import LineReader, entries
 from trinity.errors import InputError
 
 
 def piped(monkeypatch: pytest.MonkeyPatch, data: bytes) -> list[str]:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    return list(entries(Lines(prompts=False)))
+    return list(entries(LineReader(prompts=False)))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from trinity.errors import ConfigError, FormatError, TrinityError, UnsupportedError
 from trinity.formats.huggingface.config import HFConfig
-from trinity.formats.huggingface.quantization import Ternary
+from trinity.formats.huggingface.quantization import TernaryPacking
 from trinity.formats.huggingface.rope import UNSCALED, LinearScaling, Llama3Scaling
 from trinity.formats.json_object import read_json_object
 from trinity.models import read_model
@@ -77,16 +77,16 @@ def test_llama3_rope_scaling() -> None:
 @pytest.mark.parametrize(
     ("quantization", "expected"),
     [
-        (BITNET_QUANT, Ternary(packed=True, divides=True)),
-        ({**BITNET_QUANT, "linear_class": "autobitlinear"}, Ternary(packed=True)),
+        (BITNET_QUANT, TernaryPacking(packed=True, divides=True)),
+        ({**BITNET_QUANT, "linear_class": "autobitlinear"}, TernaryPacking(packed=True)),
         (
             {**BITNET_QUANT, "linear_class": "autobitlinear", "quantization_mode": "online"},
-            Ternary(packed=False),
+            TernaryPacking(packed=False),
         ),
-        ({**BITNET_QUANT, "modules_to_not_convert": ["lm_head"]}, Ternary(True, True)),
+        ({**BITNET_QUANT, "modules_to_not_convert": ["lm_head"]}, TernaryPacking(True, True)),
     ],
 )
-def test_quantization(quantization: dict[str, object], expected: Ternary) -> None:
+def test_quantization(quantization: dict[str, object], expected: TernaryPacking) -> None:
     """What transformers' BitNetQuantConfig means by them."""
     assert config(quantization_config=quantization).quantization == expected
 

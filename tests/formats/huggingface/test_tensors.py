@@ -15,7 +15,7 @@ from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.gguf_order import permuted
 from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
-from trinity.formats.huggingface.quantization import Ternary
+from trinity.formats.huggingface.quantization import TernaryPacking
 from trinity.formats.huggingface.stored import HFTensor
 from trinity.models import FAMILIES, read_model
 from trinity.providers.huggingface_tensors import hf_tensors
@@ -72,7 +72,7 @@ def test_norms_that_checkpoints_name_in_two_ways(name: str, tmp_path: Path) -> N
     assert family.architecture(config) == "bitnet"
     # Of the first class a quantization_config says so, as in transformers.
     assert family.ternary_form(config) == (
-        None if name == "BitNetForCausalLM" else Ternary(packed=False)
+        None if name == "BitNetForCausalLM" else TernaryPacking(packed=False)
     )
 
 

@@ -19,7 +19,7 @@ MAKE_ROOM = (
 NO_ROOM = "one turn alone is too long here: /reset starts anew, --ctx N gives room"
 
 
-class AnswerWriter:
+class AnswerPrinter:
     """Writes the parts of one answer: text to standard output, reasoning to standard error."""
 
     def __init__(self) -> None:

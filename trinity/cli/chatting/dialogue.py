@@ -6,10 +6,10 @@ from collections.abc import Callable
 from threading import Event
 from typing import TYPE_CHECKING
 
-from trinity.cli.chatting.answers import AnswerWriter, remarks, room
+from trinity.cli.chatting.answers import AnswerPrinter, remarks, room
 from trinity.cli.chatting.commands import run_command
 from trinity.cli.chatting.entry import read_entry
-from trinity.cli.chatting.lines import Source, entries
+from trinity.cli.chatting.lines import LineSource, entries
 from trinity.cli.interrupt import interruptible
 from trinity.cli.terminal import say_wrapped
 from trinity.errors import ContextLengthError, TrinityError
@@ -26,7 +26,7 @@ class Dialogue:
     ``files`` are those that the conversation was saved in or loaded from. ``over`` ends the loop.
     """
 
-    def __init__(self, session: ChatSession, source: Source, *, patient: bool) -> None:
+    def __init__(self, session: ChatSession, source: LineSource, *, patient: bool) -> None:
         self.session = session
         self.files: set[str] = set()
         self.over = False
@@ -55,7 +55,7 @@ class Dialogue:
 
     def show(self, ask: Callable[[Show, Cancel], Answer]) -> None:
         """Have the session answer, and write the answer as it comes."""
-        writer = AnswerWriter()
+        writer = AnswerPrinter()
         try:
             answer = ask(writer.write, self._cancel)
         except TrinityError:

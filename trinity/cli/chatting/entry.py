@@ -11,7 +11,7 @@ _COMMAND = re.compile(r"\s*/([^\W\d_][\w-]*|\?|)(?:\s+(.*))?\s*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ChatEntry:
     """A message, where ``command`` is None, or the name of a command and the text behind it."""
 
     command: str | None
@@ -24,7 +24,7 @@ def is_open(text: str) -> bool:
     return opening is not None and QUOTES not in text[opening.end() :]
 
 
-def read_entry(text: str) -> Entry:
+def read_entry(text: str) -> ChatEntry:
     '''What a whole text is.
 
     A command is a word behind a slash. What stands between two marks """ is taken as it is,
@@ -37,8 +37,8 @@ def read_entry(text: str) -> Entry:
         if closing and not rest.strip():
             command = opening[1]
             inner = content.removeprefix("\n").removesuffix("\n")
-            return Entry(None if command is None else command[1:], inner)
+            return ChatEntry(None if command is None else command[1:], inner)
     found = _COMMAND.fullmatch(text)
     if found is not None:
-        return Entry(found[1], (found[2] or "").strip())
-    return Entry(None, text.strip("\r\n"))
+        return ChatEntry(found[1], (found[2] or "").strip())
+    return ChatEntry(None, text.strip("\r\n"))

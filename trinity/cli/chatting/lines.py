@@ -16,7 +16,7 @@ from trinity.errors import InputError
 PROMPT, CONTINUATION = "> ", "... "
 
 
-class Source(Protocol):
+class LineSource(Protocol):
     """Where entries come from."""
 
     def read(self) -> str:
@@ -24,7 +24,7 @@ class Source(Protocol):
         ...
 
 
-def entries(source: Source) -> Iterator[str]:
+def entries(source: LineSource) -> Iterator[str]:
     """What is typed or piped, to its end. Raises KeyboardInterrupt at a second Ctrl-C in a row."""
     interrupted = False
     while True:
@@ -42,7 +42,7 @@ def entries(source: Source) -> Iterator[str]:
         yield text
 
 
-class Lines:
+class LineReader:
     """Lines of standard input; a block, or a line that ends with a backslash, goes on in the next.
 
     ``prompts``: it is a terminal, which shows on standard error that a line is awaited.

@@ -7,14 +7,14 @@ import os
 import numpy as np
 
 from trinity.errors import FormatError, InputError, UnsupportedError
-from trinity.formats.adapters.adapter import Adapter, Base, Pair
+from trinity.formats.adapters.adapter import Base, LoraAdapter, Pair
 from trinity.formats.adapters.gguf import read_gguf_adapter
 from trinity.formats.adapters.mlx import read_mlx
 from trinity.formats.adapters.peft import read_peft
 from trinity.formats.json_object import read_json_object
 from trinity.formats.mapping import path_text
 
-__all__ = ["Adapter", "Base", "Pair", "open_adapter"]
+__all__ = ["Base", "LoraAdapter", "Pair", "open_adapter"]
 
 CONFIG = "adapter_config.json"
 PEFT_WEIGHTS, MLX_WEIGHTS = "adapter_model.safetensors", "adapters.safetensors"
@@ -22,7 +22,7 @@ _PICKLES = ("adapter_model.bin", "adapter_model.pt")
 
 
 @np.errstate(over="ignore")  # values that are too large are refused
-def open_adapter(path: str | os.PathLike[str], base: Base) -> Adapter:
+def open_adapter(path: str | os.PathLike[str], base: Base) -> LoraAdapter:
     """The adapter at ``path``, read into memory: its file is not used afterwards.
 
     ``path``: a GGUF file; a directory of PEFT or mlx-lm, told apart by its configuration; or a

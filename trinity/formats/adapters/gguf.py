@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import FormatError, UnsupportedError
-from trinity.formats.adapters.adapter import Adapter, Base, Elements
-from trinity.formats.adapters.joined import Piece, joined
+from trinity.formats.adapters.adapter import Base, Elements, LoraAdapter
+from trinity.formats.adapters.joined import PairPart, joined
 from trinity.formats.adapters.modules import permuted_heads
 from trinity.formats.adapters.places import part_of_fused
 from trinity.formats.configuration import is_text
@@ -26,7 +26,7 @@ _ELEMENTS: Mapping[str, Any] = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _ENDS = (".lora_a", ".lora_b")
 
 
-def read_gguf_adapter(path: str, base: Base) -> Adapter:
+def read_gguf_adapter(path: str, base: Base) -> LoraAdapter:
     """The adapter in the GGUF file at ``path``.
 
     Raises UnsupportedError for another kind of file or adapter, FormatError for what is damaged or
@@ -50,7 +50,7 @@ def read_gguf_adapter(path: str, base: Base) -> Adapter:
         pieces = [
             _piece(base, path, *half, alpha, heads.get(half[0], 0)) for half in halves.items()
         ]
-        return Adapter(path, joined(base, pieces))
+        return LoraAdapter(path, joined(base, pieces))
 
 
 def _check(file: GGUFProvider, base: Base) -> None:
@@ -88,7 +88,7 @@ def _alpha(file: GGUFProvider) -> float:
 
 def _piece(
     base: Base, path: str, name: str, tensors: Mapping[str, Tensor], alpha: float, heads: int
-) -> Piece:
+) -> PairPart:
     if tensors.keys() != set(_ENDS):
         here, lacking = _ENDS if _ENDS[0] in tensors else _ENDS[::-1]
         raise FormatError(
@@ -107,14 +107,14 @@ def _piece(
     # Missing or 0: the pair as it is.
     scale = alpha / b.shape[-1] if alpha and b.ndim and b.shape[-1] else 1.0
     if part is None:
-        return Piece(name, None, a, b, scale, path)
+        return PairPart(name, None, a, b, scale, path)
     whole, first, count = part
     if b.shape[-2:-1] != (count,):
         raise FormatError(
             f"{path}: tensor '{name}.lora_b' has the shape {b.shape}; the model's {whole!r} has "
             f"{count} rows for it: the adapter belongs to another model"
         )
-    return Piece(whole, first, a, b, scale, path)
+    return PairPart(whole, first, a, b, scale, path)
 
 
 def _in_order_of_heads(b: Elements, heads: int) -> Elements:

@@ -12,7 +12,7 @@ from trinity.formats.adapters.adapter import Base, Elements, Pair, as_float32, f
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PairPart:
     """A pair for rows of the tensor ``name`` from ``first`` on, or for all of them (None).
 
     Arrays and scale: as Pair's. ``source`` names it in errors.
@@ -26,14 +26,14 @@ class Piece:
     source: str
 
 
-def joined(base: Base, pieces: Iterable[Piece]) -> tuple[Pair, ...]:
+def joined(base: Base, pieces: Iterable[PairPart]) -> tuple[Pair, ...]:
     """A pair for each tensor that any of the pieces belong to.
 
     The first matrices lie one below the other, the second ones in the rows and columns of their
     own: rows that no piece is for get nothing. Raises FormatError for two pieces of the same rows,
     and as ``fitted``.
     """
-    found: dict[str, list[Piece]] = {}
+    found: dict[str, list[PairPart]] = {}
     for piece in pieces:
         others = found.setdefault(piece.name, [])
         if others and (piece.first is None or any(o.first in (None, piece.first) for o in others)):
@@ -42,7 +42,7 @@ def joined(base: Base, pieces: Iterable[Piece]) -> tuple[Pair, ...]:
     return tuple(_pair(base, name, parts) for name, parts in found.items())
 
 
-def _pair(base: Base, name: str, pieces: Sequence[Piece]) -> Pair:
+def _pair(base: Base, name: str, pieces: Sequence[PairPart]) -> Pair:
     one = pieces[0]
     if one.first is None:
         return fitted(base, one.source, name, one.a, one.b, one.scale)
@@ -64,7 +64,7 @@ def _pair(base: Base, name: str, pieces: Sequence[Piece]) -> Pair:
     return fitted(base, one.source, name, a, b, scale)
 
 
-def _check(base: Base, piece: Piece) -> None:
+def _check(base: Base, piece: PairPart) -> None:
     *count, total, width = base.shapes[piece.name]
     a, b = piece.a.shape, piece.b.shape
     fits = len(a) == len(b) == len(count) + 2 and a[-2] == b[-1] and a[-1] == width

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from trinity.errors import FormatError, UnsupportedError
-from trinity.formats.adapters.adapter import Adapter, Base, Elements
+from trinity.formats.adapters.adapter import Base, Elements, LoraAdapter
 from trinity.formats.adapters.modules import NamedPair, placed, tied_output
 from trinity.formats.adapters.peft import elements_of
 from trinity.formats.huggingface.values import shown
@@ -23,7 +23,7 @@ _HALF = re.compile(r"(.+)\.lora_([ab])")
 
 def read_mlx(
     path: str, config: Mapping[str, object], source: str, weights: str, base: Base
-) -> Adapter:
+) -> LoraAdapter:
     """As ``read_peft``."""
     kind = config.get("fine_tune_type", "lora")
     if kind != "lora":
@@ -42,7 +42,7 @@ def read_mlx(
     with SafeTensorsFile(weights) as file:
         found = placed(base, weights, list(_pairs(file, float(scale))))
     # A tied output is the same module.
-    return Adapter(path, tied_output(base, found))
+    return LoraAdapter(path, tied_output(base, found))
 
 
 def _pairs(file: SafeTensorsFile, scale: float) -> Iterator[NamedPair]:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from trinity.errors import FormatError, UnsupportedError
 from trinity.formats.adapters.adapter import Base, Elements, Pair, as_float32, fitted
-from trinity.formats.adapters.joined import Piece, joined
-from trinity.formats.adapters.places import EMBEDDING, HEAD, Place, places_of
+from trinity.formats.adapters.joined import PairPart, joined
+from trinity.formats.adapters.places import EMBEDDING, HEAD, TargetModule, places_of
 from trinity.formats.gguf_order import permuted
 from trinity.formats.huggingface.stored import as_it_is
 from trinity.formats.huggingface.tensors import WITHIN
@@ -51,17 +51,17 @@ def placed(base: Base, source: str, pairs: Iterable[NamedPair]) -> tuple[Pair, .
             "and convert the result"
         )
     places = places_of(base)
-    pieces: list[Piece] = []
-    experts: dict[tuple[str, int | None], dict[int, tuple[NamedPair, Place]]] = {}
+    pieces: list[PairPart] = []
+    experts: dict[tuple[str, int | None], dict[int, tuple[NamedPair, TargetModule]]] = {}
     for pair in pairs:
         for place in _find(places, base, pair):
             if place.expert is not None:
                 experts.setdefault((place.name, place.first), {})[place.expert] = (pair, place)
                 continue
             a, b = _in_order(base, pair, place)
-            pieces.append(Piece(place.name, place.first, a, b, pair.scale, pair.source))
+            pieces.append(PairPart(place.name, place.first, a, b, pair.scale, pair.source))
     for (name, first), parts in experts.items():
-        pieces.append(Piece(name, first, *_stacked(base, name, parts), source))
+        pieces.append(PairPart(name, first, *_stacked(base, name, parts), source))
     return joined(base, pieces)
 
 
@@ -71,7 +71,9 @@ def permuted_heads(base: Base) -> dict[str, int]:
     return {place.name: place.heads for place in places if place.heads and place.first is None}
 
 
-def _find(places: Mapping[str, list[Place]], base: Base, pair: NamedPair) -> list[Place]:
+def _find(
+    places: Mapping[str, list[TargetModule]], base: Base, pair: NamedPair
+) -> list[TargetModule]:
     module = pair.module
     before, stands_for = next((p for p in WITHIN if module.startswith(p[0])), ("", ""))
     module = stands_for + module.removeprefix(before)
@@ -88,7 +90,7 @@ def _find(places: Mapping[str, list[Place]], base: Base, pair: NamedPair) -> lis
     )
 
 
-def _in_order(base: Base, pair: NamedPair, place: Place) -> tuple[Elements, Elements]:
+def _in_order(base: Base, pair: NamedPair, place: TargetModule) -> tuple[Elements, Elements]:
     """``a`` and ``b`` for the tensor's own order of rows."""
     a, b = pair.a, pair.b
     if place.name in base.embeddings and pair.kind == "embedding":
@@ -128,7 +130,7 @@ def _in_order(base: Base, pair: NamedPair, place: Place) -> tuple[Elements, Elem
     return np.broadcast_to(a, (heads, *a.shape)), b
 
 
-def _weight_shape(place: Place, a: Elements, b: Elements) -> tuple[int, ...]:
+def _weight_shape(place: TargetModule, a: Elements, b: Elements) -> tuple[int, ...]:
     """The shape of the weight that a pair changes, as checkpoints store it."""
     *stack, outputs, _ = b.shape
     if a.shape[:-2] != b.shape[:-2]:
@@ -138,7 +140,7 @@ def _weight_shape(place: Place, a: Elements, b: Elements) -> tuple[int, ...]:
 
 
 def _moved(
-    place: Place, weight: tuple[int, ...]
+    place: TargetModule, weight: tuple[int, ...]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
     """Which rows and columns of the module the tensor has, in its order, None where it is another
     arrangement of matrices, or all as they are.
@@ -157,7 +159,7 @@ def _moved(
     return np.concatenate(found), seen.flat[np.arange(width)]
 
 
-def _rows(place: Place, weight: tuple[int, ...]) -> tuple[NDArray[np.intp] | None, bool]:
+def _rows(place: TargetModule, weight: tuple[int, ...]) -> tuple[NDArray[np.intp] | None, bool]:
     """Which rows of the module are the tensor's, None for all in order; whether it is transposed.
 
     The view that takes the tensor from the module's weight is applied to the numbers of its rows,
@@ -181,7 +183,7 @@ def _permuted(b: Elements, heads: int) -> Elements:
 
 
 def _stacked(
-    base: Base, name: str, parts: Mapping[int, tuple[NamedPair, Place]]
+    base: Base, name: str, parts: Mapping[int, tuple[NamedPair, TargetModule]]
 ) -> tuple[Elements, Elements, float]:
     """The pairs of all experts as one."""
     missing = set(range(base.shapes[name][0])) - parts.keys()

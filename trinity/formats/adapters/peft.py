@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from trinity.errors import FormatError, UnsupportedError
-from trinity.formats.adapters.adapter import Adapter, Base, Elements
+from trinity.formats.adapters.adapter import Base, Elements, LoraAdapter
 from trinity.formats.adapters.modules import NamedPair, placed, tied_output
 from trinity.formats.adapters.peft_config import PeftConfig, peft_config
 from trinity.formats.adapters.places import EMBEDDING
@@ -34,7 +34,7 @@ _PARAMETERS = ("gate_up_proj", "down_proj")
 
 def read_peft(
     path: str, config: Mapping[str, object], source: str, weights: str, base: Base
-) -> Adapter:
+) -> LoraAdapter:
     """The adapter of the configuration ``config`` in file ``source``, with tensors in ``weights``.
 
     Raises UnsupportedError for what is no pair, FormatError for what is damaged or does not fit.
@@ -45,7 +45,7 @@ def read_peft(
         found = placed(base, weights, pairs)
     if settings.ties_embeddings:
         found = tied_output(base, found)
-    return Adapter(path, found)
+    return LoraAdapter(path, found)
 
 
 def _pairs(file: SafeTensorsFile, settings: PeftConfig, base: Base) -> Iterator[NamedPair]:

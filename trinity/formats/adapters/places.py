@@ -26,7 +26,7 @@ _TOGETHER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TargetModule:
     """A tensor that a module holds: all of it, the matrix of one expert, or some of its rows."""
 
     name: str
@@ -37,9 +37,9 @@ class Place:
     first: int | None = None  # the first of the tensor's rows, if the module has only some
 
 
-def places_of(base: Base) -> dict[str, list[Place]]:
+def places_of(base: Base) -> dict[str, list[TargetModule]]:
     """The tensors of every module of the base that an adapter may change."""
-    found: dict[str, list[Place]] = {}
+    found: dict[str, list[TargetModule]] = {}
     known: set[str] = set()
     for family in base.families:
         new = set()
@@ -58,11 +58,11 @@ def places_of(base: Base) -> dict[str, list[Place]]:
         for whole, parts in _TOGETHER:
             names = [f"{LAYER}{layer}.{part}" for part in parts]
             _add_other_form(base, found, f"{LAYER}{layer}.{whole}", names)
-    found["lm_head"] = [Place(HEAD, base.shapes[HEAD], Stored(("lm_head",)))]
+    found["lm_head"] = [TargetModule(HEAD, base.shapes[HEAD], Stored(("lm_head",)))]
     return found
 
 
-def _add_other_names(found: dict[str, list[Place]], families: Sequence[Family]) -> None:
+def _add_other_names(found: dict[str, list[TargetModule]], families: Sequence[Family]) -> None:
     """What checkpoints call modules whose names begin otherwise than the families say."""
     own = dict(found)
     for before, stands_for in dict.fromkeys(pair for one in families for pair in one.renames):
@@ -94,7 +94,7 @@ def _sizes(base: Base, parts: int, total: int) -> tuple[int, ...]:
 
 
 def _add_other_form(
-    base: Base, found: dict[str, list[Place]], whole: str, parts: Sequence[str]
+    base: Base, found: dict[str, list[TargetModule]], whole: str, parts: Sequence[str]
 ) -> None:
     """The parts of a module that holds several, or the module that would hold these."""
     own = [found.get(part, []) for part in parts]
@@ -113,7 +113,7 @@ def _add_other_form(
         ]
 
 
-def _of_family(base: Base, family: Family) -> Iterator[tuple[str, Place]]:
+def _of_family(base: Base, family: Family) -> Iterator[tuple[str, TargetModule]]:
     values = Values(family.terms.defaults, base.path)
     try:
         ends, layer = (table_rows(one, base.config, values) for one in (family.ends, family.layer))
@@ -126,7 +126,7 @@ def _of_family(base: Base, family: Family) -> Iterator[tuple[str, Place]]:
 
 def _of_table(
     base: Base, prefix: str, source: str, table: Mapping[str, TableRow]
-) -> Iterator[tuple[str, Place]]:
+) -> Iterator[tuple[str, TargetModule]]:
     for part, entry in table.items():
         name, first = prefix + part, None
         fused = part_of_fused(base, name)
@@ -149,8 +149,8 @@ def _of_table(
                 continue
             module = source + form.names[0].removesuffix(".weight")
             if "{}" not in module:
-                yield module, Place(name, shape, form, heads, first=first)
+                yield module, TargetModule(name, shape, form, heads, first=first)
                 continue
             for expert in range(shape[0]):
-                place = Place(name, shape[1:], form, heads, expert, first)
+                place = TargetModule(name, shape[1:], form, heads, expert, first)
                 yield module.format(expert), place

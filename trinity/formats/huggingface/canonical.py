@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.packed.weight import CHUNK_ELEMENTS, Packed
-from trinity.formats.huggingface.quantization import Ternary
+from trinity.formats.huggingface.quantization import TernaryPacking
 from trinity.formats.huggingface.stored import Change, HFTensor, View
 from trinity.formats.huggingface.weights import (
     check_stored,
@@ -46,7 +46,10 @@ class CanonicalTensors:
     """
 
     def __init__(
-        self, tensors: Sequence[HFTensor], ternary: Ternary | None, checkpoint: LogicalCheckpoint
+        self,
+        tensors: Sequence[HFTensor],
+        ternary: TernaryPacking | None,
+        checkpoint: LogicalCheckpoint,
     ) -> None:
         self._checkpoint = checkpoint
         self._ternary = ternary
@@ -203,7 +206,7 @@ class CanonicalTensors:
         data = values.view(np.uint8)
         self._scales[name] = Tensor(name, values.shape, "F32", data, origin=needed.source)
 
-    def _ternary_tensor(self, name: str, needed: HFTensor, ternary: Ternary) -> Tensor:
+    def _ternary_tensor(self, name: str, needed: HFTensor, ternary: TernaryPacking) -> Tensor:
         source = self._checkpoint.tensor(needed.source)
         read = partial(read_ternary, needed, ternary, self._checkpoint)
         if prod(needed.shape) % CODES_PER_BLOCK:  # I2_S has whole blocks

@@ -13,8 +13,8 @@ from typing import Literal
 from trinity.config import ExpertConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import MAX_CACHED_HEADS, MAX_QUERY_WIDTH
-from trinity.formats.huggingface.quantization import Ternary, read_quantization
-from trinity.formats.huggingface.rope import Rope, read_rope
+from trinity.formats.huggingface.quantization import TernaryPacking, read_quantization
+from trinity.formats.huggingface.rope import RopeParameters, read_rope
 from trinity.formats.huggingface.values import Values, shown
 
 _KINDS = ("full_attention", "sliding_attention")
@@ -96,12 +96,12 @@ class HFConfig:
     vocab_size: int
     context_length: int
     norm_eps: float
-    rope: Rope
+    rope: RopeParameters
     sliding_window: int
     windowed: tuple[bool, ...]
     experts: ExpertConfig | None
     tied: bool | None
-    quantization: Ternary | None
+    quantization: TernaryPacking | None
 
     @property
     def source(self) -> str:
@@ -212,7 +212,7 @@ def check_heads(
         )
 
 
-def _rope(values: Values, terms: Terms, context_length: int, head_dim: int) -> Rope:
+def _rope(values: Values, terms: Terms, context_length: int, head_dim: int) -> RopeParameters:
     rope = read_rope(values, terms.rope_types, context_length, head_dim)
     if rope.share != 1.0 and not terms.partial_rope:
         raise UnsupportedError(

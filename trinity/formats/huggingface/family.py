@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.config import HFConfig, Terms
-from trinity.formats.huggingface.quantization import Ternary
+from trinity.formats.huggingface.quantization import TernaryPacking
 from trinity.formats.huggingface.table import PLAIN_ENDS, Tables
 
 LAYER = "model.layers."
@@ -77,8 +77,8 @@ class Family:
             return self.with_experts
         return self.architectures[config.hidden_act]
 
-    def ternary_form(self, config: HFConfig) -> Ternary | None:
+    def ternary_form(self, config: HFConfig) -> TernaryPacking | None:
         """How the layers' weights are stored where they are ternary, else None."""
         if config.quantization is None and self.ternary:
-            return Ternary(packed=False)
+            return TernaryPacking(packed=False)
         return config.quantization

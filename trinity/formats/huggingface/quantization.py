@@ -14,7 +14,7 @@ _INSTEAD = "take the model it was made from, or a GGUF file of it"
 
 
 @dataclass(frozen=True, slots=True)
-class Ternary:
+class TernaryPacking:
     """How a checkpoint stores ternary weights.
 
     ``packed``: four codes to a byte and a ``weight_scale`` beside; otherwise float master weights
@@ -26,7 +26,7 @@ class Ternary:
     divides: bool = False
 
 
-def read_quantization(values: Values, methods: Collection[str]) -> Ternary | None:
+def read_quantization(values: Values, methods: Collection[str]) -> TernaryPacking | None:
     """Ternary weights, or None.
 
     A class knows the ``methods`` beside those of packed weights; others are UnsupportedError.
@@ -52,7 +52,7 @@ def _is_mlx(value: object) -> bool:
     return isinstance(value, dict) and "bits" in value and "quant_method" not in value
 
 
-def _bitnet(read: Values) -> Ternary:
+def _bitnet(read: Values) -> TernaryPacking:
     """Source: transformers BitNetQuantConfig."""
     linear_class = read.text("linear_class", "bitlinear")
     mode = read.text("quantization_mode", "offline")
@@ -74,11 +74,11 @@ def _bitnet(read: Values) -> Ternary:
         )
     # Only AutoBitLinear has an online mode; BitLinear is always packed.
     online = linear_class == "autobitlinear" and mode == "online"
-    return Ternary(packed=not online, divides=linear_class == "bitlinear")
+    return TernaryPacking(packed=not online, divides=linear_class == "bitlinear")
 
 
 # The values of quant_method that are known, and what reads the rest of the object.
-METHODS: Mapping[str, Callable[[Values], Ternary | None]] = {
+METHODS: Mapping[str, Callable[[Values], TernaryPacking | None]] = {
     "bitnet": _bitnet,
     "mxfp4": lambda read: None,
 }

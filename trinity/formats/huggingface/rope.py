@@ -145,7 +145,7 @@ UNSCALED = Scaling()
 
 
 @dataclass(frozen=True, slots=True)
-class Rope:
+class RopeParameters:
     """``share`` of each head rotates, by frequencies of base ``theta``, stretched by ``scaling``.
 
     Windowed layers have the base ``theta_swa`` without scaling where it is not None.
@@ -157,7 +157,9 @@ class Rope:
     theta_swa: float | None
 
 
-def read_rope(values: Values, types: Collection[str], context_length: int, head_dim: int) -> Rope:
+def read_rope(
+    values: Values, types: Collection[str], context_length: int, head_dim: int
+) -> RopeParameters:
     """Rotary positions of a configuration whose class knows scaling of these ``types``.
 
     Raises ConfigError for impossible values, UnsupportedError for other types.
@@ -180,7 +182,7 @@ def read_rope(values: Values, types: Collection[str], context_length: int, head_
             )
     if isinstance(scaling, Proportional):
         share = 1.0
-    return Rope(theta, share, scaling, theta_swa)
+    return RopeParameters(theta, share, scaling, theta_swa)
 
 
 def rope_parameters(values: Values) -> Values:

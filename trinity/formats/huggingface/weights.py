@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trinity.errors import FormatError
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.packed.weight import CHUNK_ELEMENTS, Packed
-from trinity.formats.huggingface.quantization import Ternary
+from trinity.formats.huggingface.quantization import TernaryPacking
 from trinity.formats.huggingface.stored import BLOCK, Change, HFTensor, Stored, View, as_it_is
 from trinity.formats.huggingface.tensors import SCALE_SUFFIX
 from trinity.formats.made_tensor import rows_of
@@ -22,7 +22,9 @@ ROWS_PER_BYTE = 4
 _NO_NUMBER = 255  # among MXFP4's scales
 
 
-def check_stored(needed: HFTensor, ternary: Ternary | None, checkpoint: LogicalCheckpoint) -> None:
+def check_stored(
+    needed: HFTensor, ternary: TernaryPacking | None, checkpoint: LogicalCheckpoint
+) -> None:
     """Raises FormatError where the checkpoint's tensor cannot hold the one that is needed.
 
     Form, shape and dtype are looked at, no weights. ``ternary``: how layers' weights are stored
@@ -67,7 +69,7 @@ def _check_blocks(needed: HFTensor, checkpoint: LogicalCheckpoint) -> None:
             raise _misfit(stored, shape)
 
 
-def _check_packed(needed: HFTensor, ternary: Ternary, checkpoint: LogicalCheckpoint) -> None:
+def _check_packed(needed: HFTensor, ternary: TernaryPacking, checkpoint: LogicalCheckpoint) -> None:
     stored = checkpoint.tensor(needed.source)
     rows, columns = needed.shape
     if stored.dtype != "U8" or rows % ROWS_PER_BYTE:
@@ -124,7 +126,9 @@ def _misfit(stored: SafeTensor | Packed, shape: tuple[int, ...]) -> FormatError:
     )
 
 
-def weight_scale(needed: HFTensor, ternary: Ternary, checkpoint: LogicalCheckpoint) -> np.float32:
+def weight_scale(
+    needed: HFTensor, ternary: TernaryPacking, checkpoint: LogicalCheckpoint
+) -> np.float32:
     """What the codes of a packed weight are multiplied with.
 
     Source: transformers integrations/bitnet.py: AutoBitLinear multiplies by weight_scale,
@@ -148,7 +152,7 @@ def weight_scale(needed: HFTensor, ternary: Ternary, checkpoint: LogicalCheckpoi
 
 
 def read_ternary(
-    needed: HFTensor, ternary: Ternary, checkpoint: LogicalCheckpoint
+    needed: HFTensor, ternary: TernaryPacking, checkpoint: LogicalCheckpoint
 ) -> TernaryMatrix:
     """The whole matrix. Raises FormatError for a code that means nothing, or values not finite."""
     stored = checkpoint.tensor(needed.source)

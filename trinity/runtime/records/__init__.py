@@ -35,10 +35,10 @@ from trinity.runtime.records import (
     recurrent,
     rope,
 )
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.record import BARRIER
 
-WRITE: Mapping[type[Operation], Callable[[Writer, Any], None]] = {
+WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     Attention: attention.write,
     CausalConv: recurrent.write_conv,
     Copy: elementwise.write_copy,
@@ -61,7 +61,7 @@ _LOCAL = (Copy, Gated, GatedAdd, Norm, Scale)
 _BESIDE = (*_LOCAL, HeadLinear, Linear)
 
 
-def write(writer: Writer, operation: Operation) -> None:
+def write(writer: RecordWriter, operation: Operation) -> None:
     """Append the records of one operation of the writer's layer.
 
     Raises: TypeError for an operation that no file here writes.
@@ -71,7 +71,7 @@ def write(writer: Writer, operation: Operation) -> None:
     WRITE[type(operation)](writer, operation)
 
 
-def write_all(writer: Writer, operations: Sequence[Operation]) -> None:
+def write_all(writer: RecordWriter, operations: Sequence[Operation]) -> None:
     """Append the records of operations in order; what shares no buffer does not wait.
 
     Threads that need not meet go on to the next operation, which then runs beside those that are

@@ -13,36 +13,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.models.operations import ExpertLinear, HeadLinear, Linear
-from trinity.runtime.adapters import AdapterSet, Delta
+from trinity.runtime.adapters import AdapterSet, LoraDelta
 from trinity.runtime.records import head_linear, linear
-from trinity.runtime.records.linear import Place, write_product
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.linear import BufferView, write_product
+from trinity.runtime.records.writer import RecordWriter
 from trinity.runtime.weights import Weight
 from trinity_kernels.ops import mix
 from trinity_kernels.ops.matmul.rows import matmul
 
 
-def write_linear(writer: Writer, products: Linear) -> None:
+def write_linear(writer: RecordWriter, products: Linear) -> None:
     """A linear with what adapters add to it.
 
     Nobody waits for the first matrices: the linear's own products of that input follow.
     """
     deltas, buffers = deltas_of(writer, products), writer.buffers
-    write_inner(writer, deltas, [Place(buffers.address(products.x), buffers.stride[products.x])])
+    write_inner(
+        writer, deltas, [BufferView(buffers.address(products.x), buffers.stride[products.x])]
+    )
     linear.write(writer, products)
-    outs = [Place(buffers.address(p.out), buffers.stride[p.out]) for p in products.products]
+    outs = [BufferView(buffers.address(p.out), buffers.stride[p.out]) for p in products.products]
     write_outer(writer, deltas, outs)
 
 
-def write_heads(writer: Writer, heads: HeadLinear) -> None:
+def write_heads(writer: RecordWriter, heads: HeadLinear) -> None:
     """As ``write_linear``, of a matrix for each head."""
     deltas, buffers = deltas_of(writer, heads), writer.buffers
     x, out = buffers.address(heads.x), buffers.address(heads.out)
     sources = [
-        Place(x + 4 * heads.x_step * head, buffers.stride[heads.x]) for head in range(heads.heads)
+        BufferView(x + 4 * heads.x_step * head, buffers.stride[heads.x])
+        for head in range(heads.heads)
     ]
     outs = [
-        Place(out + 4 * heads.out_step * head, buffers.stride[heads.out])
+        BufferView(out + 4 * heads.out_step * head, buffers.stride[heads.out])
         for head in range(heads.heads)
     ]
     write_inner(writer, deltas, sources)
@@ -50,28 +53,34 @@ def write_heads(writer: Writer, heads: HeadLinear) -> None:
     write_outer(writer, deltas, outs)
 
 
-def deltas_of(writer: Writer, operation: Linear | HeadLinear | ExpertLinear) -> list[Delta]:
+def deltas_of(
+    writer: RecordWriter, operation: Linear | HeadLinear | ExpertLinear
+) -> list[LoraDelta]:
     """What adapters add to an operation of the writer's layer, in a plan with adapters."""
     if writer.adapters is None:
         return []
     return writer.adapters.deltas.get((writer.prefix, operation), [])
 
 
-def write_embeddings(writer: Writer) -> None:
+def write_embeddings(writer: RecordWriter) -> None:
     """What adapters add to embeddings, before the first layer."""
     adapters = writer.adapters
     if adapters is None:
         return
     for found in adapters.lookups:
         buffers = writer.buffers
-        x = Place(int(found.rows.ctypes.data), found.rows.strides[0])
-        out = Place(buffers.address(found.buffer), buffers.stride[found.buffer])
+        x = BufferView(int(found.rows.ctypes.data), found.rows.strides[0])
+        out = BufferView(buffers.address(found.buffer), buffers.stride[found.buffer])
         rows = adapters.tokens[found.adapter : found.adapter + 1]
         write_product(writer, found.outer, matmul, x, out, add=True, rows=rows)
 
 
 def write_inner(
-    writer: Writer, deltas: Sequence[Delta], sources: Sequence[Place], *, head: bool = False
+    writer: RecordWriter,
+    deltas: Sequence[LoraDelta],
+    sources: Sequence[BufferView],
+    *,
+    head: bool = False,
 ) -> None:
     """The first matrices of the inputs at ``sources``. ``head``: of the rows of the output."""
     for delta in deltas:
@@ -79,14 +88,18 @@ def write_inner(
         column = delta.column
         for weight, x in zip(delta.inner, sources, strict=True):
             assert isinstance(weight, Weight)
-            out = Place(_at(adapters, column), adapters.stride)
+            out = BufferView(_at(adapters, column), adapters.stride)
             rows = _rows(adapters, delta, head)
             write_product(writer, weight, matmul, x, out, barrier=False, rows=rows)
             column += weight.n
 
 
 def write_outer(
-    writer: Writer, deltas: Sequence[Delta], outs: Sequence[Place], *, head: bool = False
+    writer: RecordWriter,
+    deltas: Sequence[LoraDelta],
+    outs: Sequence[BufferView],
+    *,
+    head: bool = False,
 ) -> list[int]:
     """The weights of rows, then the second matrices; which records these are.
 
@@ -108,7 +121,7 @@ def write_outer(
     for delta in deltas:
         for outer in delta.outer:
             assert isinstance(outer.weight, Weight)
-            x_place = Place(_at(adapters, outer.column), adapters.stride)
+            x_place = BufferView(_at(adapters, outer.column), adapters.stride)
             write_product(
                 writer, outer.weight, matmul, x_place, outs[outer.product], add=True,
                 barrier=outer is last, rows=_rows(adapters, delta, head),
@@ -117,7 +130,7 @@ def write_outer(
     return written
 
 
-def _own(writer: Writer) -> AdapterSet:
+def _own(writer: RecordWriter) -> AdapterSet:
     assert writer.adapters is not None
     return writer.adapters
 
@@ -126,7 +139,7 @@ def _at(adapters: AdapterSet, column: int) -> int:
     return int(adapters.buffer.ctypes.data) + 4 * column
 
 
-def _rows(adapters: AdapterSet, delta: Delta, head: bool) -> NDArray[np.int64]:
+def _rows(adapters: AdapterSet, delta: LoraDelta, head: bool) -> NDArray[np.int64]:
     """How many rows an adapter works on: none where no row of the step uses it."""
     counts = adapters.outputs if head else adapters.tokens
     return counts[delta.adapter : delta.adapter + 1]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from trinity.models.operations import Attention
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.ops import attention as op
 from trinity_kernels.record import float_bits
 
 
-def write(writer: Writer, attention: Attention) -> None:
+def write(writer: RecordWriter, attention: Attention) -> None:
     """The attention of one layer over a cache."""
     buffers = writer.buffers
     sinks, firsts = 0, 0

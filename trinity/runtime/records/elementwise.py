@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.models.operations import Copy, Gated, GatedAdd, Scale
-from trinity.runtime.records.linear import Place
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.linear import BufferView
+from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.ops import activation, copy, gated_add, scale, softcap
 from trinity_kernels.record import float_bits
 
 
-def write_gated(writer: Writer, gated: Gated, rows: NDArray[np.int64] | None = None) -> None:
+def write_gated(writer: RecordWriter, gated: Gated, rows: NDArray[np.int64] | None = None) -> None:
     """The feed-forward's activation."""
     buffers, op = writer.buffers, activation
     up = up_stride = 0
@@ -25,7 +25,7 @@ def write_gated(writer: Writer, gated: Gated, rows: NDArray[np.int64] | None = N
     }, rows=rows)  # fmt: skip
 
 
-def write_scale(writer: Writer, scaled: Scale) -> None:
+def write_scale(writer: RecordWriter, scaled: Scale) -> None:
     """A buffer times one number."""
     buffers, op, factor = writer.buffers, scale, scaled.factor
     if scaled.weight:
@@ -36,7 +36,9 @@ def write_scale(writer: Writer, scaled: Scale) -> None:
     })  # fmt: skip
 
 
-def write_softcap(writer: Writer, x: Place, width: int, cap: float, rows: NDArray[np.int64]) -> int:
+def write_softcap(
+    writer: RecordWriter, x: BufferView, width: int, cap: float, rows: NDArray[np.int64]
+) -> int:
     """Rows of ``width`` values kept within -cap and cap; the slot that holds their address."""
     op = softcap
     writer.record(op.softcap, "none", {
@@ -45,7 +47,7 @@ def write_softcap(writer: Writer, x: Place, width: int, cap: float, rows: NDArra
     return op.X
 
 
-def write_gated_add(writer: Writer, added: GatedAdd) -> None:
+def write_gated_add(writer: RecordWriter, added: GatedAdd) -> None:
     """A buffer times each token's gate, onto another."""
     buffers, op = writer.buffers, gated_add
     writer.record(op.gated_add, "none", {
@@ -56,7 +58,7 @@ def write_gated_add(writer: Writer, added: GatedAdd) -> None:
     })  # fmt: skip
 
 
-def write_copy(writer: Writer, copied: Copy) -> None:
+def write_copy(writer: RecordWriter, copied: Copy) -> None:
     """Pieces of one buffer to another."""
     buffers, op = writer.buffers, copy
     writer.record(op.copy, "none", {

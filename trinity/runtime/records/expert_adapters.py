@@ -7,13 +7,13 @@ from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.records import experts
 from trinity.runtime.records.adapters import deltas_of
-from trinity.runtime.records.linear import Place
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.linear import BufferView
+from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.ops import expert_rows, mix
 from trinity_kernels.ops.matmul.rows import matmul
 
 
-def write_route(writer: Writer, choice: Route) -> None:
+def write_route(writer: RecordWriter, choice: Route) -> None:
     """The choice of experts, then the adapters' weights for each row of an expert."""
     experts.write_route(writer, choice)
     adapters = writer.adapters
@@ -29,16 +29,16 @@ def write_route(writer: Writer, choice: Route) -> None:
         }, rows=own.rows)  # fmt: skip
 
 
-def write_linear(writer: Writer, linear: ExpertLinear) -> None:
+def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
     """A linear of experts with what adapters add to it."""
     deltas, adapters, buffers = deltas_of(writer, linear), writer.adapters, writer.buffers
     if adapters is None or not deltas:
         experts.write_linear(writer, linear)
         return
     own = experts.buffers_of(writer)
-    x = Place(buffers.address(linear.x), buffers.stride[linear.x])
+    x = BufferView(buffers.address(linear.x), buffers.stride[linear.x])
     if linear.spread:
-        spread = Place(int(adapters.spread.ctypes.data), adapters.spread_stride)
+        spread = BufferView(int(adapters.spread.ctypes.data), adapters.spread_stride)
         writer.record(expert_rows.spread, "none", {
             **experts.rows_of(own, linear.per_token),
             expert_rows.X: x.address, expert_rows.X_STRIDE: x.stride,
@@ -65,12 +65,12 @@ def write_linear(writer: Writer, linear: ExpertLinear) -> None:
         for outer in delta.outer:
             assert isinstance(outer.weight, ExpertWeight)
             name = linear.products[outer.product].out
-            out = Place(buffers.address(name), buffers.stride[name])
+            out = BufferView(buffers.address(name), buffers.stride[name])
             experts.write_product(
                 writer, outer.weight, matmul, _at(adapters, outer.column), out, add=True,
                 barrier=outer is last,
             )  # fmt: skip
 
 
-def _at(adapters: AdapterSet, column: int) -> Place:
-    return Place(int(adapters.expert_buffer.ctypes.data) + 4 * column, adapters.expert_stride)
+def _at(adapters: AdapterSet, column: int) -> BufferView:
+    return BufferView(int(adapters.expert_buffer.ctypes.data) + 4 * column, adapters.expert_stride)

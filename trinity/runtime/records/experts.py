@@ -6,8 +6,8 @@ from trinity.models.operations import ExpertGated, ExpertLinear, Gated, Mix, Rou
 from trinity.runtime.expert_buffers import ExpertBuffers, pair_bytes
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.records import elementwise
-from trinity.runtime.records.linear import Place
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.linear import BufferView
+from trinity.runtime.records.writer import RecordWriter
 from trinity.runtime.rounding import Rounding
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import expert_rows, mix, route, squares
@@ -20,7 +20,7 @@ from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.record import float_bits
 
 
-def write_route(writer: Writer, choice: Route) -> None:
+def write_route(writer: RecordWriter, choice: Route) -> None:
     """Each token's experts and weights, then the rows of all of them."""
     buffers, own = writer.buffers, buffers_of(writer)
     bias = 0
@@ -43,7 +43,7 @@ def write_route(writer: Writer, choice: Route) -> None:
     })  # fmt: skip
 
 
-def write_linear(writer: Writer, linear: ExpertLinear) -> None:
+def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
     """The products of one linear of experts, whose weights share an input."""
     bound = writer.builder.experts[writer.prefix]
     outputs = [(bound[product.weight, product.first], product.out) for product in linear.products]
@@ -60,12 +60,12 @@ def write_linear(writer: Writer, linear: ExpertLinear) -> None:
             _write_tiles(writer, linear, weights, operand)
         for weight, out in group:
             last = weight is weights[-1]
-            place = Place(writer.buffers.address(out), writer.buffers.stride[out])
+            place = BufferView(writer.buffers.address(out), writer.buffers.stride[out])
             write_product(writer, weight, kernel, operand, place, barrier=last)
 
 
 def _write_activations(
-    writer: Writer, linear: ExpertLinear, weights: list[ExpertWeight]
+    writer: RecordWriter, linear: ExpertLinear, weights: list[ExpertWeight]
 ) -> tuple[int, int]:
     """Address and stride of a row for each token and expert, in the form that weights take."""
     buffers, own = writer.buffers, buffers_of(writer)
@@ -93,7 +93,10 @@ def _write_activations(
 
 
 def _write_tiles(
-    writer: Writer, linear: ExpertLinear, weights: list[ExpertWeight], operand: tuple[int, int]
+    writer: RecordWriter,
+    linear: ExpertLinear,
+    weights: list[ExpertWeight],
+    operand: tuple[int, int],
 ) -> None:
     buffers, own = writer.buffers, buffers_of(writer)
     form, source, index = weights[0].form, operand, 0
@@ -110,9 +113,15 @@ def _write_tiles(
 
 
 def write_product(
-    writer: Writer, weight: ExpertWeight, kernel: Kernel, operand: tuple[int, int], out: Place, *,
-    barrier: bool, add: bool = False,
-) -> None:  # fmt: skip
+    writer: RecordWriter,
+    weight: ExpertWeight,
+    kernel: Kernel,
+    operand: tuple[int, int],
+    out: BufferView,
+    *,
+    barrier: bool,
+    add: bool = False,
+) -> None:
     """One product of each expert's rows."""
     values = {
         op.X: operand[0], op.X_STRIDE: operand[1], op.W: weight.addresses.ctypes.data,
@@ -128,7 +137,7 @@ def write_product(
     writer.record(experts.expert_products, "none", values, barrier=barrier)
 
 
-def _packed(writer: Writer, weight: ExpertWeight) -> dict[int, int]:
+def _packed(writer: RecordWriter, weight: ExpertWeight) -> dict[int, int]:
     """What kernels that pack weights and activations need."""
     buffers, own = writer.buffers, buffers_of(writer)
     return {
@@ -140,7 +149,7 @@ def _packed(writer: Writer, weight: ExpertWeight) -> dict[int, int]:
     }
 
 
-def _of_experts(writer: Writer, inner: Kernel, tag: str) -> dict[int, int]:
+def _of_experts(writer: RecordWriter, inner: Kernel, tag: str) -> dict[int, int]:
     """What stands in the record of a kernel that calls ``inner`` for each expert."""
     return {
         experts.INNER: writer.builder.address(inner, tag),
@@ -148,13 +157,13 @@ def _of_experts(writer: Writer, inner: Kernel, tag: str) -> dict[int, int]:
     }
 
 
-def write_gated(writer: Writer, gated: ExpertGated) -> None:
+def write_gated(writer: RecordWriter, gated: ExpertGated) -> None:
     """The activation of each expert's feed-forward."""
     operation = Gated(gated.activation, gated.width, gated.gate, gated.up)
     elementwise.write_gated(writer, operation, rows=buffers_of(writer).rows)
 
 
-def write_mix(writer: Writer, mixed: Mix) -> None:
+def write_mix(writer: RecordWriter, mixed: Mix) -> None:
     """The weighted sum of each token's experts."""
     buffers, own = writer.buffers, buffers_of(writer)
     writer.record(mix.mix, "none", {
@@ -165,7 +174,7 @@ def write_mix(writer: Writer, mixed: Mix) -> None:
     })  # fmt: skip
 
 
-def buffers_of(writer: Writer) -> ExpertBuffers:
+def buffers_of(writer: RecordWriter) -> ExpertBuffers:
     """What a step's experts need in memory."""
     if writer.buffers.experts is None:
         raise TypeError("the operations have experts, the weights have none")
@@ -182,7 +191,7 @@ def rows_of(own: ExpertBuffers, per_token: int) -> dict[int, int]:
     }
 
 
-def _write_squares(writer: Writer, linear: ExpertLinear, weights: list[ExpertWeight]) -> None:
+def _write_squares(writer: RecordWriter, linear: ExpertLinear, weights: list[ExpertWeight]) -> None:
     """Gathering, where it was asked for; the next records only read x, so nobody waits."""
     gathered, buffers, own = writer.builder.squares, writer.buffers, buffers_of(writer)
     if gathered is not None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from trinity.models.operations import HeadLinear
 from trinity.runtime.records import linear
-from trinity.runtime.records.linear import Place
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.linear import BufferView
+from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.ops import squares
 from trinity_kernels.ops.matmul.activations import activation_bytes, tile_bytes
 from trinity_kernels.ops.matmul.rows import matmul
 
 
-def write(writer: Writer, heads: HeadLinear) -> None:
+def write(writer: RecordWriter, heads: HeadLinear) -> None:
     """The products of all heads, of which none waits for another.
 
     Every head's input has its own place in the form that the weights take.
@@ -21,7 +21,7 @@ def write(writer: Writer, heads: HeadLinear) -> None:
     form, k, last = weights[0].form, heads.width, heads.heads - 1
     kernel = linear.kernel_for(writer, weights)
     x, x_stride = buffers.address(heads.x), buffers.stride[heads.x]
-    sources = [Place(x + 4 * heads.x_step * head, x_stride) for head in range(heads.heads)]
+    sources = [BufferView(x + 4 * heads.x_step * head, x_stride) for head in range(heads.heads)]
     operands = sources
     gathered = writer.builder.squares
     if gathered is not None:
@@ -34,7 +34,7 @@ def write(writer: Writer, heads: HeadLinear) -> None:
     if form != "f32":
         size = activation_bytes(form, k)
         codes = int(buffers.codes.ctypes.data)
-        operands = [Place(codes + size * h, size * heads.heads) for h in range(heads.heads)]
+        operands = [BufferView(codes + size * h, size * heads.heads) for h in range(heads.heads)]
         for head, (source, operand) in enumerate(zip(sources, operands, strict=True)):
             linear.write_codes(writer, weights, kernel, source, operand, barrier=head == last)
     tiles = [0] * heads.heads
@@ -47,7 +47,7 @@ def write(writer: Writer, heads: HeadLinear) -> None:
             )
     out, out_stride = buffers.address(heads.out), buffers.stride[heads.out]
     for head, weight in enumerate(weights):
-        to = Place(out + 4 * heads.out_step * head, out_stride)
+        to = BufferView(out + 4 * heads.out_step * head, out_stride)
         linear.write_product(
             writer, weight, kernel, operands[head], to, tiles[head], barrier=head == last
         )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.models.operations import Linear
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.writer import RecordWriter
 from trinity.runtime.rounding import Rounding
 from trinity.runtime.weights import Weight
 from trinity_kernels._jit import Kernel
@@ -22,20 +22,20 @@ from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.record import float_bits
 
 
-class Place(NamedTuple):
+class BufferView(NamedTuple):
     """Where rows lie: the address of the first, and bytes from one to the next."""
 
     address: int
     stride: int
 
 
-def write(writer: Writer, linear: Linear) -> None:
+def write(writer: RecordWriter, linear: Linear) -> None:
     """The products of one linear of a layer."""
     bound, buffers = writer.builder.bound[writer.prefix], writer.buffers
     outputs = [
         (
             bound[product.weight, product.first],
-            Place(buffers.address(product.out), buffers.stride[product.out]),
+            BufferView(buffers.address(product.out), buffers.stride[product.out]),
         )
         for product in linear.products
     ]
@@ -43,7 +43,7 @@ def write(writer: Writer, linear: Linear) -> None:
 
 
 def write_products(
-    writer: Writer, x: str, outputs: list[tuple[Weight, Place]], *, add: bool = False,
+    writer: RecordWriter, x: str, outputs: list[tuple[Weight, BufferView]], *, add: bool = False,
     rows: NDArray[np.int64] | None = None,
 ) -> None:  # fmt: skip
     """Weights that share an input: it is brought to each form once, then all multiply.
@@ -55,10 +55,12 @@ def write_products(
     for form in sorted({weight.form for weight, _ in outputs}):
         group = [output for output in outputs if output[0].form == form]
         weights = [weight for weight, _ in group]
-        source = operand = Place(buffers.address(x), buffers.stride[x])
+        source = operand = BufferView(buffers.address(x), buffers.stride[x])
         kernel = kernel_for(writer, weights)
         if form != "f32":
-            operand = Place(int(buffers.codes.ctypes.data), activation_bytes(form, weights[0].k))
+            operand = BufferView(
+                int(buffers.codes.ctypes.data), activation_bytes(form, weights[0].k)
+            )
             write_codes(writer, weights, kernel, source, operand, rows=rows)
         write_tiles(writer, weights, kernel, source, operand, rows=rows)
         for weight, out in group:
@@ -66,7 +68,7 @@ def write_products(
             write_product(writer, weight, kernel, operand, out, add=add, barrier=last, rows=rows)
 
 
-def kernel_for(writer: Writer, weights: list[Weight]) -> Kernel:
+def kernel_for(writer: RecordWriter, weights: list[Weight]) -> Kernel:
     """What multiplies weights that share an input."""
     kernel = writer.builder.kernel
     exact = writer.rounding is Rounding.SINGLE
@@ -76,9 +78,15 @@ def kernel_for(writer: Writer, weights: list[Weight]) -> Kernel:
 
 
 def write_codes(
-    writer: Writer, weights: list[Weight], kernel: Kernel, source: Place, operand: Place, *,
-    barrier: bool = True, rows: NDArray[np.int64] | None = None,
-) -> None:  # fmt: skip
+    writer: RecordWriter,
+    weights: list[Weight],
+    kernel: Kernel,
+    source: BufferView,
+    operand: BufferView,
+    *,
+    barrier: bool = True,
+    rows: NDArray[np.int64] | None = None,
+) -> None:
     """Bring rows of float32 to the codes that ``weights``, all of one form, multiply."""
     # Rows that fill no tile go by dot products, which need the codes; so do the int8 tiles
     # of few tokens.
@@ -93,9 +101,16 @@ def write_codes(
 
 
 def write_tiles(
-    writer: Writer, weights: list[Weight], kernel: Kernel, source: Place, operand: Place,
-    offset: int = 0, *, barrier: bool = True, rows: NDArray[np.int64] | None = None,
-) -> None:  # fmt: skip
+    writer: RecordWriter,
+    weights: list[Weight],
+    kernel: Kernel,
+    source: BufferView,
+    operand: BufferView,
+    offset: int = 0,
+    *,
+    barrier: bool = True,
+    rows: NDArray[np.int64] | None = None,
+) -> None:
     """Where ``kernel`` takes tiles, make those of activations, ``offset`` bytes into theirs."""
     if kernel is not matmul_tiles:
         return
@@ -109,7 +124,7 @@ def write_tiles(
 
 
 def write_product(
-    writer: Writer, weight: Weight, kernel: Kernel, operand: Place, out: Place,
+    writer: RecordWriter, weight: Weight, kernel: Kernel, operand: BufferView, out: BufferView,
     offset: int = 0, *, add: bool = False, barrier: bool = True,
     rows: NDArray[np.int64] | None = None,
 ) -> None:  # fmt: skip
@@ -126,7 +141,7 @@ def write_product(
     writer.record(kernel, weight.type, values, barrier=barrier, rows=rows)
 
 
-def packed(writer: Writer, offset: int = 0) -> dict[int, int]:
+def packed(writer: RecordWriter, offset: int = 0) -> dict[int, int]:
     """What kernels that pack weights and activations need."""
     buffers = writer.buffers
     return {
@@ -138,7 +153,7 @@ def packed(writer: Writer, offset: int = 0) -> dict[int, int]:
 
 
 def _write_squares(
-    writer: Writer, x: str, weights: list[Weight], rows: NDArray[np.int64] | None
+    writer: RecordWriter, x: str, weights: list[Weight], rows: NDArray[np.int64] | None
 ) -> None:
     """Gathering, where it was asked for; the next records only read x, so nobody waits."""
     gathered, buffers = writer.builder.squares, writer.buffers

@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from trinity.formats.tensor_names import beside
 from trinity.models.operations import Norm
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.ops import norm as op
 from trinity_kernels.record import float_bits
 
 
 def write(
-    writer: Writer,
+    writer: RecordWriter,
     norm: Norm,
     rows: NDArray[np.int64] | None = None,
     index: NDArray[np.int32] | None = None,

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from trinity.formats.tensor_names import beside
 from trinity.models.operations import CausalConv, DeltaRule, Recurrent, SelectiveScan
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.ops import causal_conv, delta_rule, selective_scan
 from trinity_kernels.record import float_bits
 
 
-def _addresses(writer: Writer, operation: Recurrent) -> tuple[int, int, int]:
+def _addresses(writer: RecordWriter, operation: Recurrent) -> tuple[int, int, int]:
     """Of the positions, of the tables of state, and where in their parts it begins."""
     step = writer.step
     tables = int(step.state_tables.ctypes.data)
     return int(step.positions.ctypes.data), tables, writer.state(operation)
 
 
-def write_conv(writer: Writer, conv: CausalConv) -> None:
+def write_conv(writer: RecordWriter, conv: CausalConv) -> None:
     """A convolution over the last tokens."""
     op, bias = causal_conv, beside(conv.weight, "bias")
     positions, tables, offset = _addresses(writer, conv)
@@ -29,7 +29,7 @@ def write_conv(writer: Writer, conv: CausalConv) -> None:
     })  # fmt: skip
 
 
-def write_delta_rule(writer: Writer, rule: DeltaRule) -> None:
+def write_delta_rule(writer: RecordWriter, rule: DeltaRule) -> None:
     """The gated delta rule."""
     op, buffers = delta_rule, writer.buffers
     positions, tables, offset = _addresses(writer, rule)
@@ -46,7 +46,7 @@ def write_delta_rule(writer: Writer, rule: DeltaRule) -> None:
     })  # fmt: skip
 
 
-def write_scan(writer: Writer, scan: SelectiveScan) -> None:
+def write_scan(writer: RecordWriter, scan: SelectiveScan) -> None:
     """Mamba-2's selective scan."""
     op, buffers = selective_scan, writer.buffers
     positions, tables, offset = _addresses(writer, scan)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from trinity.models.operations import Rope
-from trinity.runtime.records.writer import Writer
+from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.ops import rope as op
 
 
-def write(writer: Writer, rope: Rope) -> None:
+def write(writer: RecordWriter, rope: Rope) -> None:
     """Queries and keys turned; keys and values in their pages."""
     buffers, builder = writer.buffers, writer.builder
     values = {

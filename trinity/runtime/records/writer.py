@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trinity.runtime.step import Step
 
 
-class Writer:
+class RecordWriter:
     """Appends records to ``records``, those of ``layer``.
 
     ``few``: of so few tokens attention is shared out; 0: of many. ``rounding``: which kernels

@@ -56,7 +56,7 @@ async def chat_completions(call: Call[ChatRequest]) -> ASGI:
         return Json(await whole(answers, body, box, verbose=verbose))
 
 
-class Shown:
+class ShownParts:
     """What a client is to see of the parts of one answer."""
 
     def __init__(self, body: ChatRequest) -> None:
@@ -79,7 +79,7 @@ async def whole(
     """All answers, put together."""
     n = body.count
     gathered = [Gathered(box) for _ in range(n)]
-    shown = [Shown(body) for _ in range(n)]
+    shown = [ShownParts(body) for _ in range(n)]
     tokens: list[ChatLogprobs | None] = [
         ChatLogprobs([]) if body.logprobs else None for _ in range(n)
     ]
@@ -132,7 +132,7 @@ async def chunks(
 
     for index in range(n):
         yield data(encode(chunk(index, Delta("assistant", None))))
-    shown = [Shown(body) for _ in range(n)]
+    shown = [ShownParts(body) for _ in range(n)]
     deltas = [Deltas(box) for _ in range(n)]
     ends: list[End] = []
     async for event in answers:

@@ -104,7 +104,7 @@ class TextCompletion(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Writer:
+class CompletionWriter:
     """The text of one answer so far, and what precedes it where the prompt is echoed."""
 
     wants: bool
@@ -223,10 +223,12 @@ async def chunks(
         yield made
 
 
-async def beginnings(answers: Answers, job: TextJob, body: CompletionRequest) -> list[Writer]:
+async def beginnings(
+    answers: Answers, job: TextJob, body: CompletionRequest
+) -> list[CompletionWriter]:
     """A writer for each answer, which has its prompt already where that is echoed."""
     wants = body.logprobs is not None
-    writers = [Writer(wants) for _ in range(job.n * len(job.prompts))]
+    writers = [CompletionWriter(wants) for _ in range(job.n * len(job.prompts))]
     for place, prompt in enumerate(job.prompts if body.echo else ()):
         model = answers.model
         text = prompt

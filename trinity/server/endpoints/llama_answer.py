@@ -74,7 +74,7 @@ class LlamaAnswer(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Gathered:
+class GatheredCompletion:
     """One answer so far, or a piece of it."""
 
     text: list[str] = field(default_factory=list)

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta
 from trinity.runtime.prompts import check_length, checked_ids
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_answer import (
-    Gathered,
+    GatheredCompletion,
     LlamaAnswer,
     probabilities,
     prompt_text,
@@ -105,7 +105,7 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
 
         return Stream(start, written)
     with await start() as answers:
-        found = [Gathered() for _ in range(len(prompts) * body.count)]
+        found = [GatheredCompletion() for _ in range(len(prompts) * body.count)]
 
         def probable(model: Model, piece: Piece) -> list[Any]:
             made = probabilities(model, piece.logprobs, drawn=body.post_sampling_probs)
@@ -139,8 +139,8 @@ async def pieces(
     answers: Answers, texts: Sequence[str], body: LlamaRequest
 ) -> AsyncGenerator[LlamaAnswer, None]:
     """The events of a stream; the last one of an answer has no text."""
-    found = [Gathered() for _ in range(len(texts) * body.count)]
-    for_piece = [Gathered() for _ in found]
+    found = [GatheredCompletion() for _ in range(len(texts) * body.count)]
+    for_piece = [GatheredCompletion() for _ in found]
     async for event in answers:
         index = event.index
         if isinstance(event, End):
@@ -154,7 +154,7 @@ async def pieces(
         progress = progress_of(event) if body.return_progress else None
         if not event.parts and progress is None:
             continue
-        piece, for_piece[index] = for_piece[index], Gathered()
+        piece, for_piece[index] = for_piece[index], GatheredCompletion()
         answer = LlamaAnswer(
             index, "".join(piece.text), piece.tokens, False,
             tokens_predicted=len(found[index].tokens),

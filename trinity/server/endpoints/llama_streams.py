@@ -18,7 +18,7 @@ from trinity.server.schemas import Body
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
 
 
-class Place(Body):
+class StreamPosition(Body):
     """A kept stream, and the byte from which it is read."""
 
     conv_id: Name
@@ -86,7 +86,7 @@ async def lookup(call: Call[Names]) -> ASGI:
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
-        "GET", "/v1/stream", resume, "Read a kept stream again.", query=Place,
+        "GET", "/v1/stream", resume, "Read a kept stream again.", query=StreamPosition,
         media_type="text/event-stream",
     ),
     Endpoint(

@@ -150,14 +150,14 @@ def text_parts(content: Sequence[str | dict[str, Any]], where: str) -> list[str]
     return found
 
 
-class Tool(Body):
+class ToolBody(Body):
     """A tool; functions are the only kind."""
 
     function: Function
     type: Literal["function"] = "function"
 
 
-def tools_of(tools: Sequence[Tool] | None) -> list[dict[str, Any]]:
+def tools_of(tools: Sequence[ToolBody] | None) -> list[dict[str, Any]]:
     """Tools as chat templates know them."""
     found = []
     for tool in tools or ():

@@ -19,7 +19,7 @@ class Status(msgspec.Struct):
     value: Literal["unloaded", "loading", "loaded"]
 
 
-class Architecture(msgspec.Struct):
+class ModelArchitecture(msgspec.Struct):
     """What a model reads and writes, in llama.cpp's words."""
 
     input_modalities: list[str] = msgspec.field(default_factory=lambda: ["text"])
@@ -48,7 +48,7 @@ class ModelCard(msgspec.Struct):
     meta: Meta | None
     object: Literal["model"] = "model"
     owned_by: str = "trinity"
-    architecture: Architecture = msgspec.field(default_factory=Architecture)
+    architecture: ModelArchitecture = msgspec.field(default_factory=ModelArchitecture)
 
 
 class ModelList(msgspec.Struct):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from trinity.server.endpoint import ASGI, Json, Text
+from trinity.server.endpoint import ASGI, Json, PlainText
 from trinity.server.schemas import encode
 from trinity.server.speech import Transcribing
 from trinity.server.stream import data
@@ -53,7 +53,7 @@ class TimedWord(msgspec.Struct):
     end: float
 
 
-class TokenLogprob(msgspec.Struct):
+class TranscriptLogprob(msgspec.Struct):
     """A token of the text, its bytes and its log-probability."""
 
     token: str
@@ -69,7 +69,7 @@ class Transcription(msgspec.Struct):
 
     text: str
     usage: DurationUsage
-    logprobs: list[TokenLogprob] | UnsetType = UNSET
+    logprobs: list[TranscriptLogprob] | UnsetType = UNSET
     task: str | UnsetType = UNSET
     language: str | UnsetType = UNSET
     duration: float | UnsetType = UNSET
@@ -81,22 +81,22 @@ class TextDelta(msgspec.Struct, tag_field="type", tag="transcript.text.delta"):
     """Further text of a streamed transcript."""
 
     delta: str
-    logprobs: list[TokenLogprob] | UnsetType = UNSET
+    logprobs: list[TranscriptLogprob] | UnsetType = UNSET
 
 
-class TextDone(msgspec.Struct, tag_field="type", tag="transcript.text.done"):
+class TranscriptDone(msgspec.Struct, tag_field="type", tag="transcript.text.done"):
     """The whole text, at the end of a stream."""
 
     text: str
-    logprobs: list[TokenLogprob] | UnsetType = UNSET
+    logprobs: list[TranscriptLogprob] | UnsetType = UNSET
 
 
 def whole(found: Transcript, form: Format, task: str, words: bool, pieces: Pieces | None) -> ASGI:
     """A transcript as one answer; ``pieces`` gives tokens where log-probabilities are wanted."""
     if form in _MEDIA:
         if form == "text":
-            return Text(f"{found.text}\n", _MEDIA[form])
-        return Text((srt if form == "srt" else vtt)(found.segments), _MEDIA[form])
+            return PlainText(f"{found.text}\n", _MEDIA[form])
+        return PlainText((srt if form == "srt" else vtt)(found.segments), _MEDIA[form])
     more: dict[str, Any] = {"logprobs": logprobs(found.segments, pieces)}
     if form == "verbose_json":
         more |= {"task": task, "language": found.language, "duration": found.duration}
@@ -118,15 +118,17 @@ async def events(transcribing: Transcribing, pieces: Pieces | None) -> AsyncGene
         before = " "
         yield data(encode(delta))
     found = await transcribing.transcript()
-    yield data(encode(TextDone(found.text, logprobs(found.segments, pieces))))
+    yield data(encode(TranscriptDone(found.text, logprobs(found.segments, pieces))))
 
 
-def logprobs(segments: Iterable[Segment], pieces: Pieces | None) -> list[TokenLogprob] | UnsetType:
+def logprobs(
+    segments: Iterable[Segment], pieces: Pieces | None
+) -> list[TranscriptLogprob] | UnsetType:
     """The log-probability of each token of text; unset without ``pieces``."""
     if pieces is None:
         return UNSET
     return [
-        TokenLogprob(piece.decode("utf-8", "replace"), list(piece), logprob)
+        TranscriptLogprob(piece.decode("utf-8", "replace"), list(piece), logprob)
         for segment in segments
         for piece, logprob in pieces(segment)
     ]

@@ -11,7 +11,7 @@ from trinity.server.endpoint import ASGI, Call, Endpoint
 from trinity.server.endpoints.transcript_answers import (
     Format,
     TextDelta,
-    TextDone,
+    TranscriptDone,
     Transcription,
     events,
     whole,
@@ -121,7 +121,7 @@ _WITH_LOGPROBS = ("json", "verbose_json")
 ENDPOINTS = (
     Endpoint(
         "POST", "/v1/audio/transcriptions", transcriptions, "What is said in a recording.",
-        form=TranscriptionForm, answer=Transcription, event=TextDelta | TextDone,
+        form=TranscriptionForm, answer=Transcription, event=TextDelta | TranscriptDone,
     ),
     Endpoint(
         "POST", "/v1/audio/translations", translations,

@@ -76,7 +76,7 @@ class Evaluator:
             raise self._failed(f"its calls are nested more than {DEEPEST} deep")
         for statement in body:
             self._budget.step()
-            if isinstance(statement, nodes.Text):
+            if isinstance(statement, nodes.TextNode):
                 self._write(statement.text)
             elif isinstance(statement, nodes.Action):
                 value = self._pipeline(statement.pipe, dot)
@@ -84,7 +84,7 @@ class Evaluator:
                     self._write(written(value))
             elif isinstance(statement, nodes.Branch):
                 self._branch(statement, dot)
-            elif isinstance(statement, nodes.Call):
+            elif isinstance(statement, nodes.CallNode):
                 self._call(statement, dot)
             else:
                 raise _LeftRangeError(statement.kind)
@@ -147,7 +147,7 @@ class Evaluator:
             else:
                 self._variables[number - len(new)] = (name, new[number])
 
-    def _call(self, call: nodes.Call, dot: Value) -> None:
+    def _call(self, call: nodes.CallNode, dot: Value) -> None:
         body = self._templates.get(call.name)
         if body is None:
             raise self._failed(f"the template {call.name[:40]!r} is not defined")
@@ -183,7 +183,7 @@ class Evaluator:
     def _command(self, command: list[nodes.Operand], dot: Value, last: Value | None) -> Value:
         """The value of a command; ``last`` is that of the command before it, if there is one."""
         first = command[0]
-        if isinstance(first, nodes.Function):
+        if isinstance(first, nodes.FunctionNode):
             return self._function(first.name, command[1:], dot, last)
         if len(command) > 1 or last is not None:
             raise self._failed("an argument is given to what is not a function")
@@ -194,13 +194,13 @@ class Evaluator:
     def _operand(self, operand: nodes.Operand, dot: Value) -> Value:
         if isinstance(operand, nodes.Literal):
             return operand.value
-        if isinstance(operand, nodes.Field):
+        if isinstance(operand, nodes.FieldNode):
             return self._fields(dot, operand.names)
         if isinstance(operand, nodes.Variable):
             return self._fields(self._variable(operand.name), operand.names)
         if isinstance(operand, nodes.Pipe):
             return self._pipeline(operand, dot)
-        if isinstance(operand, nodes.Function):
+        if isinstance(operand, nodes.FunctionNode):
             return self._function(operand.name, [], dot, None)
         if isinstance(operand, nodes.Chain):
             return self._fields(self._operand(operand.of, dot), operand.names)

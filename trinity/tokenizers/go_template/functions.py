@@ -28,7 +28,7 @@ from trinity.tokenizers.go_template.values import (
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class TemplateFunction:
     """What is called, with how many arguments (``most`` None: any number), and whose it is."""
 
     call: Callable[[Sequence[Value], Budget], Value]
@@ -189,19 +189,19 @@ def _less_or_equal(arguments: Sequence[Value], budget: Budget) -> bool:
 
 
 FUNCTIONS = {
-    "eq": Function(_equal, 1, None),
-    "ne": Function(lambda a, b: not _same(a[0], a[1], b), 2, 2),
-    "lt": Function(_less, 2, 2),
-    "le": Function(_less_or_equal, 2, 2),
-    "gt": Function(lambda a, b: not _less_or_equal(a, b), 2, 2),
-    "ge": Function(lambda a, b: not _less(a, b), 2, 2),
-    "not": Function(_not, 1, 1),
-    "len": Function(_length, 1, 1),
-    "index": Function(_index, 1, None),
-    "slice": Function(_slice, 1, None),
-    "print": Function(_print, 0, None),
-    "printf": Function(_printf, 1, None),
-    "json": Function(_json, 1, 1, is_go=False),
-    "currentDate": Function(_current_date, 0, None, is_go=False),
+    "eq": TemplateFunction(_equal, 1, None),
+    "ne": TemplateFunction(lambda a, b: not _same(a[0], a[1], b), 2, 2),
+    "lt": TemplateFunction(_less, 2, 2),
+    "le": TemplateFunction(_less_or_equal, 2, 2),
+    "gt": TemplateFunction(lambda a, b: not _less_or_equal(a, b), 2, 2),
+    "ge": TemplateFunction(lambda a, b: not _less(a, b), 2, 2),
+    "not": TemplateFunction(_not, 1, 1),
+    "len": TemplateFunction(_length, 1, 1),
+    "index": TemplateFunction(_index, 1, None),
+    "slice": TemplateFunction(_slice, 1, None),
+    "print": TemplateFunction(_print, 0, None),
+    "printf": TemplateFunction(_printf, 1, None),
+    "json": TemplateFunction(_json, 1, 1, is_go=False),
+    "currentDate": TemplateFunction(_current_date, 0, None, is_go=False),
 }
 NAMES = frozenset((*FUNCTIONS, "and", "or"))

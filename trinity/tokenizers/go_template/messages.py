@@ -15,7 +15,7 @@ NO_CALLS = Slice.of(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class TemplateMessage:
     """A message, of which consecutive ones of one role are joined."""
 
     role: str
@@ -39,13 +39,13 @@ class Message:
         return Struct(fields, tuple(fields), is_pointer=True)
 
 
-def read_messages(messages: Sequence[Mapping[str, object]]) -> list[Message]:
+def read_messages(messages: Sequence[Mapping[str, object]]) -> list[TemplateMessage]:
     """Messages with "role", "content" and what else Ollama knows of one.
 
     Raises InputError where a value is of another type.
     """
     return [
-        Message(
+        TemplateMessage(
             _text(message, "role").lower(),
             _text(message, "content"),
             _text(message, "thinking"),
@@ -57,14 +57,14 @@ def read_messages(messages: Sequence[Mapping[str, object]]) -> list[Message]:
     ]
 
 
-def collated(messages: Sequence[Message]) -> tuple[str, list[Message]]:
+def collated(messages: Sequence[TemplateMessage]) -> tuple[str, list[TemplateMessage]]:
     """All system messages as one text, and messages without two of one role side by side.
 
     They are joined by a blank line; the answers of tools stay apart.
     """
     system = "\n\n".join(one.content for one in messages if one.role == "system")
     texts: list[list[str]] = []
-    firsts: list[Message] = []
+    firsts: list[TemplateMessage] = []
     for message in messages:
         if firsts and firsts[-1].role == message.role != "tool":
             texts[-1].append(message.content)
@@ -77,7 +77,7 @@ def collated(messages: Sequence[Message]) -> tuple[str, list[Message]]:
     ]
 
 
-def characters(messages: Sequence[Message]) -> int:
+def characters(messages: Sequence[TemplateMessage]) -> int:
     """How much text the messages hold, their calls of tools not counted."""
     return sum(len(one.content) + len(one.thinking) for one in messages)
 

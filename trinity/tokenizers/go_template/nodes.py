@@ -27,7 +27,7 @@ class Nil:
 
 
 @dataclass(slots=True)
-class Field:
+class FieldNode:
     """``.A.B``: fields of the dot, one after the other."""
 
     names: list[str]
@@ -50,7 +50,7 @@ class Chain:
 
 
 @dataclass(slots=True)
-class Function:
+class FunctionNode:
     """The name of a function."""
 
     name: str
@@ -66,11 +66,11 @@ class Pipe:
     commands: list[list[Operand]] = field(default_factory=list)
 
 
-Operand: TypeAlias = Literal | Dot | Nil | Field | Variable | Chain | Function | Pipe
+Operand: TypeAlias = Literal | Dot | Nil | FieldNode | Variable | Chain | FunctionNode | Pipe
 
 
 @dataclass(slots=True)
-class Text:
+class TextNode:
     """Text that is written as it is."""
 
     text: str
@@ -94,7 +94,7 @@ class Branch:
 
 
 @dataclass(slots=True)
-class Call:
+class CallNode:
     """``template "name" pipeline``."""
 
     name: str
@@ -108,7 +108,7 @@ class Leave:
     kind: str
 
 
-Statement: TypeAlias = Text | Action | Branch | Call | Leave
+Statement: TypeAlias = TextNode | Action | Branch | CallNode | Leave
 Body: TypeAlias = list[Statement]
 
 

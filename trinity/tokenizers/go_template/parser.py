@@ -83,7 +83,7 @@ class _Parser:
         """The next statement; "end" and "else" come as words."""
         token = self._next()
         if token.kind == lexer.TEXT:
-            return nodes.Text(token.text)
+            return nodes.TextNode(token.text)
         if token.kind != lexer.LEFT:
             self._unexpected(token, "an action or text")
         word = self._peek()
@@ -127,11 +127,11 @@ class _Parser:
         del self.variables[scope:]
         return nodes.Branch(kind, pipe, body, otherwise)
 
-    def _call(self) -> nodes.Call:
+    def _call(self) -> nodes.CallNode:
         name = self._template_name()
         if self._peek().kind == lexer.RIGHT:
             self._fail(f"the template {name[:40]!r} is called without a value")  # as in Ollama
-        return nodes.Call(name, self._pipeline(lexer.RIGHT))
+        return nodes.CallNode(name, self._pipeline(lexer.RIGHT))
 
     def _template_name(self) -> str:
         token = self._next()
@@ -203,7 +203,7 @@ class _Parser:
             self.at += 1
         if not names:
             return term
-        if isinstance(term, nodes.Field | nodes.Variable):
+        if isinstance(term, nodes.FieldNode | nodes.Variable):
             term.names += names
             return term
         if isinstance(term, nodes.Literal | nodes.Dot | nodes.Nil):
@@ -218,9 +218,9 @@ class _Parser:
                     f"the Go template calls {token.text[:40]!r}, a function that trinity does not "
                     "know"
                 )
-            return nodes.Function(token.text)
+            return nodes.FunctionNode(token.text)
         if token.kind == lexer.FIELD:
-            return nodes.Dot() if token.text == "." else nodes.Field([token.text[1:]])
+            return nodes.Dot() if token.text == "." else nodes.FieldNode([token.text[1:]])
         if token.kind == lexer.VARIABLE:
             if token.text not in self.variables:
                 self._fail(f"the variable {token.text[:40]} is not declared")
@@ -286,4 +286,4 @@ class _Parser:
 
 
 def _is_empty(body: nodes.Body) -> bool:
-    return all(isinstance(one, nodes.Text) and not one.text.strip() for one in body)
+    return all(isinstance(one, nodes.TextNode) and not one.text.strip() for one in body)

@@ -13,7 +13,12 @@ from trinity.tokenizers.go_template import nodes
 from trinity.tokenizers.go_template.budget import Budget
 from trinity.tokenizers.go_template.evaluator import Evaluator
 from trinity.tokenizers.go_template.functions import NAMES
-from trinity.tokenizers.go_template.messages import Message, characters, collated, read_messages
+from trinity.tokenizers.go_template.messages import (
+    TemplateMessage,
+    characters,
+    collated,
+    read_messages,
+)
 from trinity.tokenizers.go_template.parser import parse
 from trinity.tokenizers.go_template.tools import read_tools
 from trinity.tokenizers.go_template.values import NOTHING, Map, Slice, Value
@@ -46,7 +51,7 @@ class GoTemplate:
         self._tree = parse(text, NAMES)
         self.names = {name.lower() for name in self._identifiers()}
         if not self.names & {"messages", "response"}:
-            response = nodes.Pipe(0, commands=[[nodes.Field([_RESPONSE])]])
+            response = nodes.Pipe(0, commands=[[nodes.FieldNode([_RESPONSE])]])
             self._tree.body.append(nodes.Action(response))
             self.names.add("response")
         self._last = [] if "messages" in self.names else _cut(self._tree.body)
@@ -102,7 +107,7 @@ class GoTemplate:
         return Evaluator(budget, self._tree.defined).text(self._tree.body, Map(values))
 
     def _in_turns(
-        self, messages: Sequence[Message], budget: Budget, thinking: dict[str, Value]
+        self, messages: Sequence[TemplateMessage], budget: Budget, thinking: dict[str, Value]
     ) -> str:
         """Render turn by turn; the last one ends at the response."""
         parts: list[str] = []
@@ -131,7 +136,7 @@ def _names_in(part: nodes.Body | nodes.Statement | nodes.Operand) -> Iterator[st
     if isinstance(part, list):
         for statement in part:
             yield from _names_in(statement)
-    elif isinstance(part, nodes.Action | nodes.Call):
+    elif isinstance(part, nodes.Action | nodes.CallNode):
         yield from _names_in(part.pipe)
     elif isinstance(part, nodes.Branch):
         yield from _names_in(part.pipe)
@@ -141,7 +146,7 @@ def _names_in(part: nodes.Body | nodes.Statement | nodes.Operand) -> Iterator[st
         for command in part.commands:
             for operand in command:
                 yield from _names_in(operand)
-    elif isinstance(part, nodes.Field):
+    elif isinstance(part, nodes.FieldNode):
         yield from part.names
     elif isinstance(part, nodes.Variable):
         yield part.name
@@ -194,7 +199,7 @@ class _Cut:
         return nodes.Pipe(pipe.line, pipe.declared, pipe.assigns, commands)
 
     def operand(self, operand: nodes.Operand) -> nodes.Operand | None:
-        if isinstance(operand, nodes.Field) and _RESPONSE in operand.names:
+        if isinstance(operand, nodes.FieldNode) and _RESPONSE in operand.names:
             self.done = True
             return operand
         if self.done:

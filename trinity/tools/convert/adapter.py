@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from trinity.errors import InputError
-from trinity.formats.adapters import Adapter, Pair, open_adapter
+from trinity.formats.adapters import LoraAdapter, Pair, open_adapter
 from trinity.formats.adapters.adapter import TYPES, as_float32
 from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.huggingface.files import model_name
@@ -90,7 +90,7 @@ def alpha_of(pair: Pair) -> float:
     return float(np.float32(pair.scale * pair.b.shape[-1]))
 
 
-def common_alpha(adapter: Adapter) -> float:
+def common_alpha(adapter: LoraAdapter) -> float:
     """The alpha of most pairs that is not 0, for 0 means a scale of 1 there."""
     found = Counter(alpha for alpha in map(alpha_of, adapter.pairs) if alpha)
     return found.most_common(1)[0][0] if found else 1.0

@@ -23,7 +23,7 @@ Part = NDArray[np.generic]
 Bytes = NDArray[np.uint8]
 
 
-class _Place(NamedTuple):
+class _ChunkPlace(NamedTuple):
     """Where a chunk begins: the axes before the rows, the row there, and the row of all."""
 
     axes: tuple[int, ...]
@@ -74,7 +74,7 @@ class Packed:
         """
         parts = [view(part) for part in self.parts()]
 
-        def write(place: _Place) -> None:
+        def write(place: _ChunkPlace) -> None:
             packed = self._packed(parts, place)
             start = place.row * packed.shape[1]
             out[start : start + packed.nbytes] = packed.reshape(-1)
@@ -124,7 +124,7 @@ class Packed:
             return
         # NumPy lets go of the interpreter; a chunk for each thread waits at most.
         with ThreadPoolExecutor(_THREADS, "trinity-pack") as pool:
-            waiting: deque[tuple[_Place, Future[Bytes]]] = deque()
+            waiting: deque[tuple[_ChunkPlace, Future[Bytes]]] = deque()
             for place in places:
                 waiting.append((place, pool.submit(self._packed, parts, place)))
                 if len(waiting) > _THREADS:
@@ -133,17 +133,17 @@ class Packed:
             for first, packed in waiting:
                 yield first.axes, packed.result()
 
-    def _places(self, rows: Part) -> list[_Place]:
+    def _places(self, rows: Part) -> list[_ChunkPlace]:
         """Chunks of all rows of a part, in order."""
         *leading, count, _ = rows.shape
         step = max(1, CHUNK_ELEMENTS // self.shape[-1])
         return [
-            _Place(index, first, number * count + first)
+            _ChunkPlace(index, first, number * count + first)
             for number, index in enumerate(np.ndindex(*leading))
             for first in range(0, count, step)
         ]
 
-    def _packed(self, parts: list[Part], place: _Place) -> Bytes:
+    def _packed(self, parts: list[Part], place: _ChunkPlace) -> Bytes:
         step = max(1, CHUNK_ELEMENTS // self.shape[-1])
         chunk = (part[place.axes][place.first : place.first + step] for part in parts)
         with np.errstate(all="ignore"):  # damaged numbers: refused there, or the logits show them

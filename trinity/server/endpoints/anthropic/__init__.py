@@ -22,7 +22,7 @@ from trinity.server.service import Answers
 from trinity.server.stream import Stream, event
 
 
-class TokenCount(msgspec.Struct):
+class MessageTokenCount(msgspec.Struct):
     """Tokens of a prompt."""
 
     input_tokens: int
@@ -67,7 +67,7 @@ async def count_tokens(call: Call[CountRequest]) -> ASGI:
     with await call.service.models.lease(call.body.model) as model:
         names = call.service.template_names
         ready = await call.run(lambda: prepared(model, call.body.job(), names, fitting=False))
-        return Json(TokenCount(len(ready.prompts[0])))
+        return Json(MessageTokenCount(len(ready.prompts[0])))
 
 
 ENDPOINTS = (
@@ -78,6 +78,6 @@ ENDPOINTS = (
     ),
     Endpoint(
         "POST", "/v1/messages/count_tokens", count_tokens, "Count the tokens of a conversation.",
-        body=CountRequest, answer=TokenCount, family=ANTHROPIC,
+        body=CountRequest, answer=MessageTokenCount, family=ANTHROPIC,
     ),
 )  # fmt: skip

@@ -76,7 +76,7 @@ class ThinkingDelta(msgspec.Struct, tag_field="type", tag="thinking_delta"):
     thinking: str
 
 
-class InputDelta(msgspec.Struct, tag_field="type", tag="input_json_delta"):
+class InputJsonDelta(msgspec.Struct, tag_field="type", tag="input_json_delta"):
     """More of the JSON text of a call's input."""
 
     partial_json: str
@@ -111,7 +111,7 @@ class BlockDelta(msgspec.Struct, tag_field="type", tag="content_block_delta"):
     """More of a block."""
 
     index: int
-    delta: AnthropicTextDelta | ThinkingDelta | InputDelta
+    delta: AnthropicTextDelta | ThinkingDelta | InputJsonDelta
 
 
 class BlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
@@ -190,11 +190,11 @@ class MessageWriter:
 
     def _delta(
         self, part: Text | Reasoning | CallArguments
-    ) -> AnthropicTextDelta | ThinkingDelta | InputDelta | None:
+    ) -> AnthropicTextDelta | ThinkingDelta | InputJsonDelta | None:
         if isinstance(part, Text):
             return AnthropicTextDelta(part.text)
         if isinstance(part, CallArguments):
-            return InputDelta(part.text)
+            return InputJsonDelta(part.text)
         return ThinkingDelta(part.text) if self._shows_thinking else None
 
     def _open(self, part: Part) -> Iterator[StreamEvent]:

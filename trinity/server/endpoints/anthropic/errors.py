@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from trinity.server.errors import ApiError, Family
+from trinity.server.errors import ApiError, ErrorFamily
 from trinity.server.stream import event
 
 TYPES = {
@@ -36,7 +36,7 @@ def anthropic_error(error: ApiError) -> AnthropicError:
     return AnthropicError(ErrorDetail(TYPES.get(error.status, other), message))
 
 
-ANTHROPIC = Family(
+ANTHROPIC = ErrorFamily(
     "Anthropic", anthropic_error, AnthropicError, lambda body: event("error", body),
     prefixes=("/v1/messages",),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from trinity.server.errors import ApiError, Family
+from trinity.server.errors import ApiError, ErrorFamily
 
 
 class OllamaError(msgspec.Struct):
@@ -21,7 +21,9 @@ def ollama_error(error: ApiError) -> OllamaError:
     return OllamaError(error.message if named else f"{error.param}: {error.message}")
 
 
-OLLAMA = Family("Ollama", ollama_error, OllamaError, lambda body: body + b"\n", prefixes=("/api/",))
+OLLAMA = ErrorFamily(
+    "Ollama", ollama_error, OllamaError, lambda body: body + b"\n", prefixes=("/api/",)
+)
 
 
 def now() -> str:

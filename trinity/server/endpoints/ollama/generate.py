@@ -12,7 +12,7 @@ from msgspec import Meta, field
 from trinity.formats.defaults import ChatTemplate
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.logprobs import chat_logprobs
-from trinity.server.endpoints.messages import Tool, tools_of
+from trinity.server.endpoints.messages import ToolBody, tools_of
 from trinity.server.endpoints.ollama.answer import (
     AnswerWriter,
     ChatAnswer,
@@ -45,7 +45,7 @@ class OllamaChatRequest(Generating, kw_only=True):
     """The body of POST /api/chat; without messages it loads the model."""
 
     messages: list[OllamaMessage] = field(default_factory=list)
-    tools: list[Tool] | None = None
+    tools: list[ToolBody] | None = None
 
     @property
     def empty(self) -> bool:

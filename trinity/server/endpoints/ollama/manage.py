@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.ollama.errors import OLLAMA
 from trinity.server.endpoints.ollama.generate import NDJSON
-from trinity.server.endpoints.ollama.models import Tag, tag_of
+from trinity.server.endpoints.ollama.models import ModelTag, tag_of
 from trinity.server.endpoints.ollama.names import served_name
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable
@@ -95,7 +95,7 @@ async def pull(call: Call[PullRequest]) -> ASGI:
     return Lines(steps(tag))
 
 
-def steps(tag: Tag) -> Iterator[Progress]:
+def steps(tag: ModelTag) -> Iterator[Progress]:
     """What Ollama says of a pull of a model that it has."""
     digest = f"sha256:{tag.digest}"
     yield Progress("pulling manifest")

@@ -46,7 +46,7 @@ class Details(msgspec.Struct):
     parent_model: str = ""
 
 
-class Tag(msgspec.Struct):
+class ModelTag(msgspec.Struct):
     """A model that may be asked for; ``digest`` is of what it is loaded from, not of its bytes."""
 
     name: str
@@ -57,10 +57,10 @@ class Tag(msgspec.Struct):
     details: Details
 
 
-class Tags(msgspec.Struct):
+class ModelTags(msgspec.Struct):
     """All models."""
 
-    models: list[Tag]
+    models: list[ModelTag]
 
 
 class Running(msgspec.Struct):
@@ -109,10 +109,10 @@ class Version(msgspec.Struct):
 async def tags(call: Call[Any]) -> ASGI:
     """All models."""
     found = call.service.models.served.values()
-    return Json(Tags(await asyncio.to_thread(tags_of, list(found))))
+    return Json(ModelTags(await asyncio.to_thread(tags_of, list(found))))
 
 
-def tags_of(found: Iterable[Served]) -> list[Tag]:
+def tags_of(found: Iterable[Served]) -> list[ModelTag]:
     """What is said of models, those left out whose files cannot be opened."""
     tags = []
     for one in found:
@@ -157,10 +157,10 @@ async def version(call: Call[Any]) -> ASGI:
     return Json(Version(__version__))
 
 
-def tag_of(served: Served) -> Tag:
+def tag_of(served: Served) -> ModelTag:
     """What is said of a model in the list."""
     model = served.model
-    return Tag(
+    return ModelTag(
         served.name,
         served.name,
         timestamp(datetime.fromtimestamp(served.created, UTC)),
@@ -248,7 +248,7 @@ def builtin(value: object) -> Any:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/tags", tags, "The models that may be asked for.", answer=Tags,
+    Endpoint("GET", "/api/tags", tags, "The models that may be asked for.", answer=ModelTags,
              family=OLLAMA),
     Endpoint("GET", "/api/ps", running, "The models that are loaded.", answer=RunningModels,
              family=OLLAMA),
