@@ -25,8 +25,8 @@ class GenerationOptions(TypedDict, total=False):
     penalty_last_n (64), logit_bias (none), seed (from the operating system).
 
     The end, explained in ``GenerationLimits``: max_tokens (None: until the context is full), stop
-    (a string or several; None for none), stop_tokens (none), min_tokens (0), ignore_eos (False), logprobs
-    (None; n notes the n best tokens too), processed_logprobs (False: the model's own),
+    (a string or several; None for none), stop_tokens (none), min_tokens (0), ignore_eos (False),
+    logprobs (None; n notes the n best tokens too), processed_logprobs (False: the model's own),
     context_shift (False), keep (0; None: the prompt).
 
     ``grammar`` (None) is a ``trinity.Grammar`` that the answer keeps to: JSON of a schema, a

@@ -106,9 +106,13 @@ class Dispatch:
         return files.upload(used)
 
     async def _answer_to(
-        self, coming: CountedBody, grow: Callable[[int], None] | None, scope: Scope, receive: Receive,
+        self,
+        coming: CountedBody,
+        grow: Callable[[int], None] | None,
+        scope: Scope,
+        receive: Receive,
         send: Send,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Read the body, then run the handler until it ends or the client leaves."""
         settings = self._service.settings
         deadline = asyncio.get_running_loop().time() + settings.request_seconds
