@@ -154,7 +154,7 @@ class Trial:
         expected = [self.whole(run)[0] for run in runs]
         done = 0
         while done < count:
-            files = sorted(cache.rglob("*.nbc"))
+            files = sorted(cache.rglob("*.code"))
             for path in self.random.sample(files, len(files) // 5 if done else len(files)):
                 path.unlink()
             processes = [start(run, cache) for run in runs]
