@@ -1,8 +1,7 @@
 """Tensors of a provider, checked and bound for the plan: addresses, strides, scales.
 
-Weights stay where the file's mapping has them. The exceptions are copied once, with a reason:
-I2_S rows whose codes straddle blocks or come in ARM's order, and the tiles of TL1 and TL2, are put
-into the x86 order, row by row (2 bits a weight), because the kernels walk rows.
+Weights stay in the file's mapping, but for ternary ones whose codes are not in the kernels' order
+(formats/ternary_rows.py).
 """
 
 from __future__ import annotations
@@ -19,11 +18,10 @@ from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import FIELDS
 from trinity.formats.gguf_types import is_type_of_gguf
 from trinity.formats.provider import Tensor, WeightProvider
+from trinity.formats.ternary_rows import from_tiles, row_codes, tensor_scale
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
-from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
-from trinity_kernels.quants.tl import AMBIGUOUS, TILINGS, TL_TYPES, TLError, to_i2_s
 
 # Of ternary weights; inverted scales are 1 / 0.02 or so.
 LARGEST_SCALE = 8.0
@@ -229,7 +227,7 @@ class Weights:
                 "the file is incomplete or of another architecture"
             )
         tensor = self.provider.tensor(name)
-        return _from_tiles(tensor) if tensor.type in TL_TYPES else tensor
+        return from_tiles(tensor)
 
 
 def _bound(name: str, tensor: Tensor, n: int, k: int) -> Weight:
@@ -237,59 +235,8 @@ def _bound(name: str, tensor: Tensor, n: int, k: int) -> Weight:
     type_name, data = tensor.type, tensor.data
     if not TYPES[type_name].tensor_scale:
         return Weight(name, type_name, n, k, data, data.nbytes // n, 1.0, None)
-    codes = data[: n * k // 4]
-    if type_name == "I2_S_ARM" or k % 128:
-        codes = _by_rows(codes, n, k, 16 if type_name == "I2_S_ARM" else 32)
-    return Weight(name, "I2_S", n, k, codes, len(codes) // n, float(_tensor_scale(tensor)), None)
-
-
-def _from_tiles(tensor: Tensor) -> Tensor:
-    """A TL1 or TL2 tensor as one of I2_S."""
-    if len(tensor.shape) != 2:
-        raise UnsupportedError(
-            f"{tensor.source}: tensor {tensor.name!r} of type {tensor.type} has shape "
-            f"{tensor.shape}; this type is known of matrices only: take a file of another type"
-        )
-    m, k = tensor.shape
-    tiling = tensor.tiling or TILINGS[tensor.type].get((m, k))
-    where = f"{tensor.source}: tensor {tensor.name!r} of type {tensor.type} and shape {(m, k)}"
-    hint = "give the kernel_config.ini that the file was converted with (--tl-config FILE)"
-    if tiling is None and tensor.type == "TL1" and (m, k) in AMBIGUOUS:
-        first, second = AMBIGUOUS[m, k]
-        raise UnsupportedError(
-            f"{where} has tiles of {first} or of {second}, which the bytes do not tell; {hint}, or "
-            "take an I2_S file of the model"
-        )
-    if tiling is None:
-        known = ", ".join(f"{a} x {b}" for a, b in TILINGS[tensor.type])
-        raise UnsupportedError(
-            f"{where}: only the tiles of {known} are known; {hint}, or take an I2_S file of the "
-            "model"
-        )
-    try:
-        data = to_i2_s(tensor.type, tensor.data, (m, k), tiling)
-    except TLError as error:
-        raise UnsupportedError(f"{where}: {error}: the file has other tiles; {hint}") from error
-    return Tensor(tensor.name, (m, k), "I2_S", data, tensor.source)
-
-
-def _tensor_scale(tensor: Tensor) -> np.float32:
-    at = prod(tensor.shape) // 4
-    scale: np.float32 = tensor.data[at : at + 4].view("<f4")[0]
-    if not np.isfinite(scale) or scale == 0:
-        raise UnsupportedError(
-            f"{tensor.source}: tensor {tensor.name!r} has the scale {scale}; "
-            "expected a finite number other than 0: the file is damaged"
-        )
-    return scale
-
-
-def _by_rows(codes: NDArray[np.uint8], n: int, k: int, block: int) -> NDArray[np.uint8]:
-    """Flat codes in blocks of ``block`` bytes to rows, each padded to whole 32-byte blocks."""
-    padded = -(-k // 128) * 128
-    rows = np.ones((n, padded), np.uint8)
-    rows[:, :k] = unpack_codes(codes.reshape(-1, block)).reshape(n, k)
-    return np.ascontiguousarray(pack_codes(rows.reshape(-1, 128)).reshape(-1))
+    codes = row_codes(tensor, n, k)
+    return Weight(name, "I2_S", n, k, codes, len(codes) // n, tensor_scale(tensor), None)
 
 
 def warn_of_inverted_scales(

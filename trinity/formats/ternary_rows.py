@@ -1,0 +1,71 @@
+"""Ternary tensors as rows that the kernels read: I2_S of any order of codes, TL1 and TL2."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import UnsupportedError
+from trinity.formats.provider import Tensor
+from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
+from trinity_kernels.quants.tl import AMBIGUOUS, TILINGS, TL_TYPES, TLError, to_i2_s
+
+
+def from_tiles(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy as I2_S if it is of TL1 or TL2. Raises UnsupportedError."""
+    if tensor.type not in TL_TYPES:
+        return tensor
+    if len(tensor.shape) != 2:
+        raise UnsupportedError(
+            f"{tensor.source}: tensor {tensor.name!r} of type {tensor.type} has shape "
+            f"{tensor.shape}; this type is known of matrices only: take a file of another type"
+        )
+    m, k = tensor.shape
+    tiling = tensor.tiling or TILINGS[tensor.type].get((m, k))
+    where = f"{tensor.source}: tensor {tensor.name!r} of type {tensor.type} and shape {(m, k)}"
+    hint = "give the kernel_config.ini that the file was converted with (--tl-config FILE)"
+    if tiling is None and tensor.type == "TL1" and (m, k) in AMBIGUOUS:
+        first, second = AMBIGUOUS[m, k]
+        raise UnsupportedError(
+            f"{where} has tiles of {first} or of {second}, which the bytes do not tell; {hint}, or "
+            "take an I2_S file of the model"
+        )
+    if tiling is None:
+        known = ", ".join(f"{a} x {b}" for a, b in TILINGS[tensor.type])
+        raise UnsupportedError(
+            f"{where}: only the tiles of {known} are known; {hint}, or take an I2_S file of the "
+            "model"
+        )
+    try:
+        data = to_i2_s(tensor.type, tensor.data, (m, k), tiling)
+    except TLError as error:
+        raise UnsupportedError(f"{where}: {error}: the file has other tiles; {hint}") from error
+    return Tensor(tensor.name, (m, k), "I2_S", data, tensor.source)
+
+
+def tensor_scale(tensor: Tensor) -> float:
+    """The scale of an I2_S tensor, which follows its codes. Raises UnsupportedError."""
+    end_of_codes = prod(tensor.shape) // 4
+    scale: np.float32 = tensor.data[end_of_codes : end_of_codes + 4].view("<f4")[0]
+    if not np.isfinite(scale) or scale == 0:
+        raise UnsupportedError(
+            f"{tensor.source}: tensor {tensor.name!r} has the scale {scale}; "
+            "expected a finite number other than 0: the file is damaged"
+        )
+    return float(scale)
+
+
+def row_codes(tensor: Tensor, n: int, k: int) -> NDArray[np.uint8]:
+    """The codes of an I2_S tensor in x86 order, each row in whole blocks of 32 bytes.
+
+    They are copied if rows begin within a block, or if the codes are in ARM's order.
+    """
+    codes = tensor.data[: n * k // 4]
+    if tensor.type != "I2_S_ARM" and k % 128 == 0:
+        return codes
+    block = 16 if tensor.type == "I2_S_ARM" else 32
+    rows = np.ones((n, -(-k // 128) * 128), np.uint8)
+    rows[:, :k] = unpack_codes(codes.reshape(-1, block)).reshape(n, k)
+    return np.ascontiguousarray(pack_codes(rows.reshape(-1, 128)).reshape(-1))
