@@ -19,25 +19,20 @@ if TYPE_CHECKING:  # else every import of the API would load the compiler
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a step that belong to one sequence: ``tokens`` at positions ``cache.length`` on.
-
-    ``logits``: of how many of them, the last ones, logits are wanted. ``states``: an array
-    (tokens, hidden_size) into which the step writes the hidden states behind the output norm.
-    ``second``: the row at which the second text of a pair begins, for an encoder that tells them
-    apart. ``revocable``: the cache can be cut behind any of the rows afterwards, also where layers
-    have a recurrent state; then they are at most ``cache.most_revocable`` and one. ``following``:
-    the token behind them, -1 where it is not known; given where a layer that proposes tokens is to
-    learn from the rows. ``prompt``: they are of a prompt, and get the same bits wherever it is cut
-    and whatever else is in the step.
-    """
+    """The rows of a step that belong to one sequence."""
 
     cache: KVCache
-    tokens: Sequence[int] | NDArray[np.integer]
-    logits: int = 1
+    tokens: Sequence[int] | NDArray[np.integer]  # at the positions from cache.length on
+    logits: int = 1  # how many of the last rows want logits
+    # An array (tokens, hidden_size) for the hidden states after the output norm.
     states: NDArray[np.float32] | None = None
-    second: int | None = None
+    second: int | None = None  # the row at which the second text of a pair begins, for encoders
+    # Whether the cache can be cut after any of the rows. With recurrent layers at most
+    # ``cache.most_revocable`` rows after the first can be revoked.
     revocable: bool = False
+    # The token after the rows, -1 if unknown; given if a drafting layer is to learn from them.
     following: int | None = None
+    # Whether the rows are of a prompt: their bits do not depend on how it is cut.
     prompt: bool = False
 
 

@@ -39,15 +39,15 @@ WORTH_WAITING = 16  # tokens that another sequence is about to evaluate, too
 
 @dataclass(slots=True)
 class ScheduledRows:
-    """Rows of a step: ``count`` pending tokens of a sequence and the proposals behind them."""
+    """The rows of one sequence in a step."""
 
     sequence: Sequence
     cache: KVCache
-    count: int
-    logits: int
+    count: int  # of the sequence's pending tokens
+    logits: int  # how many of the last rows want logits
     is_prompt: bool = False
-    proposals: list[int] = field(default_factory=list)
-    states: States | None = None
+    proposals: list[int] = field(default_factory=list)  # speculated tokens after those
+    states: States | None = None  # where the step writes hidden states
 
     def input(self) -> Rows:
         """What the engine takes."""
