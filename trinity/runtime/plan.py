@@ -81,6 +81,10 @@ class Buffers:
         """Where a named buffer begins."""
         return int(self._arrays[name].ctypes.data)
 
+    def view(self, name: str) -> BufferView:
+        """Where a named buffer begins, and the bytes from one row to the next."""
+        return BufferView(self.address(name), self.stride[name])
+
     def rows(self, name: str, width: int) -> NDArray[np.float32]:
         """The first ``width`` values of every row of a named buffer, (rows, width)."""
         array = self._arrays[name].view(np.float32)
@@ -225,7 +229,7 @@ class PlanBuilder:
         logits = BufferView(0, 4 * output.n)
         deltas = adapters.head if adapters else []
         write_inner(
-            writer, deltas, [BufferView(buffers.address("h"), buffers.stride["h"])], head=True
+            writer, deltas, [buffers.view("h")], head=True
         )  # fmt: skip
         linear.write_products(writer, "h", [(output, logits)], rows=step.outputs)
         places = [(len(writer.records) - 1, operands.OUT)]

@@ -28,11 +28,9 @@ def write_linear(writer: RecordWriter, products: Linear) -> None:
     Nobody waits for the first matrices: the linear's own products of that input follow.
     """
     deltas, buffers = deltas_of(writer, products), writer.buffers
-    write_inner(
-        writer, deltas, [BufferView(buffers.address(products.x), buffers.stride[products.x])]
-    )
+    write_inner(writer, deltas, [buffers.view(products.x)])
     linear.write(writer, products)
-    outs = [BufferView(buffers.address(p.out), buffers.stride[p.out]) for p in products.products]
+    outs = [buffers.view(p.out) for p in products.products]
     write_outer(writer, deltas, outs)
 
 
@@ -70,7 +68,7 @@ def write_embeddings(writer: RecordWriter) -> None:
     for found in adapters.lookups:
         buffers = writer.buffers
         x = BufferView(int(found.rows.ctypes.data), found.rows.strides[0])
-        out = BufferView(buffers.address(found.buffer), buffers.stride[found.buffer])
+        out = buffers.view(found.buffer)
         rows = adapters.tokens[found.adapter : found.adapter + 1]
         write_product(writer, found.outer, matmul, x, out, add=True, rows=rows)
 

@@ -36,7 +36,7 @@ def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
         experts.write_linear(writer, linear)
         return
     own = experts.buffers_of(writer)
-    x = BufferView(buffers.address(linear.x), buffers.stride[linear.x])
+    x = buffers.view(linear.x)
     if linear.spread:
         spread = BufferView(int(adapters.spread.ctypes.data), adapters.spread_stride)
         writer.record(expert_rows.spread, "none", {
@@ -65,7 +65,7 @@ def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
         for outer in delta.outer:
             assert isinstance(outer.weight, ExpertWeight)
             name = linear.products[outer.product].out
-            out = BufferView(buffers.address(name), buffers.stride[name])
+            out = buffers.view(name)
             experts.write_product(
                 writer, outer.weight, matmul, _at(adapters, outer.column), out, add=True,
                 barrier=outer is last,

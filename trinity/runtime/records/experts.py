@@ -60,7 +60,7 @@ def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
             _write_tiles(writer, linear, weights, operand)
         for weight, out in group:
             last = weight is weights[-1]
-            place = BufferView(writer.buffers.address(out), writer.buffers.stride[out])
+            place = writer.buffers.view(out)
             write_product(writer, weight, kernel, operand, place, barrier=last)
 
 

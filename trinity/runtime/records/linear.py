@@ -35,7 +35,7 @@ def write(writer: RecordWriter, linear: Linear) -> None:
     outputs = [
         (
             bound[product.weight, product.first],
-            BufferView(buffers.address(product.out), buffers.stride[product.out]),
+            buffers.view(product.out),
         )
         for product in linear.products
     ]
@@ -55,7 +55,7 @@ def write_products(
     for form in sorted({weight.form for weight, _ in outputs}):
         group = [output for output in outputs if output[0].form == form]
         weights = [weight for weight, _ in group]
-        source = operand = BufferView(buffers.address(x), buffers.stride[x])
+        source = operand = buffers.view(x)
         kernel = kernel_for(writer, weights)
         if form != "f32":
             operand = BufferView(
