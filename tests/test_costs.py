@@ -165,7 +165,7 @@ SIZES: dict[str, tuple[dict[str, object], str]] = {
     "many narrow heads": ({"num_layers": 8, "num_heads": 2048, "num_kv_heads": 2048,
                            "head_dim": 2}, "ok"),
     "more heads than any model": ({"num_layers": 1, "num_heads": 8192, "num_kv_heads": 8192,
-                                   "head_dim": 2}, "must be 1 to 4096"),
+                                   "head_dim": 2}, "a whole number from 1 to 4096"),
     "a wide feed-forward layer": ({"intermediate_size": 1 << 18}, "ok"),
     "a context without end": ({"context_length": (1 << 31) - 1}, "ok"),
     "many layers": ({"num_layers": 200}, "ok"),

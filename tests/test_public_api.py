@@ -39,8 +39,10 @@ def test_missing_name_is_an_attribute_error() -> None:
 
 def test_signatures() -> None:
     load = inspect.signature(trinity.load)
-    keyword_only = [p.name for p in load.parameters.values() if p.kind is p.KEYWORD_ONLY]
-    assert ["path", *keyword_only] == list(load.parameters)
+    assert list(load.parameters) == ["path", "progress", "options"]
+    assert load.parameters["progress"].kind is inspect.Parameter.KEYWORD_ONLY
+    with pytest.raises(TypeError, match="nonsense"):
+        trinity.load("model.gguf", nonsense=1)  # type: ignore[call-arg]
     tokenize = inspect.signature(trinity.Model.tokenize)
     assert list(tokenize.parameters) == ["self", "text", "add_bos", "add_eos", "parse_special"]
 

@@ -14,7 +14,7 @@ from tests.runtime.test_weights import Tensors
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.models.architecture import AddedRowNames as Names
 from trinity.models.decoder import Decoder
-from trinity.runtime.added_rows import AddedRowNames
+from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.weights import Weights
 
 WIDTH, POSITIONS = 256, 5000
@@ -37,7 +37,7 @@ def test_rows_are_those_of_the_file_and_the_table_is_not_copied(type_name: str) 
     weights = Weights(cast(WeightProvider, Tensors(tensors)))
 
     tracemalloc.start()
-    added = AddedRowNames(weights, decoder, POSITIONS)
+    added = AddedRows(weights, decoder, POSITIONS)
     x = rng.standard_normal((4, WIDTH)).astype(np.float32)
     at, second = np.array([0, 4999, 17, 17], np.int32), np.array([0, 1, 1, 2])
     expected = x + positions[at] + texts[[0, 1, 1, 1]]

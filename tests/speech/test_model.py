@@ -225,7 +225,7 @@ def test_long_audio_takes_no_more_memory(
 ) -> None:
     """20 minutes are 77 MB of samples and 38 MB of features; windows hold 30 s of them."""
     said(monkeypatch)
-    monkeypatch.setattr("trinity.speech.encoder.Encoder.run", lambda *_: None)
+    monkeypatch.setattr("trinity.speech.encoder.SpeechEncoder.run", lambda *_: None)
     block = np.random.default_rng(0).normal(size=16000).astype(np.float32)
     monkeypatch.setattr(
         "trinity.speech.model.open_audio", lambda *_: lambda: (block for _ in range(1200))

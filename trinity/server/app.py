@@ -102,7 +102,9 @@ def make_app(
     for endpoint in ENDPOINTS:
         served = endpoint
         if endpoint.path in settings.disable:
-            served = replace(endpoint, handle=turned_off, body=None, form=None, query=None)
+            served = replace(
+                endpoint, handle=turned_off, body=None, form=None, query=None, generates=False
+            )
         by_path.setdefault(endpoint.path, {})[endpoint.method] = Dispatch(served, service)
     routes = [
         Route(path, ByMethod(methods), methods=list(methods)) for path, methods in by_path.items()
