@@ -179,10 +179,8 @@ def test_features_of_the_users_replace_the_processors(environment: dict[str, str
 
 @pytest.mark.full
 def test_a_program_that_used_numba_first() -> None:
-    # Its target machine stays; the name implies dot products, which a trial proves.
-    _, features, levels = pretend("pi5", "import numba; numba.njit(lambda: None)")
-    assert "+dotprod" not in features
-    assert levels == ["neon", "portable"]
+    # Numba's target machine is made by then; kernels are written by one of their own.
+    assert pretend("pi5", "import numba; numba.njit(lambda: None)") == pretend("pi5")
 
 
 @pytest.mark.full

@@ -22,6 +22,7 @@ from trinity_kernels.quants.block32 import Block32, load_nibbles
 from trinity_kernels.quants.q4 import pack_nibbles, unpack_nibbles
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType, Unused, inverse
 from trinity_kernels.quants.superblock import SuperBlock
+from trinity_kernels.scalars import power_of_two
 
 VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
@@ -176,7 +177,7 @@ def _scale_nvfp4(block: int, g: int) -> Any:
     exponent = byte >> 3 & 15
     if exponent == 0:
         return np.float32(mantissa * 2.0**-10)
-    return np.float32((8 + mantissa) * 2.0 ** (exponent - 11))
+    return np.float32((8 + mantissa) * power_of_two(np.float32(exponent - 11)))
 
 
 def _emit_codes_nvfp4(level: str, builder: Any, block: Any, part: int) -> Any:

@@ -18,6 +18,7 @@ from trinity_kernels.deferred import ir, simd
 from trinity_kernels.quants import emit
 from trinity_kernels.quants.floats import Plain
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
+from trinity_kernels.scalars import power_of_two
 
 _FP8 = np.dtype([("d", "<f4"), ("qs", "u1", 32)])
 _LARGEST = 448
@@ -83,7 +84,7 @@ def _get(row: int, i: int) -> Any:
     mantissa, exponent = byte & 7, byte >> 3 & 15
     value = mantissa * 2.0**-9
     if exponent != 0:
-        value = (8 + mantissa) * 2.0 ** (exponent - 10)
+        value = (8 + mantissa) * power_of_two(np.float32(exponent - 10))
     if byte > 127:
         value = -value
     return np.float32(memory.get_f32(block) * np.float32(value))

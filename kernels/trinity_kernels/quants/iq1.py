@@ -18,6 +18,7 @@ from trinity_kernels.deferred import ir, simd
 from trinity_kernels.quants import codebooks, emit, grid
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType, Unused
 from trinity_kernels.quants.superblock import SuperBlock
+from trinity_kernels.scalars import power_of_two
 
 # qh: of each 32 elements the upper 3 bits of 4 indices, 3 bits of scale, 1 of direction.
 _IQ1_S = np.dtype([("d", "<f2"), ("qs", "u1", 32), ("qh", "<u2", 8)])
@@ -126,7 +127,7 @@ def _float_of_half(bits: int) -> Any:
     elif exponent == 0:
         magnitude = fraction * 2.0**-24
     else:
-        magnitude = (1024 + fraction) * 2.0 ** (exponent - 25)
+        magnitude = (1024 + fraction) * power_of_two(np.float32(exponent - 25))
     return np.float32(-magnitude if bits >> 15 else magnitude)
 
 
