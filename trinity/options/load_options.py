@@ -66,7 +66,7 @@ class LoadOptions:
     threads: Annotated[
         int | None,
         Option(
-            "Threads; the fast physical cores if not given.",
+            "Number of threads; default: the fast physical cores.",
             ("--threads", "-t"),
             low=1,
             high=MOST_THREADS,
@@ -75,8 +75,8 @@ class LoadOptions:
     context_length: Annotated[
         int | None,
         Option(
-            "Context length in tokens; the model's own, at most 4096 (serve: as memory allows), if "
-            "not given.",
+            "Context length in tokens; default: the model's own, at most 4096 (serve: as memory "
+            "allows).",
             ("--ctx", "-c", "--ctx-size"),
             low=1,
             high=LONGEST_CONTEXT,
@@ -89,8 +89,8 @@ class LoadOptions:
     kv_memory: Annotated[
         int | None,
         Option(
-            "Bytes that keys and values of all sequences may take together, such as 2G; by context "
-            "and free memory if not given.",
+            "Maximum size of the KV cache of all requests, such as 2G; default: by context and "
+            "free memory.",
             ("--kv-memory",),
             low=1,
             read=parse_bytes,
@@ -100,35 +100,35 @@ class LoadOptions:
     max_sequences: Annotated[
         int | None,
         Option(
-            "Most requests that run at the same time; as many as find room in kv_memory if not "
-            "given.",
+            "Maximum number of concurrently running requests; default: as many as fit into "
+            "kv_memory.",
             low=1,
         ),
     ] = None
     batch_size: Annotated[
         int | None,
-        Option("Most tokens of prompts in a step; up to 512 if not given.", low=1),
+        Option("Maximum number of prompt tokens per step; default: up to 512.", low=1),
     ] = None
     batch_invariant: Annotated[
         bool,
         Option(
-            "Evaluate every row in the order of a single token, so that an answer does not depend "
-            "on what else runs; prompts are slower.",
+            "Compute every row as a single token is computed, so that a response does not depend "
+            "on other requests; prompts are slower.",
             ("--batch-invariant",),
         ),
     ] = False
     reuse_answers: Annotated[
         bool,
         Option(
-            "Let a prompt reuse what was computed for an earlier answer in it: a chat's next "
-            "answer starts sooner, but may differ from the one with an empty cache.",
+            "Reuse the KV cache of an earlier response in a prompt: the next turn of a chat starts "
+            "sooner, but may differ from the one with an empty cache.",
             ("--reuse-answers",),
         ),
     ] = False
     isa: Annotated[
         str | None,
         Option(
-            "Instruction-set level; the best of this CPU if not given.",
+            "Instruction-set level; default: the best of this CPU.",
             ("--isa",),
             values="a level that this CPU has",
         ),
@@ -136,7 +136,7 @@ class LoadOptions:
     i2s_layout: Annotated[
         str,
         Option(
-            "Order of the codes in I2_S: x86, or arm for files quantized on ARM.",
+            "Layout of I2_S: x86, or arm for files quantized on ARM.",
             ("--i2s-layout",),
             choices=("x86", "arm"),
         ),
@@ -144,7 +144,7 @@ class LoadOptions:
     tl_config: Annotated[
         str | os.PathLike[str] | None,
         Option(
-            "kernel_config.ini that a TL1 or TL2 file was made with.",
+            "The kernel_config.ini with which a TL1 or TL2 file was made.",
             ("--tl-config",),
             values="a path",
             metavar="FILE",
@@ -154,8 +154,8 @@ class LoadOptions:
     weight_scale: Annotated[
         str | None,
         Option(
-            "Let weight_scale multiply or divide packed ternary weights of Hugging Face's format, "
-            "where config.json is wrong about it.",
+            "Multiply or divide packed ternary weights of Hugging Face's format by weight_scale, "
+            "if config.json is wrong about it.",
             ("--weight-scale",),
             choices=("multiply", "divide"),
         ),

@@ -34,7 +34,7 @@ class GenerationLimits:
     max_tokens: Annotated[
         int | None,
         Option(
-            "Most tokens to generate; until the context is full if not given, or for -1.",
+            "Maximum number of tokens to generate; -1 or not given: until the context is full.",
             ("--max-tokens", "-n", "--n-predict"),
             low=0,
             none=-1,
@@ -43,7 +43,7 @@ class GenerationLimits:
     stop: Annotated[
         Sequence[str],
         Option(
-            "End before this text; may be several.",
+            "Stop before this text; can be repeated.",
             ("--stop",),
             check=stop_strings,
             values="a text, several, or None",
@@ -54,22 +54,20 @@ class GenerationLimits:
     stop_tokens: Annotated[
         Collection[int] | None,
         Option(
-            "Token ids that end the answer, beside the model's end-of-generation tokens.",
+            "Token ids that end generation, in addition to the model's end tokens.",
             check=token_ids,
             values="token ids, or None",
         ),
     ] = frozenset()
     min_tokens: Annotated[
-        int, Option("Fewest tokens to generate: until then no ending token is chosen.", low=0)
+        int, Option("Minimum number of tokens to generate; no end token is sampled before.", low=0)
     ] = 0
-    ignore_eos: Annotated[
-        bool, Option("Go on after end-of-generation tokens.", ("--ignore-eos",))
-    ] = False
+    ignore_eos: Annotated[bool, Option("Continue after end tokens.", ("--ignore-eos",))] = False
     logprobs: Annotated[
         int | None,
         Option(
-            "Log-probabilities of the answer's tokens, and of so many of the best beside each; "
-            "--json prints them.",
+            "Return log-probabilities of the generated tokens and of this many most probable "
+            "alternatives; --json prints them.",
             ("--logprobs",),
             low=0,
         ),
@@ -77,21 +75,21 @@ class GenerationLimits:
     processed_logprobs: Annotated[
         bool,
         Option(
-            "Let log-probabilities be those behind all options of sampling, not the model's own."
+            "Return log-probabilities after penalties, temperature and filters, not the raw ones."
         ),
     ] = False
 
     context_shift: Annotated[
         bool,
         Option(
-            "When the context is full, drop older tokens and go on, up to --max-tokens.",
+            "When the context is full, drop older tokens and continue, up to --max-tokens.",
             ("--context-shift",),
         ),
     ] = False
     keep: Annotated[
         int | None,
         Option(
-            "First tokens that --context-shift keeps; -1 for all of the prompt.",
+            "Number of first tokens that --context-shift keeps; -1: the whole prompt.",
             ("--keep",),
             low=0,
             none=-1,

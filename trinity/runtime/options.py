@@ -144,7 +144,7 @@ class Request:
     grammar: Annotated[
         Grammar | None,
         Option(
-            "What the answer may be: JSON of a schema, a regular expression, a choice, a grammar.",
+            "Grammar of the text: a JSON schema, a regular expression, a choice or a grammar.",
             check=check_grammar,
             values="a trinity.Grammar",
         ),
@@ -152,63 +152,63 @@ class Request:
     add_bos: Annotated[
         bool,
         Option(
-            "Begin with the beginning-of-sequence token, where the model's file wants one.",
+            "Add the BOS token before the prompt if the model's file asks for it.",
             ("--bos/--no-bos",),
         ),
     ] = True
     parse_special: Annotated[
-        bool, Option("Read special tokens that are written in the text.", ("--parse-special",))
+        bool, Option("Read special tokens written in the prompt as tokens.", ("--parse-special",))
     ] = False
     cache_prompt: Annotated[
-        bool, Option("Keep what the prompt shares with an earlier call in the KV cache.")
+        bool, Option("Reuse the KV cache of an earlier prompt with the same prefix.")
     ] = True
-    skip_special: Annotated[bool, Option("Leave special tokens out of the text.")] = True
+    skip_special: Annotated[bool, Option("Omit special tokens from the text.")] = True
     speculative: Annotated[
         bool | int,
         Option(
-            "Guess tokens of text that repeats itself: faster, and the same text.",
+            "Speculate tokens of repetitive text: faster, with the same text.",
             ("--speculate/--no-speculate",),
             check=check_speculative,
-            values="True, False, or the most tokens to guess at once",
+            values="True, False, or the most tokens to speculate at once",
         ),
     ] = True
     priority: Annotated[
         int,
         Option(
-            "Of the requests that wait, those with lower numbers are taken first; those of 1000 "
-            "and more stand still while there are others."
+            "Lower values are scheduled first; requests with 1000 or more are paused while any "
+            "other request runs."
         ),
     ] = 0
     lora: Annotated[
         Mapping[int, float] | None,
         Option(
-            "The weights of adapters, by their numbers; as loaded if not given, 0 for others.",
+            "Weights of adapters by index; 0 for others; as loaded if not given.",
             check=check_lora,
-            values="a dict of numbers from 0 and weights",
+            values="a dict of indices and weights",
         ),
     ] = None
     slot: Annotated[
         int | None,
-        Option("Number of a cache that is shared with other answers of that slot alone.", low=0),
+        Option("Slot id; requests share cached prefixes only within the same slot.", low=0),
     ] = None
     cache_salt: Annotated[
         str,
         Option("Requests share cached prompts only with requests of the same salt.", values="text"),
     ] = ""
     progress: Annotated[
-        bool, Option("Give timings with every chunk, and chunks while the prompt is evaluated.")
+        bool, Option("Report timings with every chunk, and chunks during prefill.")
     ] = False
     resumed: Annotated[
         Sequence[int] | None,
         Option(
-            "Tokens of the same answer, broken off, behind which it goes on.",
+            "Token ids of an interrupted response to continue from.",
             check=check_tokens,
             values="token ids",
         ),
     ] = None
     cancel: Annotated[
         Cancel | None,
-        Option("Ends the answer once it is set.", values="anything with is_set()"),
+        Option("Ends generation once it is set.", values="anything with is_set()"),
     ] = None
 
     def __post_init__(self) -> None:

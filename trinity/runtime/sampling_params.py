@@ -34,15 +34,15 @@ class SamplingParams:
     """
 
     temperature: Annotated[
-        float, Option("Randomness; 0 takes the best token.", ("--temperature", "--temp"), low=0)
+        float, Option("Sampling temperature; 0 is greedy.", ("--temperature", "--temp"), low=0)
     ] = 0.8
     top_k: Annotated[
-        int, Option("Draw from the k best tokens; 0 from all.", ("--top-k",), low=0)
+        int, Option("Sample from the k most probable tokens; 0: from all.", ("--top-k",), low=0)
     ] = 40
     top_p: Annotated[
         float,
         Option(
-            "Draw from the best tokens that have this probability together; 1 is all.",
+            "Sample from the most probable tokens with this total probability; 1: from all.",
             ("--top-p",),
             low=0,
             high=1,
@@ -50,27 +50,28 @@ class SamplingParams:
     ] = 0.95
     min_p: Annotated[
         float,
-        Option("Least probability, relative to the best token's.", ("--min-p",), low=0, high=1),
+        Option("Minimum probability relative to the best token.", ("--min-p",), low=0, high=1),
     ] = 0.05
     repetition_penalty: Annotated[
         float,
         Option(
-            "Makes tokens that occurred less likely; 1 is none, 1.1 is usual.",
+            "Penalty on tokens that occurred; 1: none, 1.1 is usual.",
             ("--repetition-penalty", "--repeat-penalty"),
             above=0,
         ),
     ] = 1.0
     frequency_penalty: Annotated[
         float,
-        Option("Taken from a token's logit for each time it occurred.", ("--frequency-penalty",)),
+        Option("Subtracted from a token's logit for each occurrence.", ("--frequency-penalty",)),
     ] = 0.0
     presence_penalty: Annotated[
-        float, Option("Taken from the logit of each token that occurred.", ("--presence-penalty",))
+        float,
+        Option("Subtracted from the logit of each used token.", ("--presence-penalty",)),
     ] = 0.0
     penalty_last_n: Annotated[
         int,
         Option(
-            "How many of the last tokens penalties look at; -1 is all.",
+            "Number of last tokens that penalties consider; -1: all.",
             ("--penalty-last-n", "--repeat-last-n"),
             low=-1,
         ),
@@ -78,7 +79,7 @@ class SamplingParams:
     logit_bias: Annotated[
         Mapping[int, float] | None,
         Option(
-            "Add to a token's logit; -inf forbids it.",
+            "Added to a token's logit; -inf forbids the token.",
             ("--logit-bias",),
             check=checked_bias,
             values="token ids to numbers",
@@ -90,7 +91,7 @@ class SamplingParams:
     seed: Annotated[
         int | None,
         Option(
-            "Same seed, same text; random if not given, or for -1.",
+            "Random seed; the same seed gives the same text; -1 or not given: random.",
             ("--seed", "-s"),
             low=0,
             none=-1,
