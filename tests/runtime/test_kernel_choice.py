@@ -10,7 +10,8 @@ import pytest
 from trinity.errors import KernelError
 from trinity.runtime import kernel_choice
 from trinity.runtime.kernel_choice import KernelChoice
-from trinity_kernels import selftest
+from trinity_kernels import _jit, loaded_code, selftest
+from trinity_kernels._jit import Kernel
 from trinity_kernels.isa import BASES, available_levels
 from trinity_kernels.ops.activation import gated
 from trinity_kernels.ops.norm import norm
@@ -115,3 +116,16 @@ def test_a_damaged_file_is_a_file_that_says_nothing(
     file.write_bytes(content)
     KernelChoice(LEVELS[0], None).address(gated, "relu2")
     assert len(checks.asked) == 2
+
+
+@pytest.mark.skipif(not loaded_code.supported(), reason="Numba loads the code here")
+def test_a_system_that_refuses_executable_memory(
+    checks: Checks, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(code: object) -> int:
+        raise OSError(13, "the system does not let memory become executable")
+
+    monkeypatch.setattr(_jit, "load", refuse)
+    unloaded = Kernel(gated.function, gated.own)
+    with pytest.raises(KernelError, match=r"become executable.*execmem"):
+        KernelChoice(LEVELS[0], None).address(unloaded, "silu")

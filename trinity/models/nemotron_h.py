@@ -161,7 +161,7 @@ def _nemotron_layer(config: ModelConfig, values: Values) -> Table:
 
 
 def _nemotron_shared(config: HFConfig) -> int:
-    """The width of the one that every token takes; transformers asks for no number of them."""
+    """The intermediate size of the shared expert; transformers has exactly one."""
     key = "moe_shared_expert_intermediate_size"
     return config.values.size(key, "shared_intermediate_size")
 

@@ -306,7 +306,7 @@ def _next_keys(config: HFConfig) -> Keys:
 
 
 def _newer_keys(config: HFConfig) -> Keys:
-    """With the shares of a rotation's dimensions that images turn by time, height and width."""
+    """The keys, with the M-RoPE sections: RoPE dimensions for time, height and width."""
     rope = rope_parameters(config.values)
     sections = rope.values.get("mrope_section")
     if not isinstance(sections, list) or not all(isinstance(one, int) for one in sections):

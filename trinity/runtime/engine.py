@@ -39,7 +39,7 @@ from trinity_kernels.team import Team, TeamError
 
 DECODE_ROWS = 16  # most rows of a step that costs little more than one of a single row
 OUTPUT_ROWS = 16  # rows that the head computes at once
-# What a closed engine keeps: nothing of the model's size, and no view of its file.
+# Attributes that a closed engine keeps: none grows with the model or refers to its file.
 _KEPT = ("_closed", "adapters", "batch_invariant", "config", "context_length", "drafts", "encodes",
          "few", "isa", "kv_type", "pool", "prefill_chunk", "threads")  # fmt: skip
 

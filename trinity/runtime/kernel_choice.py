@@ -37,7 +37,7 @@ class KernelChoice:
             levels = available_levels()
             for level in levels[levels.index(self.level) :]:
                 if self._works(kernel, level, tag):
-                    self._chosen[key] = kernel.address(level, tag)
+                    self._chosen[key] = _loaded(kernel, level, tag)
                     break
             else:
                 raise KernelError(
@@ -66,7 +66,7 @@ class KernelChoice:
         if key not in self._outcomes:
             from trinity_kernels.selftest import check
 
-            kernel.address(level, tag, compiling=lambda: self._tell(f"compiling kernels: {line}"))
+            _loaded(kernel, level, tag, lambda: self._tell(f"compiling kernels: {line}"))
             problem = take_cache_problem()
             if problem is not None:
                 self._warn(problem)
@@ -94,6 +94,20 @@ class KernelChoice:
             with contextlib.suppress(OSError), open(self._file, "ab", buffering=0) as file:
                 # One write of a whole line: processes that compile at once do not mix.
                 os.write(file.fileno(), line.encode())
+
+
+def _loaded(
+    kernel: Kernel, level: str, tag: str, compiling: Callable[[], None] | None = None
+) -> int:
+    """The address of a kernel's code. Raises KernelError if the system refuses memory for code."""
+    try:
+        return kernel.address(level, tag, compiling)
+    except OSError as error:
+        raise KernelError(
+            f"kernel {kernel.name} {tag} cannot be loaded: {error}; let the process make memory "
+            "executable (SELinux: execmem, systemd: MemoryDenyWriteExecute=no), or give it more "
+            "memory (ulimit -v)"
+        ) from error
 
 
 def _read(file: Path | None) -> dict[str, bool]:

@@ -13,7 +13,7 @@ OWNER = "trinity.owner"  # in the scope: the owner whose API key was checked
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of one request."""
+    """Who sent a request: the owner of its API key and the client that it counts as."""
 
     owner: str = ""
     """The name of its API key; "" if the server has fewer than two keys."""

@@ -1,4 +1,4 @@
-"""A model of a server, and a lease of it for one request."""
+"""A model that the server offers, and the lease that keeps it loaded during a request."""
 
 from __future__ import annotations
 

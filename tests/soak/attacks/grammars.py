@@ -134,7 +134,7 @@ def blank_lines(target: Target) -> None:
 
 @attack()
 def tools_of_one_name(target: Target) -> None:
-    """58,000 tools of one name, which are too many to be decoded."""
+    """Send 58,000 tools with the same name; the server must refuse them before decoding."""
     body = {"messages": MESSAGES, "tools": [{"function": {"name": "x"}}] * 58_000}
     target.again(lambda: target.ask(CHAT, body), 8)
 
