@@ -4,21 +4,24 @@ Each attack takes a second here; ``python tests/soak/fairness.py`` takes longer 
 time are three times those of fairness.py, because the machine may do other work, and grow on a
 slower machine. They also grow by what a second server, which nobody attacks, loses at the same
 time. An attack that misses a limit is tried again on a new server. The limit of memory is the one
-that is promised.
+that is promised. With TRINITY_FAIRNESS_REPORT, the first try of each attack is also compared with
+the limits of fairness.py (see tests/soak/README.md).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.processor_time import slowness
-from tests.soak import fairness
+from tests.soak import fairness, fairness_report
 from tests.soak.attacked_server import write_models
 from tests.soak.attacks.target import Attack, all_attacks
 from tests.soak.fairness import Measured, Range
@@ -76,6 +79,40 @@ def test_what_is_not_answered_misses() -> None:
     assert measured(Times([0.01], failures=["refused"]), CALM).missed() == ["1 failed: refused"]
     assert measured(CALM, CALM, grown=65 << 20).missed() == ["65 MB more, limit 64 MB"]
     assert measured(CALM, CALM, ended=-9).missed() == ["the server ended with -9"]
+
+
+def test_a_report_has_the_strict_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "report.jsonl"
+    rows = [
+        measured(CALM, CALM, attack="calm", scale=3.0).row(),
+        measured(Times([0.24], [0.002], [0.06]), CALM, attack="slow", scale=3.0).row(),
+        measured(
+            Times([0.33], [0.002], [0.001]), Times([0.2], [0.002], [0.001]), attack="busy"
+        ).row(),
+        measured(CALM, CALM, attack="late", scale=3.0, waited=12.0).row(),
+    ]
+    monkeypatch.delenv("TRINITY_FAIRNESS_REPORT", raising=False)
+    fairness_report.append(rows[0])  # writes nothing
+    monkeypatch.setenv("TRINITY_FAIRNESS_REPORT", str(path))
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "2")
+    for row in rows:
+        fairness_report.append(row)
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [one["attack"] for one in found] == ["calm", "slow", "busy", "late"]
+    assert [one["workers"] for one in found] == [2] * 4
+    assert found[1]["promised"] == {"first token": 0.23, "gap": 0.25, "/health": 0.05}
+    assert found[1]["worst"] == {"first token": 0.24, "gap": 0.002, "/health": 0.06}
+    assert [one["missed"] for one in found] == [
+        [],
+        ["first token 240 ms, limit 230 ms", "/health 60 ms, limit 50 ms"],
+        ["first token 330 ms, limit 230 ms"],
+        ["memory came back after 12 s"],
+    ]
+    assert [bool(one["missed_with_machine"]) for one in found] == [False, True, False, True]
+    table = fairness_report.table(path)
+    assert "| slow | 240 of 230 | 2 of 250 | 60 of 50 | 0 (0.0) | 2, " in table
+    assert "limit 230 ms (kept with what the machine added) |" in table
+    assert "4 attacks: 1 kept every limit, 2 kept them" in table
 
 
 def test_an_attack_on_an_application_that_blocks_its_loop_is_seen(servers: Range) -> None:

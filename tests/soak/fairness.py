@@ -2,6 +2,7 @@
 
     python tests/soak/fairness.py
     python tests/soak/fairness.py --seconds 30 doubling_grammars idle_connections
+    python tests/soak/fairness.py --table report.jsonl
 
 The attacks are the functions of tests/soak/attacks. A server with a random, tiny model runs in a
 process of its own, an attack in another, from another address and with another key than the
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +33,7 @@ for folder in (ROOT, ROOT / "kernels"):
 
 from tests.soak.attacked_server import KINDS, Server, running, write_models  # noqa: E402
 from tests.soak.attacks.target import Attack, Target, all_attacks  # noqa: E402
+from tests.soak.fairness_report import append, table  # noqa: E402
 from tests.soak.ordinary_client import PATIENCE, Times, Watch, chat, health  # noqa: E402
 
 # Beside an attack, an ordinary client's first token comes within FIRST_FACTOR times the idle
@@ -42,6 +44,7 @@ GAP = 0.250
 HEALTH = 0.050
 MEMORY, MEMORY_SECONDS = 64 << 20, 10.0
 TRIES = 2
+NAMES = ("first token", "gap", "/health")
 
 
 @dataclass
@@ -58,21 +61,25 @@ class Measured:
     grown: int
     ended: int | None
     scale: float = 1.0  # of the limits of time, for a machine that does other work, too
+    waited: float = 0.0  # seconds after the attack until ``grown`` was measured
+
+    def promised(self) -> tuple[float, float, float]:
+        """The limits of first token, gap and /health on a machine that does nothing else."""
+        return FIRST_FACTOR * self.idle + FIRST_MORE, GAP, HEALTH
 
     def limits(self) -> tuple[float, float, float]:
         """The limits of first token, gap and /health, with what the machine itself added."""
-        promised = (FIRST_FACTOR * self.idle + FIRST_MORE, GAP, HEALTH)
-        pairs = zip(promised, self.apart.worst(), self.apart_idle, strict=True)
+        pairs = zip(self.promised(), self.apart.worst(), self.apart_idle, strict=True)
         first, gap, answer = (
             self.scale * (limit + max(0.0, busy - idle)) for limit, busy, idle in pairs
         )
         return first, gap, answer
 
-    def missed(self) -> list[str]:
-        """What did not hold."""
+    def missed(self, limits: tuple[float, float, float] | None = None) -> list[str]:
+        """What did not hold, of ``limits`` or of the object's own."""
         found = []
         for name, seconds, limit in zip(
-            ("first token", "gap", "/health"), self.attacked.worst(), self.limits(), strict=True
+            NAMES, self.attacked.worst(), limits or self.limits(), strict=True
         ):
             if seconds > limit:
                 found.append(f"{name} {seconds * 1000:.0f} ms, limit {limit * 1000:.0f} ms")
@@ -82,9 +89,26 @@ class Measured:
             found.append(f"{len(self.attacked.failures)} failed: {self.attacked.failures[0]:.300}")
         if self.grown > MEMORY:
             found.append(f"{self.grown >> 20} MB more, limit {MEMORY >> 20} MB")
+        elif self.waited > self.scale * MEMORY_SECONDS:
+            found.append(f"memory came back after {self.waited:.0f} s")
         if self.ended is not None:
             found.append(f"the server ended with {self.ended}")
         return found
+
+    def row(self) -> dict[str, object]:
+        """The worst figures against the limits without ``scale``, for a report."""
+        strict = replace(self, scale=1.0)
+        return {
+            "attack": self.attack,
+            "idle": self.idle,
+            "worst": dict(zip(NAMES, self.attacked.worst(), strict=True)),
+            "promised": dict(zip(NAMES, strict.promised(), strict=True)),
+            "with_machine": dict(zip(NAMES, strict.limits(), strict=True)),
+            "memory": self.grown,
+            "memory_seconds": self.waited,
+            "missed": strict.missed(strict.promised()),
+            "missed_with_machine": strict.missed(),
+        }
 
     def __str__(self) -> str:
         first, gap, answer = (1000 * one for one in self.attacked.worst())
@@ -121,14 +145,15 @@ def measured(
         attacker.kill()
         ended = time.monotonic()
         attacked, alone = (watch.end() for watch in watches)
-    grown = server.memory() - before
-    while grown > MEMORY and time.monotonic() < ended + scale * MEMORY_SECONDS:
+    grown, waited = server.memory() - before, 0.0
+    while grown > MEMORY and waited < scale * MEMORY_SECONDS:
         time.sleep(0.1)
+        waited = time.monotonic() - ended
         grown = server.memory() - before
     done = json.loads(out or '{"answers": {}, "sent": 0}')
     return Measured(
         attack.name, done["answers"], done["sent"], idle, attacked, alone, apart_idle, grown,
-        server.process.poll(), scale,
+        server.process.poll(), scale, waited,
     )  # fmt: skip
 
 
@@ -157,10 +182,15 @@ class Range:
     def measure(
         self, attack: Attack, seconds: float, scale: float = 1.0, tries: int = TRIES
     ) -> Measured:
-        """Attack; where a limit was missed again on a new server, up to so many times."""
-        for _ in range(tries):
+        """Attack; where a limit was missed, again on a new server, up to so many times.
+
+        The first try is appended to the report, if there is one.
+        """
+        for number in range(tries):
             server, apart = self.server(attack.server), self.server("apart")
             found = measured(attack, server, apart, seconds, scale)
+            if number == 0:
+                append({**found.row(), "seconds": seconds})
             if not found.missed():
                 break
             self._end(attack.server)
@@ -182,12 +212,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=10.0, help="of each attack")
     parser.add_argument("--scale", type=float, default=1.0, help="of the limits of time")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="print a report, attack nothing")
     parser.add_argument("--attack", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", metavar="ATTACK", help=", ".join(attacks))
     options = parser.parse_args()
     if options.attack:
         strike(attacks[options.attack], options.port, options.seconds)
+    if options.table:
+        print(table(options.table))
+        return 0
     missed = 0
     with tempfile.TemporaryDirectory() as temporary:
         models = Path(temporary)
