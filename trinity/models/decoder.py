@@ -204,18 +204,20 @@ class Decoder:
             )
         self._check_shared_caches(source)
         # One after the other: the metadata can name any number, of which the file has a few.
+        needed: set[str] = set()
         for name, expected in self._tensors():
+            needed.add(name)
             if name not in self._names:
                 raise ConfigError(
                     f"{source}: no tensor {name!r}, which its architecture needs; "
                     "the file is incomplete or of another architecture"
                 )
             _check(name, shape(name), expected, source)
-        needed, optional = self.tensors(), self.optional_tensors()
+        optional = self.optional_tensors()
         for name, expected in optional.items():
             if name in self._names and name not in needed:
                 _check(name, shape(name), expected, source)
-        self._refuse_unread(needed.keys() | optional.keys(), source)
+        self._refuse_unread(needed | optional.keys(), source)
 
     def optional_tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of tensors that a file may have: biases, scales, factors of rotations."""

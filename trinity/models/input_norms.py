@@ -22,9 +22,12 @@ def with_input_norms(layer: list[Operation], has: Has) -> list[Operation]:
 
 
 def _parts(operation: Operation, has: Has) -> Iterator[Operation]:
-    weights = operation.weights() if isinstance(operation, Linear) else {}
+    if not isinstance(operation, Linear):
+        yield operation
+        return
+    weights = dict.fromkeys(product.weight for product in operation.products)
     normed = [name for name in weights if has(name + SUFFIX)]
-    if not isinstance(operation, Linear) or not normed:
+    if not normed:
         yield operation
         return
     # Each in a buffer of its own: what follows may begin while another is still read.

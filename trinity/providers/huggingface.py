@@ -168,13 +168,15 @@ class HuggingFaceProvider:
         return notes
 
     def _inverted_scales(self) -> list[str]:
+        if self._ternary is None:
+            return []
         tensors = (self._tensors.tensor(name) for name in self._tensors.shapes)
         scales = [
             float(tensor.known_scale)
             for tensor in tensors
             if isinstance(tensor, TernaryTensor) and tensor.known_scale is not None
         ]
-        if self._ternary is None or not scales or median(scales) <= LARGEST_USUAL_SCALE:
+        if not scales or median(scales) <= LARGEST_USUAL_SCALE:
             return []
         used, other = ("divide", "multiply") if self._ternary.divides else ("multiply", "divide")
         return [

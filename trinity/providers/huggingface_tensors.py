@@ -264,4 +264,6 @@ def _refuse_left_over(
 
 def _renamed(tensor: HFTensor, actual: Mapping[str, str]) -> HFTensor:
     names = tuple(actual[name] for name in tensor.stored.names)
+    if names == tensor.stored.names:
+        return tensor
     return replace(tensor, stored=replace(tensor.stored, names=names))

@@ -65,7 +65,8 @@ class CanonicalTensors:
                     self._parts[name] = needed, expert
             else:
                 self._parts[needed.name] = needed, None
-            self._add_scale(needed)
+            if checkpoint.packed:
+                self._add_scale(needed)
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:

@@ -30,7 +30,8 @@ def check_stored(
     Form, shape and dtype are looked at, no weights. ``ternary``: how layers' weights are stored
     in a ternary model. Raises UnsupportedError for a dtype that is not read.
     """
-    packed = [checkpoint.packed[n] for n in needed.stored.names if n in checkpoint.packed]
+    known = checkpoint.packed
+    packed = [known[name] for name in needed.stored.names if name in known]
     for weight in packed:
         _check_views(weight, needed)
     if len(packed) == len(needed.stored.names):
@@ -42,7 +43,7 @@ def check_stored(
         _check_blocks(needed, checkpoint)
         return
     for name in needed.stored.names:
-        if name in checkpoint.packed:
+        if name in known:
             continue
         stored = checkpoint.tensor(name)
         _check_views(stored, needed)
