@@ -25,7 +25,7 @@ def warmup(isa: str | None = None, progress: Callable[[str], None] | None = None
     for number, (name, tag) in enumerate(wanted, 1):
         if progress:
             progress(f"compiling {name} {tag} ({number}/{len(wanted)})")
-        KERNELS[name][0].address(level, tag)
+        KERNELS[name].kernel.address(level, tag)
     largest(np.zeros(1, np.float32), 1)
     Team(2).close()
     problem = take_cache_problem()

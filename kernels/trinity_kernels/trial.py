@@ -56,7 +56,7 @@ _START = """
 import json, sys
 request = json.loads(sys.argv[1])
 sys.path[:] = request["path"]
-from trinity_kernels.trial import answer
+from trinity_kernels.selftest.trial_child import answer
 answer(request["levels"])
 """
 _lock = threading.Lock()
@@ -76,28 +76,6 @@ def failures(levels: Sequence[str]) -> dict[str, str]:
             if file is not None and lasting:
                 _write(file, found)
     return {level: known[level] for level in levels if known[level]}
-
-
-def answer(levels: Sequence[str]) -> None:
-    """In the child: compile, run and compare; a line for each level that the process survives."""
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    from trinity_kernels.isa import amx_permitted
-    from trinity_kernels.selftest import check
-
-    if "amx" in levels:
-        amx_permitted()
-    for level in levels:
-        try:
-            errors = [error for name, tag in KERNELS[level] if (error := check(name, level, tag))]
-            why = f"it computes wrong results: {errors[0]}" if errors else ""
-        except (MemoryError, OSError):
-            raise
-        except Exception as error:  # whatever Numba makes of what LLVM refuses politely
-            why = f"it does not compile: {error}"[:300]
-        print(json.dumps([level, why]), flush=True)
 
 
 def _try(here: Target, levels: Sequence[str]) -> tuple[dict[str, str], bool]:
@@ -168,7 +146,7 @@ def _lines(text: str) -> list[tuple[str, str]]:
 
 def _file(here: Target) -> Path | None:
     folder = cache_folder()
-    sources = digest_of("trinity_kernels.selftest")
+    sources = digest_of("trinity_kernels.selftest.trial_child")
     tried = f"{here.architecture} {here.name} {here.features} {sources}"
     digest = hashlib.sha256(tried.encode()).hexdigest()
     return None if folder is None else folder / f"tried-{digest[:16]}"

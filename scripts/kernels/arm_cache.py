@@ -55,7 +55,7 @@ def fill(request: dict[str, Any]) -> None:
             compile_one()
     for kernel, level, tag in request["kernels"]:
         with suppress(_AlreadyThereError):
-            KERNELS[kernel][0].address(level, tag)
+            KERNELS[kernel].kernel.address(level, tag)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ for level, kernels in listed.items():
     assert isa.select_level(level) == level
     for name, tag in kernels:
         lost = f"WRONG {level}: {name} {tag} is not found where it was compiled to"
-        selftest.KERNELS[name][0].address(level, tag, lambda: print(lost, flush=True))
+        selftest.KERNELS[name].kernel.address(level, tag, lambda: print(lost, flush=True))
         if error := selftest.check(name, level, tag):
             print(f"WRONG {level}: {name} {tag}: {error}", flush=True)
     for what, found in golden(level).items():

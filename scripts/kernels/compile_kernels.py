@@ -45,7 +45,7 @@ def not_compiled(kinds: bool) -> list[Wanted]:
         for name, tag in kernels_of(level):
             if kinds and tag in FORMS and tag not in KINDS:
                 continue
-            kernel = KERNELS[name][0]
+            kernel = KERNELS[name].kernel
             try:
                 kernel.address(level, tag, _stop)
             except _NotCompiledError:
@@ -55,7 +55,7 @@ def not_compiled(kinds: bool) -> list[Wanted]:
 
 def compile_here(wanted: list[Wanted]) -> None:
     for name, level, tag in wanted:
-        KERNELS[name][0].address(level, tag)
+        KERNELS[name].kernel.address(level, tag)
 
 
 def compile_apart(wanted: list[Wanted]) -> None:

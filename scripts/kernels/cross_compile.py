@@ -88,7 +88,7 @@ def compile_all(
     found = {}
     for kernel, tag in kernels or selftest.kernels_of(level):
         compiled.clear()
-        selftest.KERNELS[kernel][0].address(level, tag)
+        selftest.KERNELS[kernel].kernel.address(level, tag)
         text = compiler.target_machine().emit_assembly(compiled[-1])
         names = Counter(re.findall(r"^\s+([a-z][a-z0-9.]*)\s", text, re.MULTILINE))
         if re.search(r"\bz\d+\.[bhsd]\b", text):

@@ -56,7 +56,7 @@ def wanted(level: str) -> Wanted:
     return [
         (name, tag)
         for name, tag in kernels_of(level)
-        if KERNELS[name][0].level_of(level) == level and (tag not in FORMS or tag in TYPES)
+        if KERNELS[name].kernel.level_of(level) == level and (tag not in FORMS or tag in TYPES)
     ]
 
 
@@ -84,7 +84,7 @@ def compile_here(out: Path, level: str, kernels: Wanted) -> None:
 
     code_store.find = find_and_name
     for kernel, tag in kernels:
-        KERNELS[kernel][0].address(level, tag)
+        KERNELS[kernel].kernel.address(level, tag)
     if level in ("portable", "neon"):
         for module in (team, select):
             for value in vars(module).values():

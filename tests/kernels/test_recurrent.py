@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from trinity_kernels import record
 from trinity_kernels._jit import Kernel
-from trinity_kernels.comparing import at
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops import causal_conv, delta_rule, selective_scan, state
 from trinity_kernels.ops.exponential import sigmoid_f32, softplus_f32
+from trinity_kernels.selftest.comparing import at
 from trinity_kernels.team import Team
 
 Array = NDArray[Any]

@@ -17,7 +17,7 @@ from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.ops.matmul.panel_layout import panel_types
 from trinity_kernels.ops.matmul.tile_layout import tile_types
 
-ALL = [(name, tag) for name, (_, tags) in selftest.KERNELS.items() for tag in tags]
+ALL = [(name, tag) for name, check in selftest.KERNELS.items() for tag in check.tags]
 KERNELS = pytest.mark.parametrize(
     ("name", "tag"), some(ALL, [case for case in ALL if case[1] in KINDS or case[1] not in FORMS])
 )
@@ -29,7 +29,7 @@ def nothing(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
 
 
 def levels_of(name: str) -> list[str]:
-    tiled = selftest.KERNELS[name][0].uses_tiles
+    tiled = selftest.KERNELS[name].kernel.uses_tiles
     without = {"portable"} if name == "matmul_panels" else set()
     return [
         level
@@ -39,13 +39,13 @@ def levels_of(name: str) -> list[str]:
 
 
 def test_every_registered_tag_is_covered() -> None:
-    tags = {name: set(tags) for name, (_, tags) in selftest.KERNELS.items()}
+    tags = {name: set(check.tags) for name, check in selftest.KERNELS.items()}
     assert tags["matmul"] == set(FORMS)
     assert tags["attention"] == tags["rope_store"] == set(kv_layout.KV_TYPES)
     assert tags["gated"] == set(activation.ACTIVATIONS)
     assert tags["matmul_tiles"] == set(tile_types())
     assert tags["matmul_panels"] == set(panel_types())
-    assert all(name == k.name for name, (k, _) in selftest.KERNELS.items())
+    assert all(name == check.kernel.name for name, check in selftest.KERNELS.items())
 
 
 @KERNELS
@@ -60,7 +60,7 @@ def test_a_kernel_that_computes_nothing_fails(
 ) -> None:
     if not levels_of(name):
         pytest.skip("its check runs other kernels, which this CPU cannot run")
-    monkeypatch.setitem(selftest.KERNELS, name, (nothing, (tag,)))
+    monkeypatch.setitem(selftest.KERNELS, name, selftest.KERNELS[name]._replace(kernel=nothing))
     assert selftest.check(name, "portable", tag)
 
 
@@ -69,15 +69,15 @@ def test_a_kernel_that_computes_nothing_fails(
 )
 def test_the_code_of_another_type_fails(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q4_0's blocks are the smallest of those that share its form, so nothing is read beyond."""
-    other = selftest.KERNELS["matmul"][0]
+    matmul = selftest.KERNELS["matmul"]
 
     class Swapped:
         uses_tiles = False
 
         def address(self, level: str, tag: str) -> int:
-            return other.address(level, "Q4_0")
+            return matmul.kernel.address(level, "Q4_0")
 
-    monkeypatch.setitem(selftest.KERNELS, "matmul", (Swapped(), (wrong,)))
+    monkeypatch.setitem(selftest.KERNELS, "matmul", matmul._replace(kernel=Swapped()))
     assert selftest.check("matmul", available_levels()[0], wrong)
 
 
@@ -86,7 +86,7 @@ def test_run_reports_each_kernel() -> None:
     results = selftest.run(["portable"], lines.append)
     assert len(lines) == len(results)
     assert all(r.passed and r.level == "portable" for r in results)
-    tiles = {name for name, (k, _) in selftest.KERNELS.items() if k.uses_tiles}
+    tiles = {name for name, check in selftest.KERNELS.items() if check.kernel.uses_tiles}
     tiles.add("matmul_panels")
     found = {(r.kernel, r.tag) for r in results}
     assert found == {(name, tag) for name, tag in ALL if name not in tiles}

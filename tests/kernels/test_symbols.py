@@ -22,7 +22,7 @@ CASES = [
     (level, name, tag)
     for level in isa.available_levels()
     for name, tag in selftest.kernels_of(level)
-    if selftest.KERNELS[name][0].level_of(level) == level
+    if selftest.KERNELS[name].kernel.level_of(level) == level
 ]
 # Those whose code once had calls of libraries or paths for errors, and compile fast.
 FAST = {
@@ -59,7 +59,7 @@ def calls(loaded: list[FlatCode]) -> set[str]:
     ("level", "name", "tag"), some(CASES, [case for case in CASES if case[1:] in FAST])
 )
 def test_kernels_call_nothing_else(level: str, name: str, tag: str, loaded: list[FlatCode]) -> None:
-    kernel = selftest.KERNELS[name][0]
+    kernel = selftest.KERNELS[name].kernel
     assert Kernel(kernel.function, kernel.own).address(level, tag)
     assert calls(loaded) <= ALLOWED
 

@@ -23,7 +23,7 @@ from trinity_kernels.team import Team
 def compiling(*_):
     raise AssertionError("it is not in the cache")
 code_store.keep = compiling
-KERNELS["scale"][0].address("portable", "none", compiling)
+KERNELS["scale"].kernel.address("portable", "none", compiling)
 Team(2).close()
 print(check("scale", "portable", "none"))
 """

@@ -1,4 +1,4 @@
-"""Running one kernel over NumPy arrays, and comparing what it wrote with what it should have."""
+"""Run one kernel on NumPy arrays, and compare what it wrote with what it should have written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 def run_kernel(kernel: Kernel, level: str, tag: str, rows: int, values: dict[int, int]) -> None:
-    """Run a kernel on ``rows`` rows by one thread; ``values`` are the record's slots."""
+    """Run a kernel on ``rows`` rows in one thread; ``values`` are the record's slots."""
     count = np.array([rows], np.int64)
     plan = np.zeros(1, record.RECORD)
     slots = plan["slots"][0]
@@ -31,12 +31,17 @@ def run_kernel(kernel: Kernel, level: str, tag: str, rows: int, values: dict[int
 
 
 def at(array: Array) -> int:
-    """Where an array begins."""
+    """The address of an array."""
     return int(array.ctypes.data)
 
 
+def aligned(array: Array) -> int:
+    """The first multiple of 64 among the addresses of an array that is 64 bytes too long."""
+    return -(-at(array) // 64) * 64
+
+
 def differs(found: Array, expected: Array, bound: Array | float) -> str | None:
-    """None where each number is within ``bound`` of the expected one, else the worst of them."""
+    """None if each number is within ``bound`` of the expected one, else the worst, in words."""
     error = np.abs(found.astype(np.float64) - expected)
     if np.all(error <= bound):
         return None
@@ -46,7 +51,7 @@ def differs(found: Array, expected: Array, bound: Array | float) -> str | None:
 
 
 def same(found: Array, expected: Array) -> str | None:
-    """None where all values are equal, else the first that is not."""
+    """None if all values are equal, else the first that differs, in words."""
     if np.array_equal(found, expected):
         return None
     place = int(np.flatnonzero(found.reshape(-1) != expected.reshape(-1))[0])
@@ -54,5 +59,5 @@ def same(found: Array, expected: Array) -> str | None:
 
 
 def random_numbers() -> np.random.Generator:
-    """The same numbers for every check."""
+    """A generator of the same numbers for every check."""
     return np.random.default_rng(7)

@@ -1,38 +1,28 @@
-"""Checks of the kernels that experts have, a part of selftest.py."""
+"""Checks of the kernels of mixture-of-experts layers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity_kernels._jit import Kernel
-from trinity_kernels.comparing import at, differs, random_numbers, run_kernel
 from trinity_kernels.ops import expert_rows, mix, route, squares
 from trinity_kernels.ops.matmul import experts
 from trinity_kernels.ops.matmul import operands as op
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.record import float_bits
+from trinity_kernels.selftest.checks import NO_TAG, Check
+from trinity_kernels.selftest.comparing import at, differs, random_numbers, run_kernel
 
 Array = NDArray[Any]
-KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
-    "route": (route.route, route.GATINGS),
-    "group_by_expert": (expert_rows.group_by_expert, ("none",)),
-    "spread": (expert_rows.spread, ("none",)),
-    "mix": (mix.mix, ("none",)),
-    "expert_products": (experts.expert_products, ("none",)),
-    "expert_tiles": (experts.expert_tiles, ("none",)),
-    "add_expert_squares": (squares.add_expert_squares, ("none",)),
-}
-
-# Two experts for each of three tokens, expert 2 for none; then the rows that follow from it.
+# Each of three tokens is routed to two experts, none to expert 2; then the rows that follow.
 _EXPERTS, _K = 4, 37
 _CHOSEN = np.array([[3, 0], [1, 3], [0, 3]], np.int32)
 _PLACES = np.array([[3, 0], [2, 4], [1, 5]], np.int32)
 _TOKENS = np.array([0, 2, 1, 0, 1, 2], np.int32)
-# The expert, its first row, how many, pairs of tiles before.
+# The expert, its first row, its number of rows, the pairs of tiles before it.
 _GROUPS = np.array([[0, 0, 2, 0], [1, 2, 1, 1], [3, 3, 3, 2]], np.int64)
 
 
@@ -46,7 +36,7 @@ def _wrong(what: str, found: Array, expected: Array, bound: float = 0.0) -> str 
 
 
 def _groups() -> tuple[Array, Array]:
-    """GROUPS of _CHOSEN, and the copies whose address it holds."""
+    """The GROUPS of _CHOSEN, and the memory for copies whose address they contain."""
     groups = np.zeros(expert_rows.groups_words(_EXPERTS), np.int64)
     copies = np.zeros(expert_rows.COPY_BYTES, np.uint8)
     groups[: expert_rows.COPIES + 1] = len(_GROUPS), _CHOSEN.size, at(copies)
@@ -136,7 +126,7 @@ def _check_expert_products(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 def _check_expert_tiles(kernel: Kernel, level: str, tag: str) -> str | None:
-    """With a kernel that every level has in place of one that makes tiles: sums of squares."""
+    """Run add_squares, which every level has, in place of a kernel that prepares tiles."""
     x, sums = _values(_CHOSEN.size, _K), np.zeros(_K + 1)
     groups, copies = _groups()
     run_kernel(kernel, level, tag, len(_CHOSEN), {
@@ -163,12 +153,12 @@ def _check_add_expert_squares(kernel: Kernel, level: str, tag: str) -> str | Non
     return _wrong("sums", sums, expected, 1e-12)
 
 
-CHECKS: dict[str, Callable[[Kernel, str, str], str | None]] = {
-    "route": _check_route,
-    "group_by_expert": _check_group_by_expert,
-    "spread": _check_spread,
-    "mix": _check_mix,
-    "expert_products": _check_expert_products,
-    "expert_tiles": _check_expert_tiles,
-    "add_expert_squares": _check_add_expert_squares,
+CHECKS = {
+    "route": Check(route.route, route.GATINGS, _check_route),
+    "group_by_expert": Check(expert_rows.group_by_expert, NO_TAG, _check_group_by_expert),
+    "spread": Check(expert_rows.spread, NO_TAG, _check_spread),
+    "mix": Check(mix.mix, NO_TAG, _check_mix),
+    "expert_products": Check(experts.expert_products, NO_TAG, _check_expert_products),
+    "expert_tiles": Check(experts.expert_tiles, NO_TAG, _check_expert_tiles),
+    "add_expert_squares": Check(squares.add_expert_squares, NO_TAG, _check_add_expert_squares),
 }

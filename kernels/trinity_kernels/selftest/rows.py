@@ -1,7 +1,4 @@
-"""Checks of the kernels that take rows of float32, a part of selftest.py.
-
-Each runs the kernel that it is given; None where it agrees with the formula.
-"""
+"""Checks of the kernels that map rows of float32 to rows: norms, activations, copies, sums."""
 
 from __future__ import annotations
 
@@ -11,12 +8,13 @@ import numpy as np
 
 from trinity_kernels import record
 from trinity_kernels._jit import Kernel
-from trinity_kernels.comparing import at, differs, random_numbers, run_kernel, same
 from trinity_kernels.ops import activation, copy, gated_add, norm, scale, softcap, squares
+from trinity_kernels.selftest.checks import NO_TAG, Check
+from trinity_kernels.selftest.comparing import at, differs, random_numbers, run_kernel, same
 
 
 def check_norm(kernel: Kernel, level: str, tag: str) -> str | None:
-    """Two vectors of picked rows, each with a weight and a bias of its own."""
+    """Normalize two vectors of each of two rows; each has a weight and a bias of its own."""
     op, k = norm, 83
     x = random_numbers().standard_normal((4, 2 * k)).astype(np.float32) + np.float32(0.5)
     weight, bias = random_numbers().standard_normal((2, 2, k)).astype(np.float32)
@@ -35,7 +33,7 @@ def check_norm(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 def check_gated(kernel: Kernel, level: str, tag: str) -> str | None:
-    """With factors and without, extremes among them."""
+    """Apply the activation to usual and extreme values, without factors and with them."""
     op, k = activation, 165
     gate, up = random_numbers().standard_normal((2, 2, k)).astype(np.float32) * 4
     gate[0, :4] = -100, 100, 0, -20
@@ -63,7 +61,7 @@ def check_gated(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 def check_gated_add(kernel: Kernel, level: str, tag: str) -> str | None:
-    """Two rows, a gate of either sign."""
+    """Add two rows by a negative and a positive gate."""
     op, k = gated_add, 165
     gate = np.array([[-2.5, 0], [1.25, 0]], np.float32)
     x, out = random_numbers().standard_normal((2, 2, k)).astype(np.float32)
@@ -76,7 +74,7 @@ def check_gated_add(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 def check_scale(kernel: Kernel, level: str, tag: str) -> str | None:
-    """Two rows."""
+    """Scale two rows."""
     op, k = scale, 165
     x = random_numbers().standard_normal((2, k)).astype(np.float32)
     expected = x * np.float64(0.3)
@@ -87,7 +85,7 @@ def check_scale(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 def check_softcap(kernel: Kernel, level: str, tag: str) -> str | None:
-    """Values from far below the cap to far above."""
+    """Cap values from far below the cap to far above it."""
     op, k = softcap, 165
     x = random_numbers().standard_normal((2, k)).astype(np.float32) * 20
     x[0, :4] = 1e4, -1e4, 0, 1e-3
@@ -99,7 +97,7 @@ def check_softcap(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 def check_copy(kernel: Kernel, level: str, tag: str) -> str | None:
-    """Pieces that begin at different places."""
+    """Copy pieces of rows of different strides."""
     op, width = copy, 37
     x, out = random_numbers().standard_normal((2, 2, 3, 40)).astype(np.float32)
     expected = out.copy()
@@ -113,10 +111,21 @@ def check_copy(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 def check_add_squares(kernel: Kernel, level: str, tag: str) -> str | None:
-    """Three rows onto ones."""
+    """Add the squares of three rows to ones."""
     op, x, sums = squares, random_numbers().standard_normal((3, 37)).astype(np.float32), np.ones(38)
     run_kernel(
         kernel, level, tag, 3, {op.X: at(x), op.X_STRIDE: x.strides[0], op.SUMS: at(sums), op.K: 37}
     )
     expected = np.append(1 + (x.astype(np.float64) ** 2).sum(axis=0), 4)
     return differs(sums, expected, 1e-14 * expected)
+
+
+CHECKS = {
+    "norm": Check(norm.norm, norm.NORMS, check_norm),
+    "gated": Check(activation.gated, activation.ACTIVATIONS, check_gated),
+    "gated_add": Check(gated_add.gated_add, NO_TAG, check_gated_add),
+    "scale": Check(scale.scale, NO_TAG, check_scale),
+    "softcap": Check(softcap.softcap, NO_TAG, check_softcap),
+    "copy": Check(copy.copy, NO_TAG, check_copy),
+    "add_squares": Check(squares.add_squares, NO_TAG, check_add_squares),
+}

@@ -1,7 +1,7 @@
-"""Checks of the kernels that keep a recurrent state, a part of selftest.py.
+"""Checks of the kernels that update a recurrent state.
 
-Three sequences in one step: one begins, one goes on from the end of a page to the next one, and of
-the third the state behind each token lies in memory of its own.
+One step contains three sequences: one begins, one continues from the end of a page on the next
+page, and the state after each token of the third is in memory of its own.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from trinity_kernels import record
 from trinity_kernels._jit import Kernel
-from trinity_kernels.comparing import at, differs, random_numbers, run_kernel
 from trinity_kernels.ops import causal_conv, delta_rule, selective_scan, state
+from trinity_kernels.selftest.checks import NO_TAG, Check
+from trinity_kernels.selftest.comparing import at, differs, random_numbers, run_kernel
 
 Array = NDArray[Any]
 _HEADS, _GROUPS, _KEYS, _VALUES, _OFFSET = 4, 2, 5, 37, 64
 _POSITIONS = np.array([0, 1, 127, 128, 129, 5, 6], np.int32)
-# In which part (sequence, number) each token finds its state, and where it leaves it.
+# The part (sequence, number) from which each token reads its state, and the part it writes it to.
 _BEFORE = [(0, 0), (0, 0), (1, 0), (1, 0), (1, 1), (2, 0), (2, 1)]
 _AFTER = [(0, 0), (0, 0), (1, 0), (1, 1), (1, 1), (2, 1), (2, 0)]
 _COLUMNS = 48
@@ -28,7 +29,7 @@ Token = Callable[[int, Array], tuple[Array, Array]]
 
 
 def _states() -> tuple[Array, Array, list[Array]]:
-    """Parts (sequence, number, values) with anything in them, and both tables of each token."""
+    """Parts (sequence, number, values) of random numbers, and both tables of each token."""
     count = state.state_values(_HEADS, _KEYS, _VALUES)
     parts = random_numbers().standard_normal((3, 2, _OFFSET // 4 + count)).astype(np.float32)
     return parts, *_tables(parts)
@@ -49,7 +50,7 @@ def _matrices(part: Array) -> Array:
 
 
 def _expected(parts: Array, token: Token) -> tuple[Array, Array]:
-    """What all tokens give, and the state (sequence, number, heads, keys, values) behind them."""
+    """The outputs, and the states (sequence, number, heads, keys, values) after all tokens."""
     states = np.array([[_matrices(part) for part in of_one] for of_one in parts], np.float64)
     out = np.zeros((len(_POSITIONS), _HEADS, _VALUES))
     for t, position in enumerate(_POSITIONS.tolist()):
@@ -67,13 +68,13 @@ def _compare(out: Array, parts: Array, expected: Array, states: Array) -> str | 
     if error:
         return error
     found = np.array([[_matrices(part) for part in of_one] for of_one in parts])
-    # Of the sequence that begins, the second page was not reached.
+    # The sequence that begins does not reach its second page.
     error = differs(found[0, 0], states[0, 0], 1e-5) or differs(found[1:], states[1:], 1e-5)
     return f"in the state, {error}" if error else None
 
 
 def check_delta_rule(kernel: Kernel, level: str, tag: str) -> str | None:
-    """Both ways of sharing keys among heads."""
+    """Compare both ways in which heads share keys."""
     for tiled in (0, 1):
         error = _check_delta_rule(kernel, level, tag, tiled)
         if error:
@@ -118,7 +119,7 @@ def _check_delta_rule(kernel: Kernel, level: str, tag: str, tiled: int) -> str |
 
 
 def check_selective_scan(kernel: Kernel, level: str, tag: str) -> str | None:
-    """Two groups of heads."""
+    """Compare two groups of heads."""
     op, count, per_row = selective_scan, len(_POSITIONS), _GROUPS * _KEYS
     width = _HEADS * _VALUES
     rng = random_numbers()
@@ -154,7 +155,7 @@ def check_selective_scan(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
-    """Four taps with a bias."""
+    """Compare four taps with a bias."""
     op, count, k, taps = causal_conv, len(_POSITIONS), 37, 4
     rng = random_numbers()
     x = rng.standard_normal((count, k)).astype(np.float32)
@@ -185,12 +186,7 @@ def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 CHECKS = {
-    "causal_conv": check_causal_conv,
-    "delta_rule": check_delta_rule,
-    "selective_scan": check_selective_scan,
-}
-KERNELS = {
-    "causal_conv": (causal_conv.causal_conv, causal_conv.ACTIVATIONS),
-    "delta_rule": (delta_rule.delta_rule, ("none",)),
-    "selective_scan": (selective_scan.selective_scan, ("none",)),
+    "causal_conv": Check(causal_conv.causal_conv, causal_conv.ACTIVATIONS, check_causal_conv),
+    "delta_rule": Check(delta_rule.delta_rule, NO_TAG, check_delta_rule),
+    "selective_scan": Check(selective_scan.selective_scan, NO_TAG, check_selective_scan),
 }

@@ -1,33 +1,32 @@
-"""Checks of attention over rows of bytes, a part of selftest.py: more positions than a block has,
-heads of a size that fills no vector."""
+"""Checks of attention over int8 keys and values: several blocks, heads that fill no vector."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity_kernels._jit import Kernel
-from trinity_kernels.comparing import at, differs, random_numbers, run_kernel
 from trinity_kernels.ops import byte_attention as op
 from trinity_kernels.ops.byte_softmax import BLOCK
 from trinity_kernels.record import float_bits
+from trinity_kernels.selftest.checks import NO_TAG, Check
+from trinity_kernels.selftest.comparing import at, differs, random_numbers, run_kernel
 
 Array = NDArray[Any]
 _POSITIONS, _HEADS, _SCALE = 71, 2, 0.75
 
 
 def _coded(values: Array, axis: int) -> Array:
-    """Values as codes up to 127 times the scale of their row or column."""
+    """Values rounded to int8 with one scale along ``axis``."""
     scales = np.abs(values).max(axis, keepdims=True) / 127
     coded: Array = np.rint(values / scales) * scales
     return coded
 
 
 def _expected(q: Array, k: Array, v: Array) -> Array:
-    """Rows (positions, heads, dim) of float64."""
+    """The formula: q, k, v and the result are (positions, heads, dim) of float64."""
     q, k, v = _coded(q, 2), _coded(k - k.mean(0), 2), _coded(v, 0)
     scores = np.einsum("ihd,jhd->hij", q, k) * _SCALE
     p = np.exp(scores - scores.max(2, keepdims=True))
@@ -41,7 +40,7 @@ def _expected(q: Array, k: Array, v: Array) -> Array:
 
 
 def _case(pack: Kernel, attend: Kernel, level: str, dim: int) -> tuple[Array, Array]:
-    """What both kernels give, and the formula's."""
+    """The results of both kernels and of the formula."""
     shape = (3, _POSITIONS, _HEADS, dim)
     values = random_numbers().standard_normal(shape).astype(np.float32)
     q, k, v = np.ascontiguousarray(values)
@@ -60,32 +59,28 @@ def _case(pack: Kernel, attend: Kernel, level: str, dim: int) -> tuple[Array, Ar
 
 
 def check_pack_bytes(kernel: Kernel, level: str, tag: str) -> str | None:
-    """What is packed, by what attention makes of it."""
+    """Attend over what the kernel packed."""
     return _check(kernel, op.byte_attention, level)
 
 
 def check_byte_attention(kernel: Kernel, level: str, tag: str) -> str | None:
-    """Attention over what was packed."""
+    """Attend over what pack_bytes packed."""
     return _check(op.pack_bytes, kernel, level)
 
 
 def _check(pack: Kernel, attend: Kernel, level: str) -> str | None:
     for dim in (64, 18):
         out, expected = _case(pack, attend, level, dim)
-        # A code that is rounded the other way is a 127th of its row's largest.
+        # One code rounded the other way changes a value by 1/127 of the largest of its row.
         error = differs(out, expected, 2e-2)
         if error:
             return error
         if np.abs(out - expected).mean() > 1e-4:
-            return f"off by {np.abs(out - expected).mean():.2g} in the mean, of heads of {dim}"
+            return f"the mean error is {np.abs(out - expected).mean():.2g} for heads of {dim}"
     return None
 
 
-KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
-    "pack_bytes": (op.pack_bytes, ("none",)),
-    "byte_attention": (op.byte_attention, ("none",)),
-}
-CHECKS: dict[str, Callable[[Kernel, str, str], str | None]] = {
-    "pack_bytes": check_pack_bytes,
-    "byte_attention": check_byte_attention,
+CHECKS = {
+    "pack_bytes": Check(op.pack_bytes, NO_TAG, check_pack_bytes),
+    "byte_attention": Check(op.byte_attention, NO_TAG, check_byte_attention),
 }

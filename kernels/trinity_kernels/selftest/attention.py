@@ -1,0 +1,113 @@
+"""Checks of attention over pages of the KV cache: whole, in parts of a block, and their merge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity_kernels import record
+from trinity_kernels._jit import Kernel
+from trinity_kernels.ops import attention as op
+from trinity_kernels.ops import kv_layout
+from trinity_kernels.selftest import kv_cache
+from trinity_kernels.selftest.checks import NO_TAG, Check
+from trinity_kernels.selftest.comparing import aligned, at, differs, random_numbers, run_kernel
+from trinity_kernels.selftest.kv_cache import DIM, HEADS, KV_HEADS, VALUE_DIM
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Attention of four tokens: arrays, the record's slots and what must result."""
+
+    out: NDArray[np.float32]
+    parts: NDArray[np.float32]  # weighted values, maximum and sum of each block
+    slots: dict[int, int]
+    expected: Array
+    expected_parts: Array
+    kept: tuple[Array, ...]  # arrays whose addresses are in the slots
+
+
+def _cases(kv_type: str) -> Iterator[_Case]:
+    """Each token sees all positions up to its own, then only those from a first one on."""
+    positions = np.array([0, 127, 128, 300], np.int32)
+    yield _case(kv_type, positions, np.zeros(4, np.int32), False)
+    yield _case(kv_type, positions, np.array([0, 100, 128, 141], np.int32), True)
+
+
+def _case(kv_type: str, positions: Array, firsts: Array, has_firsts: bool) -> _Case:
+    memory, keys, values = kv_cache.filled_pages(kv_type)
+    q = random_numbers().standard_normal((4, HEADS, DIM)).astype(np.float32)
+    out = np.zeros((4, HEADS, VALUE_DIM), np.float32)
+    table = kv_cache.page_table(memory)
+    caches = np.full(4, at(table), np.int64)
+    blocks = positions // op.BLOCK + 1 - firsts // op.BLOCK
+    parts = np.zeros((blocks.sum(), HEADS, op.part_bytes(VALUE_DIM) // 4), np.float32)
+    scratch = np.zeros(op.scratch_bytes(VALUE_DIM) + 64, np.uint8)
+    slots = {
+        op.Q: at(q), op.Q_STRIDE: q.strides[0], op.POSITIONS: at(positions),
+        op.CACHES: at(caches), op.LAYER_OFFSET: 0, op.HEAD_DIM: DIM, op.HEADS: HEADS,
+        op.KV_HEADS: KV_HEADS, op.VALUE_DIM: VALUE_DIM, op.OUT: at(out),
+        op.OUT_STRIDE: out.strides[0], op.SCALE: record.float_bits(DIM**-0.5),
+        op.SCRATCH: aligned(scratch), op.PARTS: at(parts),
+        op.FIRSTS: at(firsts) if has_firsts else 0,
+    }  # fmt: skip
+    expected, expected_parts = np.zeros(out.shape), np.zeros(parts.shape)
+    padded = kv_layout.padded_dim(VALUE_DIM)
+    for t, (first, position) in enumerate(zip(firsts, positions, strict=True)):
+        scores = np.einsum("hd,pd->hp", q[t], keys[first : position + 1, 0]) * DIM**-0.5
+        for b, block in enumerate(range(first // op.BLOCK, position // op.BLOCK + 1)):
+            start = max(block * op.BLOCK, first)
+            some = scores[:, start - first : (block + 1) * op.BLOCK - first]
+            m = some.max(axis=1)
+            p = np.exp(some - m[:, None])
+            part = expected_parts[blocks[:t].sum() + b]
+            part[:, :VALUE_DIM] = p @ values[start : start + some.shape[1], 0]
+            part[:, padded], part[:, padded + 1] = m, p.sum(axis=1)
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        expected[t] = p @ values[first : position + 1, 0] / p.sum(axis=1, keepdims=True)
+    kept = (q, positions, firsts, memory, table, caches, scratch)
+    return _Case(out, parts, slots, expected, expected_parts, kept)
+
+
+def check_attention(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Compare the results of whole attention."""
+    for case in _cases(tag):
+        run_kernel(kernel, level, tag, 4, case.slots)
+        error = differs(case.out, case.expected, 1e-5)
+        if error:
+            return error
+    return None
+
+
+def check_attention_parts(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Compare the parts of single blocks."""
+    for case in _cases(tag):
+        run_kernel(kernel, level, tag, 4, case.slots)
+        error = differs(case.parts, case.expected_parts, 1e-4)
+        if error:
+            return error
+    return None
+
+
+def check_attention_merge(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Merge parts that NumPy computed."""
+    for case in _cases("F32"):
+        case.parts[:] = case.expected_parts
+        run_kernel(kernel, level, tag, 4, case.slots)
+        error = differs(case.out, case.expected, 1e-5)
+        if error:
+            return error
+    return None
+
+
+CHECKS = {
+    "attention": Check(op.attention, kv_layout.KV_TYPES, check_attention),
+    "attention_parts": Check(op.attention_parts, kv_layout.KV_TYPES, check_attention_parts),
+    "attention_merge": Check(op.attention_merge, NO_TAG, check_attention_merge),
+}
