@@ -12,7 +12,7 @@ from tests.server.asgi import Asked
 from tests.server.conftest import MakeApp
 from trinity.runtime.generation import Timings
 from trinity.runtime.scheduler_stats import SchedulerStats
-from trinity.server.estimates import LONGEST, Estimates
+from trinity.server.served import LONGEST, Estimates
 
 PATH = "/v1/completions"
 

@@ -18,7 +18,7 @@ from tests.server.asgi import Asked
 from tests.server.conftest import LIMIT
 from tests.server.held import Held
 from trinity.server import service
-from trinity.server.json_size import MOST_MEMBERS, MOST_VALUES, values_in
+from trinity.server.schemas import MOST_MEMBERS, MOST_VALUES, values_in
 
 CHAT = "/v1/chat/completions"
 SHORT = b'"messages":[{"role":"user","content":"x"}],"max_tokens":1'

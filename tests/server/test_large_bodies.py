@@ -20,7 +20,7 @@ from tests.server.conftest import LIMIT, is_idle
 from tests.server.test_process import process, until_ready
 from trinity.model import Model
 from trinity.server import threads
-from trinity.server.json_size import FEW_BYTES, FEW_VALUES, has_few_values
+from trinity.server.schemas import FEW_BYTES, FEW_VALUES, has_few_values
 from trinity.server.threads import MOST_LARGE_OF_ONE
 
 SMALL = {"content": "Prince"}

@@ -15,7 +15,7 @@ from trinity.errors import InputError
 from trinity.model import Model
 from trinity.runtime.generation import Timings
 from trinity.runtime.scheduler_stats import SchedulerStats
-from trinity.server.llama_figures import LlamaFigures
+from trinity.server.metrics import LlamaMetrics
 from trinity.server.serving import listening
 from trinity.server.settings import ServerOptions
 
@@ -79,7 +79,7 @@ def test_steps_of_an_unloaded_model_stay_counted() -> None:
         )
         return line.split(" ")[1]
 
-    figures = LlamaFigures()
+    figures = LlamaMetrics()
     assert steps(a=SchedulerStats(steps=5), b=SchedulerStats()) == "5"
     assert steps(a=SchedulerStats(), b=SchedulerStats(steps=2)) == "7"
     assert steps(a=SchedulerStats(steps=1), b=SchedulerStats(steps=4)) == "10"

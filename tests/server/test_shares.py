@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import LIMIT, wait_for
-from trinity.server import shares
+from trinity.server import threads
 from trinity.server.errors import ApiError
-from trinity.server.shares import Shares
+from trinity.server.threads import Shares
 
 
 def shares_of(threads: int, most: int = 100, most_of_one: int = 50) -> Shares:
@@ -66,7 +66,7 @@ def test_one_client_leaves_a_thread_to_others(work: Work) -> None:
 def test_a_newcomer_is_next(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two clients fill both threads and have used time; a third one goes before their next."""
     clock = [0.0]
-    monkeypatch.setattr(shares.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(threads.time, "monotonic", lambda: clock[0])
     for name in ("a", "b"):
         for i in range(3):
             work.submit(name, f"{name}{i}")
@@ -138,7 +138,7 @@ def test_without_a_thread_it_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_few_clients_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "MOST_KNOWN", 10)
+    monkeypatch.setattr(threads, "MOST_KNOWN", 10)
     made = shares_of(2)
     may = threading.Event()
     long: Callable[[], Any] = lambda: may.wait(LIMIT)  # noqa: E731

@@ -14,11 +14,11 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from trinity.errors import InputError
 from trinity.server.batch_rows import URLS
-from trinity.server.dispatch import Dispatch, refusal
+from trinity.server.dispatch import ByMethod, Dispatch, refusal
 from trinity.server.endpoint import ASGI, Call
 from trinity.server.endpoints import ENDPOINTS
 from trinity.server.errors import OPENAI, ApiError, ErrorFamily
@@ -127,18 +127,6 @@ def make_app(
 async def turned_off(call: Call[Any]) -> ASGI:
     """The handler of a disabled path."""
     raise ApiError(501, f"{call.request.url.path} is turned off here", code="disabled")
-
-
-class ByMethod:
-    """The endpoints of one path."""
-
-    def __init__(self, methods: dict[str, ASGI]) -> None:
-        self._methods = methods
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request by its method; HEAD like GET."""
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        await self._methods[method](scope, receive, send)
 
 
 def family_of(path: str) -> ErrorFamily:

@@ -9,7 +9,7 @@ from pathlib import Path
 from starlette.types import ASGIApp
 
 from trinity.server.batches import Batches, Traffic
-from trinity.server.owner import folder_of
+from trinity.server.caller import folder_of
 
 
 class BatchQueue:

@@ -14,7 +14,7 @@ from typing import Any
 
 from trinity.errors import InputError
 from trinity.server.errors import ApiError
-from trinity.server.json_size import check_values
+from trinity.server.schemas import check_values
 
 URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 LONGEST_LINE = (4 << 20) + (64 << 10)  # bytes: a body of the usual --max-body, and its id

@@ -1,12 +1,18 @@
-"""Bodies of requests: how long they may take to come, and how many bytes all may have together."""
+"""Reading request bodies, within limits.
+
+A body has a length and a time within which it must arrive; all bodies together have a size.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from tempfile import TemporaryFile
 
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope
 
 from trinity.server.errors import ApiError
 from trinity.server.pace import LEAST_RATE, STALL_SECONDS
@@ -17,6 +23,10 @@ FREE_BYTES = 64 << 10
 MOST_BYTES = 128 << 20
 # A body of which nothing has come for less than this makes no room for others, in seconds.
 SILENT_SECONDS = 0.02
+
+
+class LeftError(Exception):
+    """The client has disconnected."""
 
 
 class Bodies:
@@ -110,3 +120,50 @@ class CountedBody:
         if in_memory and more > 0:
             self._bodies.take(more)
             self.counts += more
+
+
+def check_encoding(scope: Scope) -> None:
+    """Raises: ApiError 415 for a compressed body, which could expand without bound."""
+    for name, value in scope["headers"]:
+        if name == b"content-encoding" and value.strip().lower() != b"identity":
+            raise ApiError(415, "a body in a Content-Encoding is not taken; send it as it is")
+
+
+async def read_body(
+    scope: Scope, receive: Receive, most: int, folder: Path | None = None,
+    grow: Callable[[int], None] | None = None,
+) -> bytes | mmap:  # fmt: skip
+    """The whole body; with a ``folder``, in an unnamed file there. ``grow`` gets its sizes.
+
+    Raises: ApiError 413 for a long body, 507 for a full disk; LeftError.
+    """
+    if folder is None:
+        return b"".join([chunk async for chunk in chunks_of(scope, receive, most)])
+    try:
+        with TemporaryFile(dir=folder) as file:
+            async for chunk in chunks_of(scope, receive, most):
+                if grow is not None:
+                    grow(len(chunk))
+                file.write(chunk)
+            file.flush()
+            return mmap(file.fileno(), 0, access=ACCESS_READ) if file.tell() else b""
+    except OSError as error:
+        raise ApiError(507, f"the body cannot be kept: {error.strerror}") from error
+
+
+async def chunks_of(scope: Scope, receive: Receive, most: int) -> AsyncGenerator[bytes]:
+    """The chunks of the body as they arrive. Raises: ApiError 413 for a long body; LeftError."""
+    too_long = ApiError(413, f"the body has more than {most} bytes", code="body_too_long")
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and (len(value) > 18 or int(value) > most):
+            raise too_long
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise LeftError
+        chunk, more = message.get("body", b""), message.get("more_body", False)
+        size += len(chunk)
+        if size > most:
+            raise too_long
+        yield chunk

@@ -1,15 +1,13 @@
-"""Serves one request of one endpoint, and cancels it when the client leaves."""
+"""Serves requests of one path: reads the body, runs the endpoint, cancels it when the client leaves."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from mmap import ACCESS_READ, mmap
-from pathlib import Path
-from tempfile import TemporaryFile
+from mmap import mmap
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -18,17 +16,16 @@ from starlette.types import Message, Receive, Scope, Send
 
 from trinity.errors import ConfigError, FormatError
 from trinity.runtime.turns import client
-from trinity.server.bodies import CountedBody
+from trinity.server.bodies import CountedBody, LeftError, check_encoding, read_body
 from trinity.server.caller import OWNER, Caller, caller_of
 from trinity.server.connection import connection_of
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, ErrorFamily, api_error
 from trinity.server.ignored import Ignored, ignored
-from trinity.server.json_size import has_few_values
-from trinity.server.kept import name_in
+from trinity.server.kept import HEADER, name_in
 from trinity.server.kept_stream import LAST_EVENT
 from trinity.server.multipart import form_fields
-from trinity.server.schemas import converted, decoded
+from trinity.server.schemas import converted, decoded, has_few_values
 from trinity.server.service import Service
 from trinity.server.stream import Stream
 from trinity.server.threads import SMALL
@@ -38,8 +35,16 @@ log = logging.getLogger("trinity.server")
 MOST_PARAMETERS, MOST_QUERY_BYTES = 64, 8192  # of a query
 
 
-class LeftError(Exception):
-    """The client has disconnected."""
+class ByMethod:
+    """The endpoints of one path."""
+
+    def __init__(self, methods: dict[str, ASGI]) -> None:
+        self._methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request by its method; HEAD like GET."""
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        await self._methods[method](scope, receive, send)
 
 
 class Dispatch:
@@ -154,14 +159,14 @@ class Dispatch:
         content = await read_content(self._service, caller, self._endpoint, scope, body)
         del body
         endpoint, request = self._endpoint, Request(scope, receive)
-        name, last = name_in(request.headers), request.headers.get(LAST_EVENT)
+        name, last = request.headers.get(HEADER), request.headers.get(LAST_EVENT)
         query = None
         if endpoint.query is not None:
             check_query(scope)
             query = converted(dict(request.query_params), endpoint.query, "", strict=False)
         call = Call(self._service, caller, content, request, query)
         if name and last and endpoint.event is not None:
-            await call.kept.resume(name, last, endpoint.path)(scope, receive, send)
+            await call.kept.resume(name_in(name), last, endpoint.path)(scope, receive, send)
             return
         if endpoint.generates:
             most = self._service.settings.max_queue
@@ -169,7 +174,7 @@ class Dispatch:
         async with asyncio.timeout_at(scope["trinity.deadline"]):
             answer = await endpoint.handle(call)
         if name and isinstance(answer, Stream):
-            answer = call.kept.answer(name, answer, endpoint.path, caller.body_bytes)
+            answer = call.kept.answer(name_in(name), answer, endpoint.path, caller.body_bytes)
         await answer(scope, receive, send)
 
 
@@ -232,53 +237,6 @@ def check_query(scope: Scope) -> None:
         raise ApiError(400, f"the query has more than {MOST_PARAMETERS} parameters")
     if len(query) > MOST_QUERY_BYTES:
         raise ApiError(400, f"the query has more than {MOST_QUERY_BYTES} bytes")
-
-
-def check_encoding(scope: Scope) -> None:
-    """Raises: ApiError 415 for a compressed body, which could expand without bound."""
-    for name, value in scope["headers"]:
-        if name == b"content-encoding" and value.strip().lower() != b"identity":
-            raise ApiError(415, "a body in a Content-Encoding is not taken; send it as it is")
-
-
-async def read_body(
-    scope: Scope, receive: Receive, most: int, folder: Path | None = None,
-    grow: Callable[[int], None] | None = None,
-) -> bytes | mmap:  # fmt: skip
-    """The whole body; with a ``folder``, in an unnamed file there. ``grow`` gets its sizes.
-
-    Raises: ApiError 413 for a long body, 507 for a full disk; LeftError.
-    """
-    if folder is None:
-        return b"".join([chunk async for chunk in chunks_of(scope, receive, most)])
-    try:
-        with TemporaryFile(dir=folder) as file:
-            async for chunk in chunks_of(scope, receive, most):
-                if grow is not None:
-                    grow(len(chunk))
-                file.write(chunk)
-            file.flush()
-            return mmap(file.fileno(), 0, access=ACCESS_READ) if file.tell() else b""
-    except OSError as error:
-        raise ApiError(507, f"the body cannot be kept: {error.strerror}") from error
-
-
-async def chunks_of(scope: Scope, receive: Receive, most: int) -> AsyncGenerator[bytes]:
-    """The chunks of the body as they arrive. Raises: ApiError 413 for a long body; LeftError."""
-    too_long = ApiError(413, f"the body has more than {most} bytes", code="body_too_long")
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and (len(value) > 18 or int(value) > most):
-            raise too_long
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise LeftError
-        chunk, more = message.get("body", b""), message.get("more_body", False)
-        size += len(chunk)
-        if size > most:
-            raise too_long
-        yield chunk
 
 
 async def _left(receive: Receive) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from trinity.conversation.parts import Part, Text
 from trinity.formats.defaults import ChatTemplate
@@ -105,21 +102,7 @@ class End:
     stop: str | None = None
     """The stop string that ended it."""
     token_hash: str = ""
-    """``TokenHash`` of its tokens."""
-
-
-class TokenHash:
-    """The first 16 bytes of SHA-256 of token ids, each as 4 bytes, little-endian."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-
-    def add(self, ids: Iterable[int]) -> None:
-        """Add tokens."""
-        self._hash.update(np.fromiter(ids, "<u4").tobytes())
-
-    def __str__(self) -> str:
-        return self._hash.hexdigest()[:32]
+    """Hash of its tokens (see ``service.TokenHash``)."""
 
 
 Event = Piece | End

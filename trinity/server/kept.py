@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trinity.server.caller import part_of
 from trinity.server.errors import ApiError
 from trinity.server.kept_stream import LAST_EVENT, Kept
-from trinity.server.owner import part_of
 from trinity.server.stream import Stream
 
 HEADER = "x-conversation-id"
@@ -28,13 +27,12 @@ LEAST_BYTES = 8 << 20  # of each owner
 KEPT_SECONDS = 300.0
 
 
-def name_in(headers: Headers) -> str | None:
-    """The name in a request's header: UTF-8, as in queries, or Latin-1, as pages send it."""
-    name = headers.get(HEADER)
+def name_in(header: str) -> str:
+    """The name in a header's value: UTF-8, as in queries, or Latin-1, as browsers send it."""
     try:
-        return None if name is None else name.encode("latin-1").decode()
+        return header.encode("latin-1").decode()
     except UnicodeDecodeError:
-        return name
+        return header
 
 
 class KeptStreams:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from trinity.conversation.names import random_name
+from trinity.server.caller import part_of
 from trinity.server.errors import ApiError
-from trinity.server.owner import part_of
 
 MOST_RESPONSES = 256
 MOST_BYTES = 64 << 20  # of all owners together

@@ -1,15 +1,16 @@
-"""Figures of the server for Prometheus, in a registry of its own."""
+"""Metrics of the server for Prometheus: its own, and those that llama.cpp's server has."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
 from trinity.runtime.scheduler_stats import SchedulerStats
-from trinity.server.llama_figures import LlamaFigures
 
 if TYPE_CHECKING:
     from trinity.runtime.generation import Timings
@@ -23,8 +24,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)  # memory and processor time, where /proc has them
-        self.llama = LlamaFigures()
+        ProcessCollector(registry=registry)  # memory and CPU time, if there is /proc
+        self.llama = LlamaMetrics()
         self.began = int(time.time())
         model = ("model",)
         self._requests = Counter(
@@ -65,7 +66,7 @@ class Metrics:
         )
 
     def text(self, models: Models) -> bytes:
-        """All figures, those of the moment too, in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         works = {
             name: SchedulerStats() if served.model is None else served.model.scheduler_stats()
             for name, served in models.served.items()
@@ -82,12 +83,12 @@ class Metrics:
         self._requests.labels(path, str(status)).inc()
 
     def evaluated(self, model: str, tokens: int) -> None:
-        """Count texts that got vectors."""
+        """Count the tokens of embedded texts."""
         self._prompt.labels(model).inc(tokens)
         self.llama.prompt += tokens
 
     def ended(self, model: str, timings: Timings) -> None:
-        """Count what an answer has cost."""
+        """Count a response that has ended."""
         self.llama.ended(timings)
         self._prompt.labels(model).inc(timings.prompt_tokens)
         self._cached.labels(model).inc(timings.cached_tokens)
@@ -96,3 +97,73 @@ class Metrics:
         self._first.labels(model).observe(timings.waiting_seconds + timings.prompt_seconds)
         if timings.completion_seconds:
             self._token.labels(model).observe(timings.completion_seconds / timings.decode_steps)
+
+
+COUNTER, GAUGE = "counter", "gauge"
+
+
+@dataclass(slots=True)
+class LlamaMetrics:
+    """llama.cpp's metrics, which dashboards read: sums over all models and ended responses."""
+
+    prompt: int = 0
+    cached: int = 0
+    prompt_seconds: float = 0.0
+    predicted: int = 0
+    predicted_seconds: float = 0.0
+    further: int = 0  # tokens that predicted_seconds produced: all but each response's first
+    longest: int = 0
+    proposed: int = 0
+    accepted: int = 0
+    drafts: int = 0
+    # Steps of each model and sequences in them: as last seen, and of models unloaded since.
+    _seen: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _gone: tuple[int, int] = (0, 0)
+
+    def ended(self, timings: Timings) -> None:
+        """Add an answer."""
+        self.prompt += timings.prompt_tokens - timings.cached_tokens
+        self.cached += timings.cached_tokens
+        self.prompt_seconds += timings.prompt_seconds
+        self.predicted += timings.completion_tokens
+        self.predicted_seconds += timings.completion_seconds
+        self.further += timings.decode_steps
+        self.longest = max(self.longest, timings.prompt_tokens + timings.completion_tokens)
+        self.proposed += timings.proposed_tokens
+        self.accepted += timings.accepted_tokens
+        self.drafts += timings.drafts
+
+    def text(self, by_model: Mapping[str, SchedulerStats]) -> str:
+        """Lines in Prometheus' text format; ``by_model`` has every model, loaded or not."""
+        works = list(by_model.values())
+        for name, work in by_model.items():
+            before = self._seen.get(name, (0, 0))
+            if work.steps < before[0]:  # it was unloaded
+                self._gone = self._gone[0] + before[0], self._gone[1] + before[1]
+            self._seen[name] = work.steps, work.shares
+        steps = self._gone[0] + sum(work.steps for work in works)
+        shares = self._gone[1] + sum(work.shares for work in works)
+        prompt_rate = self.prompt / self.prompt_seconds if self.prompt_seconds else 0.0
+        rate = self.further / self.predicted_seconds if self.predicted_seconds else 0.0
+        rows: list[tuple[str, str, str, float]] = [
+            ("prompt_tokens_total", COUNTER, "Prompt tokens evaluated.", self.prompt),
+            ("prompt_tokens_cached_total", COUNTER, "Prompt tokens from the cache.", self.cached),
+            ("prompt_seconds_total", COUNTER, "Time of prompts.", self.prompt_seconds),
+            ("tokens_predicted_total", COUNTER, "Tokens of answers.", self.predicted),
+            ("tokens_predicted_seconds_total", COUNTER, "Time of answers.", self.predicted_seconds),
+            ("n_decode_total", COUNTER, "Steps of all models.", steps),
+            ("n_tokens_max", COUNTER, "Most tokens of a prompt and its answer.", self.longest),
+            ("spec_decode_num_draft_tokens_total", COUNTER, "Tokens guessed.", self.proposed),
+            ("spec_decode_num_accepted_tokens_total", COUNTER, "Of these right.", self.accepted),
+            ("spec_decode_num_drafts_total", COUNTER, "Steps with guesses.", self.drafts),
+            ("prompt_tokens_seconds", GAUGE, "Prompt tokens a second.", prompt_rate),
+            ("predicted_tokens_seconds", GAUGE, "Tokens of answers a second.", rate),
+            ("requests_processing", GAUGE, "Answers that run.", sum(w.running for w in works)),
+            ("requests_deferred", GAUGE, "Answers that wait.", sum(w.waiting for w in works)),
+            ("n_busy_slots_per_decode", GAUGE, "Answers in a step.", shares / max(steps, 1)),
+        ]
+        return "".join(
+            f"# HELP llamacpp:{name} {told}\n# TYPE llamacpp:{name} {kind}\n"
+            f"llamacpp:{name} {value}\n"
+            for name, kind, told, value in rows
+        )

@@ -185,7 +185,9 @@ def variables_of(model: Model, job: ChatJob, names: Mapping[str, Any]) -> dict[s
     Given ones that the templates lack are noted as ignored.
     """
     templates = templates_of(model, job)
-    effort = effort_variables(job.effort, job.effort_param, template_of(model, job))
+    effort = {}
+    if job.effort is not None:
+        effort = effort_variables(job.effort, job.effort_param, template_of(model, job))
     known = {**_known(templates, names), **effort, **_known(templates, job.variables)}
     for name in job.variables.keys() - known.keys():
         ignore(f"chat_template_kwargs.{name}")

@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trinity.server.caller import OWNER
+from trinity.server.caller import OWNER, Keys
 from trinity.server.errors import ApiError
-from trinity.server.owner import Keys
 from trinity.server.settings import ServerOptions
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

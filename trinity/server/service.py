@@ -25,31 +25,28 @@ ends the handler, whose ``with`` then ends the answers; ``Stream`` closes them i
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
 import time
 from collections import deque
-from collections.abc import (
-    AsyncGenerator,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import numpy as np
+
 from trinity.runtime.inbox import AsyncInbox
 from trinity.server.batch_queue import BatchQueue
 from trinity.server.bodies import Bodies
-from trinity.server.caller import Caller
+from trinity.server.caller import Caller, Keys, salt_of
 from trinity.server.errors import ApiError
-from trinity.server.job import ChatJob, End, Event, Piece, TextJob, TokenHash
+from trinity.server.job import ChatJob, End, Event, Piece, TextJob
 from trinity.server.kept import KeptStreams
 from trinity.server.kept_responses import KeptResponses, part_of_responses
 from trinity.server.metrics import Metrics
 from trinity.server.models import Models
-from trinity.server.owner import Keys, salt_of
 from trinity.server.prepared import Prepared, prepared
 from trinity.server.served import ModelLease
 from trinity.server.settings import ServerOptions
@@ -78,6 +75,20 @@ class Writer(Protocol[T]):
     def end(self, end: End) -> Iterable[T]:
         """What is sent for the end."""
         ...
+
+
+class TokenHash:
+    """The first 16 bytes of SHA-256 of token ids, each as 4 bytes, little-endian."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, ids: Iterable[int]) -> None:
+        """Add tokens."""
+        self._hash.update(np.fromiter(ids, "<u4").tobytes())
+
+    def __str__(self) -> str:
+        return self._hash.hexdigest()[:32]
 
 
 class Answers:

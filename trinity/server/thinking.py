@@ -25,15 +25,13 @@ def can_think(template: str) -> bool:
     )
 
 
-def effort_variables(effort: str | None, param: str, template: str) -> dict[str, Any]:
+def effort_variables(effort: str, param: str, template: str) -> dict[str, Any]:
     """The chat template's variables for an effort: "none", "some" or a degree such as "low".
 
     A degree for a model without degrees only turns thinking on. Two efforts are ignored under the
     name ``param``: any for a model that cannot think, and "none" for one that always thinks, which
     then thinks as little as it can.
     """
-    if effort is None:
-        return {}
     switches, thinks = _switches(template), can_think(template)
     if not thinks:
         if effort != NONE:

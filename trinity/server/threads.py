@@ -1,16 +1,24 @@
-"""Threads for work that would block the event loop."""
+"""Threads for work that would block the event loop, shared equally between clients."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
-from collections.abc import Callable
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from contextvars import copy_context
+from dataclasses import dataclass, field
 from functools import partial
-from typing import ParamSpec, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Final, ParamSpec, TypeVar
 
 from trinity.grammar.trial import PROCESSES, NotCompiledError, only_known
 from trinity.server.caller import Caller
-from trinity.server.shares import Shares
+from trinity.server.errors import ApiError, unavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,6 +33,8 @@ MOST_SMALL, MOST_SMALL_OF_ONE = 4096, 2048
 MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE = 512, 64
 # As many threads as asyncio has by default.
 THREADS = min(32, (os.cpu_count() or 1) + 4)
+MOST_KNOWN: Final = 1024  # clients whose time is remembered
+IDLE_SECONDS: Final = 10.0  # after which a thread without work ends
 
 
 class Threads:
@@ -69,3 +79,172 @@ class Threads:
         """Begin nothing more."""
         for shares in (self._small, self._large, self._grammars):
             shares.close()
+
+
+@dataclass(slots=True)
+class _Client:
+    waiting: deque[tuple[Future[Any], Callable[[], Any]]] = field(default_factory=deque)
+    running: int = 0
+    seconds: float = 0.0  # of the threads
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self.waiting or self.running)
+
+
+@dataclass(slots=True)
+class _Job:
+    client: _Client
+    future: Future[Any]
+    function: Callable[[], Any]
+
+
+class Shares:
+    """Runs functions of clients in at most ``threads`` threads at a time.
+
+    Whoever has had the fewest seconds of them is next. One client has at most ``threads`` - 1 of
+    them at a time, so that another one always finds a thread or waits for less than one function.
+    A client that comes anew starts with the fewest seconds that an active one has. ``most`` may
+    wait, ``most_of_one`` of each client; ``what`` names them in errors. A thread waits for more
+    work for a while, because to start one may keep the caller, which is the event loop.
+    """
+
+    def __init__(self, name: str, threads: int, what: str, most: int, most_of_one: int) -> None:
+        self._name, self._threads = name, threads
+        self._what, self._most, self._most_of_one = what, most, most_of_one
+        self._running = 0
+        self._idle = 0  # threads that wait for a job
+        self._handed: SimpleQueue[_Job | None] = SimpleQueue()
+        self._closed = False
+        self._clients: dict[Hashable, _Client] = {}
+        self._lock = threading.Lock()
+        self._seconds = 1.0  # that the newest function took
+
+    def submit(self, client: Hashable, function: Callable[[], T]) -> Future[T]:
+        """What ``function`` returns, run in the caller's context; cancelled, it is not begun.
+
+        Raises: ApiError 429 where too many wait. The future raises ApiError 503 where the system
+        has no thread to spare.
+        """
+        future: Future[T] = Future()
+        with self._lock:
+            own = self._clients.get(client) or _Client()
+            self._check(own)
+            if not own.is_active:
+                active = [one.seconds for one in self._clients.values() if one.is_active]
+                own.seconds = max(own.seconds, min(active)) if active else 0.0
+            self._clients[client] = own
+            own.waiting.append((future, partial(copy_context().run, function)))
+        while (job := self._next()) is not None:
+            self._start(job)
+        return future
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        with self._lock:
+            waiting = [future for one in self._clients.values() for future, _ in one.waiting]
+            self._clients.clear()
+            self._closed, idle, self._idle = True, self._idle, 0
+        for _ in range(idle):
+            self._handed.put(None)
+        for future in waiting:
+            future.cancel()
+
+    def _check(self, own: _Client) -> None:
+        """Drop what was cancelled. Raises: ApiError 429."""
+        everybody = sum(len(one.waiting) for one in self._clients.values())
+        if len(own.waiting) < self._most_of_one and everybody < self._most:
+            return
+        for one in self._clients.values():
+            one.waiting = deque(entry for entry in one.waiting if not entry[0].cancelled())
+        count, everybody = len(own.waiting), sum(len(c.waiting) for c in self._clients.values())
+        if count < self._most_of_one and everybody < self._most:
+            return
+        raise ApiError(
+            429,
+            f"{count} {self._what} of this client wait, {everybody} of all clients; at most "
+            f"{self._most_of_one} and {self._most} may",
+            code="queue_full",
+            headers={"Retry-After": str(max(1, math.ceil(count * self._seconds)))},
+        )
+
+    def _next(self) -> _Job | None:
+        """What may run now; it counts as running."""
+        with self._lock:
+            while self._running < self._threads:
+                most = max(1, self._threads - 1)
+                ready = [c for c in self._clients.values() if c.waiting and c.running < most]
+                if not ready:
+                    return None
+                own = min(ready, key=lambda one: one.seconds)
+                future, function = own.waiting.popleft()
+                if future.set_running_or_notify_cancel():
+                    own.running += 1
+                    self._running += 1
+                    return _Job(own, future, function)
+            return None
+
+    def _start(self, job: _Job) -> None:
+        with self._lock:
+            is_handed = self._idle > 0
+            self._idle -= is_handed
+        if is_handed:
+            self._handed.put(job)
+            return
+        thread = threading.Thread(target=self._run, args=([job],), name=self._name, daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            self._end(job.client, 0.0)
+            job.future.set_exception(unavailable(f"the system gives no thread: {error}"))
+
+    def _run(self, first: list[_Job]) -> None:
+        """Run the first job, then jobs that wait, then jobs that `_start` hands over.
+
+        ``first`` is emptied, because a thread refers to its arguments for as long as it lives.
+        """
+        job: _Job | None = first.pop()
+        while job is not None:
+            self._do(job)
+            job = None  # it refers to a request
+            job = self._next() or self._wait()
+
+    def _do(self, job: _Job) -> None:
+        """Run a function."""
+        began = time.monotonic()
+        try:
+            result = job.function()
+        except BaseException as error:
+            self._end(job.client, time.monotonic() - began)
+            job.future.set_exception(error)
+        else:
+            self._end(job.client, time.monotonic() - began)
+            job.future.set_result(result)
+        del job  # an error refers to this frame, and the job to the error
+
+    def _wait(self) -> _Job | None:
+        """Wait for a job. Returns None if the thread must end."""
+        with self._lock:
+            if self._closed:
+                return None
+            self._idle += 1
+        try:
+            return self._handed.get(timeout=IDLE_SECONDS)
+        except Empty:
+            with self._lock:
+                if self._idle:
+                    self._idle -= 1
+                    return None
+            return self._handed.get()  # it was handed over meanwhile
+
+    def _end(self, own: _Client, seconds: float) -> None:
+        with self._lock:
+            own.running -= 1
+            own.seconds += seconds
+            self._running -= 1
+            self._seconds = seconds or self._seconds
+            idle = [key for key, one in self._clients.items() if not one.is_active]
+            if len(idle) == len(self._clients):
+                self._clients.clear()
+            for key in idle[: max(0, len(self._clients) - MOST_KNOWN)]:
+                del self._clients[key]

@@ -32,8 +32,8 @@ from tests.server.keys.conftest import Serve
 from tests.server.keys.two_keys import Server
 from trinity.model import Model
 from trinity.server.batch_store import ENDED
+from trinity.server.caller import Keys, folder_of, part_of
 from trinity.server.endpoints import ENDPOINTS
-from trinity.server.owner import Keys, folder_of, part_of
 
 ONE = {"A": "the-only-key", "B": "the-only-key"}
 

@@ -11,10 +11,9 @@ from msgspec import UNSET, UnsetType
 
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
 from trinity.server.endpoints.llama_answer import LlamaAnswer
-from trinity.server.endpoints.llama_timings import LlamaTimings, PromptProgress
 from trinity.server.endpoints.logprobs import ChatLogprobs
 from trinity.server.endpoints.tools import Toolbox, input_of
-from trinity.server.endpoints.usage import FINGERPRINT, Usage
+from trinity.server.endpoints.usage import FINGERPRINT, LlamaTimings, PromptProgress, Usage
 
 FinishReason = Literal["stop", "length", "tool_calls", "function_call"]
 

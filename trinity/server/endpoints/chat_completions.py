@@ -25,10 +25,16 @@ from trinity.server.endpoints.chat_answer import (
 )
 from trinity.server.endpoints.chat_request import ChatRequest
 from trinity.server.endpoints.llama_answer import LlamaAnswer, prompt_text, whole_answer
-from trinity.server.endpoints.llama_timings import progress_of, timings_of, timings_of_one
 from trinity.server.endpoints.logprobs import ChatLogprobs, chat_logprobs
 from trinity.server.endpoints.tools import Toolbox
-from trinity.server.endpoints.usage import Usage, usage_of, usage_so_far
+from trinity.server.endpoints.usage import (
+    Usage,
+    progress_of,
+    timings_of,
+    timings_of_one,
+    usage_of,
+    usage_so_far,
+)
 from trinity.server.job import ChatJob, End
 from trinity.server.schemas import encode
 from trinity.server.service import Answers

@@ -13,16 +13,19 @@ from msgspec import UNSET, Meta, UnsetType
 
 from trinity.conversation.names import random_name
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
-from trinity.server.endpoints.llama_timings import (
+from trinity.server.endpoints.logprobs import finite
+from trinity.server.endpoints.sampling import Sampling
+from trinity.server.endpoints.usage import (
+    FINGERPRINT,
     LlamaTimings,
     PromptProgress,
+    Usage,
     progress_of,
     timings_of,
     timings_of_one,
+    usage_of,
+    usage_so_far,
 )
-from trinity.server.endpoints.logprobs import finite
-from trinity.server.endpoints.sampling import Sampling
-from trinity.server.endpoints.usage import FINGERPRINT, Usage, usage_of, usage_so_far
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable, ignore
 from trinity.server.job import End, TextJob

@@ -1,15 +1,18 @@
-"""What an answer may be, in the many forms in which clients of OpenAI's API ask for it.
+"""Structured output: the parameters of several APIs that say what a response may be.
 
-Beside OpenAI's ``response_format`` these are llama.cpp's (``schema`` beside ``type``), vLLM's
-(``structured_outputs``, ``guided_*``) and those of servers that were before it.
+They are OpenAI's ``response_format``, llama.cpp's ``json_schema`` and ``grammar``, vLLM's
+``structured_outputs`` and its older ``guided_*``. Each becomes a grammar.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
+from trinity.errors import InputError
+from trinity.grammar.grammar import Grammar
 from trinity.grammar.limits import json_fault
 from trinity.server.endpoints.messages import (
     ChoiceForm,
@@ -23,8 +26,12 @@ from trinity.server.endpoints.messages import (
 from trinity.server.errors import ApiError
 from trinity.server.ignored import ignore
 from trinity.server.schemas import Body, converted
-from trinity.server.structured import format_options, llama_options
 
+SYNTAXES: dict[str, Callable[[str], Grammar]] = {
+    "gbnf": Grammar.gbnf,
+    "lark": Grammar.lark,
+    "regex": Grammar.regex,
+}
 # Words of JSON Schema that show that an object is a schema, and not what has one.
 _SCHEMA_WORDS = {"properties", "$ref", "anyOf", "oneOf", "allOf", "enum", "items", "$defs"}
 _LOOKED_AT = 1 << 16  # characters of a grammar in which its first rule begins
@@ -177,3 +184,42 @@ def _schema(given: Any, where: str) -> Any:
     except (ValueError, RecursionError) as error:
         fault = json_fault(error)
         raise ApiError(400, f"{where}: the schema is not valid JSON: {fault}", where) from None
+
+
+def format_options(
+    form: ResponseFormat | None, schema_at: str = "response_format.json_schema.schema"
+) -> dict[str, Any]:
+    """GenerationOptions that make the answer of this form; not for the event loop.
+
+    ``schema_at`` is the place of a SchemaForm's schema in the request.
+    Raises: ApiError with the place of what cannot be enforced.
+    """
+    if form is None or isinstance(form, TextForm):
+        return {}
+    if isinstance(form, ObjectForm):
+        schema = {"type": "object"} if form.schema is None else form.schema
+        return {"grammar": _made(Grammar.json_schema, schema, "response_format.schema")}
+    if isinstance(form, SchemaForm):
+        schema = True if form.json_schema.schema is None else form.json_schema.schema
+        return {"grammar": _made(Grammar.json_schema, schema, schema_at)}
+    if isinstance(form, ChoiceForm):
+        return {"grammar": _made(Grammar.choice, form.choices, "response_format.choices")}
+    assert isinstance(form, GrammarForm)
+    make = SYNTAXES[form.syntax]
+    return {"grammar": _made(make, form.definition, "response_format.definition")}
+
+
+def llama_options(json_schema: Any, grammar: str | None) -> dict[str, Any]:
+    """GenerationOptions of llama.cpp's parameters of these names. Raises: ApiError."""
+    if json_schema is not None and grammar:
+        raise ApiError(400, "json_schema and grammar are both given; use one", "grammar")
+    if json_schema is not None:
+        return {"grammar": _made(Grammar.json_schema, json_schema, "json_schema")}
+    return {"grammar": _made(Grammar.gbnf, grammar, "grammar")} if grammar else {}
+
+
+def _made(make: Callable[[Any], Grammar], what: Any, param: str) -> Grammar:
+    try:
+        return make(what)
+    except InputError as error:
+        raise ApiError(400, f"{param}: {error}", param) from error

@@ -12,8 +12,8 @@ from msgspec import UNSET, UnsetType
 
 from trinity.runtime.options import Request
 from trinity.server.endpoints.llama_parameters import ORDER
-from trinity.server.endpoints.llama_timings import LlamaTimings, PromptProgress, timings_of
 from trinity.server.endpoints.logprobs import finite, token_bytes
+from trinity.server.endpoints.usage import LlamaTimings, PromptProgress, timings_of
 from trinity.server.job import End, Piece
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from trinity.server.endpoints.llama_answer import (
     whole_answer,
 )
 from trinity.server.endpoints.llama_parameters import LlamaParameters, bias_of
-from trinity.server.endpoints.llama_timings import progress_of, timings_of
+from trinity.server.endpoints.usage import progress_of, timings_of
 from trinity.server.errors import ApiError
 from trinity.server.job import End, Piece, TextJob
 from trinity.server.schemas import Body, encode, encoded

@@ -14,10 +14,10 @@ from msgspec import UNSET, UnsetType
 from trinity.errors import TrinityError
 from trinity.runtime.page import Domain
 from trinity.runtime.slots import Slots
+from trinity.server.caller import folder_of, salt_of
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_parameters import check_slot
 from trinity.server.errors import ApiError, api_error
-from trinity.server.owner import folder_of, salt_of
 from trinity.server.schemas import Body
 
 # No path, no hidden file, nothing that a file system takes for something else.

@@ -14,12 +14,12 @@ from trinity.server.endpoints.anthropic.blocks import (
     text_of,
 )
 from trinity.server.endpoints.anthropic.tools import AnthropicTool, functions_of
+from trinity.server.endpoints.formats import format_options
 from trinity.server.endpoints.messages import Schema, SchemaForm
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable, ignore
 from trinity.server.job import ChatJob
 from trinity.server.schemas import Body
-from trinity.server.structured import format_options
 from trinity.server.thinking import NONE, SOME
 
 BILLING = "x-anthropic-billing-header:"

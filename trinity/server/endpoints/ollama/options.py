@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
+from trinity.server.endpoints.formats import format_options
 from trinity.server.endpoints.messages import ObjectForm, Schema, SchemaForm
 from trinity.server.endpoints.ollama.names import KeepAlive, seconds_of, served_name
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable, ignore
 from trinity.server.schemas import Body
-from trinity.server.structured import format_options
 from trinity.server.thinking import NONE, SOME
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from trinity.conversation.names import random_name
-from trinity.server.endpoints.llama_timings import LlamaTimings, PromptProgress
 from trinity.server.endpoints.logprobs import ChatLogprob
+from trinity.server.endpoints.usage import LlamaTimings, PromptProgress
 
 
 class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from trinity.server.endpoints.formats import response_format_of
+from trinity.server.endpoints.formats import format_options, response_format_of
 from trinity.server.endpoints.llama_parameters import LEAST_TOP_P
 from trinity.server.endpoints.messages import Effort
 from trinity.server.endpoints.responses.items import items_of, messages_of
@@ -16,7 +16,6 @@ from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable, ignore
 from trinity.server.job import ChatJob
 from trinity.server.schemas import Body
-from trinity.server.structured import format_options
 
 LOGPROBS = "message.output_text.logprobs"
 REASONING = "reasoning.encrypted_content"

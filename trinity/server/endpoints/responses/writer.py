@@ -10,7 +10,6 @@ from msgspec import UNSET, UnsetType
 
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
 from trinity.runtime.sampler import TokenLogprob
-from trinity.server.endpoints.llama_timings import LlamaTimings, progress_of, timings_of
 from trinity.server.endpoints.logprobs import ChatLogprob
 from trinity.server.endpoints.responses.answer import (
     ArgumentsDelta,
@@ -49,6 +48,7 @@ from trinity.server.endpoints.responses.answer import (
     new_id,
 )
 from trinity.server.endpoints.tools import input_of
+from trinity.server.endpoints.usage import LlamaTimings, progress_of, timings_of
 from trinity.server.job import End, Piece
 
 E = TypeVar("E", bound=InItem)
