@@ -525,11 +525,12 @@ class Model(TextEmbedder):
             "" if token is None else tokenizer.token_text(token)
             for token in (tokenizer.bos_id, tokenizer.eos_id)
         )
+        extra = self._defaults
         try:
             return render_conversation(
                 templates,
                 messages,
-                opened=self._defaults.opened,
+                opened=extra.opened if extra.system or extra.messages else None,
                 tools=tools,
                 variables=options.get("variables"),
                 general=general,
@@ -546,7 +547,7 @@ class Model(TextEmbedder):
 
     def _check_generates(self) -> None:
         self._check_open()
-        if self.encodes:
+        if self._engine.encodes:
             raise InputError(
                 f"the model ({self.config.architecture}) is an encoder, which writes no text: use "
                 + ("rank()" if self.ranks else "embed()")

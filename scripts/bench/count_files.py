@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = tuple(f"{ROOT / folder}/" for folder in ("trinity", "kernels"))
 KERNELS = "kernels/"
 TOKENS, STEADY = 80, 40  # tokens to generate; steps before the steady state
+REQUESTS = 5  # to send, of which the first two are not counted
 BODY = {
     "model": "demo",
     "messages": [{"role": "user", "content": "Hello"}],
@@ -80,10 +81,7 @@ def count(title: str, codes: Sequence[CodeType], *, listed: bool) -> None:
 
 
 def token_walk(path: str) -> Sequence[CodeType]:
-    """The calls from one step of the engine to the next, of a stream of one request.
-
-    Of the walks of the steady state this is the median by files: some also check the model's file.
-    """
+    """The calls from one step of the engine to the next, of a stream of one request."""
     calls = Calls()
     with calls.noted(), trinity.load(path) as model:
         for _ in range(2):  # the second text has no token that is read for the first time
@@ -95,22 +93,28 @@ def token_walk(path: str) -> Sequence[CodeType]:
     codes = calls.codes[begun:]
     starts = [i for i, code in enumerate(codes) if code.co_qualname == "EngineLoop._step"]
     walks = [codes[start:end] for start, end in pairwise(starts[STEADY:])]
-    walks.sort(key=lambda walk: len({code.co_filename for code in walk}))
-    return walks[len(walks) // 2]
+    return median(walks)
 
 
 async def request_walk(path: str) -> Sequence[CodeType]:
-    """The calls of a chat request from its first byte to its last, after two others like it."""
-    calls, start = Calls(), 0
+    """The calls of a chat request from its first byte to its last: the median of several."""
+    calls, walks = Calls(), list[Sequence[CodeType]]()
     with calls.noted():
         app = make_app(Models([Served("demo", "demo", lambda: trinity.load(path))]))
         async with app.router.lifespan_context(app):
-            for _ in range(3):
+            for _ in range(REQUESTS):
                 start = len(calls.codes)
                 status = await _post(app, "/v1/chat/completions", json.dumps(BODY).encode())
                 if status != 200:
                     raise SystemExit(f"the chat request got status {status}")
-            return calls.codes[start:]
+                walks.append(calls.codes[start:])
+    return median(walks[2:])
+
+
+def median(walks: list[Sequence[CodeType]]) -> Sequence[CodeType]:
+    """The median by files: the engine also checks its file now and then."""
+    walks.sort(key=lambda walk: len({code.co_filename for code in walk}))
+    return walks[len(walks) // 2]
 
 
 async def _post(app: Any, path: str, body: bytes) -> int:

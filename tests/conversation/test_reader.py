@@ -13,9 +13,9 @@ from tests.conversation.transcripts import CODER, HERMES, TOOLS, TRANSCRIPTS, Tr
 from tests.processor_time import within
 from trinity.conversation import CallArguments, CallStart, Part, Reasoning, Text, form_of, parse
 from trinity.conversation.dialects import DIALECTS
+from trinity.conversation.dialects.dialect import thinking_of
 from trinity.conversation.form import Form
 from trinity.conversation.scribe import joined
-from trinity.conversation.thinking import thinking_of
 
 ROME = '{"name": "weather", "arguments": {"city": "Rome"}}'
 

@@ -1,7 +1,14 @@
 from __future__ import annotations
 
-from trinity.runtime.step_costs import FIRST_ROWS, LEAST_ROWS, MANY_ROWS, StepCosts
-from trinity.runtime.step_times import StepFit, StepTimes, pairs
+from trinity.runtime.step_costs import (
+    FIRST_ROWS,
+    LEAST_ROWS,
+    MANY_ROWS,
+    StepCosts,
+    StepFit,
+    StepTimes,
+    pairs,
+)
 
 
 def costs(target: float = 0.1, places: float = 0.0, **times: float) -> StepCosts:

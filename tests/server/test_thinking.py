@@ -25,7 +25,6 @@ NEVER = "{% for m in messages %}{{ m.content }}{% endfor %}"
 @pytest.mark.parametrize(
     ("template", "effort", "expected"),
     [
-        (QWEN, None, {}),
         (QWEN, "none", {"enable_thinking": False}),
         (QWEN, "some", {"enable_thinking": True}),
         (QWEN, "high", {"enable_thinking": True}),
@@ -41,7 +40,7 @@ NEVER = "{% for m in messages %}{{ m.content }}{% endfor %}"
         (QWEN + HARMONY, "low", {"enable_thinking": True, "reasoning_effort": "low"}),
     ],
 )
-def test_efforts(template: str, effort: str | None, expected: dict[str, Any]) -> None:
+def test_efforts(template: str, effort: str, expected: dict[str, Any]) -> None:
     assert effort_variables(effort, "p", template) == expected
 
 

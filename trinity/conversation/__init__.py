@@ -2,7 +2,7 @@
 
 from trinity.conversation.form import Form, form_of, parse
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
-from trinity.conversation.reader import Reader
+from trinity.conversation.reading import Reader
 
 __all__ = [
     "CallArguments", "CallStart", "Form", "Part", "Reader", "Reasoning", "Text", "form_of", "parse",

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from trinity.conversation.dialects import dialect_of, lark
-from trinity.conversation.dialects.dialect import Dialect
+from trinity.conversation.dialects.dialect import Dialect, Thinking, thinking_of
 from trinity.conversation.parts import Part
-from trinity.conversation.reader import Reader
-from trinity.conversation.reading import Reading
+from trinity.conversation.reading import Reader, Reading
 from trinity.conversation.scribe import Scribe, joined
-from trinity.conversation.thinking import Thinking, thinking_of
 from trinity.conversation.tools import Tool, chosen, read_tools
 from trinity.errors import InputError
 

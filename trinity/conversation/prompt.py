@@ -8,7 +8,7 @@ from typing import Any
 
 from trinity.conversation.form import Form, form_of
 from trinity.conversation.parallel import allows_parallel
-from trinity.conversation.reader import Reader
+from trinity.conversation.reading import Reader
 from trinity.conversation.rendering import Rendered
 from trinity.tokenizers import Tokenizer
 

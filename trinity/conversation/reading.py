@@ -1,4 +1,4 @@
-"""An answer in the middle of being read: where it is, what has come of it, what it may call."""
+"""Read a response piece by piece: the reader, and the state that dialects share with it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from trinity.conversation.cursor import WHITE, Cursor, NoCallError, Steps
 from trinity.conversation.json_text import JsonReader, collect_value, object_of
+from trinity.conversation.parts import Part
 from trinity.conversation.scribe import Scribe
 from trinity.conversation.tools import Tool
 
@@ -166,3 +167,47 @@ class Reading:
             if (yield from self.cursor.skip(mark)):
                 return True
         return False
+
+
+class Reader:
+    """Reads one response in pieces, for one thread at a time.
+
+    The parts do not depend on where the text is cut. The arguments of a call are always one valid
+    JSON object: errors of the model are repaired, and arguments that the text cuts off are
+    completed. A call of an unknown tool is text. ``problems`` says what was wrong.
+    """
+
+    def __init__(self, reading: Reading, steps: Steps[list[str]]) -> None:
+        self._reading = reading
+        self._steps = steps
+        self._ended = False
+        self.problems: list[str] = []
+
+    @property
+    def called(self) -> bool:
+        """Whether a call of a tool has begun."""
+        return self._reading.scribe.calls > 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether the response needs no more text: the one call that is allowed has ended."""
+        return self._ended
+
+    def push(self, text: str) -> tuple[Part, ...]:
+        """The parts that are certain after ``text``, if any."""
+        self._reading.cursor.text += text
+        return self._go()
+
+    def finish(self) -> tuple[Part, ...]:
+        """The remaining parts, once no more text comes."""
+        self._reading.cursor.ended = True
+        return self._go()
+
+    def _go(self) -> tuple[Part, ...]:
+        if not self._ended:
+            try:
+                next(self._steps)
+            except StopIteration as end:
+                self._ended = True
+                self.problems = end.value
+        return self._reading.scribe.take()

@@ -39,7 +39,7 @@ def render_conversation(
     templates: Sequence[ChatTemplate],
     messages: Sequence[Message],
     *,
-    opened: Callable[[Sequence[Message]], list[Message]] = list,
+    opened: Callable[[Sequence[Message]], list[Message]] | None = None,
     tools: Sequence[Mapping[str, Any]] = (),
     variables: Mapping[str, object] | None = None,
     general: bool = False,
@@ -47,7 +47,7 @@ def render_conversation(
 ) -> Rendered:
     """By the first template whose language and words are known.
 
-    ``opened`` puts before the messages what comes with the model.
+    ``opened`` adds the model's own messages, if it has some.
 
     A history that the template refuses or does not write whole is rendered in another form: system
     messages in user messages, several calls one after the other, neighbours of one role joined;
@@ -60,7 +60,9 @@ def render_conversation(
     and ``general`` is not set, and for a variable that the template does not have; TokenizerError
     for a template that fails.
     """
-    read = read_messages(opened(read_messages(messages)))
+    read = read_messages(messages)
+    if opened is not None:
+        read = read_messages(opened(read))
     given = [dict(tool) for tool in tools]
     read_tools(given)
     variables = {k: v for k, v in (variables or {}).items() if v is not None}

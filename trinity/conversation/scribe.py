@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 
 from trinity.conversation.cursor import WHITE
-from trinity.conversation.names import random_name
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -44,7 +44,7 @@ class Scribe:
     def call(self, name: str) -> None:
         """A call of a tool begins."""
         self.turn()
-        made = random_name(_LETTERS, self._id_length)
+        made = "".join(secrets.choice(_LETTERS) for _ in range(self._id_length))
         self._parts.append(CallStart(self.calls, self._id_prefix + made, name))
         self.calls += 1
 

@@ -48,7 +48,7 @@ class KVCache:
         self._saved: list[range] = []  # pages of which the store gets the windowed part
         self._window_table = np.zeros(len(self._table) if self._window else 0, np.int64)
         self._window_address = int(self._window_table.ctypes.data)
-        self._apart = StatesApart(pool, kv_type)
+        self._apart = StatesApart(pool, kv_type) if pool.recurrent else None
 
     @property
     def pool(self) -> PagePool:
@@ -156,7 +156,7 @@ class KVCache:
         """
         if not self._own_tail():
             return False
-        if self._pool.recurrent and not self._apart.resize(revocable, self._length):
+        if self._apart is not None and not self._apart.resize(revocable, self._length):
             return False
         window = self._window
         if window is not None:
@@ -180,7 +180,7 @@ class KVCache:
     def state_tables(self, tables: NDArray[np.int64], *, revocable: bool = False) -> None:
         """Write where each row of the next step finds its state and leaves it, (rows, 2)."""
         tables[:] = self._window_address
-        if revocable:
+        if revocable and self._apart is not None:
             self._apart.spread(tables)
 
     def append(self, tokens: Sequence[int], *, hidden: bool = False) -> None:
@@ -255,7 +255,8 @@ class KVCache:
         """
         holding = self._holding()
         self._pages, self._booked, self._kept, self._saved = [], 0, [], []
-        self._apart = StatesApart(self._pool, self._kv_type)
+        if self._apart is not None:
+            self._apart = StatesApart(self._pool, self._kv_type)
         self._length = self._low = self._high = 0
         self._pool.release(holding, discard=discard or self._root is not self._shared)
 
@@ -265,7 +266,8 @@ class KVCache:
 
     def _holding(self) -> Holding:
         windows = range(self._low, self._high)
-        return Holding(self._kv_type, self._pages, windows, self._booked, self._apart.parts)
+        apart = [] if self._apart is None else self._apart.parts
+        return Holding(self._kv_type, self._pages, windows, self._booked, apart)
 
     def _drop_last(self) -> None:
         page = self._pages.pop()
@@ -279,7 +281,7 @@ class KVCache:
         if index >= len(self._pages):
             return False
         page = self._pages[index]
-        if not self._apart.choose(page, length, self._length):
+        if self._apart is None or not self._apart.choose(page, length, self._length):
             return False
         self._pool.cut(page, length % PAGE)
         self._show(index)

@@ -24,8 +24,7 @@ from trinity.runtime.request_state import RequestState
 from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.runtime.sequence import LAST, Logits, Sequence, States
 from trinity.runtime.speculation_budget import SpeculationBudget
-from trinity.runtime.step_costs import StepCosts
-from trinity.runtime.step_times import StepFit, pairs
+from trinity.runtime.step_costs import StepCosts, StepFit, pairs
 from trinity.runtime.turns import Turns, to_give_way
 
 if TYPE_CHECKING:

@@ -29,6 +29,8 @@ REST_SECONDS = 30.0
 MOST_AHEAD = 64 << 10
 # In a request's scope, under "state": its connection.
 CONNECTION = "trinity.connection"
+# In a request's scope: there are too many connections, so it gets 503 unless it only reads.
+CROWDED = "trinity.crowded"
 
 
 class Connection(H11Protocol):
@@ -196,22 +198,19 @@ class Connection(H11Protocol):
             self._heads = None
 
 
-def connection_of(scope: Scope) -> Connection | None:
-    """The connection of a request; None where there is none, as within the process."""
-    found: Connection | None = scope.get("state", {}).get(CONNECTION)
-    return found
-
-
 def written_to(app: ASGIApp) -> ASGIApp:
-    """An application whose answers are written at the pace of their clients, with titled headers.
+    """An application whose responses are written as fast as clients read, with titled headers.
 
-    Events of a stream are always written, so that what the client has not read is counted in one
-    place; what is read from a file or kept elsewhere waits. Names of headers, such as Content-Type,
-    may have any case in HTTP/1.1, but there are clients that compare it.
+    Events of a stream are always written, so that unread bytes are counted in one place; parts of
+    files wait. HTTP/1.1 allows any case in header names, but some clients expect Content-Type. A
+    connection that exceeds the limit ends after its response.
     """
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
-        connection = connection_of(scope)
+        connection: Connection | None = scope.get("state", {}).get(CONNECTION)
+        if connection is not None and connection.crowded:
+            connection.cycle.keep_alive = False
+            scope[CROWDED] = True
 
         async def written(message: Message) -> None:
             if message["type"] == "http.response.start":

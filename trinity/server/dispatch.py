@@ -1,4 +1,4 @@
-"""Serves requests of one path: reads the body, runs the endpoint, cancels it when the client leaves."""
+"""Serves the requests of one path, and cancels a request when its client leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trinity.errors import ConfigError, FormatError
 from trinity.runtime.turns import client
 from trinity.server.bodies import CountedBody, LeftError, check_encoding, read_body
 from trinity.server.caller import OWNER, Caller, caller_of
-from trinity.server.connection import connection_of
+from trinity.server.connection import CROWDED
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, ErrorFamily, api_error
 from trinity.server.ignored import Ignored, ignored
@@ -217,11 +217,7 @@ def refusal(family: ErrorFamily, error: Exception) -> ASGI:
 
 def check_connection(scope: Scope) -> None:
     """Raises: ApiError 503 if the connection exceeds the limit, except for GET and HEAD."""
-    connection = connection_of(scope)
-    if connection is None or not connection.crowded:
-        return
-    connection.cycle.keep_alive = False
-    if scope["method"] not in ("GET", "HEAD"):
+    if scope.get(CROWDED, False) and scope["method"] not in ("GET", "HEAD"):
         raise ApiError(
             503,
             "the server has as many connections as it may have",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from trinity.conversation.names import random_name
 from trinity.server.caller import part_of
 from trinity.server.errors import ApiError
 
@@ -89,7 +89,7 @@ def kept_response(
 
     Not for the event loop.
     """
-    given = [{"id": f"msg_{random_name()}", **item} for item in given]
+    given = [{"id": f"msg_{secrets.token_hex(16)}", **item} for item in given]
     earlier = () if before is None else before.conversation
     output = msgspec.json.decode(body)["output"]
     size = len(body) + len(msgspec.json.encode(given)) + (before.size if before else 0)

@@ -1,19 +1,56 @@
-"""What a form of calls declares, and how an answer in it is read."""
+"""How models mark reasoning and calls of tools, and how a response is read by these marks."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from trinity.conversation.cursor import Give, NoCallError, Steps
+from trinity.conversation.cursor import WHITE, Give, NoCallError, Steps
 from trinity.conversation.reading import Reading
-from trinity.conversation.thinking import Thinking
 from trinity.conversation.tools import Tool
 from trinity.conversation.traits import Traits
 
 Mark = Callable[[str], str]
 """A mark's place in a Lark grammar: its text in quotes, or the special token that it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """Marks of reasoning: ``begin``, ``end``, and what follows before the response (``then``)."""
+
+    begin: str
+    end: str
+    then: str = ""
+
+    def is_open(self, prompt: str) -> bool:
+        """Whether a prompt ends with ``begin``, so that the response starts with reasoning."""
+        return prompt.rstrip(WHITE).endswith(self.begin.rstrip(WHITE))
+
+
+TAGS = Thinking("<think>", "</think>")
+_KNOWN = (
+    Thinking("<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant"),  # gpt-oss
+    Thinking("<|channel>thought", "<channel|>"),  # Gemma 4
+    Thinking("<|START_THINKING|>", "<|END_THINKING|>"),  # Command
+    Thinking("[THINK]", "[/THINK]"),  # Magistral, Ministral
+    Thinking("<seed:think>", "</seed:think>"),
+    Thinking("<mm:think>", "</mm:think>"),  # MiniMax M3
+    Thinking("<think:opensource>", "</think:opensource>"),  # Hunyuan
+    Thinking("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),  # Apriel
+)
+
+
+@lru_cache(maxsize=16)
+def thinking_of(template: str) -> Thinking:
+    """The marks that a chat template writes; if it writes none, those of most models."""
+    return next((one for one in _KNOWN if one.end in template and _first(one) in template), TAGS)
+
+
+def _first(thinking: Thinking) -> str:
+    return thinking.begin.partition(">")[0]
 
 
 class Dialect:

@@ -12,9 +12,8 @@ from typing import Any
 
 from trinity.conversation.cursor import Give, NoCallError, Steps
 from trinity.conversation.dialects import lark
-from trinity.conversation.dialects.dialect import Dialect, Mark
+from trinity.conversation.dialects.dialect import Dialect, Mark, Thinking
 from trinity.conversation.reading import Reading
-from trinity.conversation.thinking import Thinking
 from trinity.conversation.tools import Tool
 
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"

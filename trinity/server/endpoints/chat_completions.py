@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 from functools import partial
 
 from msgspec import UNSET, UnsetType
 
-from trinity.conversation.names import random_name
 from trinity.conversation.parts import Part, Text
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.chat_answer import (
@@ -206,7 +206,7 @@ def finish_reason(end: End, box: Toolbox) -> FinishReason:
 
 def new_id() -> str:
     """The name of an answer."""
-    return f"chatcmpl-{random_name()}"
+    return f"chatcmpl-{secrets.token_hex(16)}"
 
 
 ENDPOINTS = tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from trinity.conversation.names import random_name
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.logprobs import finite
 from trinity.server.endpoints.sampling import Sampling
@@ -285,7 +285,7 @@ def reason_of(end: End) -> Literal["stop", "length"]:
 
 def new_id() -> str:
     """The name of an answer."""
-    return f"cmpl-{random_name()}"
+    return f"cmpl-{secrets.token_hex(16)}"
 
 
 ENDPOINTS = (

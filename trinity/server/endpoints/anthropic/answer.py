@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from trinity.conversation.names import random_name
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
 from trinity.runtime.generation import Timings
 from trinity.server.job import End, Piece
@@ -144,7 +144,7 @@ class MessageWriter:
     def __init__(
         self, model: str, prompt_tokens: int, max_tokens: int, *, shows_thinking: bool = True
     ) -> None:
-        name = f"msg_{random_name()}"
+        name = f"msg_{secrets.token_hex(16)}"
         self.message = MessageAnswer(name, model, [], AnthropicUsage(prompt_tokens, 0))
         self._max_tokens = max_tokens
         self._shows_thinking = shows_thinking

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from trinity.conversation.names import random_name
 from trinity.server.endpoints.logprobs import ChatLogprob
 from trinity.server.endpoints.usage import LlamaTimings, PromptProgress
 
@@ -290,4 +290,4 @@ StreamEvent = (
 
 def new_id(prefix: str) -> str:
     """The name of a response or of one of its items."""
-    return f"{prefix}_{random_name()}"
+    return f"{prefix}_{secrets.token_hex(16)}"
