@@ -1,0 +1,63 @@
+"""Small models of classes of transformers as directories, the same for ever.
+
+Names and shapes of tensors follow from the family's table, weights from the names:
+``tests/goldens/class_goldens.py`` lets transformers compute logits and greedy tokens, which are all
+that tests/data has of them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scripts.models.make_directory import byte_tokenizer
+from tests.formats.huggingface.drawn import drawn_tensor
+from tests.formats.raw_safetensors import write_safetensors
+from tests.fuzzing.hf_families import stored_tensors
+
+PROMPT = [(5 * i * i + 11 * i + 7) % 256 for i in range(20)]
+TOKENS = 24  # greedy ones after the prompt
+_COMMON: dict[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 96, "vocab_size": 258, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+    "rope_theta": 1e4, "tie_word_embeddings": False, "bos_token_id": 256, "eos_token_id": 257,
+    "pad_token_id": None, "dtype": "float32",
+}  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = {
+    "arcee": _COMMON | {
+        "architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2",
+        "head_dim": 24,
+    },
+    "arcee_yarn": _COMMON | {  # AFM's scaling
+        "architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2",
+        "tie_word_embeddings": True,
+        "rope_parameters": {
+            "rope_type": "yarn", "factor": 20.0, "original_max_position_embeddings": 32,
+            "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "rope_theta": 1e4,
+        },
+    },
+}  # fmt: skip
+
+
+def write(name: str, folder: Path) -> Path:
+    """Write a model's directory; a tensor's values follow from its name alone."""
+    folder.mkdir(parents=True)
+    config = CONFIGS[name]
+    (folder / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
+    (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), "utf-8")
+    tensors = {
+        tensor: drawn_tensor(f"{name} {tensor}", shape)
+        for tensor, shape, _ in stored_tensors(config)
+    }
+    write_safetensors(folder / "model.safetensors", tensors)
+    return folder
+
+
+def golden(name: str) -> tuple[NDArray[np.float32], list[int]]:
+    """transformers' logits after each token of PROMPT, and the greedy tokens after it."""
+    with np.load(Path(__file__).parents[2] / "data" / "classes.npz") as goldens:
+        return goldens[name], goldens[f"{name} greedy"].tolist()

@@ -1,0 +1,76 @@
+"""A small model of each class answers as transformers does, as a directory and as a GGUF file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import trinity
+from tests.formats.huggingface.class_models import CONFIGS, PROMPT, TOKENS, golden, write
+from trinity.formats import GGUFProvider
+from trinity.providers import open_weights
+from trinity.runtime.interface import Rows
+from trinity.tools.convert import convert
+from trinity_kernels.isa import available_levels
+
+LARGEST_DIFFERENCE = 1e-3
+BETWEEN_STEPS = 1e-4  # of a prompt at once and token by token
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("level", available_levels())
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_and_greedy_tokens(name: str, level: str, threads: int, tmp_path: Path) -> None:
+    path = write(name, tmp_path / "model")
+    expected, greedy = golden(name)
+    with trinity.load(path, kv_type="f32", isa=level, threads=threads) as model:
+        found = model.logits(PROMPT)
+        assert np.abs(found - expected).max() < LARGEST_DIFFERENCE
+        for _ in range(2):  # the second time with the prefix that the first one has computed
+            answer = model.generate(PROMPT, max_tokens=TOKENS, temperature=0.0, ignore_eos=True)
+            assert answer.token_ids == greedy
+        with model.exclusive() as engine:
+            cache = engine.new_cache()
+            single = np.concatenate([engine.step([Rows(cache, [token])]) for token in PROMPT])
+            caches = [engine.new_cache() for _ in range(3)]
+            three = engine.step([Rows(cache, PROMPT) for cache in caches])
+    assert np.abs(single - found).max() < BETWEEN_STEPS
+    assert np.abs(three - found[-1]).max() < BETWEEN_STEPS
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_gguf_file_gives_the_same_bits(name: str, tmp_path: Path) -> None:
+    """Except where GGUF has rows of Q and K in another order, in which they are summed up."""
+    folder, file = write(name, tmp_path / "model"), tmp_path / "model.gguf"
+    convert(folder, file, outtype="f32")
+    logits = []
+    for path in (folder, file):
+        with trinity.load(path, kv_type="f32") as model:
+            logits.append(model.logits(PROMPT))
+    weights = open_weights(folder)
+    allowed = 0.0 if weights.rope_interleaved else BETWEEN_STEPS
+    weights.close()
+    assert np.abs(logits[0] - logits[1]).max() <= allowed
+
+
+# What llama.cpp's loader of the architecture reads beside the keys of every model.
+KEYS: dict[str, dict[str, Any]] = {
+    "arcee": {"rope.dimension_count": 24, "attention.key_length": 24},
+    "arcee_yarn": {
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 20.0,
+        "rope.scaling.original_context_length": 32,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_keys_are_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
+    convert(write(name, tmp_path / "model"), tmp_path / "model.gguf", outtype="f32")
+    with GGUFProvider(tmp_path / "model.gguf") as provider:
+        found = {key: provider.metadata[key] for key in provider.metadata}
+    architecture = found["general.architecture"]
+    for key, value in KEYS[name].items():
+        assert found[f"{architecture}.{key}"] == pytest.approx(value), key

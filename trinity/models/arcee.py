@@ -1,0 +1,46 @@
+"""arcee (AFM 4.5B): llama's attention, and a feed-forward without a gate: the square of ReLU.
+
+The class may have biases, for which llama.cpp has no tensors. GGUF has Q's and K's rows permuted.
+Source: llama.cpp src/models/arcee.cpp; transformers' Arcee.
+"""
+
+from __future__ import annotations
+
+from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import Terms
+from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.table import Table, attention
+from trinity.models import blocks
+from trinity.models.architecture import Architecture, Has
+from trinity.models.llama import attention_branch
+from trinity.models.operations import Operation
+
+
+def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    return [
+        *attention_branch(config, index, has),
+        *blocks.feed_forward(config, "relu2", form="up"),
+        blocks.feed_forward_output(config),
+    ]
+
+
+ARCHITECTURES = (Architecture(("arcee",), _layer, rope_halves=False),)
+
+# -- In transformers' checkpoints --
+
+_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(permuted=True),
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+FAMILIES = (
+    Family(
+        class_names=("ArceeForCausalLM",),
+        architectures={"relu2": "arcee"},
+        layer=_LAYER,
+        terms=Terms(defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5}),
+    ),
+)
