@@ -1,4 +1,4 @@
-"""The servers of fairness.py: processes of the command line with a random, tiny model."""
+"""Servers to attack: processes of the command line with a random, tiny model."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Kind:
-    """Options of a server; ``files``: how many it may have open."""
+    """How a server is started."""
 
     options: tuple[str, ...] = ()
-    files: int | None = None
+    files: int | None = None  # how many it may have open
+    python: tuple[str, ...] = ("-m", "trinity")
 
 
 STATE = ("--state", "{folder}/state", "--speech-model", "whisper-1={models}/whisper.gguf")
@@ -46,7 +47,7 @@ class Server:
         keys = [text for key in (KEY, ATTACKERS_KEY) for text in ("--api-key", key)]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "trinity", "serve", "--port", "0", "-t", "1",
+                [sys.executable, *kind.python, "serve", "--port", "0", "-t", "1",
                  "--model", str(models / "tiny.gguf"), *keys, *options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
