@@ -1,178 +1,119 @@
-"""What a model says of whole texts: a vector of each, and how well each answers a query."""
+"""Embeds texts and scores pairs of texts with a model."""
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.conversation.pair_prompt import after_document, filled, pair_prompt
 from trinity.errors import InputError
-from trinity.formats.text_rules import NO_RULES, TextRules
+from trinity.formats.text_rules import NO_RULES, TextRules, text_rules
+from trinity.model_defaults import pooling_of
+from trinity.runtime.chat_format import ChatFormat
+from trinity.runtime.client import Client
 from trinity.runtime.inbox import AsyncInbox, Inbox
 from trinity.runtime.options import Request
-from trinity.runtime.pooling import Pooling, pooled, stacked
+from trinity.runtime.pooling import Pooling, PoolingOptions, pooled, stacked
+from trinity.runtime.text_heads import TextHeads
 from trinity.runtime.texts import Pairs, TextReader, Texts, cut_notice
 
 if TYPE_CHECKING:
+    from trinity.formats import WeightProvider
     from trinity.formats.defaults import ChatTemplate
-    from trinity.runtime.client import Client
-    from trinity.runtime.interface import Engine
-    from trinity.runtime.page import AdapterWeights
-    from trinity.runtime.text_heads import TextHeads
     from trinity.tokenizers import Tokenizer
 
 Lora = Mapping[int, float] | None
 
 
 class TextEmbedder:
-    """The part of a model that gives vectors and ranks; ``Model`` has all of it."""
+    """Computes embeddings and scores of texts: what ``Model.embed`` and ``Model.rank`` use.
 
-    _engine: Engine
-    _tokenizer: Tokenizer
-    _client: Client
-    _pooling: Pooling
-    _heads: TextHeads | None
-    _rules: TextRules = NO_RULES
+    A text is read into token ids first (``read_texts``, ``pairs``) and computed then
+    (``embed_texts``, ``rank_pairs``), so that callers can do the first in another thread and the
+    second in parts.
+    """
+
+    rules: TextRules = NO_RULES
+    """The limit, prompts and normalization in the model's files."""
+    _pooling: Pooling = "mean"
+    _heads: TextHeads | None = None
+    # The prompt of a reranker, and the chat templates that it was found in.
     _prompt: tuple[tuple[ChatTemplate, ...], str | None] | None = None
 
-    @property
-    def embedding_size(self) -> int:
-        """The number of values in a vector of ``embed``."""
-        size = self._engine.config.hidden_size if self._heads is None else self._heads.size
-        return min(size, self._rules.dimensions or size)
+    def __init__(
+        self, client: Client, tokenizer: Tokenizer, chat: ChatFormat,
+        provider: WeightProvider | None,
+    ) -> None:  # fmt: skip
+        self._client = client
+        self._engine = client.engine
+        self._tokenizer = tokenizer
+        self._chat = chat
+        if provider is not None:
+            self._pooling = pooling_of(provider)
+            self._heads = TextHeads(provider, self._engine.config.hidden_size)
+            self.rules = text_rules(provider.metadata, provider.path)
 
     @property
-    def text_rules(self) -> TextRules:
-        """The limit, prompts and normalization in the model's files."""
-        return self._rules
+    def size(self) -> int:
+        """The number of values in the embedding of a text."""
+        size = self._engine.config.hidden_size if self._heads is None else self._heads.size
+        return min(size, self.rules.dimensions or size)
 
     @property
     def text_length(self) -> int:
-        """The maximum number of tokens of a text in ``embed``, or of a pair in ``rank``."""
+        """The maximum number of tokens of a text or of a pair."""
         return self._reader.limit
 
     @property
-    def encodes(self) -> bool:
-        """Whether the model is an encoder, which computes embeddings or ranks but no text."""
-        return self._engine.encodes
-
-    @property
     def ranks(self) -> bool:
-        """Whether the model is a reranker, so that ``rank`` scores texts for a query."""
+        """Whether the model is a reranker."""
         return self._heads is not None and self._heads.ranks
 
     @property
     def lacks_pooler(self) -> bool:
         """Whether the file may lack the layer before the classifier, as some converters drop it."""
-        return (
-            self.encodes and self.ranks and self._heads is not None and not self._heads.has_pooler
-        )
-
-    def embed(
-        self, texts: Sequence[str | Sequence[int]], pooling: Pooling | None = None,
-        normalize: bool | None = None, *, prompt: str | None = None,
-        prompt_name: str | None = None, truncate: bool = True, lora: Lora = None,
-        priority: int = 0,
-    ) -> NDArray[np.float32]:  # fmt: skip
-        """A vector for each text: the hidden states of its tokens after the last norm, pooled.
-
-        BOS and EOS are added to a text if the model's file asks for them, and special tokens
-        written in the text are parsed; token ids are used as they are. ``pooling``: "mean" of all
-        tokens, "cls" for the first, "last" for the last one; by default the model file's own, or
-        "mean" if it has none. The file's dense layers follow. ``normalize`` divides vectors by
-        their Euclidean length; by default, they are normalized unless the model's files compare
-        vectors by more than their direction. ``prompt`` is put before each text; ``prompt_name``
-        chooses one of the model's prompts instead; without either the model's default prompt is
-        used ("" for none). Texts longer than ``text_length`` are cut with a warning, or refused if
-        ``truncate`` is False. All texts run in parallel; those with a lower ``priority`` run first.
-        Shapes: returns (n_texts, embedding_size).
-        Raises: InputError for a text without tokens and for an unknown prompt;
-        ContextLengthError for a text that is too long and not cut.
-        """
-        found = self.read_texts(texts, prompt, prompt_name, truncate=truncate)
-        self._warn(found.cut, len(texts))
-        return self.embed_texts(found, pooling, normalize, lora=lora, priority=priority)
-
-    async def aembed(
-        self, texts: Sequence[str | Sequence[int]], pooling: Pooling | None = None,
-        normalize: bool | None = None, *, prompt: str | None = None,
-        prompt_name: str | None = None, truncate: bool = True, lora: Lora = None,
-        priority: int = 0,
-    ) -> NDArray[np.float32]:  # fmt: skip
-        """As ``embed``, for asyncio: the event loop stays free; cancelling the task cancels it."""
-        found = await asyncio.to_thread(
-            self.read_texts, texts, prompt, prompt_name, truncate=truncate
-        )
-        self._warn(found.cut, len(texts))
-        return await self.aembed_texts(found, pooling, normalize, lora=lora, priority=priority)
+        heads = self._heads
+        return self._engine.encodes and self.ranks and heads is not None and not heads.has_pooler
 
     def read_texts(
         self, texts: Sequence[str | Sequence[int]], prompt: str | None = None,
         prompt_name: str | None = None, *, truncate: bool = True,
     ) -> Texts:  # fmt: skip
-        """The token ids of texts as ``embed`` uses them, and which texts it cuts.
+        """The token ids of texts as ``Model.embed`` uses them, and which texts it cuts.
 
-        Raises: as ``embed``.
+        Raises: as ``Model.embed``.
         """
-        return self._reader.texts(
-            texts, self._reader.prompt(prompt, prompt_name), truncate=truncate
-        )
+        reader = self._reader
+        return reader.texts(texts, reader.prompt(prompt, prompt_name), truncate=truncate)
 
     def embed_texts(
         self, texts: Texts, pooling: Pooling | None = None, normalize: bool | None = None, *,
         lora: Lora = None, priority: int = 0,
     ) -> NDArray[np.float32]:  # fmt: skip
-        """The vectors of the texts that ``read_texts`` returned. Raises: as ``embed``."""
-        options = self._pooled_options(pooling, normalize, lora, priority)
+        """The embeddings of the texts, (n_texts, size). Raises: as ``Model.embed``."""
+        options = self._options(pooling, normalize, lora, priority)
         inboxes = [Inbox() for _ in texts.rows]
-        wanted = pooled(texts.rows, inboxes, **options, skip=texts.skip)
-        return stacked(self._client.results(wanted, inboxes), self.embedding_size)
+        sequences = pooled(texts.rows, inboxes, options, skip=texts.skip)
+        return stacked(self._client.results(sequences, inboxes), self.size)
 
     async def aembed_texts(
         self, texts: Texts, pooling: Pooling | None = None, normalize: bool | None = None, *,
         lora: Lora = None, priority: int = 0,
     ) -> NDArray[np.float32]:  # fmt: skip
         """As ``embed_texts``, for asyncio; cancelling the task cancels it."""
-        options = self._pooled_options(pooling, normalize, lora, priority)
+        options = self._options(pooling, normalize, lora, priority)
         inboxes = [AsyncInbox() for _ in texts.rows]
-        wanted = pooled(texts.rows, inboxes, **options, skip=texts.skip)
-        return stacked(await self._client.aresults(wanted, inboxes), self.embedding_size)
-
-    def rank(
-        self, query: str, texts: Sequence[str], *, truncate: bool = True, lora: Lora = None
-    ) -> NDArray[np.float32]:
-        """A score for each text: how well it answers ``query``, by a reranker.
-
-        A classifier with one output gives unbounded scores; 1 / (1 + exp(-score)) is between 0 and
-        1. With the outputs "yes" and "no", the score is the probability of "yes". If the model's
-        files have a prompt for pairs, both texts are inserted into it. Pairs longer than
-        ``text_length`` are cut with a warning, or refused if ``truncate`` is False.
-        Shapes: returns (n_texts,).
-        Raises: InputError if the model is not a reranker, or if the query or a text is empty;
-        ContextLengthError for a pair that is too long and not cut.
-        """
-        pairs, options = self.pairs(query, texts, truncate=truncate), self._ranked_options(lora)
-        self._warn(pairs.cut, len(pairs.rows))
-        inboxes = [Inbox() for _ in pairs.rows]
-        wanted = pooled(pairs.rows, inboxes, **options, seconds=pairs.seconds)
-        return stacked(self._client.results(wanted, inboxes), 1)[:, 0]
-
-    async def arank(self, pairs: Pairs, *, lora: Lora = None) -> NDArray[np.float32]:
-        """The scores of ``pairs``, for asyncio; cancelling the task cancels it."""
-        options = self._ranked_options(lora)
-        inboxes = [AsyncInbox() for _ in pairs.rows]
-        wanted = pooled(pairs.rows, inboxes, **options, seconds=pairs.seconds)
-        return stacked(await self._client.aresults(wanted, inboxes), 1)[:, 0]
+        sequences = pooled(texts.rows, inboxes, options, skip=texts.skip)
+        return stacked(await self._client.aresults(sequences, inboxes), self.size)
 
     def pairs(self, query: str, texts: Sequence[str], *, truncate: bool = True) -> Pairs:
-        """The query with each text, in the form that the reranker was trained on.
+        """The token ids of the query with each text, in the form that the reranker needs.
 
-        Special tokens written in the texts are parsed, as in transformers. Raises: as ``rank``.
+        Special tokens written in the texts are parsed, as in transformers.
+        Raises: as ``Model.rank``.
         """
         self._check_ranks()
         if isinstance(texts, str):
@@ -191,12 +132,27 @@ class TextEmbedder:
             cut += [number] * was_cut
         return Pairs(rows, seconds, tuple(cut))
 
+    def rank_pairs(self, pairs: Pairs, *, lora: Lora = None) -> NDArray[np.float32]:
+        """The scores of the pairs, (n_pairs,). Raises: as ``Model.rank``."""
+        options = self._score_options(lora)
+        inboxes = [Inbox() for _ in pairs.rows]
+        sequences = pooled(pairs.rows, inboxes, options, seconds=pairs.seconds)
+        return stacked(self._client.results(sequences, inboxes), 1)[:, 0]
+
+    async def arank_pairs(self, pairs: Pairs, *, lora: Lora = None) -> NDArray[np.float32]:
+        """As ``rank_pairs``, for asyncio; cancelling the task cancels it."""
+        options = self._score_options(lora)
+        inboxes = [AsyncInbox() for _ in pairs.rows]
+        sequences = pooled(pairs.rows, inboxes, options, seconds=pairs.seconds)
+        return stacked(await self._client.aresults(sequences, inboxes), 1)[:, 0]
+
     def cut_notice(self, cut: Sequence[int], count: int) -> str:
-        """The warning that the texts ``cut``, of ``count`` texts, were too long."""
+        """The warning that the texts with the indices ``cut``, of ``count`` texts, were cut."""
         context, most = self._engine.context_length, self._engine.config.context_length
         return cut_notice(cut, count, self.text_length, larger=self.text_length == context < most)
 
-    def _warn(self, cut: Sequence[int], count: int) -> None:
+    def warn(self, cut: Sequence[int], count: int) -> None:
+        """Warn the caller's caller with ``cut_notice`` if texts were cut."""
         if cut:
             warnings.warn(self.cut_notice(cut, count), RuntimeWarning, stacklevel=3)
 
@@ -204,37 +160,29 @@ class TextEmbedder:
     def _reader(self) -> TextReader:
         engine = self._engine
         return TextReader(
-            self._tokenizer, self._rules, engine.context_length, engine.config.vocab_size
+            self._tokenizer, self.rules, engine.context_length, engine.config.vocab_size
         )
 
-    @property
-    def chat_templates(self) -> tuple[ChatTemplate, ...]:
-        """The model's chat templates, of which the first that can be rendered is used."""
-        raise NotImplementedError
-
-    def _check_open(self) -> None:
-        """Raise InputError where the model is closed."""
-        raise NotImplementedError
-
     def _pair_prompt(self) -> str | None:
-        """What a query and a text stand in; found once for the templates that the model has."""
-        templates = self.chat_templates
+        """The prompt with the places of query and text, found once per set of chat templates."""
+        from trinity.conversation.pair_prompt import pair_prompt
+
+        templates = self._chat.templates
         if self._prompt is None or self._prompt[0] != templates:
             self._prompt = templates, pair_prompt(self._tokenizer, templates)
         return self._prompt[1]
 
-    @property
-    def _padding_id(self) -> object:
-        return None if self._heads is None else self._heads.padding_id
-
     def _pair(
         self, prompt: str | None, query: str, text: str, truncate: bool
     ) -> tuple[list[int], int | None, bool]:
-        """Token ids of a pair, where the text begins, and whether it was cut."""
+        """The token ids of a pair, the index where the text begins, and whether it was cut."""
+        from trinity.conversation.pair_prompt import after_document, filled
+
         if prompt is None:
             ids, second, cut = self._reader.pair(query, text, truncate=truncate)
-            # As transformers, which takes the last token that is no padding, be it the model's EOS.
-            while not self.encodes and len(ids) > 1 and ids[-1] == self._padding_id:
+            # transformers scores the last token that is not padding; EOS may be the padding token.
+            padding = None if self._heads is None else self._heads.padding_id
+            while not self._engine.encodes and len(ids) > 1 and ids[-1] == padding:
                 ids.pop()
             return ids, second, cut
         whole, end = filled(prompt, query, text), after_document(prompt, query)
@@ -242,35 +190,37 @@ class TextEmbedder:
         return ids, None, cut
 
     def _check_ranks(self) -> None:
-        self._check_open()
+        self._client.check_open()
         if not self.ranks:
             raise InputError(
                 "the model is not a reranker: its files have no classifier (cls.output.weight) "
-                "with a row for the answer or, where pooling_type is 4, rows for yes and no. Of "
-                "Qwen3-Reranker take a GGUF file that llama.cpp's converter made of the original, "
-                "a directory with modules.json and 1_LogitScore, or one of "
-                "Qwen3ForSequenceClassification; of other families a cross-encoder such as "
-                "bge-reranker; or compare the vectors of embed()"
+                "with one output or, with pooling_type 4, with outputs for yes and no. Use a "
+                "cross-encoder such as bge-reranker, or Qwen3-Reranker as a GGUF file that "
+                "llama.cpp's converter made of the original, as a directory with modules.json and "
+                "1_LogitScore, or as Qwen3ForSequenceClassification; or compare the vectors of "
+                "embed()"
             )
 
-    def _ranked_options(self, lora: Lora) -> dict[str, Any]:
+    def _score_options(self, lora: Lora) -> PoolingOptions:
         self._check_ranks()
         assert self._heads is not None
-        # A token that sees no later one knows the whole pair only at its end.
-        options = self._pooled_options("cls" if self.encodes else "last", False, lora)
-        return {**options, "head": self._heads.score}
+        # In a decoder only the last token sees the whole pair.
+        pooling: Pooling = "cls" if self._engine.encodes else "last"
+        return self._options(pooling, False, lora)._replace(head=self._heads.score)
 
-    def _pooled_options(
+    def _options(
         self, pooling: Pooling | None, normalize: bool | None, lora: Lora, priority: int = 0
-    ) -> dict[str, Any]:
-        self._check_open()
+    ) -> PoolingOptions:
+        self._client.check_open()
         chosen = pooling or self._pooling
         if chosen not in get_args(Pooling):
             raise InputError(f"pooling is {chosen!r:.40}; it must be mean, cls or last")
-        adapters: AdapterWeights = self._engine.adapter_weights(Request.of(lora=lora).lora)
-        head = None if self._heads is None else self._heads.vector
-        return {
-            "pooling": chosen, "adapters": adapters, "head": head, "encodes": self.encodes,
-            "normalize": self._rules.normalizes if normalize is None else normalize,
-            "priority": priority, "dimensions": self._rules.dimensions,
-        }  # fmt: skip
+        return PoolingOptions(
+            pooling=chosen,
+            normalize=self.rules.normalizes if normalize is None else normalize,
+            adapters=self._engine.adapter_weights(Request.of(lora=lora).lora),
+            head=None if self._heads is None else self._heads.vector,
+            encodes=self._engine.encodes,
+            priority=priority,
+            dimensions=self.rules.dimensions,
+        )

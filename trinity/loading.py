@@ -101,7 +101,7 @@ def load(
         engine, tokenizer, provider,
         max_sequences=chosen.max_sequences, batch_size=chosen.batch_size,
     )  # fmt: skip
-    if model.lacks_pooler:
+    if model.embedder.lacks_pooler:
         _warn_of_pooler(provider.path, progress)
     return model
 

@@ -36,7 +36,7 @@ def test_vectors_are_those_of_sentence_transformers(
         warnings.simplefilter("ignore", RuntimeWarning)
         found = model.embed(TEXTS)
         expected = golden[variant]
-        if model.text_rules.normalizes:
+        if model.embedder.rules.normalizes:
             expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
         assert found.shape[1] == model.embedding_size
@@ -54,7 +54,7 @@ def test_a_converted_file_has_the_same_rules(shared_data: Path, tmp_path: Path) 
             trinity.load(folder, threads=1) as directory,
             trinity.load(tmp_path / f"{variant}.gguf", threads=1) as file,
         ):
-            assert file.text_rules == directory.text_rules
+            assert file.embedder.rules == directory.embedder.rules
             texts = TEXTS[:5]
             assert np.array_equal(file.embed(texts), directory.embed(texts))
 
@@ -128,9 +128,9 @@ def test_texts_of_any_length_are_cut_in_bounded_time(shared_data: Path, tmp_path
     """Only the beginning of 30 MB is tokenized; the vector is that of a part."""
     folder = sentence_directory(shared_data / "encoders", "limited", tmp_path)
     with trinity.load(folder, threads=1) as model:
-        long = model.read_texts(["some words " * 3_000_000])
+        long = model.embedder.read_texts(["some words " * 3_000_000])
         assert long.cut == (0,)
-        assert long.rows == model.read_texts(["some words " * 20]).rows
+        assert long.rows == model.embedder.read_texts(["some words " * 20]).rows
 
 
 def test_golden_values_exist_for_each_variant() -> None:

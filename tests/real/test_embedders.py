@@ -43,7 +43,9 @@ def test_vectors_are_those_of_sentence_transformers(name: str, real_model: GetMo
         warnings.simplefilter("ignore", RuntimeWarning)
         found = model.embed(texts())
         prompts = [prompt for prompt in ("query", "document") if prompt in golden]
-        assert prompts == [one for one in ("query", "document") if one in model.text_rules.prompts]
+        assert prompts == [
+            one for one in ("query", "document") if one in model.embedder.rules.prompts
+        ]
         prompted = {prompt: model.embed(texts()[::10], prompt_name=prompt) for prompt in prompts}
     assert found.shape == golden["vectors"].shape
     assert len(found) == COUNT
@@ -61,8 +63,8 @@ def test_converted_files_are_right_in_llama_cpp_and_here(
     convert(real_model(name), path, type_name)
     expected = np.load(GOLDEN / f"{name}_vectors.npz")["vectors"][chosen]
     with trinity.load(path) as model:
-        read = model.read_texts(texts()[chosen])
-        found = model.embed_texts(read)
+        read = model.embedder.read_texts(texts()[chosen])
+        found = model.embedder.embed_texts(read)
         assert model.text_length == LIMITS[name]
     theirs = np.array([llama_cpp(path, ids, embed=True) for ids in read.rows])
     assert cosines(found, expected).min() >= 0.999

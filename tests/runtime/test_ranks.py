@@ -56,7 +56,7 @@ def test_tokens_and_scores(name: str, form: str, tmp_path: Path) -> None:
         assert model.ranks
         assert not model.encodes
         for pair, ids, score in zip(PAIRS, *GOLDEN[name].values(), strict=True):
-            assert model.pairs(pair[0], [pair[1]]).rows == [ids]
+            assert model.embedder.pairs(pair[0], [pair[1]]).rows == [ids]
             assert abs(model.rank(pair[0], [pair[1]])[0] - score) < LARGEST_DIFFERENCE
         assert model.weights is not None
         assert contents(model.weights).facts["gives"] == "ranks"
@@ -85,9 +85,9 @@ def test_a_template_that_is_given_counts(tmp_path: Path) -> None:
     """A classifier's directory without one of its own, as on the hub."""
     golden = GOLDEN["qwen3_roles"]["ids"]
     with trinity.load(write("qwen3_classifier", tmp_path / "model"), threads=1) as model:
-        assert model.pairs(*PAIRS[0][:1], [PAIRS[0][1]]).rows != golden[:1]
+        assert model.embedder.pairs(*PAIRS[0][:1], [PAIRS[0][1]]).rows != golden[:1]
         model.use_chat_template(ROLES)
-        assert model.pairs(*PAIRS[0][:1], [PAIRS[0][1]]).rows == golden[:1]
+        assert model.embedder.pairs(*PAIRS[0][:1], [PAIRS[0][1]]).rows == golden[:1]
 
 
 def test_what_looks_like_a_place_in_a_text_is_none() -> None:

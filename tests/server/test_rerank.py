@@ -49,7 +49,7 @@ def test_texts_come_in_the_order_of_their_scores(
     assert found == sorted(found, key=lambda pair: -pair[1])
     assert all(abs(scores[index] - score) < 1e-5 for index, score in found)
     assert "document" not in answer["results"][0]
-    count = sum(map(len, reranker.pairs(QUERY, TEXTS).rows))
+    count = sum(map(len, reranker.embedder.pairs(QUERY, TEXTS).rows))
     assert answer["usage"] == {"prompt_tokens": count, "total_tokens": count}
 
 
@@ -110,10 +110,10 @@ def test_a_long_text_is_cut(ranking: TestClient, reranker: Model) -> None:
     """As transformers cuts pairs: tokens of the longer text alone are left out."""
     query = reranker.tokenizer.encode(QUERY, add_bos=False)
     text = reranker.tokenizer.encode("long " * 300, add_bos=False)
-    (ids,) = reranker.pairs(QUERY, ["long " * 300]).rows
+    (ids,) = reranker.embedder.pairs(QUERY, ["long " * 300]).rows
     plain = [*reranker.tokenizer.encode("a", add_bos=False)]
     plain += reranker.tokenizer.encode("b", add_bos=False)
-    special = len(reranker.pairs("a", ["b"]).rows[0]) - len(plain)
+    special = len(reranker.embedder.pairs("a", ["b"]).rows[0]) - len(plain)
     room = reranker.text_length - len(query) - special
     assert len(ids) == reranker.text_length
     assert ids[1 : 1 + len(query)] == query

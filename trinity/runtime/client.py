@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk, Completion, collect, joined
 from trinity.runtime.inbox import AsyncInbox, Collector, Inbox, NumberedSink, Sink
+from trinity.runtime.interface import Engine
 from trinity.runtime.memory import enough_memory
 from trinity.runtime.options import Request
 from trinity.runtime.prompts import ids_or_bos
@@ -80,6 +81,15 @@ class Client:
         self._engine_thread = engine_thread
         self._tokenizer = tokenizer
         engine_thread.end_with(self)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that computes the requests."""
+        return self._engine_thread.engine
+
+    def check_open(self) -> None:
+        """Raise InputError if the model is closed."""
+        self._engine_thread.check_open()
 
     def stream(self, ids: list[int], request: Request) -> Generator[Chunk, None, None]:
         """An answer's chunks; it is checked now and submitted when the first is asked for."""
@@ -199,7 +209,7 @@ class Client:
         return [self._answer(ids, request, sink) for (ids, request), sink in pairs]
 
     def _answer(self, ids: list[int], request: Request, sink: Sink) -> RequestState:
-        engine = self._engine_thread.engine
+        engine = self.engine
         with enough_memory("for a call"):
             return RequestState(
                 ids, request, self._tokenizer, sink,

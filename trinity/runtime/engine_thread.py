@@ -65,6 +65,11 @@ class EngineThread:
         """Abandon the engine once nothing refers to ``user``, who has requested nothing yet."""
         self._user = weakref.ref(user)
 
+    def check_open(self) -> None:
+        """Raise InputError if the model is closed."""
+        if self.closing:
+            raise InputError("the model is closed; load it again")
+
     def submit(self, *sequences: Sequence) -> None:
         """Let sequences be evaluated; what they give goes to their sinks.
 
@@ -72,7 +77,7 @@ class EngineThread:
         engine_thread's own thread, which would wait for itself;
         TrinityError where the system gives no thread.
         """
-        self._check_open()
+        self.check_open()
         loop = self._outside()
         for sequence in sequences:
             sequence.submitted(next(self._arrivals))
@@ -130,7 +135,7 @@ class EngineThread:
 
         ``sink`` gets None when it is granted. Raises: as ``submit``.
         """
-        self._check_open()
+        self.check_open()
         loop = self._outside()
         hold = SlotHold(slot, sink, next(self._arrivals))
         loop.messages.put(hold)
@@ -146,7 +151,7 @@ class EngineThread:
         return Exclusive(self._lend)
 
     def _lend(self, lease: Lease) -> Engine:
-        self._check_open()
+        self.check_open()
         loop = self._loop()
         loop.messages.put(lease)
         loop.ensure()
@@ -196,10 +201,6 @@ class EngineThread:
             self._error = error
         finally:
             self.closed = True
-
-    def _check_open(self) -> None:
-        if self.closing:
-            raise InputError("the model is closed; load it again")
 
     def _outside(self) -> EngineLoop:
         """The loop, for callers that it does not wait for. Raises: InputError for others."""

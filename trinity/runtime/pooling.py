@@ -1,15 +1,14 @@
-"""The sequence that gives one vector for all of its tokens."""
+"""The sequence that pools the hidden states of a text into one vector."""
 
 from __future__ import annotations
 
 from collections import abc
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
-from trinity.runtime.cancel import Cancel
 from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
 from trinity.runtime.page import AdapterWeights
@@ -22,50 +21,63 @@ if TYPE_CHECKING:
 Pooling = Literal["mean", "cls", "last"]
 
 
-class Pooled(Sequence):
-    """One vector (hidden_size,) float32 of the hidden states behind the output norm.
+class PoolingOptions(NamedTuple):
+    """How the hidden states of a text become its result."""
 
-    ``pooling``: "mean" of all tokens' states, "cls" the first one's, "last" the last one's.
-    ``skip``: so many tokens at the beginning take no part; one at least does.
-    ``head``: what is made of that, of which the first ``dimensions`` count. ``normalize`` divides
-    by the Euclidean norm; a vector of zeros stays as it is. ``encodes``: the text is evaluated in
-    one step; ``second``: where the second text of a pair begins.
-    It fails with a TrinityError where the model's output is not finite.
+    pooling: Pooling
+    """The mean of all tokens' states, the first token's ("cls") or the last one's."""
+    normalize: bool
+    """Divide the vector by its Euclidean length; a vector of zeros stays as it is."""
+    adapters: AdapterWeights | None = None
+    """The scale of each LoRA adapter."""
+    head: Head | None = None
+    """Layers that follow the pooling."""
+    encodes: bool = False
+    """The model is an encoder: the whole text is computed in one step."""
+    priority: int = 0
+    """Lower values run first."""
+    dimensions: int | None = None
+    """The number of leading values of the vector that are kept; None keeps all."""
+
+
+class Pooled(Sequence):
+    """Gives one float32 vector for the hidden states after the output norm.
+
+    ``second``: the index of the token where the second text of a pair begins. ``skip``: the number
+    of tokens at the beginning that are not pooled; the last token always is.
+    Shapes: the result is (hidden_size,), or what ``options.head`` makes of that.
+    The sequence fails with a TrinityError if the model's output is not finite.
     Source: llama.cpp, llm_graph_context::build_pooling and common_embd_normalize.
     """
 
     of_states = True
 
     def __init__(
-        self, tokens: list[int], sink: Sink, pooling: Pooling, normalize: bool,
-        cancel: Cancel | None = None, adapters: AdapterWeights | None = None, *,
-        head: Head | None = None, encodes: bool = False, second: int | None = None,
-        priority: int = 0, skip: int = 0, dimensions: int | None = None,
+        self, tokens: list[int], sink: Sink, options: PoolingOptions, *,
+        second: int | None = None, skip: int = 0,
     ) -> None:  # fmt: skip
-        super().__init__(tokens, sink, priority=priority, cancel=cancel, adapters=adapters)
+        super().__init__(tokens, sink, priority=options.priority, adapters=options.adapters)
         self._skip = min(skip, len(tokens) - 1)
-        self.whole, self.second = encodes, second
-        self._head, self._dimensions = head, dimensions
-        self._pooling = pooling
-        self._normalize = normalize
+        self.whole, self.second = options.encodes, second
+        self._options = options
         self._vector: NDArray[np.float64] | None = None
 
     @property
     def first(self) -> int:
-        """All states are wanted."""
+        """The states of all tokens are needed."""
         return 0
 
     def start(self, cache: KVCache) -> None:
-        """Begin, or begin anew."""
+        """Begin, or start over."""
         super().start(cache)
         self._vector = None
 
     def finish(self, reason: FinishReason) -> None:
-        """End without a result, which is None then."""
+        """End with the result None."""
         self.end(None)
 
     def advance(self, states: States) -> None:
-        """Add them up, or keep the one that is wanted."""
+        """Add the states of a step, or keep the one that the pooling needs."""
         assert self.cache is not None
         states = states[max(0, self._skip - (self.cache.length - len(states))) :]
         if len(states):
@@ -75,48 +87,45 @@ class Pooled(Sequence):
             self.end(self._result(self._vector))
 
     def _add(self, states: States) -> None:
-        if self._pooling == "mean":
+        pooling = self._options.pooling
+        if pooling == "mean":
             added = states.sum(axis=0, dtype=np.float64)
             self._vector = added if self._vector is None else self._vector + added
-        elif self._pooling == "last" or self._vector is None:
-            self._vector = states[-1 if self._pooling == "last" else 0].astype(np.float64)
+        elif pooling == "last" or self._vector is None:
+            self._vector = states[-1 if pooling == "last" else 0].astype(np.float64)
 
     def _result(self, vector: NDArray[np.float64]) -> NDArray[np.float32]:
+        options = self._options
         if not np.isfinite(vector).all():
             raise TrinityError(
                 "the model's hidden states are not finite: the model file is damaged, or a kernel "
                 "is wrong on this machine; `python -m trinity selftest` tells which"
             )
-        if self._pooling == "mean":
+        if options.pooling == "mean":
             vector = vector / (len(self.tokens) - self._skip)
-        if self._head is not None:
-            vector = self._head(vector)
-        vector = vector[: self._dimensions]
+        if options.head is not None:
+            vector = options.head(vector)
+        vector = vector[: options.dimensions]
         length = float(np.linalg.norm(vector))
-        if self._normalize and length:
+        if options.normalize and length:
             vector = vector / length
         return vector.astype(np.float32)
 
 
 def pooled(
-    rows: abc.Sequence[list[int]], sinks: abc.Sequence[Sink],
-    pooling: Pooling, normalize: bool, adapters: AdapterWeights, *,
-    head: Head | None = None, encodes: bool = False, priority: int = 0,
-    seconds: abc.Sequence[int | None] | None = None, skip: int = 0, dimensions: int | None = None,
+    rows: abc.Sequence[list[int]], sinks: abc.Sequence[Sink], options: PoolingOptions, *,
+    seconds: abc.Sequence[int | None] | None = None, skip: int = 0,
 ) -> list[Pooled]:  # fmt: skip
-    """A sequence for each list of tokens, whose vector goes to the sink in its place."""
+    """A sequence for each list of token ids; its vector goes to the sink of the same index."""
     return [
-        Pooled(
-            tokens, sink, pooling, normalize, adapters=adapters, head=head, encodes=encodes,
-            second=second, priority=priority, skip=skip, dimensions=dimensions,
-        )
+        Pooled(tokens, sink, options, second=second, skip=skip)
         for tokens, sink, second in zip(rows, sinks, seconds or [None] * len(rows), strict=True)
-    ]  # fmt: skip
+    ]
 
 
-def stacked(found: abc.Sequence[NDArray[np.float32] | None], width: int) -> NDArray[np.float32]:
-    """Vectors as one array (n, width). Raises: InputError where one was cancelled."""
-    vectors = [vector for vector in found if vector is not None]
-    if len(vectors) < len(found):
+def stacked(results: abc.Sequence[NDArray[np.float32] | None], width: int) -> NDArray[np.float32]:
+    """The vectors as one array, (n, width). Raises: InputError if one is None (cancelled)."""
+    vectors = [vector for vector in results if vector is not None]
+    if len(vectors) < len(results):
         raise InputError("the model was closed by another thread during the call")
     return np.array(vectors, np.float32).reshape(len(vectors), width)

@@ -90,14 +90,14 @@ async def rerank(call: Call[RerankRequest]) -> ASGI:
     with lease as model:
         count, most = min(len(texts), AT_ONCE), service.settings.max_queue
         with lease.entering(call.caller.client, count, most):
-            pairs = await call.run(model.pairs, body.query, texts)
+            pairs = await call.run(model.embedder.pairs, body.query, texts)
         if pairs.cut:
-            log.warning("%s: %s", lease.name, model.cut_notice(pairs.cut, len(texts)))
+            log.warning("%s: %s", lease.name, model.embedder.cut_notice(pairs.cut, len(texts)))
         scores, lora = list[float](), lease.lora_of(call.caller.owner)
         for start in range(0, len(texts), AT_ONCE):
             some = slice(start, start + AT_ONCE)
             part = Pairs(pairs.rows[some], pairs.seconds[some])
-            scores += (await model.arank(part, lora=lora)).tolist()
+            scores += (await model.embedder.arank_pairs(part, lora=lora)).tolist()
             service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
     order = sorted(range(len(texts)), key=lambda i: -scores[i])[: body.top_n]
     results = [

@@ -63,12 +63,12 @@ async def vectors(
         with lease.entering(call.caller.client, count, most):
             whole = await call.run(_read, model, texts, param, prompt_name, truncate)
         if whole.cut:
-            log.warning("%s: %s", lease.name, model.cut_notice(whole.cut, len(texts)))
+            log.warning("%s: %s", lease.name, model.embedder.cut_notice(whole.cut, len(texts)))
         lora = lease.lora_of(call.caller.owner)
         found = np.empty((len(texts), size), np.float32)
         for start in range(0, len(texts), AT_ONCE):
             part = whole._replace(rows=whole.rows[start : start + AT_ONCE])
-            found[start : start + AT_ONCE] = await model.aembed_texts(
+            found[start : start + AT_ONCE] = await model.embedder.aembed_texts(
                 part, pooling=service.settings.pooling, lora=lora, priority=priority
             )
             service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
@@ -104,7 +104,7 @@ def _read(
             raise ApiError(400, f"{where} is empty; it has no tokens to make a vector of", param)
         given.append(text if isinstance(text, str) else mixed_ids(model, text))
     try:
-        return model.read_texts(given, prompt_name=prompt_name, truncate=truncate)
+        return model.embedder.read_texts(given, prompt_name=prompt_name, truncate=truncate)
     except ContextLengthError:
         raise
     except InputError as error:

@@ -1,0 +1,112 @@
+"""A model's chat format: conversations become prompts by its chat template."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trinity.errors import InputError, TokenizerError, UnsupportedError, about
+from trinity.formats.defaults import ChatTemplate, Defaults
+from trinity.runtime.chat_options import PromptOptions
+from trinity.runtime.prompts import Messages, check_length
+
+if TYPE_CHECKING:
+    from trinity.conversation.prompt import ChatPrompt
+    from trinity.conversation.rendering import Rendered
+    from trinity.tokenizers import Tokenizer
+
+
+class ChatFormat:
+    """Renders conversations by a model's chat templates and tokenizes them.
+
+    ``path`` names the model's file in errors.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, defaults: Defaults, path: str = "") -> None:
+        self._tokenizer = tokenizer
+        self._opened = defaults.opened if defaults.system or defaults.messages else None
+        self._templates = defaults.templates
+        self._path = path
+
+    @property
+    def templates(self) -> tuple[ChatTemplate, ...]:
+        """All templates of the model. The first one that can be rendered is used."""
+        own = self._tokenizer.chat_template
+        return self._templates + (() if own is None else (ChatTemplate(own),))
+
+    def use(self, text: str) -> None:
+        """Replace the templates of the model by this one (Jinja2)."""
+        self._templates = (ChatTemplate(text),)
+        self._tokenizer.chat_template = None
+        self._tokenizer.chat_templates = {}
+
+    def ids(
+        self, messages: Messages, options: PromptOptions, *, add_generation_prompt: bool
+    ) -> list[int]:
+        """The token ids of a conversation. Raises: as ``Model.apply_chat_template``."""
+        from trinity.conversation.prompt import rendered_ids
+
+        rendered = self._render(messages, options, add_generation_prompt, general=False)
+        return rendered_ids(rendered.text, self._tokenizer)
+
+    def prompt(
+        self, messages: Messages, options: PromptOptions, *, tool_choice: str,
+        parallel_tool_calls: bool | None, add_generation_prompt: bool, most_tokens: int | None,
+    ) -> ChatPrompt:  # fmt: skip
+        """A conversation as a prompt; see ``Model.chat_prompt``.
+
+        ``most_tokens``: a long prompt that must have more tokens is refused before it is tokenized.
+        Raises: as ``Model.chat_prompt``.
+        """
+        from trinity.conversation.prompt import prompt_of
+
+        tools = options.get("tools") or ()
+        if tool_choice == "none":
+            options = {**options, "tools": ()}
+        rendered = self._render(messages, options, add_generation_prompt, general=True)
+        if most_tokens is not None:
+            check_length(rendered.text, self._tokenizer, most_tokens)
+        return prompt_of(rendered, self._tokenizer, tools, tool_choice, parallel_tool_calls)
+
+    def _render(
+        self, messages: Messages, options: PromptOptions, add_generation_prompt: bool, *,
+        general: bool,
+    ) -> Rendered:  # fmt: skip
+        from trinity.conversation.rendering import render_conversation
+        from trinity.tokenizers.chat import RefusedHistoryError
+
+        tokenizer = self._tokenizer
+        unknown = options.keys() - PromptOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
+        template, tools = options.get("template"), options.get("tools") or ()
+        given = ChatTemplate(template) if isinstance(template, str) else template
+        templates = self.templates if given is None else (given,)
+        if not templates:
+            raise InputError(
+                "the model's file has no chat template: pass one as template= (Jinja2 text), or "
+                "write the prompt in the model's own format and use generate()"
+            )
+        for_tools = tokenizer.chat_templates.get("tool_use")
+        if tools and template is None and for_tools is not None:
+            templates = (ChatTemplate(for_tools), *templates)
+        bos, eos = (
+            "" if token is None else tokenizer.token_text(token)
+            for token in (tokenizer.bos_id, tokenizer.eos_id)
+        )
+        try:
+            return render_conversation(
+                templates,
+                messages,
+                opened=self._opened,
+                tools=tools,
+                variables=options.get("variables"),
+                general=general,
+                bos_token=bos,
+                eos_token=eos,
+                add_generation_prompt=add_generation_prompt,
+            )
+        except RefusedHistoryError:
+            raise  # the messages are wrong, not the model's file
+        except (TokenizerError, UnsupportedError):
+            with about(self._path if given is None else ""):
+                raise
