@@ -29,6 +29,7 @@ from scripts.models.make_synthetic import SHAPES, write_model  # noqa: E402
 from trinity.grammar.grammar import Grammar  # noqa: E402
 from trinity.model import Model  # noqa: E402
 from trinity.server import prepared, service, serving  # noqa: E402
+from trinity.server.ignored import Ignored  # noqa: E402
 from trinity.server.job import ChatJob, TextJob  # noqa: E402
 from trinity.server.prepared import Prepared  # noqa: E402
 from trinity.server.settings import ServerOptions  # noqa: E402
@@ -52,9 +53,10 @@ def follow_script() -> None:
     usual = prepared.prepared
 
     def constrained(
-        model: Model, job: ChatJob | TextJob, names: Mapping[str, Any], *, fitting: bool = True
-    ) -> Prepared:
-        found = usual(model, job, names, fitting=fitting)
+        ignored: Ignored, model: Model, job: ChatJob | TextJob, names: Mapping[str, Any],
+        *, fitting: bool = True,
+    ) -> Prepared:  # fmt: skip
+        found = usual(ignored, model, job, names, fitting=fitting)
         text = answer_to(model.detokenize(list(found.prompts[0])))
         return replace(found, options={**found.options, "grammar": Grammar.choice([text])})
 

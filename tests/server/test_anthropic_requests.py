@@ -14,6 +14,7 @@ from tests.server.asgi import strict
 from trinity.model import Model
 from trinity.server.endpoints.anthropic.blocks import FAILED
 from trinity.server.endpoints.anthropic.request import MessagesRequest
+from trinity.server.ignored import Ignored
 from trinity.server.schemas import decoded
 
 TEXT = {"type": "text", "text": "a"}
@@ -73,7 +74,7 @@ def test_what_has_no_meaning_is_refused_by_its_name(
 
 def job_of(**body: Any) -> Any:
     data = msgspec.json.encode({"messages": HELLO, **GREEDY, **body})
-    return decoded(data, MessagesRequest).whole_job()
+    return decoded(Ignored(), data, MessagesRequest).whole_job(Ignored())
 
 
 def test_messages_become_those_of_templates() -> None:

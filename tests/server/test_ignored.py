@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from tests.server.conftest import MakeApp
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignorable, Ignored, ignored
+from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.schemas import Body, converted, decoded
 
 CHAT = "/v1/chat/completions"
@@ -44,11 +44,7 @@ class Outer(Body):
 
 def read(body: Any, *, strict: bool = False) -> tuple[Outer, list[str]]:
     found = Ignored(strict)
-    token = ignored.set(found)
-    try:
-        return decoded(msgspec.json.encode(body), Outer), found.names
-    finally:
-        ignored.reset(token)
+    return decoded(found, msgspec.json.encode(body), Outer), found.names
 
 
 @pytest.mark.parametrize(
@@ -110,11 +106,7 @@ def test_a_strict_server_refuses_them(body: Any, param: str) -> None:
 
 def test_a_part_is_named_by_its_place() -> None:
     found = Ignored()
-    token = ignored.set(found)
-    try:
-        assert converted({"size": 1, "y": 2}, Inner, "input[3]") == Inner(1)
-    finally:
-        ignored.reset(token)
+    assert converted(found, {"size": 1, "y": 2}, Inner, "input[3]") == Inner(1)
     assert found.names == ["input[3].y"]
 
 

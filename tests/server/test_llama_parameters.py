@@ -19,6 +19,7 @@ from trinity.server.endpoints.chat_request import ChatRequest
 from trinity.server.endpoints.completions import CompletionRequest
 from trinity.server.endpoints.llama_completion import LlamaRequest
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignored
 from trinity.server.models import Models
 from trinity.server.schemas import decoder
 from trinity.server.served import Served
@@ -136,8 +137,8 @@ def test_a_slot_has_a_number(path: str, client: TestClient) -> None:
 def test_they_become_options_of_the_engine(body: Any, expected: dict[str, Any]) -> None:
     text = {"prompt": "x", **body}
     options: list[Any] = [
-        decoder(LlamaRequest).decode(encoded(text)).options(),
-        decoder(CompletionRequest).decode(encoded(text)).job(whole=False).options,
+        decoder(LlamaRequest).decode(encoded(text)).options(Ignored()),
+        decoder(CompletionRequest).decode(encoded(text)).job(Ignored(), whole=False).options,
         chat_options({"messages": HELLO, **body}),
     ]
     for found in options:
@@ -147,7 +148,7 @@ def test_they_become_options_of_the_engine(body: Any, expected: dict[str, Any]) 
 
 def chat_options(body: object) -> Any:
     request = decoder(ChatRequest).decode(encoded(body))
-    return request.job(request.box(), whole=False).options
+    return request.job(Ignored(), request.box(Ignored()), whole=False).options
 
 
 def encoded(body: object) -> bytes:
@@ -159,12 +160,14 @@ def encoded(body: object) -> bytes:
 def test_two_names_of_one_thing_must_agree() -> None:
     for body in ({"n_predict": 3, "max_tokens": 4}, {"repeat_penalty": 2, "repetition_penalty": 3}):
         with pytest.raises(ApiError):
-            decoder(CompletionRequest).decode(encoded({"prompt": "x", **body})).job(whole=True)
+            decoder(CompletionRequest).decode(encoded({"prompt": "x", **body})).job(
+                Ignored(), whole=True
+            )
     request = decoder(ChatRequest).decode(
         encoded({"messages": HELLO, "n_predict": 3, "max_completion_tokens": 4})
     )
     with pytest.raises(ApiError):
-        request.job(request.box(), whole=True)
+        request.job(Ignored(), request.box(Ignored()), whole=True)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -19,6 +19,7 @@ from trinity.errors import FormatError, InputError
 from trinity.server.app import make_app
 from trinity.server.contexts import usual_context
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignored
 from trinity.server.models import Models
 from trinity.server.served import Served
 from trinity.server.serving import name_and_ref, served_models, weight_bytes
@@ -51,13 +52,13 @@ def test_least_used_is_unloaded_first() -> None:
     async def test() -> None:
         models = Models([served("a"), served("b"), served("c")], memory_limit=200)
         for name in ("a", "b", "a"):
-            (await models.lease(name)).release()
+            (await models.lease(Ignored(), name)).release()
         assert loaded(models) == ["a", "b"]
         old: Any = models.served["b"].model
-        (await models.lease("c")).release()
+        (await models.lease(Ignored(), "c")).release()
         assert loaded(models) == ["a", "c"]
         assert old.closed
-        assert (await models.lease(None)).name == "a"
+        assert (await models.lease(Ignored(), None)).name == "a"
         await models.close()
         assert loaded(models) == []
 
@@ -67,8 +68,8 @@ def test_least_used_is_unloaded_first() -> None:
 def test_a_model_in_use_stays_until_it_is_let_go() -> None:
     async def test() -> None:
         models = Models([served("a"), served("b")], memory_limit=150)
-        held = await models.lease("a")
-        waiting = asyncio.ensure_future(models.lease("b"))
+        held = await models.lease(Ignored(), "a")
+        waiting = asyncio.ensure_future(models.lease(Ignored(), "b"))
         await asyncio.sleep(0.05)
         assert loaded(models) == ["a"]
         assert not waiting.done()
@@ -89,7 +90,7 @@ def test_two_who_ask_load_once() -> None:
             return FakeModel()
 
         models = Models([Served("a", "a", load)])
-        leases = await asyncio.gather(*(models.lease("a") for _ in range(5)))
+        leases = await asyncio.gather(*(models.lease(Ignored(), "a") for _ in range(5)))
         assert len(loads) == 1
         assert models.served["a"].users == len(leases)
 
@@ -104,7 +105,7 @@ def test_what_cannot_be_had_is_said() -> None:
         models = Models([Served("a", "a", broken), served("b", 1000)], memory_limit=500)
         for name, status in (("a", 503), ("b", 503), ("c", 404)):
             with pytest.raises(ApiError) as error:
-                await models.lease(name)
+                await models.lease(Ignored(), name)
             assert error.value.status == status
 
     asyncio.run(test())
@@ -206,9 +207,9 @@ def test_a_model_answers_to_its_aliases() -> None:
     one = served("a")
     one.aliases, one.tags = ("b", "c"), ("small",)
     models = Models([one, served("d")])
-    assert [models.find(name) for name in ("a", "b", "c", None)] == [one] * 4
+    assert [models.find(Ignored(), name) for name in ("a", "b", "c", None)] == [one] * 4
     with pytest.raises(ApiError, match="there is a, b, c, d"):
-        models.find("e")
+        models.find(Ignored(), "e")
     with TestClient(
         make_app(models, ServerOptions(preload=False)), base_url="http://localhost"
     ) as c:

@@ -19,6 +19,7 @@ from trinity.runtime.generation import Timings
 from trinity.server.endpoints.ollama.answer import AnswerWriter, chat_answer, whole
 from trinity.server.endpoints.ollama.generate import OllamaChatRequest, OllamaGenerateRequest
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob, End, Piece, TextJob
 from trinity.server.schemas import decoded, encode
 
@@ -141,7 +142,12 @@ def test_what_would_change_the_answer_is_refused_by_its_name(
 @pytest.fixture
 def job_of(model: Model) -> Callable[..., Any]:
     """Makes the job of a request's body."""
-    return lambda kind, **body: decoded(encode({"model": "demo", **body}), kind).job(model)
+
+    def made(kind: Any, **body: Any) -> Any:
+        data = encode({"model": "demo", **body})
+        return decoded(Ignored(), data, kind).job(Ignored(), model)
+
+    return made
 
 
 def test_options_are_the_engines(job_of: Callable[..., Any]) -> None:

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from tests.server.asgi import events
 from trinity.model import Model
+from trinity.server.ignored import Ignored
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HELLO = {"messages": [{"role": "user", "content": "Who was Prince Andrew?"}]}
@@ -294,7 +295,8 @@ def test_reasoning_is_another_name(client: TestClient) -> None:
     from trinity.server.endpoints.messages import Message
 
     for name in ("reasoning", "reasoning_content"):
-        found = Message("assistant", "Hi", **{name: "Hm"}).as_template_has_it("messages[0]")
+        message = Message("assistant", "Hi", **{name: "Hm"})
+        found = message.as_template_has_it(Ignored(), "messages[0]")
         assert found["reasoning_content"] == "Hm"
 
 

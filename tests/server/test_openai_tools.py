@@ -13,6 +13,7 @@ from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning
 from trinity.server.endpoints.chat_answer import Deltas, Gathered, InContent
 from trinity.server.endpoints.tools import Toolbox, functions_box, input_of, toolbox
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignored
 from trinity.server.schemas import encode
 
 CHAT = "/v1/chat/completions"
@@ -40,8 +41,9 @@ def post(client: TestClient, **body: Any) -> Any:
 
 
 def test_tools_have_one_form_whichever_api_wrote_them() -> None:
-    nested = toolbox([LOOK, PATCH], None)
+    nested = toolbox(Ignored(), [LOOK, PATCH], None)
     flat = toolbox(
+        Ignored(),
         [{"type": "function", **LOOK["function"]},
          {"type": "custom", "name": "patch", "description": "Edit a file.",
           "format": {"type": "grammar", "syntax": "lark", "definition": 'start: "x"'}}], None
@@ -66,7 +68,7 @@ def test_tools_have_one_form_whichever_api_wrote_them() -> None:
     ],
 )  # fmt: skip
 def test_choices(choice: Any, word: str) -> None:
-    box = toolbox([LOOK, ASK_FOR, PATCH], choice)
+    box = toolbox(Ignored(), [LOOK, ASK_FOR, PATCH], choice)
     assert (box.choice, box.names) == (word, ["look", "ask", "patch"])
 
 
@@ -75,7 +77,7 @@ def test_allowed_tools_are_those_that_can_be_called(nested: bool) -> None:
     named = [{"type": "function", "function": {"name": "ask"}}, {"type": "mcp", "name": "x"}]
     allowed = {"mode": "required", "tools": named}
     choice = {"type": "allowed_tools", **({"allowed_tools": allowed} if nested else allowed)}
-    box = toolbox([LOOK, ASK_FOR, PATCH], choice)
+    box = toolbox(Ignored(), [LOOK, ASK_FOR, PATCH], choice)
     assert (box.choice, box.names) == ("required", ["ask"])
 
 
@@ -90,7 +92,7 @@ def test_allowed_tools_are_those_that_can_be_called(nested: bool) -> None:
 )  # fmt: skip
 def test_a_choice_that_cannot_be_met_is_refused(choice: Any) -> None:
     with pytest.raises(ApiError) as error:
-        toolbox([LOOK], choice)
+        toolbox(Ignored(), [LOOK], choice)
     assert error.value.param == "tool_choice"
 
 
@@ -117,7 +119,7 @@ def as_json(one: object) -> Any:
 
 
 def test_a_call_of_a_custom_tool_has_its_input() -> None:
-    box = toolbox([LOOK, PATCH], None)
+    box = toolbox(Ignored(), [LOOK, PATCH], None)
     gathered = Gathered(box)
     gathered.add(PARTS)
     assert as_json(gathered.message()) == {
@@ -144,7 +146,7 @@ def test_a_call_of_a_custom_tool_has_its_input() -> None:
 
 
 def test_the_last_input_comes_at_the_end() -> None:
-    deltas = Deltas(toolbox([PATCH], None))
+    deltas = Deltas(toolbox(Ignored(), [PATCH], None))
     assert len(list(deltas.of(PARTS[1:3]))) == 1
     assert as_json(list(deltas.rest())) == [
         {"tool_calls": [{"index": 0, "custom": {"input": '{"input": "a\\n'}}]}
@@ -184,11 +186,11 @@ def test_tools_override_functions(client: TestClient) -> None:
 
 def test_older_choices() -> None:
     functions = [LOOK["function"], ASK_FOR["function"]]
-    assert functions_box(functions, None).choice == "auto"
-    assert functions_box(functions, "none").choice == "none"
-    assert functions_box(functions, {"name": "ask"}).choice == "ask"
+    assert functions_box(Ignored(), functions, None).choice == "auto"
+    assert functions_box(Ignored(), functions, "none").choice == "none"
+    assert functions_box(Ignored(), functions, {"name": "ask"}).choice == "ask"
     with pytest.raises(ApiError) as error:
-        functions_box(functions, {"name": "other"})
+        functions_box(Ignored(), functions, {"name": "other"})
     assert error.value.param == "function_call"
 
 
@@ -210,4 +212,4 @@ def test_reasoning_may_stay_in_the_text() -> None:
 
 
 def test_an_empty_toolbox_calls_nothing() -> None:
-    assert toolbox(None, None) == toolbox([], "auto") == Toolbox()
+    assert toolbox(Ignored(), None, None) == toolbox(Ignored(), [], "auto") == Toolbox()

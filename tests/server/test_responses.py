@@ -25,6 +25,7 @@ from trinity.server.endpoints.responses.items import messages_of
 from trinity.server.endpoints.responses.request import ResponsesRequest
 from trinity.server.endpoints.responses.writer import ResponseWriter
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignored
 from trinity.server.job import End, Piece
 from trinity.server.schemas import decoded, encode
 
@@ -270,7 +271,7 @@ def test_items_become_messages() -> None:
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Now again."}]},
         {"type": "function_call", "call_id": "c", "name": "clock", "arguments": "{}"},
     ]  # fmt: skip
-    found = messages_of(items)
+    found = messages_of(Ignored(), items)
     assert [one["role"] for one in found] == [
         "system", "user", "assistant", "tool", "tool", "assistant",
     ]  # fmt: skip
@@ -286,15 +287,15 @@ def test_items_become_messages() -> None:
 
 def test_a_response_goes_back_in_as_it_came() -> None:
     response, _ = written(PIECES, END)
-    (message,) = messages_of(response["output"])
+    (message,) = messages_of(Ignored(), response["output"])
     assert message["content"] == "Let me see."
     assert message["reasoning_content"] == "I think so."
     assert [call["function"]["name"] for call in message["tool_calls"]] == ["weather", "clock"]
 
 
 def job_of(**body: Any) -> Any:
-    request = decoded(msgspec.json.encode({"input": "hi", **body}), ResponsesRequest)
-    return request.job(request.box())
+    request = decoded(Ignored(), msgspec.json.encode({"input": "hi", **body}), ResponsesRequest)
+    return request.job(Ignored(), request.box(Ignored()))
 
 
 def test_choices_of_tools() -> None:
@@ -379,7 +380,7 @@ def test_items_of_clients_tools_become_calls() -> None:
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}},
         {"type": "function_call_output", "call_id": "c", "output": {"ok": True}},
     ]
-    found = messages_of(items)
+    found = messages_of(Ignored(), items)
     calls = [one["tool_calls"][0]["function"] for one in found if "tool_calls" in one]
     assert calls == [
         {"name": "patch", "arguments": '{"input": "+x"}'},

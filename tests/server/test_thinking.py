@@ -9,7 +9,7 @@ import pytest
 
 from trinity.formats.defaults import ChatTemplate
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignored, ignored
+from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob
 from trinity.server.prepared import variables_of
 from trinity.server.thinking import effort_variables
@@ -41,7 +41,7 @@ NEVER = "{% for m in messages %}{{ m.content }}{% endfor %}"
     ],
 )
 def test_efforts(template: str, effort: str, expected: dict[str, Any]) -> None:
-    assert effort_variables(effort, "p", template) == expected
+    assert effort_variables(Ignored(), effort, "p", template) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,10 @@ def test_what_a_model_cannot_do_is_ignored(
     template: str, effort: str, expected: dict[str, Any]
 ) -> None:
     found = Ignored()
-    token = ignored.set(found)
-    try:
-        assert effort_variables(effort, "reasoning.effort", template) == expected
-        assert found.names == ["reasoning.effort"]
-        ignored.set(Ignored(strict=True))
-        with pytest.raises(ApiError) as refused:
-            effort_variables(effort, "reasoning.effort", template)
-    finally:
-        ignored.reset(token)
+    assert effort_variables(found, effort, "reasoning.effort", template) == expected
+    assert found.names == ["reasoning.effort"]
+    with pytest.raises(ApiError) as refused:
+        effort_variables(Ignored(strict=True), effort, "reasoning.effort", template)
     assert (refused.value.status, refused.value.param) == (400, "reasoning.effort")
 
 
@@ -73,8 +68,8 @@ def test_the_servers_names_reach_templates_that_have_them() -> None:
     """A template is told no name that it does not look at, not even a part of one that it does."""
     model: Any = SimpleNamespace(chat_templates=(ChatTemplate(QWEN),))
     names = {"enable_thinking": False, "thinking": True, "date": "today"}
-    assert variables_of(model, ChatJob([]), names) == {"enable_thinking": False}
+    assert variables_of(Ignored(), model, ChatJob([]), names) == {"enable_thinking": False}
     asked = ChatJob([], effort="some")
-    assert variables_of(model, asked, names) == {"enable_thinking": True}
+    assert variables_of(Ignored(), model, asked, names) == {"enable_thinking": True}
     given = ChatJob([], variables={"enable_thinking": 1})
-    assert variables_of(model, given, names) == {"enable_thinking": 1}
+    assert variables_of(Ignored(), model, given, names) == {"enable_thinking": 1}

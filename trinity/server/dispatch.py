@@ -21,7 +21,7 @@ from trinity.server.caller import OWNER, Caller, caller_of
 from trinity.server.connection import CROWDED
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, ErrorFamily, api_error
-from trinity.server.ignored import Ignored, ignored
+from trinity.server.ignored import Ignored
 from trinity.server.kept import HEADER, name_in
 from trinity.server.kept_stream import LAST_EVENT
 from trinity.server.multipart import form_fields
@@ -58,15 +58,14 @@ class Dispatch:
         """Serve one request, and count it in the metrics."""
         began = time.perf_counter()
         status = 499  # the client left before there was one
-        dropped = Ignored(self._service.settings.strict)
-        ignored.set(dropped)
+        ignored = Ignored(self._service.settings.strict)
 
         async def watched(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if dropped.names:
-                    message = named(message, dropped.header)
+                if ignored.names:
+                    message = named(message, ignored.header)
             await send(message)
 
         batches = self._service.batches
@@ -74,7 +73,7 @@ class Dispatch:
         if batches is not None:
             batches.traffic.live += live
         try:
-            await self._answer(scope, receive, watched)
+            await self._answer(ignored, scope, receive, watched)
         except LeftError:
             pass
         except asyncio.CancelledError:
@@ -91,16 +90,16 @@ class Dispatch:
             if batches is not None:
                 batches.traffic.live -= live
             self._service.metrics.answered(self._endpoint.path, status)
-            if dropped.names:
-                log.info("%s %s ignored: %s", scope["method"], self._endpoint.path, dropped.header)
+            if ignored.names:
+                log.info("%s %s ignored: %s", scope["method"], self._endpoint.path, ignored.header)
             if self._service.settings.log_requests:
                 seconds = time.perf_counter() - began
                 log.info("%s %s %d %.3f s", scope["method"], self._endpoint.path, status, seconds)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, ignored: Ignored, scope: Scope, receive: Receive, send: Send) -> None:
         upload = await self._upload(scope)
         with self._service.bodies.counted() as body, upload as grow:
-            await self._answer_to(body, grow, scope, receive, send)
+            await self._answer_to(ignored, body, grow, scope, receive, send)
 
     async def _upload(self, scope: Scope) -> AbstractContextManager[Callable[[int], None] | None]:
         """Count the bytes of an uploaded file against the quota while they arrive."""
@@ -112,6 +111,7 @@ class Dispatch:
 
     async def _answer_to(
         self,
+        ignored: Ignored,
         coming: CountedBody,
         grow: Callable[[int], None] | None,
         scope: Scope,
@@ -140,7 +140,7 @@ class Dispatch:
             raise ApiError(408, "the body did not come in time") from None
         caller = caller_of(scope, len(body))
         client.set(caller.client)
-        working = asyncio.ensure_future(self._work(body, caller, scope, receive, send))
+        working = asyncio.ensure_future(self._work(ignored, body, caller, scope, receive, send))
         del body  # it may be large, and the response may take long
         leaving = asyncio.ensure_future(_left(receive))
         try:
@@ -154,17 +154,18 @@ class Dispatch:
                 await asyncio.wait({working})
 
     async def _work(
-        self, body: bytes | mmap, caller: Caller, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        content = await read_content(self._service, caller, self._endpoint, scope, body)
+        self, ignored: Ignored, body: bytes | mmap, caller: Caller, scope: Scope,
+        receive: Receive, send: Send,
+    ) -> None:  # fmt: skip
+        content = await read_content(ignored, self._service, caller, self._endpoint, scope, body)
         del body
         endpoint, request = self._endpoint, Request(scope, receive)
         name, last = request.headers.get(HEADER), request.headers.get(LAST_EVENT)
         query = None
         if endpoint.query is not None:
             check_query(scope)
-            query = converted(dict(request.query_params), endpoint.query, "", strict=False)
-        call = Call(self._service, caller, content, request, query)
+            query = converted(ignored, dict(request.query_params), endpoint.query, "", strict=False)
+        call = Call(self._service, caller, content, request, ignored, query)
         if name and last and endpoint.event is not None:
             await call.kept.resume(name_in(name), last, endpoint.path)(scope, receive, send)
             return
@@ -179,13 +180,14 @@ class Dispatch:
 
 
 async def read_content(
-    service: Service, caller: Caller, endpoint: Endpoint, scope: Scope, body: bytes | mmap
-) -> Any:
+    ignored: Ignored, service: Service, caller: Caller, endpoint: Endpoint, scope: Scope,
+    body: bytes | mmap,
+) -> Any:  # fmt: skip
     """``content_of`` a body, in a thread if the body is large. Raises: ApiError."""
     kind = Headers(scope=scope).get("content-type", "")
     if len(body) <= SMALL or (endpoint.form is None and has_few_values(body)):
-        return content_of(endpoint, body, kind)
-    return await service.threads.run(caller, content_of, endpoint, body, kind)
+        return content_of(ignored, endpoint, body, kind)
+    return await service.threads.run(caller, content_of, ignored, endpoint, body, kind)
 
 
 def named(start: Message, names: str) -> Message:
@@ -193,15 +195,15 @@ def named(start: Message, names: str) -> Message:
     return {**start, "headers": [*start["headers"], (b"x-trinity-ignored", names.encode())]}
 
 
-def content_of(endpoint: Endpoint, body: bytes | mmap, kind: str = "") -> Any:
+def content_of(ignored: Ignored, endpoint: Endpoint, body: bytes | mmap, kind: str = "") -> Any:
     """The decoded body of a request; ``kind`` is its Content-Type. Raises: ApiError."""
     if endpoint.form is not None:
         named = "filename" in endpoint.form.__struct_fields__
         fields = form_fields(body, kind, with_filename=named)
-        return converted(fields, endpoint.form, "", strict=False)
+        return converted(ignored, fields, endpoint.form, "", strict=False)
     assert isinstance(body, bytes)
     if endpoint.body is not None:
-        return decoded(b"{}" if endpoint.bodiless and not body else body, endpoint.body)
+        return decoded(ignored, b"{}" if endpoint.bodiless and not body else body, endpoint.body)
     if body and endpoint.method in ("GET", "DELETE"):
         raise ApiError(400, "this endpoint takes no body")
     return None

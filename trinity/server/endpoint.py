@@ -12,10 +12,12 @@ from starlette.types import Receive, Scope, Send
 
 from trinity.server.caller import Caller
 from trinity.server.errors import OPENAI, ErrorFamily
+from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob, TextJob
 from trinity.server.kept import KeptStreams
 from trinity.server.kept_responses import KeptResponses
 from trinity.server.schemas import encode
+from trinity.server.served import ModelLease
 from trinity.server.service import Answers, Service
 
 B = TypeVar("B")
@@ -32,6 +34,7 @@ class Call(Generic[B]):
     caller: Caller
     body: B  # decoded
     request: Request
+    ignored: Ignored  # fields of the request that have no effect
     query: Any = None  # decoded parameters, if the endpoint has some
 
     @property
@@ -50,7 +53,11 @@ class Call(Generic[B]):
 
     async def start(self, name: str | None, job: ChatJob | TextJob) -> Answers:
         """Start to generate; as ``Service.start``."""
-        return await self.service.start(self.caller, name, job)
+        return await self.service.start(self.ignored, self.caller, name, job)
+
+    async def lease(self, name: str | None) -> ModelLease:
+        """Load the model of a name and lease it; as ``Models.lease``."""
+        return await self.service.models.lease(self.ignored, name)
 
 
 @dataclass(frozen=True, slots=True)

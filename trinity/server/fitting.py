@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trinity.server.ignored import ignore
+from trinity.server.ignored import Ignored
 
 if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
@@ -21,7 +21,9 @@ Messages = Sequence[Mapping[str, Any]]
 _FREE = 4
 
 
-def cut_ids(ids: Sequence[int], context_length: int, keep: int, name: str) -> list[int]:
+def cut_ids(
+    ignored: Ignored, ids: Sequence[int], context_length: int, keep: int, name: str
+) -> list[int]:
     """The ids if there is room for one more; else the first ``keep`` and the last of them.
 
     Half of the context beyond ``keep`` is then free. A negative ``keep`` is all that fit.
@@ -32,12 +34,16 @@ def cut_ids(ids: Sequence[int], context_length: int, keep: int, name: str) -> li
     keep = context_length - 1 if keep < 0 else min(keep, context_length - 1)
     most = context_length - max((context_length - keep) // 2, 1)
     end = len(ids) - (most - keep)
-    ignore(f"{name}[tokens {keep}:{end}]")
+    ignored.add(f"{name}[tokens {keep}:{end}]")
     return [*ids[:keep], *ids[end:]]
 
 
 def cut_prompt(
-    rendered: Callable[[Messages], ChatPrompt], messages: Messages, context_length: int, keep: int
+    ignored: Ignored,
+    rendered: Callable[[Messages], ChatPrompt],
+    messages: Messages,
+    context_length: int,
+    keep: int,
 ) -> ChatPrompt:
     """The prompt of a conversation, ``rendered`` without its oldest messages if it is too long.
 
@@ -57,9 +63,9 @@ def cut_prompt(
 
     found = bisect_left(starts, True, key=lambda start: len(without(start).ids) <= most)
     if starts and (start := starts[min(found, len(starts) - 1)]) > dropped[0]:
-        ignore(f"messages[{dropped[0]}:{start}]")
+        ignored.add(f"messages[{dropped[0]}:{start}]")
         prompt = without(start)
     bos = prompt.tokenizer.bos_id
     if keep >= 0 and bos is not None and prompt.ids[:1] == [bos]:
         keep += 1
-    return replace(prompt, ids=cut_ids(prompt.ids, context_length, keep, "prompt"))
+    return replace(prompt, ids=cut_ids(ignored, prompt.ids, context_length, keep, "prompt"))

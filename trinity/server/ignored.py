@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -57,16 +56,6 @@ class Ignored:
             for name in dict.fromkeys(self.names)
         ]
         return ", ".join([*names, *([f"and {self.more} more"] if self.more else [])])
-
-
-ignored: ContextVar[Ignored] = ContextVar("ignored")
-
-
-def ignore(name: str) -> None:
-    """Note that a field of the current request has no effect. Raises: as ``Ignored.add``."""
-    found = ignored.get(None)
-    if found is not None:
-        found.add(name)
 
 
 def pruned(value: Any, kind: Any, where: str, dropped: Ignored) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from trinity.errors import TrinityError
 from trinity.server.errors import ApiError
-from trinity.server.ignored import ignore
+from trinity.server.ignored import Ignored
 from trinity.server.served import ModelLease, Served
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Models:
         if served is not None:
             served.check_queue(client, most)
 
-    def find(self, name: str | None) -> Served:
+    def find(self, ignored: Ignored, name: str | None) -> Served:
         """The model of a name, None for the first. A server with one model accepts vendors' names.
 
         Raises: ApiError 404; 400 for a vendor's name under ``--strict``.
@@ -71,7 +71,7 @@ class Models:
             found = self.first
         if found is None and len(self.served) == 1 and VENDORS.match(name or ""):
             found = self.first
-            ignore("model")
+            ignored.add("model")
         if found is None:
             known = ", ".join(sorted(self._by_name))
             raise ApiError(
@@ -82,9 +82,9 @@ class Models:
             )
         return found
 
-    async def lease(self, name: str | None) -> ModelLease:
+    async def lease(self, ignored: Ignored, name: str | None) -> ModelLease:
         """Load the model of a name and lease it. Raises: ApiError 404 for an unknown name, 503."""
-        served = self.find(name)
+        served = self.find(ignored, name)
         served.used = next(self._uses)
         served.leaving = False
         while served.model is None:
@@ -146,12 +146,8 @@ class Models:
         if model is not None:
             await asyncio.to_thread(model.close)
 
-    def unload_when_idle(self, name: str) -> None:
-        """Unload a model once it is idle, unless a request asks for it before.
-
-        Raises: ApiError 404.
-        """
-        served = self.find(name)
+    def unload_when_idle(self, served: Served) -> None:
+        """Unload a model once it is idle, unless a request asks for it before."""
         served.leaving = True
         task = asyncio.create_task(self._unload_idle(served))
         self._unloading.add(task)

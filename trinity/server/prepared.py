@@ -21,7 +21,7 @@ from trinity.runtime.options import Request
 from trinity.runtime.prompts import checked_ids, prompt_ids
 from trinity.server.errors import ApiError
 from trinity.server.fitting import cut_ids, cut_prompt
-from trinity.server.ignored import ignore
+from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob, TextJob
 from trinity.server.thinking import can_think, effort_variables
 
@@ -82,7 +82,12 @@ class Prepared:
 
 
 def prepared(
-    model: Model, job: ChatJob | TextJob, names: Mapping[str, Any], *, fitting: bool = True
+    ignored: Ignored,
+    model: Model,
+    job: ChatJob | TextJob,
+    names: Mapping[str, Any],
+    *,
+    fitting: bool = True,
 ) -> Prepared:
     """Prepare a job. It takes time, so call it in a thread.
 
@@ -90,17 +95,19 @@ def prepared(
     """
     if isinstance(job, TextJob):
         prepare_grammar(model, job.options)
-        return Prepared([text_ids(model, one, job) for one in job.prompts], job.options)
+        return Prepared([text_ids(ignored, model, one, job) for one in job.prompts], job.options)
     if job.reasoning_budget is not None and not can_think(template_of(model, job)):
-        ignore(job.effort_param)
+        ignored.add(job.effort_param)
         job = replace(job, reasoning_budget=None)
     if job.cut_after is None:
-        prompt = chat_prompt(model, job, names, fitting=fitting)
+        prompt = chat_prompt(ignored, model, job, names, fitting=fitting)
     else:
-        prompt = cut_prompt(
-            lambda messages: chat_prompt(model, replace(job, messages=messages), names),
-            job.messages, model.context_length, job.cut_after,
-        )  # fmt: skip
+
+        def rendered(messages: Sequence[Mapping[str, Any]]) -> ChatPrompt:
+            return chat_prompt(ignored, model, replace(job, messages=messages), names)
+
+        keep, length = job.cut_after, model.context_length
+        prompt = cut_prompt(ignored, rendered, job.messages, length, keep)
     skips = prompt.skip_special and job.options.get("skip_special", True)
     options = {**job.options, "skip_special": skips}
     wanted = options.get("grammar")
@@ -126,7 +133,9 @@ def prepare_grammar(model: Model, options: Mapping[str, Any]) -> None:
         grammar.prepare(model.tokenizer)
 
 
-def text_ids(model: Model, prompt: str | Sequence[int], job: TextJob) -> list[int]:
+def text_ids(
+    ignored: Ignored, model: Model, prompt: str | Sequence[int], job: TextJob
+) -> list[int]:
     """The tokens of a prompt, read as the options say. Raises: ContextLengthError, ApiError."""
     request = Request.of(**{**model.defaults.options, **job.options})
     limit = model.context_length if job.cut_after is None else sys.maxsize
@@ -141,11 +150,11 @@ def text_ids(model: Model, prompt: str | Sequence[int], job: TextJob) -> list[in
         raise ApiError(400, f"prompt: {error}", "prompt") from error
     if job.cut_after is None:
         return ids
-    return cut_ids(ids, model.context_length, job.cut_after, "prompt")
+    return cut_ids(ignored, ids, model.context_length, job.cut_after, "prompt")
 
 
 def chat_prompt(
-    model: Model, job: ChatJob, names: Mapping[str, Any], *, fitting: bool = False
+    ignored: Ignored, model: Model, job: ChatJob, names: Mapping[str, Any], *, fitting: bool = False
 ) -> ChatPrompt:
     """A conversation as the model reads it. Raises: as ``Model.chat_prompt``.
 
@@ -161,7 +170,7 @@ def chat_prompt(
         tools=job.tools,
         tool_choice=job.tool_choice,
         parallel_tool_calls=job.parallel_tool_calls,
-        variables=variables_of(model, job, names),
+        variables=variables_of(ignored, model, job, names),
         add_generation_prompt=job.add_generation_prompt,
         fitting=fitting,
     )
@@ -179,7 +188,9 @@ def chat_prompt(
     return prompt
 
 
-def variables_of(model: Model, job: ChatJob, names: Mapping[str, Any]) -> dict[str, Any]:
+def variables_of(
+    ignored: Ignored, model: Model, job: ChatJob, names: Mapping[str, Any]
+) -> dict[str, Any]:
     """Variables of the chat template: the server's ``names``, those of the effort, those given.
 
     Given ones that the templates lack are noted as ignored.
@@ -187,10 +198,10 @@ def variables_of(model: Model, job: ChatJob, names: Mapping[str, Any]) -> dict[s
     templates = templates_of(model, job)
     effort = {}
     if job.effort is not None:
-        effort = effort_variables(job.effort, job.effort_param, template_of(model, job))
+        effort = effort_variables(ignored, job.effort, job.effort_param, template_of(model, job))
     known = {**_known(templates, names), **effort, **_known(templates, job.variables)}
     for name in job.variables.keys() - known.keys():
-        ignore(f"chat_template_kwargs.{name}")
+        ignored.add(f"chat_template_kwargs.{name}")
     return known
 
 

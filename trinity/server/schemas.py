@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignored, ignored, pruned
+from trinity.server.ignored import Ignored, pruned
 
 T = TypeVar("T")
 encode = msgspec.json.Encoder().encode
@@ -78,7 +78,7 @@ def decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
     return found
 
 
-def decoded(data: bytes, kind: type[T]) -> T:
+def decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
     """The body of a request, without the fields that it does not declare (see ``ignored``).
 
     Raises: ApiError 400 whose ``param`` is the JSON path, 413 for too many values.
@@ -88,21 +88,20 @@ def decoded(data: bytes, kind: type[T]) -> T:
         found: T = decoder(cast(Hashable, kind)).decode(data)
         return found
     except msgspec.ValidationError as error:
-        dropped = ignored.get(None) or Ignored()
-        if dropped.strict:
+        if ignored.strict:
             raise _refusal(str(error)) from None
         try:
             plain = msgspec.json.decode(data)
         except (msgspec.DecodeError, ValueError, RecursionError):
             raise _refusal(str(error)) from None
-        return _pruned(plain, kind, "", dropped)
+        return _pruned(plain, kind, "", ignored)
     except RecursionError:
         raise ApiError(400, "the JSON is nested too deeply", code="invalid_json") from None
     except (msgspec.DecodeError, ValueError) as error:
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
 
 
-def converted(value: Any, kind: type[T], where: str, *, strict: bool = True) -> T:
+def converted(ignored: Ignored, value: Any, kind: type[T], where: str, *, strict: bool = True) -> T:
     """A part of a body, decoded already, that lies at ``where``. Raises: as ``decoded``.
 
     Where it is not ``strict``, texts may stand for numbers.
@@ -111,10 +110,9 @@ def converted(value: Any, kind: type[T], where: str, *, strict: bool = True) -> 
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
-        dropped = ignored.get(None) or Ignored()
-        if dropped.strict:
+        if ignored.strict:
             raise _refusal(str(error), where) from None
-        return _pruned(value, kind, where, dropped)
+        return _pruned(value, kind, where, ignored)
 
 
 def _pruned(value: Any, kind: type[T], where: str, dropped: Ignored) -> T:

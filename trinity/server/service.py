@@ -42,6 +42,7 @@ from trinity.server.batch_queue import BatchQueue
 from trinity.server.bodies import Bodies
 from trinity.server.caller import Caller, Keys, salt_of
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob
 from trinity.server.kept import KeptStreams
 from trinity.server.kept_responses import KeptResponses, part_of_responses
@@ -211,20 +212,22 @@ class Service:
         self.slot_files = SlotFiles()
         self.bodies = Bodies(max(settings.max_body, settings.max_audio))
 
-    async def start(self, caller: Caller, name: str | None, job: ChatJob | TextJob) -> Answers:
+    async def start(
+        self, ignored: Ignored, caller: Caller, name: str | None, job: ChatJob | TextJob
+    ) -> Answers:
         """Check a job and submit it to the model ``name``, None for the first.
 
         Raises: ApiError (no such model; too many wait) and the errors of ``Model.prepared``.
         """
         self._check_size(job)
-        lease = await self.models.lease(name)
+        lease = await self.models.lease(ignored, name)
         try:
             defaults = {**self.defaults, "lora": lease.lora_of(caller.owner)}
             job = replace(job, options=self._salted(caller, {**defaults, **job.options}))
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
             with lease.entering(caller.client, count, self.settings.max_queue):
                 ready, answers = await self.threads.run(
-                    caller, self._prepared, lease.model, job, AsyncInbox()
+                    caller, self._prepared, ignored, lease.model, job, AsyncInbox()
                 )
                 answers.submit()
             most = MOST_LOGPROBS if job.whole else math.inf
@@ -234,10 +237,10 @@ class Service:
             raise
 
     def _prepared(
-        self, model: Model, job: ChatJob | TextJob, inbox: AsyncInbox
+        self, ignored: Ignored, model: Model, job: ChatJob | TextJob, inbox: AsyncInbox
     ) -> tuple[Prepared, AsyncAnswers]:
         """The prompts of a job, and its responses before they are submitted."""
-        ready = prepared(model, job, self.template_names)
+        ready = prepared(ignored, model, job, self.template_names)
         # Many log-probabilities at once would keep the event loop from its work.
         whole = job.whole and ready.options.get("logprobs") is None
         return ready, model.prepared(ready.prompts, inbox, n=job.n, whole=whole, **ready.options)

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from trinity.server.ignored import ignore
+from trinity.server.ignored import Ignored
 
 # Names of templates' own switches, which are true or false.
 _SWITCHES = ("enable_thinking", "thinking")
@@ -25,7 +25,7 @@ def can_think(template: str) -> bool:
     )
 
 
-def effort_variables(effort: str, param: str, template: str) -> dict[str, Any]:
+def effort_variables(ignored: Ignored, effort: str, param: str, template: str) -> dict[str, Any]:
     """The chat template's variables for an effort: "none", "some" or a degree such as "low".
 
     A degree for a model without degrees only turns thinking on. Two efforts are ignored under the
@@ -35,10 +35,10 @@ def effort_variables(effort: str, param: str, template: str) -> dict[str, Any]:
     switches, thinks = _switches(template), can_think(template)
     if not thinks:
         if effort != NONE:
-            ignore(param)
+            ignored.add(param)
         return {}
     if effort == NONE and not switches:
-        ignore(param)
+        ignored.add(param)
     found: dict[str, Any] = dict.fromkeys(switches, effort != NONE)
     if _DEGREE in template and effort != SOME and not (switches and effort == NONE):
         found[_DEGREE] = effort if _names(template, effort) else _NEAREST.get(effort, effort)

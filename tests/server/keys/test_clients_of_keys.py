@@ -11,6 +11,7 @@ from tests.server.keys.conftest import Serve
 from trinity.runtime.turns import client
 from trinity.server import service as module
 from trinity.server.caller import Caller
+from trinity.server.ignored import Ignored
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
@@ -19,10 +20,10 @@ def test_it_is_known_where_requests_are_begun(
 ) -> None:
     known, start = list[str](), module.Service.start
 
-    def noted(self: module.Service, caller: Caller, *given: Any) -> Any:
+    def noted(self: module.Service, ignored: Ignored, caller: Caller, *given: Any) -> Any:
         assert caller.client == client.get()
         known.append(caller.client)
-        return start(self, caller, *given)
+        return start(self, ignored, caller, *given)
 
     monkeypatch.setattr(module.Service, "start", noted)
     body = {"messages": [{"role": "user", "content": "x"}]} if path == CHAT else {"prompt": "x"}

@@ -46,8 +46,8 @@ async def chat_completions(call: Call[ChatRequest]) -> ASGI:
     body = call.body
 
     def asked() -> tuple[Toolbox, ChatJob]:
-        box = body.box()
-        return box, body.job(box, whole=not body.stream)
+        box = body.box(call.ignored)
+        return box, body.job(call.ignored, box, whole=not body.stream)
 
     box, job = await call.run(asked)  # schemas take their time
     more = await body.model_options(call)

@@ -10,7 +10,7 @@ from trinity.server.endpoints.messages import Effort, Message, continued, messag
 from trinity.server.endpoints.sampling import Sampling
 from trinity.server.endpoints.tools import Toolbox, functions_box, toolbox
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignorable, ignore
+from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.job import ChatJob
 from trinity.server.schemas import Body
 
@@ -52,18 +52,18 @@ class ChatRequest(Sampling, kw_only=True):
     reasoning_format: Ignorable[Literal["auto", "deepseek", "none"] | None] = None
     verbose: bool | None = None
 
-    def box(self) -> Toolbox:
+    def box(self, ignored: Ignored) -> Toolbox:
         """The tools that may be called. Raises: ApiError."""
         older = self.functions or self.function_call
         if older and not self.tools:
-            return functions_box(self.functions or (), self.function_call)
+            return functions_box(ignored, self.functions or (), self.function_call)
         if older:
-            ignore("functions")
-        return toolbox(self.tools, self.tool_choice)
+            ignored.add("functions")
+        return toolbox(ignored, self.tools, self.tool_choice)
 
-    def job(self, box: Toolbox, *, whole: bool) -> ChatJob:
+    def job(self, ignored: Ignored, box: Toolbox, *, whole: bool) -> ChatJob:
         """What the service runs. Raises: ApiError where parameters contradict each other."""
-        options = self.options() | self.form_options()
+        options = self.options(ignored) | self.form_options(ignored)
         if self.max_completion_tokens is not None:
             most = self.max_completion_tokens if self.max_completion_tokens >= 0 else None
             if options.get("max_tokens", most) != most:
@@ -78,13 +78,13 @@ class ChatRequest(Sampling, kw_only=True):
         if self.logprobs:
             options["logprobs"] = self.top_logprobs or 0
         if self.stream_options is not None and not self.stream:
-            ignore("stream_options")
+            ignored.add("stream_options")
         continues = continued(
             self.messages, self.add_generation_prompt, self.continue_final_message
         )
         effort, budget = self._effort()
         return ChatJob(
-            messages_of(self.messages, continues=continues),
+            messages_of(ignored, self.messages, continues=continues),
             options,
             box.functions,
             box.choice,

@@ -27,7 +27,7 @@ from trinity.server.endpoints.usage import (
     usage_so_far,
 )
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignorable, ignore
+from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.job import End, TextJob
 from trinity.server.schemas import encode, encoded
 from trinity.server.service import Answers
@@ -55,16 +55,16 @@ class CompletionRequest(Sampling, kw_only=True):
     suffix: str | None = None
     best_of: Ignorable[Literal[1] | None] = None
 
-    def job(self, *, whole: bool) -> TextJob:
+    def job(self, ignored: Ignored, *, whole: bool) -> TextJob:
         """What the service runs. Raises: ApiError for a prompt of another form."""
-        options = self.options() | self.form_options()
+        options = self.options(ignored) | self.form_options(ignored)
         options["parse_special"] = True
         if self.n_predict is None:
             options.setdefault("max_tokens", USUAL_TOKENS)
         if self.logprobs is not None:
             options["logprobs"] = self.logprobs
         if self.stream_options is not None and not self.stream:
-            ignore("stream_options")
+            ignored.add("stream_options")
         if self.suffix and self.echo:
             raise ApiError(400, "suffix cannot be used with echo", "suffix")
         return TextJob(prompts_of(self.prompt), options, self.count, whole)
@@ -144,11 +144,11 @@ class CompletionWriter:
 async def completions(call: Call[CompletionRequest]) -> ASGI:
     """Complete prompts, streamed or whole."""
     body = call.body
-    job = await call.run(body.job, whole=not body.stream)  # schemas take their time
+    job = await call.run(body.job, call.ignored, whole=not body.stream)  # schemas take their time
     asked = await body.model_options(call)
     job = replace(job, options={**job.options, **asked})
     if body.suffix:
-        with await call.service.models.lease(body.model) as model:
+        with await call.lease(body.model) as model:
             job = await call.run(infilling, model, job, body.suffix)
     start = partial(call.start, body.model, job)
     if body.stream:

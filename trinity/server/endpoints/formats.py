@@ -24,7 +24,7 @@ from trinity.server.endpoints.messages import (
     TextForm,
 )
 from trinity.server.errors import ApiError
-from trinity.server.ignored import ignore
+from trinity.server.ignored import Ignored
 from trinity.server.schemas import Body, converted
 
 SYNTAXES: dict[str, Callable[[str], Grammar]] = {
@@ -42,7 +42,7 @@ _FORMS: dict[str, type[Body]] = {
 
 
 def response_format_of(
-    given: dict[str, Any] | None, where: str = "response_format"
+    ignored: Ignored, given: dict[str, Any] | None, where: str = "response_format"
 ) -> ResponseFormat | None:
     """The form that the object at ``where`` asks for. Raises: ApiError for one not known."""
     if not given:
@@ -65,7 +65,7 @@ def response_format_of(
             400, f"{where}.type is {kind!r:.80}; it can be {', '.join(_FORMS)}", f"{where}.type"
         )
     # The tag is the name of the kind, which a part of a union of tagged Structs has.
-    return converted({"type": kind, **rest}, known, where)  # type: ignore[return-value]
+    return converted(ignored, {"type": kind, **rest}, known, where)  # type: ignore[return-value]
 
 
 def _schema_in(rest: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Forms(Body, kw_only=True):
     guided_grammar: str | None = None
     guided_json_object: bool | None = None
 
-    def form_options(self) -> dict[str, Any]:
+    def form_options(self, ignored: Ignored) -> dict[str, Any]:
         """GenerationOptions of the form; not for the event loop, since schemas take their time.
 
         Raises: ApiError for what cannot be enforced, and for two forms.
@@ -133,8 +133,8 @@ class Forms(Body, kw_only=True):
         found = [
             (name, form)
             for name, form in (
-                ("response_format", response_format_of(self.response_format)),
-                ("structured_outputs", self._structured()),
+                ("response_format", response_format_of(ignored, self.response_format)),
+                ("structured_outputs", self._structured(ignored)),
             )
             if form is not None and not isinstance(form, TextForm)
         ]
@@ -145,7 +145,7 @@ class Forms(Body, kw_only=True):
             )
         return own or (_options(*found[0]) if found else {})
 
-    def _structured(self) -> ResponseFormat | None:
+    def _structured(self, ignored: Ignored) -> ResponseFormat | None:
         """vLLM's form, the newer one and those before it."""
         older = StructuredOutputs(
             self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar,
@@ -155,7 +155,7 @@ class Forms(Body, kw_only=True):
             return older
         newer = self.structured_outputs.form("structured_outputs")
         if older is not None and newer is not None:
-            ignore("guided_json")  # vLLM takes the newer one, too
+            ignored.add("guided_json")  # vLLM takes the newer one, too
         return newer or older
 
 

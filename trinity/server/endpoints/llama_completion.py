@@ -23,6 +23,7 @@ from trinity.server.endpoints.llama_answer import (
 from trinity.server.endpoints.llama_parameters import LlamaParameters, bias_of
 from trinity.server.endpoints.usage import progress_of, timings_of
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignored
 from trinity.server.job import End, Piece, TextJob
 from trinity.server.schemas import Body, encode, encoded
 from trinity.server.service import Answers
@@ -58,10 +59,10 @@ class LlamaRequest(LlamaParameters, kw_only=True):
     return_tokens: bool = False
     response_fields: Annotated[list[Field], Meta(max_length=MOST_FIELDS)] | None = None
 
-    def options(self) -> dict[str, Any]:
+    def options(self, ignored: Ignored) -> dict[str, Any]:
         """GenerationOptions of what was given. Raises: ApiError."""
         found = {name: value for name, value in self.draw_options().items() if value is not None}
-        found |= self.llama_options(stream=self.stream)
+        found |= self.llama_options(ignored, stream=self.stream)
         most = self.n_predict if self.n_predict is not None else self.max_tokens
         if most is not None and most >= 0:
             found["max_tokens"] = most
@@ -79,16 +80,16 @@ class LlamaRequest(LlamaParameters, kw_only=True):
         if self.n_probs:
             found["logprobs"] = self.n_probs
             found["processed_logprobs"] = self.post_sampling_probs
-        return found | self.chain()
+        return found | self.chain(ignored)
 
 
 async def completion(call: Call[LlamaRequest]) -> ASGI:
     """Complete prompts in llama.cpp's form."""
     body = call.body
-    options = body.options()
+    options = body.options(call.ignored)
     options |= await body.model_options(call)
-    options |= await call.run(body.form_options)
-    with await call.service.models.lease(body.model) as model:
+    options |= await call.run(body.form_options, call.ignored)
+    with await call.lease(body.model) as model:
         if body.logit_bias is not None or body.ignore_eos:
             bias = await call.run(bias_of, model, body.logit_bias or {})
             if body.ignore_eos:  # as in llama.cpp's server they cannot even come

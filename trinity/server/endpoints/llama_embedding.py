@@ -52,7 +52,8 @@ async def embedding(call: Call[LlamaEmbeddingRequest]) -> ASGI:
     given = getattr(body, name)
     if given is None:
         raise ApiError(400, "content is missing: give a text or several", "content")
-    texts = await call.run(lambda: converted({"input": given}, EmbeddingsRequest, "").texts())
+    request = await call.run(converted, call.ignored, {"input": given}, EmbeddingsRequest, "")
+    texts = request.texts()
     found = await vectors(call, body.model, texts, param=name)
     rows = await written(divided(found.rows, norm))
     return Json([LlamaEmbedding(number, [row]) for number, row in enumerate(rows)])

@@ -63,11 +63,11 @@ class InfillRequest(LlamaRequest, kw_only=True):
 async def infill(call: Call[InfillRequest]) -> ASGI:
     """Complete between two texts."""
     body = call.body
-    with await call.service.models.lease(body.model) as model:
+    with await call.lease(body.model) as model:
         ids = await call.run(body.tokens, model)
     given = {name: getattr(body, name) for name in LlamaRequest.__struct_fields__}
     request = LlamaRequest(**{**given, "prompt": ids})
-    return await completion(Call(call.service, call.caller, request, call.request))
+    return await completion(Call(call.service, call.caller, request, call.request, call.ignored))
 
 
 ENDPOINTS = (

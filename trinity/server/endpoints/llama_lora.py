@@ -27,7 +27,7 @@ class Changed(msgspec.Struct):
 
 async def adapters(call: Call[Any]) -> ASGI:
     """All adapters."""
-    lease = await call.service.models.lease(None)
+    lease = await call.lease(None)
     with lease as model:
         lora = lease.lora_of(call.caller.owner)
         loaded = enumerate(model.adapters)
@@ -42,7 +42,7 @@ async def adapters(call: Call[Any]) -> ASGI:
 async def weigh(call: Call[Loras]) -> ASGI:
     """Set the weights of adapters for what is asked from now on; others get 0."""
     lora = {one.id: one.scale for one in call.body}
-    with await call.service.models.lease(None) as model:
+    with await call.lease(None) as model:
         model.engine.adapter_weights(Request.of(lora=lora).lora)  # raises what is wrong
         call.service.models.first.lora[call.caller.owner] = lora
     return Json(Changed())

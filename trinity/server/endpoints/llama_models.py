@@ -22,14 +22,14 @@ class Success(msgspec.Struct):
 
 async def load(call: Call[ModelName]) -> ASGI:
     """Load a model; the answer comes once it is loaded."""
-    (await call.service.models.lease(call.body.model)).release()
+    (await call.lease(call.body.model)).release()
     return Json(Success())
 
 
 async def unload(call: Call[ModelName]) -> ASGI:
     """Unload a model once nobody uses it."""
     models = call.service.models
-    models.unload_when_idle(models.find(call.body.model).name)
+    models.unload_when_idle(models.find(call.ignored, call.body.model))
     return Json(Success())
 
 

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from trinity.server.endpoints.formats import Forms
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignorable, ignore
+from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.schemas import Body
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class LlamaParameters(Forms, kw_only=True):
         given = [self.stop] if isinstance(self.stop, str) else self.stop
         return None if given is None else [one for one in given if one]
 
-    def llama_options(self, *, stream: bool) -> dict[str, Any]:
+    def llama_options(self, ignored: Ignored, *, stream: bool) -> dict[str, Any]:
         """GenerationOptions of these, but for ``n_predict``. Raises: ApiError."""
         found: dict[str, Any] = {}
         if self.repeat_penalty is not None:
@@ -154,12 +154,12 @@ class LlamaParameters(Forms, kw_only=True):
         if self.lora is not None:
             found["lora"] = {one.id: one.scale for one in self.lora}
         if self.return_progress and not stream:
-            ignore("return_progress")
+            ignored.add("return_progress")
         if stream and (self.return_progress or self.timings_per_token):
             found["progress"] = True
         return found
 
-    def chain(self) -> dict[str, Any]:
+    def chain(self, ignored: Ignored) -> dict[str, Any]:
         """GenerationOptions that turn off what ``samplers`` leaves out.
 
         Another order than that in which they act is noted as ignored.
@@ -168,7 +168,7 @@ class LlamaParameters(Forms, kw_only=True):
             return {}
         named = ["typ_p" if name == "typical_p" else name for name in self.samplers]
         if named != [name for name in ORDER if name in named]:
-            ignore("samplers")
+            ignored.add("samplers")
         left = (off for name, off in ORDER.items() if name not in named)
         return {name: value for off in left for name, value in off.items()}
 
@@ -181,11 +181,11 @@ class LlamaParameters(Forms, kw_only=True):
         slot = self.id_slot if self.id_slot is not None and self.id_slot >= 0 else None
         if slot is None and not self.logit_bias:
             return found
-        with await call.service.models.lease(self.model) as model:
+        with await call.lease(self.model) as model:
             if slot is not None:
                 check_slot(model, slot, "id_slot")
                 if self.cache_salt is not None:
-                    ignore("id_slot")
+                    call.ignored.add("id_slot")
                 elif call.service.settings.slot_save_path is not None:
                     found["slot"] = slot
             if self.logit_bias:

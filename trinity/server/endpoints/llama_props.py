@@ -29,7 +29,7 @@ class Props(msgspec.Struct):
 
 async def props(call: Call[Any]) -> ASGI:
     """What the first model is, and what its answers have where nothing is given."""
-    with await call.service.models.lease(None) as model:
+    with await call.lease(None) as model:
         templates = model.chat_templates
         return Json(
             Props(
@@ -73,7 +73,7 @@ async def slots(call: Call[Any]) -> ASGI:
     There are as many as may run at the same time. Where that has no limit, places are made as
     answers come: there is one for each that runs, and one that is idle where none does.
     """
-    with await call.service.models.lease(None) as model:
+    with await call.lease(None) as model:
         running = model.scheduler_stats().running
         length = model.context_length
         count = model.max_sequences or max(1, running)

@@ -65,7 +65,7 @@ async def change(call: Call[SlotFile]) -> ASGI:
     slot, action, name = number_of(call), call.query.action, call.body.filename or ""
     own = folder_of(Path(folder), call.caller.owner)
     path = "" if action == "erase" else path_of(own, name, new=action == "save")
-    with await call.service.models.lease(None) as model, call.service.slot_files.entering():
+    with await call.lease(None) as model, call.service.slot_files.entering():
         check_slot(model, slot, "id")
         domain, began = Domain(slot, salt_of(call.caller.owner)), time.perf_counter()
         slots = Slots(model.engine_thread)

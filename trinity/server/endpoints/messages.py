@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from trinity.server.endpoints.tools import Function, arguments_of
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignorable, ignore
+from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.schemas import Body
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -92,7 +92,9 @@ class Message(Body):
         """What the model thought before this message."""
         return self.reasoning_content or self.reasoning
 
-    def as_template_has_it(self, where: str, between: str = "\n") -> dict[str, Any]:
+    def as_template_has_it(
+        self, ignored: Ignored, where: str, between: str = "\n"
+    ) -> dict[str, Any]:
         """The message as chat templates know it: what is given, content as one text.
 
         ``between`` joins the parts of the content. Raises: ApiError for a part that is no text.
@@ -105,7 +107,7 @@ class Message(Body):
             calls.append(ToolCall(self.function_call).as_template_has_it(where))
         content = self.content
         if isinstance(content, list):
-            content = between.join(text_parts(content, f"{where}.content"))
+            content = between.join(text_parts(ignored, content, f"{where}.content"))
         if content is None and not calls:
             content = self.refusal or ""
         role = {"developer": "system", "function": "tool"}.get(self.role, self.role)
@@ -121,7 +123,7 @@ class Message(Body):
         return found
 
 
-def text_parts(content: Sequence[str | dict[str, Any]], where: str) -> list[str]:
+def text_parts(ignored: Ignored, content: Sequence[str | dict[str, Any]], where: str) -> list[str]:
     """The texts of a message's parts. Raises: ApiError for images, sound and files."""
     found = []
     for number, part in enumerate(content):
@@ -138,14 +140,14 @@ def text_parts(content: Sequence[str | dict[str, Any]], where: str) -> list[str]
             )
         key = TEXTS[kind]
         if key is None:
-            ignore(at)
+            ignored.add(at)
             continue
         text = part.get(key)
         if not isinstance(text, str):
             raise ApiError(400, f"{at}.{key}: expected a text, got {text!r:.80}", f"{at}.{key}")
         for name in part.keys() - {"type", key}:
             if part[name] is not None:
-                ignore(f"{at}.{name}")
+                ignored.add(f"{at}.{name}")
         found.append(text)
     return found
 
@@ -214,7 +216,9 @@ ResponseFormat = TextForm | ObjectForm | SchemaForm | ChoiceForm | GrammarForm
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
-def messages_of(messages: Sequence[Message], *, continues: bool = False) -> list[dict[str, Any]]:
+def messages_of(
+    ignored: Ignored, messages: Sequence[Message], *, continues: bool = False
+) -> list[dict[str, Any]]:
     """Messages as chat templates know them.
 
     ``continues``: answers go on with the last one, whose parts are paragraphs then, as in
@@ -223,7 +227,7 @@ def messages_of(messages: Sequence[Message], *, continues: bool = False) -> list
     last = len(messages) - 1
     return [
         message.as_template_has_it(
-            f"messages[{number}]", "\n\n" if continues and number == last else "\n"
+            ignored, f"messages[{number}]", "\n\n" if continues and number == last else "\n"
         )
         for number, message in enumerate(messages)
     ]

@@ -83,7 +83,7 @@ async def models(call: Call[Any]) -> ASGI:
 
 async def model(call: Call[Any]) -> ASGI:
     """One model."""
-    return Json(card(call.service.models.find(call.request.path_params["model"])))
+    return Json(card(call.service.models.find(call.ignored, call.request.path_params["model"])))
 
 
 ENDPOINTS = (

@@ -86,7 +86,7 @@ async def rerank(call: Call[RerankRequest]) -> ASGI:
     """The texts in the order of their scores."""
     body, service = call.body, call.service
     texts = body.given()
-    lease = await service.models.lease(body.model)
+    lease = await call.lease(body.model)
     with lease as model:
         count, most = min(len(texts), AT_ONCE), service.settings.max_queue
         with lease.entering(call.caller.client, count, most):

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from trinity.server.endpoints.llama_parameters import LlamaParameters
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignorable
+from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.schemas import Body
 
 # Names here that the engine has, too.
@@ -64,7 +64,7 @@ class Sampling(LlamaParameters):
         """What the stop string that ended an answer adds to its text."""
         return stop if stop and self.include_stop_str_in_output else ""
 
-    def options(self) -> dict[str, Any]:
+    def options(self, ignored: Ignored) -> dict[str, Any]:
         """GenerationOptions of what was given. Raises: ApiError."""
         given = {name: getattr(self, name) for name in ENGINE_NAMES} | self.draw_options()
         if self.seed is not None:
@@ -79,7 +79,7 @@ class Sampling(LlamaParameters):
             )
         found = {name: value for name, value in given.items() if value is not None}
         found |= self._most()
-        return found | self.llama_options(stream=bool(self.stream)) | self.chain()
+        return found | self.llama_options(ignored, stream=bool(self.stream)) | self.chain(ignored)
 
     def _most(self) -> dict[str, Any]:
         """The most tokens, where one of the two names says it; -1 is no limit."""

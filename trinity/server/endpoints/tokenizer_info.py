@@ -24,7 +24,7 @@ class TokenizerInfo(msgspec.Struct):
 
 async def tokenizer_info(call: Call[Any]) -> ASGI:
     """The special tokens, chat template and context length of the first model."""
-    with await call.service.models.lease(None) as model:
+    with await call.lease(None) as model:
         templates = model.chat_templates
         return Json(
             TokenizerInfo(

@@ -16,6 +16,7 @@ from trinity.server.endpoints.messages import (
 )
 from trinity.server.endpoints.tools import toolbox
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob
 from trinity.server.prepared import chat_prompt
 from trinity.server.schemas import Body, encoded_list, encoded_text
@@ -87,14 +88,14 @@ class TemplateRequest(Body):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
 
-    def job(self) -> ChatJob:
+    def job(self, ignored: Ignored) -> ChatJob:
         """The conversation. Raises: ApiError."""
         continues = continued(
             self.messages, self.add_generation_prompt, self.continue_final_message
         )
         return ChatJob(
-            messages_of(self.messages, continues=continues),
-            tools=toolbox(self.tools, None).functions,
+            messages_of(ignored, self.messages, continues=continues),
+            tools=toolbox(ignored, self.tools, None).functions,
             variables=self.chat_template_kwargs or {},
             add_generation_prompt=self.add_generation_prompt is not False or continues,
             continues=continues,
@@ -118,7 +119,7 @@ async def tokenize(call: Call[TokenizeRequest]) -> ASGI:
     """The tokens of a text."""
     body = call.body
     text, special = body.text()
-    with await call.service.models.lease(body.model) as model:
+    with await call.lease(body.model) as model:
 
         def tokens() -> Tokens:
             ids = model.tokenize(text, add_bos=special, parse_special=body.parse_special)
@@ -139,7 +140,7 @@ async def tokenize(call: Call[TokenizeRequest]) -> ASGI:
 
 async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
     """The text of tokens."""
-    with await call.service.models.lease(call.body.model) as model:
+    with await call.lease(call.body.model) as model:
 
         def text() -> Any:
             return encoded_text(model.detokenize(call.body.tokens, remove_special=False))
@@ -165,8 +166,9 @@ async def input_tokens(call: Call[TemplateRequest]) -> ASGI:
 async def prompt_of(call: Call[TemplateRequest]) -> ChatPrompt:
     """A conversation as the model reads it. Raises: ApiError."""
     names = call.service.template_names
-    with await call.service.models.lease(call.body.model) as model:
-        return await call.run(lambda: chat_prompt(model, call.body.job(), names))
+    with await call.lease(call.body.model) as model:
+        job = await call.run(call.body.job, call.ignored)
+        return await call.run(chat_prompt, call.ignored, model, job, names)
 
 
 def _piece(data: bytes) -> str | list[int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trinity.server.errors import ApiError
-from trinity.server.ignored import ignore
+from trinity.server.ignored import Ignored
 from trinity.server.schemas import Body, converted
 
 WORDS = {"none": "none", "auto": "auto", "required": "required", "any": "required"}
@@ -87,7 +87,9 @@ class Toolbox:
         return [one["function"]["name"] for one in self.functions]
 
 
-def toolbox(tools: Sequence[dict[str, Any]] | None, choice: str | dict[str, Any] | None) -> Toolbox:
+def toolbox(
+    ignored: Ignored, tools: Sequence[dict[str, Any]] | None, choice: str | dict[str, Any] | None
+) -> Toolbox:
     """The tools of a request. Raises: ApiError for a malformed one, and a choice of none of them.
 
     A type of tool that is not known is noted as ignored.
@@ -98,13 +100,13 @@ def toolbox(tools: Sequence[dict[str, Any]] | None, choice: str | dict[str, Any]
         where = f"tools[{number}]"
         kind = tool.get("type", "function")
         if kind == "function":
-            found.append(_listed(converted(_inner(tool, kind), Function, where)))
+            found.append(_listed(converted(ignored, _inner(tool, kind), Function, where)))
         elif kind == "custom":
-            made = converted(_inner(tool, kind), Custom, where)
-            found.append(_listed(_as_function(made, where)))
+            made = converted(ignored, _inner(tool, kind), Custom, where)
+            found.append(_listed(_as_function(ignored, made, where)))
             custom.add(made.name)
         else:
-            ignore(where)
+            ignored.add(where)
     return chosen(Toolbox(found, frozenset(custom)), choice)
 
 
@@ -117,12 +119,12 @@ def check_count(tools: Sequence[object], where: str) -> None:
 
 
 def functions_box(
-    functions: Sequence[dict[str, Any]], choice: str | dict[str, Any] | None
+    ignored: Ignored, functions: Sequence[dict[str, Any]], choice: str | dict[str, Any] | None
 ) -> Toolbox:
     """The tools of a request with OpenAI's older ``functions``. Raises: as ``toolbox``."""
     check_count(functions, "functions")
     found = [
-        _listed(converted(one, Function, f"functions[{number}]"))
+        _listed(converted(ignored, one, Function, f"functions[{number}]"))
         for number, one in enumerate(functions)
     ]
     if isinstance(choice, dict):
@@ -213,11 +215,11 @@ def _listed(function: Function) -> dict[str, Any]:
     return {"type": "function", "function": kept}
 
 
-def _as_function(tool: Custom, where: str) -> Function:
+def _as_function(ignored: Ignored, tool: Custom, where: str) -> Function:
     """A custom tool as a function; its grammar is part of the description, and not enforced."""
     grammar = None if tool.format is None else tool.format.given
     text = tool.description or ""
     if grammar is not None:
-        ignore(f"{where}.format")
+        ignored.add(f"{where}.format")
         text += f"\n\nThe input must match this grammar ({grammar.syntax}):\n{grammar.definition}"
     return Function(tool.name, text.strip() or None, _CUSTOM_PARAMETERS)

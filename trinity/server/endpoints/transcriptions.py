@@ -17,7 +17,6 @@ from trinity.server.endpoints.transcript_answers import (
     whole,
 )
 from trinity.server.errors import ApiError
-from trinity.server.ignored import ignore
 from trinity.server.schemas import Body
 from trinity.server.speech import Speech
 from trinity.server.stream import Stream
@@ -60,10 +59,10 @@ async def transcriptions(call: Call[TranscriptionForm]) -> ASGI:
                 "timestamp_granularities: take response_format verbose_json for times of words",
                 "timestamp_granularities",
             )
-        ignore("timestamp_granularities")
+        call.ignored.add("timestamp_granularities")
     logprobs = "logprobs" in as_list(body.include)
     if body.include is not None and (not logprobs or body.response_format not in _WITH_LOGPROBS):
-        ignore("include")
+        call.ignored.add("include")
     prompt = ", ".join(filter(None, [body.prompt, *as_list(body.keywords)]))
     options = {"language": body.language or None, "word_times": "word" in granularities}
     return await _answer(call, "transcribe", prompt, logprobs, body.stream, **options)

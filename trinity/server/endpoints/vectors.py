@@ -52,7 +52,7 @@ async def vectors(
     if not 1 <= len(texts) <= MOST_TEXTS:
         raise ApiError(400, f"{param} has {len(texts)} texts; 1 to {MOST_TEXTS} are taken", param)
     service = call.service
-    lease = await service.models.lease(name)
+    lease = await call.lease(name)
     with lease as model:
         size = model.embedding_size
         if dimensions is not None and dimensions > size:

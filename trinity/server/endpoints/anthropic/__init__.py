@@ -31,7 +31,7 @@ class MessageTokenCount(msgspec.Struct):
 async def messages(call: Call[MessagesRequest]) -> ASGI:
     """Answer a conversation, streamed or whole."""
     body = call.body
-    start = partial(call.start, body.model, await call.run(body.whole_job))
+    start = partial(call.start, body.model, await call.run(body.whole_job, call.ignored))
     if body.stream:
         return Stream(start, partial(events, body), family=ANTHROPIC, beat=written(Ping()))
     with await start() as answers:
@@ -64,9 +64,10 @@ def writer_of(body: MessagesRequest, answers: Answers) -> MessageWriter:
 
 async def count_tokens(call: Call[CountRequest]) -> ASGI:
     """Tokens that a conversation has as a prompt; nothing is evaluated."""
-    with await call.service.models.lease(call.body.model) as model:
+    with await call.lease(call.body.model) as model:
         names = call.service.template_names
-        ready = await call.run(lambda: prepared(model, call.body.job(), names, fitting=False))
+        job = await call.run(call.body.job, call.ignored)
+        ready = await call.run(prepared, call.ignored, model, job, names, fitting=False)
         return Json(MessageTokenCount(len(ready.prompts[0])))
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignorable, ignore
+from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.schemas import Body, encode
 
 FAILED = "Error: "  # goes before the result of a tool that failed: templates have no other form
@@ -161,14 +161,14 @@ def text_of(content: str | Sequence[TextBlock]) -> str:
     return content if isinstance(content, str) else "\n".join(block.text for block in content)
 
 
-def conversation_of(messages: Sequence[AnthropicMessage]) -> list[dict[str, Any]]:
+def conversation_of(ignored: Ignored, messages: Sequence[AnthropicMessage]) -> list[dict[str, Any]]:
     """Messages as chat templates know them. Raises: ApiError for a block in the wrong place.
 
     Plain messages of one role that follow one another are joined, as in Anthropic's API.
     """
     found: list[dict[str, Any]] = []
     for number, message in enumerate(messages):
-        for one in _messages_of(message, f"messages[{number}]"):
+        for one in _messages_of(ignored, message, f"messages[{number}]"):
             last = found[-1] if found else {}
             if one["role"] != "system" and one["role"] == last.get("role") and _plain(one, last):
                 last["content"] = "\n".join(filter(None, (last["content"], one["content"])))
@@ -181,7 +181,7 @@ def _plain(*messages: dict[str, Any]) -> bool:
     return all(message.keys() == {"role", "content"} for message in messages)
 
 
-def _messages_of(message: AnthropicMessage, place: str) -> list[dict[str, Any]]:
+def _messages_of(ignored: Ignored, message: AnthropicMessage, place: str) -> list[dict[str, Any]]:
     content, role = message.content, message.role
     if isinstance(content, str):
         return [{"role": role, "content": content}]
@@ -190,7 +190,7 @@ def _messages_of(message: AnthropicMessage, place: str) -> list[dict[str, Any]]:
             tag, where = block.__struct_config__.tag, f"{place}.content[{number}]"
             raise ApiError(400, f"{where}: {tag} cannot be part of a {role} message", where)
     if role == "assistant":
-        return [_answered(content, place)]
+        return [_answered(ignored, content, place)]
     return _asked(role, content, place)
 
 
@@ -257,7 +257,7 @@ def _tagged(tag: str, source: str | None, title: str | None, context: str | None
     return "\n".join([f"<{tag}>", *lines, text, f"</{tag}>"])
 
 
-def _answered(content: Sequence[Block], place: str) -> dict[str, Any]:
+def _answered(ignored: Ignored, content: Sequence[Block], place: str) -> dict[str, Any]:
     texts = [block for block in content if isinstance(block, TextBlock)]
     calls = [
         {
@@ -270,7 +270,7 @@ def _answered(content: Sequence[Block], place: str) -> dict[str, Any]:
     ]
     for number, block in enumerate(content):
         if isinstance(block, RedactedThinkingBlock):
-            ignore(f"{place}.content[{number}]")
+            ignored.add(f"{place}.content[{number}]")
     thought = [block.thinking for block in content if isinstance(block, ThinkingBlock)]
     found: dict[str, Any] = {"role": "assistant", "content": text_of(texts) if texts else None}
     if not texts and not calls:

@@ -17,7 +17,7 @@ from trinity.server.endpoints.anthropic.tools import AnthropicTool, functions_of
 from trinity.server.endpoints.formats import format_options
 from trinity.server.endpoints.messages import Schema, SchemaForm
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignorable, ignore
+from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.job import ChatJob
 from trinity.server.schemas import Body
 from trinity.server.thinking import NONE, SOME
@@ -110,17 +110,19 @@ class CountRequest(Body, kw_only=True):
     cache_control: CacheControl | None = None
     mcp_servers: Ignorable[Annotated[list[Any], Meta(max_length=0)] | None] = None
 
-    def job(self, options: dict[str, Any] | None = None, *, whole: bool = False) -> ChatJob:
+    def job(
+        self, ignored: Ignored, options: dict[str, Any] | None = None, *, whole: bool = False
+    ) -> ChatJob:
         """What the service runs; an assistant's last message is continued.
 
         Raises: ApiError where parameters contradict each other.
         """
         messages: list[dict[str, Any]] = []
         if self.system is not None:
-            messages.append({"role": "system", "content": self._system()})
-        messages += conversation_of(self.messages)
+            messages.append({"role": "system", "content": self._system(ignored)})
+        messages += conversation_of(ignored, self.messages)
         begun = self._begun(messages[-1])
-        tools = functions_of(self.tools)
+        tools = functions_of(ignored, self.tools)
         disabled = getattr(self.tool_choice, "disable_parallel_tool_use", None)
         effort = self._effort()
         return ChatJob(
@@ -136,7 +138,7 @@ class CountRequest(Body, kw_only=True):
             continues=begun,
         )
 
-    def _system(self) -> str:
+    def _system(self, ignored: Ignored) -> str:
         """The system text, without what Claude Code tells Anthropic's billing in its first block.
 
         That changes with the client's version, and would make every prompt a new one.
@@ -146,7 +148,7 @@ class CountRequest(Body, kw_only=True):
         kept = []
         for number, block in enumerate(self.system):
             if block.text.startswith(BILLING):
-                ignore(f"system[{number}]")
+                ignored.add(f"system[{number}]")
             else:
                 kept.append(block)
         return text_of(kept)
@@ -219,7 +221,7 @@ class MessagesRequest(CountRequest, kw_only=True):
         """Whether what the model thinks is in the answer."""
         return getattr(self.thinking, "display", None) != "omitted"
 
-    def whole_job(self) -> ChatJob:
+    def whole_job(self, ignored: Ignored) -> ChatJob:
         """What the service runs, with the options of an answer. Raises: as ``job``."""
         thinking = self.thinking
         if isinstance(thinking, ThinkingEnabled) and thinking.budget_tokens >= self.max_tokens:
@@ -237,4 +239,4 @@ class MessagesRequest(CountRequest, kw_only=True):
             "stop": self.stop_sequences,
         }
         options = {name: value for name, value in given.items() if value is not None}
-        return self.job(options, whole=not self.stream)
+        return self.job(ignored, options, whole=not self.stream)

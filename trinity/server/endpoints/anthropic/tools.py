@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from trinity.server.endpoints.anthropic.blocks import CacheControl
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignorable, ignore
+from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.schemas import Body, encode
 
 _VERSION = re.compile(r"(?P<kind>[a-z_0-9]+?)_(?P<date>20\d{6})")
@@ -75,7 +75,7 @@ class AnthropicTool(Body):
         return {"type": "function", "function": function}
 
 
-def functions_of(tools: Sequence[AnthropicTool] | None) -> list[dict[str, Any]]:
+def functions_of(ignored: Ignored, tools: Sequence[AnthropicTool] | None) -> list[dict[str, Any]]:
     """Tools as chat templates know them, without those of Anthropic's servers, which are ignored.
 
     Raises: as ``AnthropicTool.function``.
@@ -84,7 +84,7 @@ def functions_of(tools: Sequence[AnthropicTool] | None) -> list[dict[str, Any]]:
     for number, tool in enumerate(tools or ()):
         function = tool.function(f"tools[{number}]")
         if function is None:
-            ignore(f"tools[{number}]")
+            ignored.add(f"tools[{number}]")
         else:
             found.append(function)
     return found

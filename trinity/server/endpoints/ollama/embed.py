@@ -13,7 +13,7 @@ from trinity.server.endpoints.ollama.answer import NANO
 from trinity.server.endpoints.ollama.errors import OLLAMA
 from trinity.server.endpoints.ollama.options import RUNNER, Asking
 from trinity.server.endpoints.vectors import unit, vectors, written
-from trinity.server.ignored import ignore
+from trinity.server.ignored import Ignored
 
 if TYPE_CHECKING:
     from trinity.model import Model
@@ -59,11 +59,11 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
     texts = [body.input] if isinstance(body.input, str) else body.input or []
     if body.input == "":
         texts = []
-    name = body.served(call.service.models)
+    name = body.served(call.ignored, call.service.models)
     dimensions = body.dimensions
-    with await call.service.models.lease(name) as model:
+    with await call.lease(name) as model:
         loaded = time.perf_counter()
-        check(body, model)
+        check(call.ignored, body, model)
         if dimensions is not None and not 0 < dimensions < model.embedding_size:
             dimensions = None  # as in Ollama, whose clients send 0
         if not texts:
@@ -74,7 +74,8 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
                 truncate=body.truncate is not False,
             )  # fmt: skip
     if body.unloads:
-        call.service.models.unload_when_idle(name)
+        models = call.service.models
+        models.unload_when_idle(models.find(call.ignored, name))
     if found is None:
         return Json(EmbedAnswer(body.shown, []))
     rows = await written(unit(found.rows))
@@ -85,9 +86,9 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
 async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
     """The vector of a text."""
     body = call.body
-    name = body.served(call.service.models)
-    with await call.service.models.lease(name) as model:
-        check(body, model)
+    name = body.served(call.ignored, call.service.models)
+    with await call.lease(name) as model:
+        check(call.ignored, body, model)
         rows: list[Any] = [[]]
         if body.prompt:
             found = await vectors(
@@ -95,18 +96,19 @@ async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
             )
             rows = await written(found.rows)
     if body.unloads:
-        call.service.models.unload_when_idle(name)
+        models = call.service.models
+        models.unload_when_idle(models.find(call.ignored, name))
     return Json(EmbeddingsAnswer(rows[0]))
 
 
-def check(body: Asking, model: Model) -> None:
+def check(ignored: Ignored, body: Asking, model: Model) -> None:
     """Ignore options that have no effect on vectors: all but a context that the model has."""
     if body.options is None:
         return
-    body.options.check_context(model)
+    body.options.check_context(ignored, model)
     for name in body.options.__struct_fields__:
         if name not in RUNNER and getattr(body.options, name) is not None:
-            ignore(f"options.{name}")
+            ignored.add(f"options.{name}")
 
 
 ENDPOINTS = (

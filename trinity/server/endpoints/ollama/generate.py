@@ -27,6 +27,7 @@ from trinity.server.endpoints.ollama.errors import OLLAMA
 from trinity.server.endpoints.ollama.messages import OllamaMessage, check_images, messages_of
 from trinity.server.endpoints.ollama.options import Generating
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob, TextJob
 from trinity.server.prepared import template_of
 from trinity.server.schemas import encode
@@ -52,12 +53,12 @@ class OllamaChatRequest(Generating, kw_only=True):
         """Whether nothing is asked."""
         return not self.messages
 
-    def job(self, model: Model) -> ChatJob:
+    def job(self, ignored: Ignored, model: Model) -> ChatJob:
         """What the service runs. Raises: ApiError."""
         messages = messages_of(self.messages)
         return ChatJob(
             messages,
-            self.generation(model.context_length),
+            self.generation(ignored, model.context_length),
             tools_of(self.tools),
             whole=self.stream is False,
             effort=self.effort(),
@@ -88,10 +89,10 @@ class OllamaGenerateRequest(Generating, kw_only=True):
         """Whether nothing is asked."""
         return not self.prompt
 
-    def job(self, model: Model) -> ChatJob | TextJob:
+    def job(self, ignored: Ignored, model: Model) -> ChatJob | TextJob:
         """What the service runs. Raises: ApiError."""
         check_images(self.images, "images")
-        options, at_once = self.generation(model.context_length), self.stream is False
+        options, at_once = self.generation(ignored, model.context_length), self.stream is False
         if self.raw:
             if self.system or self.template or self.context:
                 raise ApiError(400, "raw mode does not support template, system, or context")
@@ -154,15 +155,15 @@ async def _answered(
     call: Call[OllamaChatRequest] | Call[OllamaGenerateRequest], line: Line
 ) -> ASGI:
     began, body, service = time.perf_counter(), call.body, call.service
-    name = body.served(service.models)
+    name = body.served(call.ignored, service.models)
     if body.empty and body.unloads:
-        service.models.unload_when_idle(name)
+        service.models.unload_when_idle(service.models.find(call.ignored, name))
         return Json(only(line(body.shown, "", "", []), "unload"))
-    with await service.models.lease(name) as model:
-        check(body, model, call.request.url.path.rpartition("/")[2])
+    with await call.lease(name) as model:
+        check(call.ignored, body, model, call.request.url.path.rpartition("/")[2])
         if body.empty:
             return Json(only(line(body.shown, "", "", []), "load"))
-        job = await call.run(body.job, model)
+        job = await call.run(body.job, call.ignored, model)
     start = partial(_started, call, name, job, unloads=body.unloads)
     continued = isinstance(body, OllamaGenerateRequest) and not body.raw
     write = partial(_writer, body.shown, began, line, continued)
@@ -173,20 +174,23 @@ async def _answered(
         return Json(whole([found async for found in answers.by(write(answers))]))
 
 
-def check(body: OllamaChatRequest | OllamaGenerateRequest, model: Model, what: str) -> None:
+def check(
+    ignored: Ignored, body: OllamaChatRequest | OllamaGenerateRequest, model: Model, what: str
+) -> None:
     """Refuse in Ollama's words what the model cannot do at all. Raises: ApiError."""
     if model.encodes:
         raise ApiError(400, f'"{body.shown}" does not support {what}')
     if body.effort() not in (None, NONE) and not can_think(template_of(model)):
         raise ApiError(400, f'"{body.shown}" does not support thinking', "think")
     if body.options is not None:
-        body.options.check_context(model)
+        body.options.check_context(ignored, model)
 
 
 async def _started(call: Call[Any], name: str, job: ChatJob | TextJob, *, unloads: bool) -> Answers:
     answers = await call.start(name, job)
     if unloads:
-        call.service.models.unload_when_idle(name)
+        models = call.service.models
+        models.unload_when_idle(models.find(call.ignored, name))
     return answers
 
 

@@ -81,7 +81,7 @@ async def pull(call: Call[PullRequest]) -> ASGI:
     """Say that a model that is served is there. Raises: ApiError for any other."""
     models, body = call.service.models, call.body
     try:
-        name = served_name(models, body.model, body.name)
+        name = served_name(call.ignored, models, body.model, body.name)
     except ApiError as error:
         if error.status != 404:
             raise
@@ -91,7 +91,7 @@ async def pull(call: Call[PullRequest]) -> ASGI:
         ) from None
     if body.stream is False:
         return Json(Progress("success"))
-    tag = await asyncio.to_thread(tag_of, models.find(name))
+    tag = await asyncio.to_thread(tag_of, models.find(call.ignored, name))
     return Lines(steps(tag))
 
 
@@ -107,7 +107,7 @@ def steps(tag: ModelTag) -> Iterator[Progress]:
 
 async def push(call: Call[PullRequest]) -> ASGI:
     """Nothing is uploaded. Raises: ApiError."""
-    served_name(call.service.models, call.body.model, call.body.name)
+    served_name(call.ignored, call.service.models, call.body.model, call.body.name)
     raise refused("this server uploads no models")
 
 
@@ -118,13 +118,13 @@ async def create(call: Call[CreateRequest]) -> ASGI:
 
 async def copy(call: Call[CopyRequest]) -> ASGI:
     """No models are copied. Raises: ApiError."""
-    served_name(call.service.models, call.body.source)
+    served_name(call.ignored, call.service.models, call.body.source)
     raise refused(f"this server copies no models: for a second name serve it twice; {START}")
 
 
 async def delete(call: Call[DeleteRequest]) -> ASGI:
     """No models are deleted. Raises: ApiError."""
-    served_name(call.service.models, call.body.model, call.body.name)
+    served_name(call.ignored, call.service.models, call.body.model, call.body.name)
     raise refused("this server deletes no models; keep_alive 0 unloads one from memory")
 
 

@@ -147,9 +147,10 @@ async def running(call: Call[Any]) -> ASGI:
 async def show(call: Call[ShowRequest]) -> ASGI:
     """What is known of one model."""
     models, body = call.service.models, call.body
-    name = body.served(models)
-    with await models.lease(name) as model:
-        return Json(await asyncio.to_thread(shown, models.find(name), model, bool(body.verbose)))
+    name = body.served(call.ignored, models)
+    with await call.lease(name) as model:
+        served = models.find(call.ignored, name)
+        return Json(await asyncio.to_thread(shown, served, model, bool(body.verbose)))
 
 
 async def version(call: Call[Any]) -> ASGI:

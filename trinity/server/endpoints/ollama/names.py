@@ -6,6 +6,7 @@ import math
 import re
 
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignored
 from trinity.server.models import Models
 
 LATEST = ":latest"
@@ -18,7 +19,9 @@ _UNITS = {
 _PART = rf"(\d+\.?\d*|\.\d+)({'|'.join(_UNITS)})"
 
 
-def served_name(models: Models, model: str | None, name: str | None = None) -> str:
+def served_name(
+    ignored: Ignored, models: Models, model: str | None, name: str | None = None
+) -> str:
     """The server's own name of a model, which may be given as the older parameter ``name``.
 
     The tag ":latest" and upper and lower case make no difference. Raises: ApiError 400 without a
@@ -34,7 +37,7 @@ def served_name(models: Models, model: str | None, name: str | None = None) -> s
         if wanted.casefold() in known:
             return known[wanted.casefold()]
     try:
-        return models.find(asked).name
+        return models.find(ignored, asked).name
     except ApiError:
         raise not_found(asked) from None
 

@@ -10,7 +10,7 @@ from trinity.server.endpoints.formats import format_options
 from trinity.server.endpoints.messages import ObjectForm, Schema, SchemaForm
 from trinity.server.endpoints.ollama.names import KeepAlive, seconds_of, served_name
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignorable, ignore
+from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.schemas import Body
 from trinity.server.thinking import NONE, SOME
 
@@ -89,10 +89,10 @@ class Options(Body):
             found["stop"] = [one for one in stop if one]
         return found
 
-    def check_context(self, model: Model) -> None:
+    def check_context(self, ignored: Ignored, model: Model) -> None:
         """Ignore a ``num_ctx`` that is more than the model was loaded with."""
         if self.num_ctx is not None and self.num_ctx > model.context_length:
-            ignore("options.num_ctx")
+            ignored.add("options.num_ctx")
 
 
 class Asking(Body, kw_only=True):
@@ -107,10 +107,10 @@ class Asking(Body, kw_only=True):
     keep_alive: KeepAlive | None = None
     options: Options | None = None
 
-    def served(self, models: Models) -> str:
+    def served(self, ignored: Ignored, models: Models) -> str:
         """The model's own name. Raises: as ``served_name``; ApiError for ``keep_alive``."""
         seconds_of(self.keep_alive)
-        return served_name(models, self.model, self.name)
+        return served_name(ignored, models, self.model, self.name)
 
     @property
     def shown(self) -> str:
@@ -149,7 +149,7 @@ class Generating(Asking, kw_only=True):
         """As ``ChatJob.cut_after``."""
         return None if self.truncate is False else self.num_keep
 
-    def generation(self, context_length: int) -> dict[str, Any]:
+    def generation(self, ignored: Ignored, context_length: int) -> dict[str, Any]:
         """GenerationOptions of what was given. Raises: ApiError."""
         found = {} if self.options is None else self.options.generation()
         if self.shift:
@@ -157,7 +157,7 @@ class Generating(Asking, kw_only=True):
             found["keep"] = None if self.num_keep < 0 else self.num_keep
             found.setdefault("max_tokens", LONGEST * context_length)
         if self.top_logprobs and not self.logprobs:
-            ignore("top_logprobs")
+            ignored.add("top_logprobs")
         elif self.logprobs:
             found["logprobs"] = self.top_logprobs or 0
         if not self.format:

@@ -23,6 +23,7 @@ from trinity.server.endpoints.responses.request import ResponsesRequest
 from trinity.server.endpoints.responses.writer import ResponseWriter
 from trinity.server.endpoints.tools import Toolbox
 from trinity.server.errors import api_error
+from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob
 from trinity.server.kept_responses import KeptResponse, KeptResponses, kept_response, resolved
 from trinity.server.prepared import chat_prompt
@@ -34,7 +35,7 @@ from trinity.server.stream import Stream, event
 async def responses(call: Call[ResponsesRequest]) -> ASGI:
     """Answer a conversation, streamed or whole."""
     body, context = call.body, await Context.of(call)
-    box, job = await call.run(asked, body, context)
+    box, job = await call.run(asked, call.ignored, body, context)
     start = partial(call.start, body.model, job)
     if body.stream:
         return Stream(start, partial(events, body, box, context))
@@ -79,10 +80,10 @@ class Context:
             self.kept.keep(response.id, made)
 
 
-def asked(body: ResponsesRequest, context: Context) -> tuple[Toolbox, ChatJob]:
+def asked(ignored: Ignored, body: ResponsesRequest, context: Context) -> tuple[Toolbox, ChatJob]:
     """The tools of a request, and what the service runs. Raises: ApiError."""
-    box = body.box()
-    return box, body.job(box, context.earlier, context.items)
+    box = body.box(ignored)
+    return box, body.job(ignored, box, context.earlier, context.items)
 
 
 async def events(
@@ -103,10 +104,10 @@ async def events(
 
 async def input_tokens(call: Call[ResponsesRequest]) -> ASGI:
     """How many tokens the conversation of a request has."""
-    _, job = await call.run(asked, call.body, await Context.of(call))
+    _, job = await call.run(asked, call.ignored, call.body, await Context.of(call))
     names = call.service.template_names
-    with await call.service.models.lease(call.body.model) as model:
-        prompt = await call.run(chat_prompt, model, job, names)
+    with await call.lease(call.body.model) as model:
+        prompt = await call.run(chat_prompt, call.ignored, model, job, names)
         return Json(InputTokens(len(prompt.ids)))
 
 

@@ -11,10 +11,10 @@ import msgspec
 from trinity.server.endpoints.messages import text_parts
 from trinity.server.endpoints.tools import arguments_of
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignorable, ignore
+from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.schemas import Body, converted
 
-Ignored = Ignorable[str | None]
+IgnoredText = Ignorable[str | None]
 
 
 class MessageItem(Body):
@@ -23,9 +23,9 @@ class MessageItem(Body):
     role: Literal["user", "assistant", "system", "developer"]
     content: str | list[str | dict[str, Any]]
     type: Literal["message"] = "message"
-    id: Ignored = None
-    status: Ignored = None
-    phase: Ignored = None
+    id: IgnoredText = None
+    status: IgnoredText = None
+    phase: IgnoredText = None
 
 
 class FunctionCallItem(Body):
@@ -35,8 +35,8 @@ class FunctionCallItem(Body):
     call_id: str
     name: str
     arguments: str | dict[str, Any] = "{}"
-    id: Ignored = None
-    status: Ignored = None
+    id: IgnoredText = None
+    status: IgnoredText = None
 
 
 class CustomCallItem(Body):
@@ -46,8 +46,8 @@ class CustomCallItem(Body):
     call_id: str
     name: str
     input: str = ""
-    id: Ignored = None
-    status: Ignored = None
+    id: IgnoredText = None
+    status: IgnoredText = None
 
 
 class OutputItem(Body):
@@ -57,15 +57,15 @@ class OutputItem(Body):
     output: str | list[str | dict[str, Any]] | dict[str, Any] | None = None
     type: str | None = None
     name: str | None = None
-    id: Ignored = None
-    status: Ignored = None
+    id: IgnoredText = None
+    status: IgnoredText = None
 
 
 class SummaryText(Body):
     """A summary of reasoning, or reasoning itself."""
 
     text: str
-    type: Ignored = None
+    type: IgnoredText = None
 
 
 class ReasoningItem(Body):
@@ -75,8 +75,8 @@ class ReasoningItem(Body):
     summary: list[SummaryText] | None = None
     content: list[SummaryText] | None = None
     encrypted_content: str | None = None
-    id: Ignored = None
-    status: Ignored = None
+    id: IgnoredText = None
+    status: IgnoredText = None
 
 
 KINDS: dict[str, type[Body]] = {
@@ -98,7 +98,9 @@ def items_of(given: str | Sequence[dict[str, Any]] | None) -> list[dict[str, Any
     return list(given or ())
 
 
-def messages_of(items: Sequence[dict[str, Any]], first: int = 0) -> list[dict[str, Any]]:
+def messages_of(
+    ignored: Ignored, items: Sequence[dict[str, Any]], first: int = 0
+) -> list[dict[str, Any]]:
     """The conversation as chat templates know it.
 
     An assistant's reasoning, text and calls that follow one another are one message. Items of other
@@ -109,11 +111,11 @@ def messages_of(items: Sequence[dict[str, Any]], first: int = 0) -> list[dict[st
     reasoning = ""
     for number, item in enumerate(items):
         where = f"input[{number - first}]"
-        found = _item(item, where)
+        found = _item(ignored, item, where)
         if found is None:
             continue
         if isinstance(found, ReasoningItem):
-            reasoning += _reasoning(found, where)
+            reasoning += _reasoning(ignored, found, where)
             continue
         last = messages[-1] if messages else None
         if isinstance(found, FunctionCallItem | CustomCallItem):
@@ -122,25 +124,25 @@ def messages_of(items: Sequence[dict[str, Any]], first: int = 0) -> list[dict[st
                 messages.append(last)
             last.setdefault("tool_calls", []).append(_call(found))
         else:
-            messages.append(_message(found, where))
+            messages.append(_message(ignored, found, where))
         if reasoning and messages[-1]["role"] == "assistant":
             messages[-1]["reasoning_content"] = reasoning
         reasoning = ""
     return messages
 
 
-def _item(item: dict[str, Any], where: str) -> msgspec.Struct | None:
+def _item(ignored: Ignored, item: dict[str, Any], where: str) -> msgspec.Struct | None:
     """An item, or None for one of a kind without text that the model needs."""
     kind = item.get("type", "message")
     if not isinstance(kind, str):
         raise ApiError(400, f"{where}.type is {kind!r:.80}, no text", f"{where}.type")
     known = KINDS.get(kind)
     if known is not None:
-        return converted(item, known, where)
+        return converted(ignored, item, known, where)
     tool, is_output = kind.removesuffix("_output"), kind.endswith("_output")
     arguments = CLIENTS_TOOLS.get(tool.removesuffix("_call"))
     if arguments is None or not isinstance(item.get("call_id"), str):
-        ignore(where)
+        ignored.add(where)
         return None
     if is_output:
         return OutputItem(item["call_id"], _as_text(item.get("output")))
@@ -148,10 +150,10 @@ def _item(item: dict[str, Any], where: str) -> msgspec.Struct | None:
     return FunctionCallItem("function_call", item["call_id"], tool.removesuffix("_call"), called)
 
 
-def _reasoning(item: ReasoningItem, where: str) -> str:
+def _reasoning(ignored: Ignored, item: ReasoningItem, where: str) -> str:
     texts = [part.text for part in item.content or item.summary or ()]
     if item.encrypted_content and not texts:
-        ignore(f"{where}.encrypted_content")
+        ignored.add(f"{where}.encrypted_content")
     return "\n".join(texts)
 
 
@@ -164,19 +166,23 @@ def _call(item: FunctionCallItem | CustomCallItem) -> dict[str, Any]:
     return {"id": item.call_id, "type": "function", "function": function}
 
 
-def _message(item: msgspec.Struct, where: str) -> dict[str, Any]:
+def _message(ignored: Ignored, item: msgspec.Struct, where: str) -> dict[str, Any]:
     if isinstance(item, OutputItem):
         named = {} if item.name is None else {"name": item.name}
-        content = _text(item.output, f"{where}.output")
+        content = _text(ignored, item.output, f"{where}.output")
         return {"role": "tool", **named, "tool_call_id": item.call_id, "content": content}
     assert isinstance(item, MessageItem)
     role = "system" if item.role == "developer" else item.role
-    return {"role": role, "content": _text(item.content, f"{where}.content")}
+    return {"role": role, "content": _text(ignored, item.content, f"{where}.content")}
 
 
-def _text(content: str | Sequence[str | dict[str, Any]] | Mapping[str, Any] | None, at: str) -> str:
+def _text(
+    ignored: Ignored,
+    content: str | Sequence[str | dict[str, Any]] | Mapping[str, Any] | None,
+    at: str,
+) -> str:
     if isinstance(content, list):
-        return "\n".join(text_parts(content, at))
+        return "\n".join(text_parts(ignored, content, at))
     return _as_text(content)
 
 

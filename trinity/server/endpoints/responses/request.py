@@ -13,7 +13,7 @@ from trinity.server.endpoints.messages import Effort
 from trinity.server.endpoints.responses.items import items_of, messages_of
 from trinity.server.endpoints.tools import Toolbox, toolbox
 from trinity.server.errors import ApiError
-from trinity.server.ignored import Ignorable, ignore
+from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.job import ChatJob
 from trinity.server.schemas import Body
 
@@ -103,12 +103,13 @@ class ResponsesRequest(Body):
         """Whether log-probabilities are asked for, by either parameter."""
         return bool(self.top_logprobs) or LOGPROBS in (self.include or ())
 
-    def box(self) -> Toolbox:
+    def box(self, ignored: Ignored) -> Toolbox:
         """The tools that may be called. Raises: ApiError."""
-        return toolbox(self.tools, self.tool_choice)
+        return toolbox(ignored, self.tools, self.tool_choice)
 
     def job(
         self,
+        ignored: Ignored,
         box: Toolbox,
         earlier: Sequence[dict[str, Any]] = (),
         items: Sequence[dict[str, Any]] | None = None,
@@ -118,15 +119,17 @@ class ResponsesRequest(Body):
         ``items`` are its own, with references resolved. Raises: ApiError where parameters
         contradict each other, and for those about what OpenAI's servers keep.
         """
-        self._check()
-        messages = messages_of([*earlier, *(self.items if items is None else items)], len(earlier))
+        self._check(ignored)
+        messages = messages_of(
+            ignored, [*earlier, *(self.items if items is None else items)], len(earlier)
+        )
         if not messages:
             raise ApiError(400, "input has no message that the model could answer", "input")
         if self.instructions is not None:
             messages.insert(0, {"role": "system", "content": self.instructions})
         return ChatJob(
             messages,
-            self._options(),
+            self._options(ignored),
             box.functions,
             box.choice,
             self.parallel_tool_calls,
@@ -135,7 +138,7 @@ class ResponsesRequest(Body):
             effort_param="reasoning.effort",
         )
 
-    def _check(self) -> None:
+    def _check(self, ignored: Ignored) -> None:
         """Raises: ApiError for what is not supported; what has no effect is noted."""
         for name in ("conversation", "prompt"):
             if getattr(self, name) is not None:
@@ -144,14 +147,14 @@ class ResponsesRequest(Body):
                 )
         for name in ("stream_options", "return_progress"):
             if getattr(self, name) and not self.stream:
-                ignore(name)
+                ignored.add(name)
         if self.metadata is not None and len(self.metadata) > 16:
             raise ApiError(400, "metadata has more than 16 keys", "metadata")
         for number, name in enumerate(self.include or ()):
             if name not in (LOGPROBS, REASONING):
-                ignore(f"include[{number}]")
+                ignored.add(f"include[{number}]")
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self, ignored: Ignored) -> dict[str, Any]:
         given = {
             name: getattr(self, name)
             for name in ("temperature", "top_p", "top_k", "min_p", "seed", "cache_salt")
@@ -168,5 +171,9 @@ class ResponsesRequest(Body):
         if self.stream and (self.return_progress or self.timings_per_token):
             given["progress"] = True
         options = {name: value for name, value in given.items() if value is not None}
-        form = None if self.text is None else response_format_of(self.text.format, "text.format")
+        form = (
+            None
+            if self.text is None
+            else response_format_of(ignored, self.text.format, "text.format")
+        )
         return options | format_options(form, "text.format.schema")
