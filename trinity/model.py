@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
@@ -248,6 +247,8 @@ class Model:
         ``apply_chat_template(messages)`` as the prompt.
         """
         request = self._request(options)
+        import asyncio
+
         ids = await asyncio.to_thread(self._prompt_ids, prompt, request)
         async with aclosing(self._client.astream(ids, request)) as chunks:
             async for chunk in chunks:
@@ -271,6 +272,8 @@ class Model:
             ids = [self._prompt_ids(prompt, request) for prompt in prompts]
             return self.prepared(ids, inbox, n=n, whole=whole, **options)
 
+        import asyncio
+
         return (await asyncio.to_thread(prepared)).submit()
 
     def prepared(
@@ -290,6 +293,8 @@ class Model:
         """As ``chat``, for asyncio; cancelling the task cancels the generation."""
         of_prompt, rest = split_options(options)
         request = self._request(rest)
+        import asyncio
+
         ids = await asyncio.to_thread(self.apply_chat_template, messages, **of_prompt)
         return await self._client.completion(ids, request)
 
@@ -364,6 +369,8 @@ class Model:
     ) -> NDArray[np.float32]:  # fmt: skip
         """As ``embed``, for asyncio; cancelling the task cancels it."""
         embedder = self._embedder
+        import asyncio
+
         read = await asyncio.to_thread(
             embedder.read_texts, texts, prompt, prompt_name, truncate=truncate
         )
@@ -413,6 +420,8 @@ class Model:
         self._client.check_open()
         request = Request.of(add_bos=add_bos, parse_special=parse_special)
         adapters = self._adapters(lora)
+        import asyncio
+
         ids = await asyncio.to_thread(self._prompt_ids, prompt, request)
         return await self._scorer.aprompt_logprobs(ids, top, adapters)
 

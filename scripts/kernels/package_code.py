@@ -1,20 +1,21 @@
-"""Compile kernels for the levels of a processor family, to be installed with the package.
+"""Compile kernels for x86-64 and AArch64, to be installed with the package.
 
     python scripts/kernels/package_code.py build/code
-    python scripts/kernels/package_code.py build/code --levels avx2 --kernels copy:none matmul:Q4_0
+    python scripts/kernels/package_code.py build/code --targets x86_64:avx2 --kernels matmul:Q4_0
 
-Code for a level uses that level's features and nothing of this machine's processor. Each level is
-compiled by processes of its own, since LLVM keeps what it allocates. `make wheel` calls this. What
-is there already is not compiled again.
+Code of a target uses its level's features and nothing of this machine's processor. Processes of
+their own compile it, since LLVM keeps what it allocates. Code that the folder has already is not
+compiled again, so an interrupted run can be continued. `make wheel` calls this.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
-from collections import Counter
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,18 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from scripts.kernels.cross_compile import ARM, pretend  # noqa: E402
+from trinity_kernels.isa import LEVELS  # noqa: E402
 
 X86 = "x86_64-unknown-linux-gnu"
-# Triple, LLVM's name, and features beyond the level's.
+# A level of an architecture: triple, LLVM's name of the processor, features beyond the level's.
 TARGETS = {
-    "portable": (X86, "x86-64", ""),
-    "avx2": (X86, "x86-64", ""),
-    "avx512vnni": (X86, "x86-64", ",-prefer-256-bit"),
-    "amx": (X86, "x86-64", ",-prefer-256-bit"),
-    "neon": (ARM, "generic", ""),
-    "neon-i8mm": (ARM, "generic", ""),
+    "x86_64:portable": (X86, "x86-64", ""),
+    "x86_64:avx2": (X86, "x86-64", ""),
+    "x86_64:avx512vnni": (X86, "x86-64", ",-prefer-256-bit"),
+    "x86_64:amx": (X86, "x86-64", ",-prefer-256-bit"),
+    "aarch64:portable": (ARM, "generic", ""),
+    "aarch64:neon": (ARM, "generic", ""),
+    "aarch64:neon-i8mm": (ARM, "generic", ""),
 }
 # The types of weights that people download.
 TYPES = frozenset({
@@ -40,19 +43,27 @@ TYPES = frozenset({
     "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4",
 })  # fmt: skip
 EACH = 10  # kernels that a process compiles
+# A file of a kernel: its name, level and type.
+NAMED = re.compile(rf"(\w+)-({'|'.join(map(re.escape, LEVELS))})-(\w+)-[0-9a-f]+\.code")
 Wanted = list[tuple[str, str]]
 
 
-def folder_of(out: Path, level: str) -> Path:
-    """Where the code of a level is written: trinity_kernels/code has the same folders."""
-    return out / f"linux-{TARGETS[level][0].partition('-')[0]}"
+def level_of(target: str) -> str:
+    """The level of a target."""
+    return target.partition(":")[2]
 
 
-def wanted(level: str) -> Wanted:
-    """The kernels of a level that no other level's code serves."""
+def folder_of(out: Path, target: str) -> Path:
+    """Where the code of a target is written: trinity_kernels/code has the same folders."""
+    return out / f"linux-{target.partition(':')[0]}"
+
+
+def wanted(target: str) -> Wanted:
+    """The kernels of a target that no other level's code serves."""
     from trinity_kernels.ops.matmul.activations import FORMS
     from trinity_kernels.selftest import KERNELS, kernels_of
 
+    level = level_of(target)
     return [
         (name, tag)
         for name, tag in kernels_of(level)
@@ -60,20 +71,20 @@ def wanted(level: str) -> Wanted:
     ]
 
 
-def compile_here(out: Path, level: str, kernels: Wanted) -> None:
-    """Compile kernels of a level in this process; for the lowest level the team's loops, too.
+def compile_here(out: Path, target: str, kernels: Wanted) -> None:
+    """Compile kernels of a target in this process; for ``portable`` the team's loops, too.
 
     The quantizers are left out: without a level's features they would be slow.
     """
     from trinity_kernels.isa import _NEEDED
 
-    triple, name, more = TARGETS[level]
+    (triple, name, more), level = TARGETS[target], level_of(target)
     pretend(triple, name, ",".join(f"+{one}" for one in _NEEDED[level]) + more)
     from trinity_kernels import _jit, bus_errors, code_files, code_store, team
     from trinity_kernels.ops import select
     from trinity_kernels.selftest import KERNELS
 
-    code_files.cache_folder = lambda: folder_of(out, level)
+    code_files.cache_folder = lambda: folder_of(out, target)
     code_files.package_folder = lambda architecture: None
     _jit._key = _jit.package_key
     find = code_store.find
@@ -85,7 +96,7 @@ def compile_here(out: Path, level: str, kernels: Wanted) -> None:
     code_store.find = find_and_name
     for kernel, tag in kernels:
         KERNELS[kernel].kernel.address(level, tag)
-    if level in ("portable", "neon"):
+    if level == "portable":
         for module in (team, select):
             for value in vars(module).values():
                 if isinstance(value, _jit.Entry):
@@ -94,9 +105,9 @@ def compile_here(out: Path, level: str, kernels: Wanted) -> None:
         _jit.c_function(bus_errors._on_bus_error, "int32", "intp", "intp")
 
 
-def compile_apart(out: Path, level: str, kernels: Wanted) -> set[str]:
+def compile_apart(out: Path, target: str, kernels: Wanted) -> set[str]:
     """Compile in a process of its own; the paths of the files. Raises: CalledProcessError."""
-    command = [sys.executable, __file__, "--child", json.dumps([str(out), level, kernels])]
+    command = [sys.executable, __file__, "--child", json.dumps([str(out), target, kernels])]
     return set(
         subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
     )
@@ -105,34 +116,47 @@ def compile_apart(out: Path, level: str, kernels: Wanted) -> set[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--levels", nargs="+", choices=TARGETS, default=list(TARGETS)[:4])
+    parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
     parser.add_argument("--kernels", nargs="+", help="NAME:TAG of some kernels")
     parser.add_argument("--workers", type=int, default=2, help="processes at a time")
     options = parser.parse_args()
     some = options.kernels and [tuple(pair.split(":")) for pair in options.kernels]
     jobs = []
-    for level in options.levels:
-        folder_of(options.out, level).mkdir(mode=0o755, parents=True, exist_ok=True)
-        kernels = [pair for pair in wanted(level) if not some or pair in some]
+    for target in options.targets:
+        folder_of(options.out, target).mkdir(mode=0o755, parents=True, exist_ok=True)
+        kernels = [pair for pair in wanted(target) if not some or pair in some]
         starts = range(0, max(len(kernels), 1), EACH)
-        jobs += [(options.out, level, kernels[start : start + EACH]) for start in starts]
+        jobs += [(options.out, target, kernels[start : start + EACH]) for start in starts]
     with ThreadPoolExecutor(options.workers) as pool:
         named = set().union(*pool.map(compile_apart, *zip(*jobs, strict=True)))
     if missing := [path for path in named if not Path(path).exists()]:
         print("left to the user's compiler:", *(Path(path).name for path in sorted(missing)))
-    for path in options.out.glob("*/*"):
-        if str(path) not in named and not some:
-            path.unlink()  # of sources that have changed
-    sizes: Counter[str] = Counter()
-    for path in options.out.glob("*/*.code"):
-        sizes[path.parent.name] += path.stat().st_size
-    for name, size in sorted(sizes.items()):
-        print(f"{name}: {size} bytes")
+    if not some and options.targets == list(TARGETS):
+        for path in options.out.glob("*/*"):
+            if str(path) not in named:
+                path.unlink()  # of sources that have changed
+    print_sizes(named - set(missing))
+
+
+def print_sizes(paths: set[str]) -> None:
+    """Files and bytes by architecture and level, and of products by type."""
+    by_level: dict[str, list[int]] = defaultdict(list)
+    by_type: dict[str, list[int]] = defaultdict(list)
+    for path in map(Path, sorted(paths)):
+        found = NAMED.fullmatch(path.name)
+        level = found[2] if found else "any"
+        by_level[f"{path.parent.name} {level}"].append(path.stat().st_size)
+        if found and found[1].startswith("matmul"):
+            by_type[found[3]].append(path.stat().st_size)
+    for title, sizes in (("level", by_level), ("type of products", by_type)):
+        print(f"{title:<26} files    bytes")
+        for name, each in sizes.items():
+            print(f"{name:<26} {len(each):5} {sum(each):8}")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        target, level, kernels = json.loads(sys.argv[2])
-        compile_here(Path(target), level, kernels)
+        folder, target, kernels = json.loads(sys.argv[2])
+        compile_here(Path(folder), target, kernels)
     else:
         main()

@@ -16,7 +16,7 @@ from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.stored import BLOCK, Stored, as_it_is
 from trinity.formats.huggingface.table import TableRow
 from trinity.formats.huggingface.values import Values
-from trinity.models import FAMILIES, read_model
+from trinity.models import families, read_model
 from trinity.providers.huggingface_tensors import CheckpointLayout, names_of
 
 Json = dict[str, Any]
@@ -83,12 +83,12 @@ BY_CLASS: dict[str, Json] = {
 
 def classes() -> list[str]:
     """Of every family all classes that stand for themselves."""
-    return [name for family in FAMILIES for name in family.class_names]
+    return [name for family in families() for name in family.class_names]
 
 
 def configuration(class_name: str, vocab_size: int) -> Json:
     """config.json's object of a small model of the class."""
-    family = next(family for family in FAMILIES if class_name in family.class_names)
+    family = next(family for family in families() if class_name in family.class_names)
     values = _CONFIG | deepcopy(BY_CLASS.get(class_name, {}))
     activation = {family.terms.activation: next(iter(family.architectures))}
     sizes = {"vocab_size": vocab_size, "vocab_size_per_layer_input": vocab_size}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import trinity
+from trinity import models
 from trinity.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling, SSMConfig
 from trinity.errors import ConfigError, TrinityError, UnsupportedError
 from trinity.formats import GGUFWriter
@@ -132,6 +135,17 @@ def test_one_weight_for_q_k_and_v() -> None:
     checked(fused)
     with pytest.raises(ConfigError, match=r"\(127, 64\), but the metadata implies \(128, 64\)"):
         checked(fused | {"blk.1.attn_qkv.weight": (127, 64)})
+
+
+def test_files_names_the_architectures_of_every_file() -> None:
+    declared = {}
+    for found in pkgutil.iter_modules(models.__path__):
+        module = importlib.import_module(f"{models.__name__}.{found.name}")
+        names = [name for one in getattr(module, "ARCHITECTURES", ()) for name in one.names]
+        if names or hasattr(module, "FAMILIES"):
+            declared[found.name] = tuple(names)
+    assert declared == models.FILES
+    assert all(name in ARCHITECTURES[name].names for name in ARCHITECTURES)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

@@ -55,7 +55,8 @@ def test_long_lists_and_names_are_cut() -> None:
 
 
 def test_the_whole_message() -> None:
-    with pytest.raises(UnsupportedError, match=r"^x: architecture 'qwen4' .*qwen3.* runs .*llama, "):
+    whole = r"^x: architecture 'qwen4' .*qwen3.* runs .*llama, "
+    with pytest.raises(UnsupportedError, match=whole):
         find_architecture("qwen4", "x", LLAMA)
     with pytest.raises(UnsupportedError, match="nearest by its tensors"):
         decoder_of(replace(CONFIG, architecture="qwen4"), LLAMA, LLAMA.__getitem__, "x")

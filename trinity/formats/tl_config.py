@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import os
 from collections.abc import Mapping
 
@@ -19,6 +18,8 @@ def read_tl_config(path: str | os.PathLike[str]) -> Mapping[tuple[int, int], tup
 
     Raises: InputError where the file cannot be read, FormatError where it is not such a file.
     """
+    import configparser
+
     name = path_text(path)
     parser = configparser.ConfigParser(interpolation=None)  # which multiplies text
     file = MappedFile(name)

@@ -1,47 +1,99 @@
 """Architectures and classes of transformers, one file per family.
 
-A file's ``ARCHITECTURES`` and ``FAMILIES`` are all its registration.
+A family's file declares ``ARCHITECTURES`` and ``FAMILIES``. FILES names the architectures of each
+file, so that a GGUF file needs the import of its own family only.
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.huggingface.config import HFConfig, class_name_of, hf_config
-from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.values import shown
 from trinity.formats.other_models import other_model
 from trinity.formats.provider import WeightProvider
 from trinity.formats.speech_config import check_tensors, is_speech, speech_config
 from trinity.models.architecture import Architecture
 from trinity.models.decoder import Decoder
-from trinity.models.nearest import nearest
 
-_MODULES = [
-    importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
-]
-ARCHITECTURES: dict[str, Architecture] = {
-    name: architecture
-    for module in _MODULES
-    for architecture in getattr(module, "ARCHITECTURES", ())
-    for name in architecture.names
+if TYPE_CHECKING:
+    from trinity.formats.huggingface.config import HFConfig
+    from trinity.formats.huggingface.family import Family
+
+# The files of this package that declare architectures, and general.architecture's values for them.
+FILES: dict[str, tuple[str, ...]] = {
+    "arcee": ("arcee",),
+    "bert": ("bert", "nomic-bert"),
+    "bitnet": ("bitnet", "bitnet-b1.58", "bitnet-25"),
+    "cohere": ("command-r", "cohere2"),
+    "deepseek2": ("deepseek2",),
+    "exaone4": ("exaone4",),
+    "falcon_h1": ("falcon-h1",),
+    "gemma": ("gemma", "gemma2", "gemma3", "gemma-embedding"),
+    "gemma4": ("gemma4",),
+    "glm4": ("glm4",),
+    "glm4_moe": ("glm4moe",),
+    "gpt_oss": ("gpt-oss",),
+    "granite": ("granite", "granitemoe", "granitehybrid"),
+    "lfm2": ("lfm2", "lfm2moe"),
+    "llama": ("llama",),
+    "mistral3": ("mistral3",),
+    "nemotron_h": ("nemotron_h", "nemotron_h_moe"),
+    "olmo2": ("olmo2",),
+    "phi2": ("phi2",),
+    "phi3": ("phi3",),
+    "qwen": ("qwen2", "qwen3"),
+    "qwen35": ("qwen35", "qwen35moe", "qwen3next"),
+    "qwen_moe": ("qwen2moe", "qwen3moe"),
+    "smollm3": ("smollm3",),
+    "starcoder2": ("starcoder2",),
 }
-FAMILIES: tuple[Family, ...] = tuple(
-    family for module in _MODULES for family in getattr(module, "FAMILIES", ())
-)
+
+
+class _Architectures(Mapping[str, Architecture]):
+    """Every architecture by its name; a lookup imports the file that declares it."""
+
+    def __init__(self) -> None:
+        self._files = {name: file for file, names in FILES.items() for name in names}
+
+    def __getitem__(self, name: str) -> Architecture:
+        declared: tuple[Architecture, ...] = _module(self._files[name]).ARCHITECTURES
+        return next(one for one in declared if name in one.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def _module(file: str) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{file}")
+
+
+ARCHITECTURES: Mapping[str, Architecture] = _Architectures()
 
 # -- In transformers' checkpoints --
+
+
+@cache
+def families() -> tuple[Family, ...]:
+    """The classes of transformers that trinity reads, of every file."""
+    return tuple(family for file in FILES for family in getattr(_module(file), "FAMILIES", ()))
 
 
 def families_of(architecture: str) -> tuple[Family, ...]:
     """The classes of transformers whose models have this architecture."""
     return tuple(
         family
-        for family in FAMILIES
+        for family in families()
         if architecture in (*family.architectures.values(), family.with_experts)
     )
 
@@ -69,6 +121,8 @@ def find_architecture(name: str, source: str, names: Collection[str] = ()) -> Ar
                 f"{source}: {other} (its architecture is {name[:64]!r}); trinity runs language "
                 "models and embedders"
             )
+        from trinity.models.nearest import nearest
+
         near = nearest(name, names, ARCHITECTURES)
         raise UnsupportedError(
             f"{source}: architecture {name[:64]!r} is not supported; {near}{'; ' if near else ''}"
@@ -172,12 +226,15 @@ def read_model(values: Mapping[str, object], source: str) -> tuple[Family, HFCon
     Raises ConfigError for values that are missing, impossible or at odds; UnsupportedError for a
     class that is not known, listing those that are, and for what trinity cannot read.
     """
+    from trinity.formats.huggingface.config import class_name_of, hf_config
+    from trinity.formats.huggingface.values import shown
+
     named = values.get("_class_name")  # by diffusers
     if isinstance(named, str) and "architectures" not in values:
         found = other_model({}, class_name=named) or "a model of diffusers; trinity reads text"
         raise UnsupportedError(f"{source}: {found} (_class_name is {named[:60]!r})")
     class_name = class_name_of(values, source)
-    for family in FAMILIES:
+    for family in families():
         if class_name in family.class_names:
             return family, hf_config(values, source, family.terms)
         if class_name in family.wrappers:
@@ -192,7 +249,7 @@ def read_model(values: Mapping[str, object], source: str) -> tuple[Family, HFCon
     other = other_model({}, class_name=class_name)
     if other is not None:
         raise UnsupportedError(f"{source}: {other} (architectures names {class_name[:60]!r})")
-    known = ", ".join(sorted(name for f in FAMILIES for name in (*f.class_names, *f.wrappers)))
+    known = ", ".join(sorted(name for f in families() for name in (*f.class_names, *f.wrappers)))
     raise UnsupportedError(
         f"{source}: architectures names {class_name[:60]!r}; trinity reads {known}"
     )

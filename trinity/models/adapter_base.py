@@ -7,17 +7,8 @@ from trinity.formats.adapters.places import HEAD
 from trinity.formats.huggingface.family import Family
 from trinity.formats.provider import WeightProvider
 from trinity.formats.tensor_names import complete
-from trinity.models.architecture import TokenTable
-from trinity.models.decoder import Decoder
+from trinity.models.decoder import Decoder, token_tables
 from trinity.models.operations import ExpertLinear, HeadLinear, Linear
-
-
-def token_tables(decoder: Decoder) -> list[TokenTable]:
-    """The embeddings of a model, that of the residual stream first."""
-    architecture, config = decoder.architecture, decoder.config
-    scale = architecture.embedding_scale(config)
-    first = TokenTable("token_embd", "x", config.hidden_size, scale)
-    return [first, *architecture.tables(config)]
 
 
 def base_of(decoder: Decoder, provider: WeightProvider, families: tuple[Family, ...]) -> Base:

@@ -10,7 +10,7 @@ from math import prod
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.tensor_names import beside, complete
-from trinity.models.architecture import Architecture, Has
+from trinity.models.architecture import Architecture, Has, TokenTable
 from trinity.models.input_norms import with_input_norms
 from trinity.models.operations import (
     Attention,
@@ -321,3 +321,11 @@ def _check(name: str, found: tuple[int, ...], expected: tuple[int, ...], source:
             f"{source}: tensor {name!r} has shape {found}, but the metadata implies {expected}; "
             "the file contradicts itself: convert the model again"
         )
+
+
+def token_tables(decoder: Decoder) -> list[TokenTable]:
+    """The embeddings of a model, that of the residual stream first."""
+    architecture, config = decoder.architecture, decoder.config
+    scale = architecture.embedding_scale(config)
+    first = TokenTable("token_embd", "x", config.hidden_size, scale)
+    return [first, *architecture.tables(config)]

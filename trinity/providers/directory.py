@@ -6,18 +6,13 @@ import os
 from contextlib import suppress
 
 from trinity.errors import InputError
-from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.foreign import is_safetensors
 from trinity.formats.huggingface.files import CONFIG, files_of_directory, model_name
-from trinity.formats.huggingface.whisper import is_whisper
 from trinity.formats.mapping import directory_refusal
 from trinity.formats.provider import WeightProvider
 from trinity.options.load_options import LoadOptions
-from trinity.providers.huggingface import HuggingFaceProvider
-from trinity.providers.huggingface_description import HuggingFaceDescription
 from trinity.providers.kind import Described, Kind, Notice
 from trinity.providers.near import near
-from trinity.providers.whisper import WhisperDescription, WhisperProvider
 
 _HEAD_BYTES = 16
 _MENTIONED_COPY = 1 << 24  # bytes; norms stay far below
@@ -30,6 +25,10 @@ def _open_directory(name: str, options: LoadOptions, notice: Notice) -> WeightPr
 
 def describe_directory(name: str, notice: Notice) -> Described:
     """What the directory ``name`` says of its model, whose weights need not be there."""
+    from trinity.formats.huggingface.whisper import is_whisper
+    from trinity.providers.huggingface_description import HuggingFaceDescription
+    from trinity.providers.whisper import WhisperDescription
+
     _check_directory(name)
     files = files_of_directory(name)
     if is_whisper(files):
@@ -55,6 +54,11 @@ def _open_file(name: str, options: LoadOptions, notice: Notice) -> WeightProvide
 def _opened(
     path: str, directory: str, single: str | None, options: LoadOptions, notice: Notice
 ) -> WeightProvider:
+    from trinity.formats.checkpoint import Checkpoint
+    from trinity.formats.huggingface.whisper import is_whisper
+    from trinity.providers.huggingface import HuggingFaceProvider
+    from trinity.providers.whisper import WhisperDescription, WhisperProvider
+
     files = files_of_directory(directory)
     checkpoint = Checkpoint(directory, single)
     try:

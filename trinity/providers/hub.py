@@ -6,7 +6,6 @@ import os
 
 from trinity.formats.gguf_head import GGUFHead
 from trinity.formats.provider import WeightProvider
-from trinity.hub.model import describe, fetch
 from trinity.hub.name import FORM, PREFIX, parse_name
 from trinity.options.load_options import LoadOptions
 from trinity.providers.directory import DIRECTORY, describe_directory
@@ -15,12 +14,16 @@ from trinity.providers.kind import Described, Kind, Notice
 
 
 def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
+    from trinity.hub.model import fetch
+
     path = fetch(parse_name(name), notice, _Tenths(notice)).path
     kind = DIRECTORY if os.path.isdir(path) else GGUF_FILE
     return kind.open(path, options, notice)
 
 
 def _describe(name: str, notice: Notice) -> Described:
+    from trinity.hub.model import describe
+
     found = describe(parse_name(name), notice, _Tenths(notice))
     if isinstance(found, GGUFHead):
         return found

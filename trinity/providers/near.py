@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from difflib import get_close_matches
 
 MOST = 3
 _MOST_LISTED = 2000
@@ -13,6 +12,8 @@ _MOST_LISTED = 2000
 
 def near(name: str, names: Iterable[str]) -> list[str]:
     """Those of ``names`` that are most like ``name``, without regard to case."""
+    from difflib import get_close_matches
+
     by_folded = {known.casefold(): known for known in names}
     return [by_folded[found] for found in get_close_matches(name.casefold(), by_folded, MOST, 0.6)]
 

@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from trinity.errors import InputError, TrinityError, UnsupportedError
 from trinity.formats.ollama.manifest import PREFIX, Manifest, read_manifest
-from trinity.formats.ollama.model import OllamaModel, read_layers
 from trinity.formats.ollama.name import Name, parse_name, without_source
 from trinity.formats.ollama.store import stores
 from trinity.formats.provider import WeightProvider
 from trinity.options.load_options import LoadOptions
 from trinity.providers.kind import Kind, Notice
 from trinity.providers.near import near
-from trinity.providers.ollama_templates import templates_of
-from trinity.providers.ollama_tensors import OllamaTensors, open_tensors
+
+if TYPE_CHECKING:
+    from trinity.formats.ollama.model import OllamaModel
+    from trinity.providers.ollama_tensors import OllamaTensors
 
 
 def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
+    from trinity.formats.ollama.model import OllamaModel, read_layers
+    from trinity.providers.ollama_templates import templates_of
+
     layers = read_layers(_manifest(name))
     for line in layers.notices:
         notice(line)
@@ -27,6 +32,8 @@ def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
     if layers.is_gguf:
         model = OllamaModel(layers, i2s_layout=options.i2s_layout, tl_config=options.tl_config)
     else:
+        from trinity.providers.ollama_tensors import open_tensors
+
         model = open_tensors(layers, options.weight_scale)
         for note in model.notes:
             notice(f"note: {note}")

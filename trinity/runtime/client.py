@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import abc
 from collections.abc import AsyncGenerator, Generator
 from typing import TYPE_CHECKING, Any
@@ -145,6 +144,8 @@ class Client:
         """
         inbox = AsyncInbox()
         if len(prompts) > FEW or any(request.takes_time for _, request in prompts):
+            import asyncio
+
             prepared = await asyncio.to_thread(self.prepared, prompts, inbox, whole=whole)
         else:
             prepared = self.prepared(prompts, inbox, whole=whole)

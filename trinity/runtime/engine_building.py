@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Unpack
 
@@ -9,12 +10,12 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import InputError, KernelError
-from trinity.formats.adapters import open_adapter
+from trinity.formats.adapters import LoraAdapter, open_adapter
 from trinity.formats.mapping_table import TABLE
 from trinity.formats.provider import WeightProvider
 from trinity.formats.tensor_names import complete
 from trinity.models import decoder_of, families_of, find_architecture
-from trinity.models.adapter_base import base_of, token_tables
+from trinity.models.decoder import Decoder, token_tables
 from trinity.options.load_options import LoadKeywords, LoadOptions, adapter_files
 from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.added_rows import AddedRows
@@ -99,9 +100,8 @@ def _parts(
     # An encoder's keys and values last for one step: rounding them would gain nothing.
     kv_type = "F32" if architecture.encodes else options.kv_type.upper()
     tables = token_tables(decoder)
-    base = base_of(decoder, provider, families_of(decoder.config.architecture))
     files = adapter_files(options.lora)
-    adapters = [open_adapter(path, base) for path, _ in files]
+    adapters = _open_adapters([path for path, _ in files], decoder, provider)
     embeddings = [
         TokenEmbedding(weights, complete(t.weight), config.vocab_size, t.width, t.scale)
         for t in tables
@@ -175,6 +175,18 @@ def _parts(
         populating=populating,
         watch=FileWatch(provider.check),
     )
+
+
+def _open_adapters(
+    paths: list[str | os.PathLike[str]], decoder: Decoder, provider: WeightProvider
+) -> list[LoraAdapter]:
+    """The adapters, checked against the model."""
+    if not paths:
+        return []
+    from trinity.models.adapter_base import base_of
+
+    base = base_of(decoder, provider, families_of(decoder.config.architecture))
+    return [open_adapter(path, base) for path in paths]
 
 
 def _choose_kernel(builder: PlanBuilder, weights: BoundWeights, choice: KernelChoice) -> bool:

@@ -6,13 +6,15 @@ or a call ended by an exception, ends its request.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.runtime.generation import Chunk, collect
 from trinity_kernels import forks
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Sink(Protocol):
@@ -42,6 +44,8 @@ class AsyncInbox:
     """Results for a task of the event loop that runs where it is made."""
 
     def __init__(self) -> None:
+        import asyncio
+
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[Any] = asyncio.Queue()
 

@@ -247,10 +247,14 @@ def warn_of_inverted_scales(
     They are means of weights' magnitudes or so. ``typed``: types, and their scales.
     """
     scales = [abs(scale) for type_name, scale in typed if TYPES[type_name].tensor_scale]
-    if not scales or float(np.median(scales)) <= LARGEST_SCALE:
+    scales.sort()
+    middle = len(scales) // 2
+    # np.median would import numpy.ma.
+    median = (scales[middle] + scales[~middle]) / 2 if scales else 0.0
+    if median <= LARGEST_SCALE:
         return
     message = (
-        f"{path}: half of the ternary scales exceed {float(np.median(scales)):.3g}, where "
+        f"{path}: half of the ternary scales exceed {median:.3g}, where "
         f"trained models have less than {LARGEST_SCALE:g}: they look inverted, by a converter that "
         "divided where it should have multiplied. Expect nonsense; convert the checkpoint again"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -25,7 +25,7 @@ _TAKEN = b"\xff"  # a byte that no text has
 _FEW, _FEW_SEARCHES = 128, 1 << 22
 # A fingerprint is the polynomial of the bytes, modulo 2^64, at a base that no file can know. Its
 # first bits are looked up.
-_BASE, _BITS = random.getrandbits(64) | 1, 16
+_BASE, _BITS = int.from_bytes(os.urandom(8)) | 1, 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ print("numba" in sys.modules)
 def compiled(out: Path) -> dict[str, bytes]:
     """The code of one kernel, and of what Python calls, by the files' names."""
     script = ROOT / "scripts" / "kernels" / "package_code.py"
-    command = [sys.executable, str(script), str(out), "--levels", *{"portable", LEVEL}]
+    targets = {f"x86_64:{level}" for level in ("portable", LEVEL)}
+    command = [sys.executable, str(script), str(out), "--targets", *targets]
     subprocess.run([*command, "--kernels", "copy:none"], check=True, timeout=300)
     return {path.name: path.read_bytes() for path in out.glob("linux-x86_64/*.code")}
 

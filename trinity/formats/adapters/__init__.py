@@ -8,9 +8,6 @@ import numpy as np
 
 from trinity.errors import FormatError, InputError, UnsupportedError
 from trinity.formats.adapters.adapter import Base, LoraAdapter, Pair
-from trinity.formats.adapters.gguf import read_gguf_adapter
-from trinity.formats.adapters.mlx import read_mlx
-from trinity.formats.adapters.peft import read_peft
 from trinity.formats.json_object import read_json_object
 from trinity.formats.mapping import path_text
 
@@ -32,6 +29,8 @@ def open_adapter(path: str | os.PathLike[str], base: Base) -> LoraAdapter:
     """
     place = path_text(path)
     if not os.path.isdir(place) and not place.endswith(".safetensors"):
+        from trinity.formats.adapters.gguf import read_gguf_adapter
+
         return read_gguf_adapter(place, base)
     directory = place if os.path.isdir(place) else os.path.dirname(place)
     source = os.path.join(directory, CONFIG)
@@ -48,7 +47,13 @@ def open_adapter(path: str | os.PathLike[str], base: Base) -> LoraAdapter:
     if place == directory:
         weights = os.path.join(directory, MLX_WEIGHTS if is_mlx else PEFT_WEIGHTS)
         _check_pickle(directory, weights)
-    return (read_mlx if is_mlx else read_peft)(place, config, source, weights, base)
+    if is_mlx:
+        from trinity.formats.adapters.mlx import read_mlx
+
+        return read_mlx(place, config, source, weights, base)
+    from trinity.formats.adapters.peft import read_peft
+
+    return read_peft(place, config, source, weights, base)
 
 
 def _check_pickle(directory: str, weights: str) -> None:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from trinity.config import ExpertConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import MAX_CACHED_HEADS, MAX_QUERY_WIDTH
-from trinity.formats.huggingface.quantization import TernaryPacking, read_quantization
 from trinity.formats.huggingface.rope import RopeParameters, read_rope
 from trinity.formats.huggingface.values import Values, shown
+
+if TYPE_CHECKING:
+    from trinity.formats.huggingface.quantization import TernaryPacking
 
 _KINDS = ("full_attention", "sliding_attention")
 # What null says where a class of transformers allows it and its default is another. Other keys are
@@ -141,6 +143,8 @@ def hf_config(given: Mapping[str, object], source: str, terms: Terms) -> HFConfi
     Raises ConfigError for values that are missing, impossible or at odds; UnsupportedError for
     what trinity cannot read.
     """
+    from trinity.formats.huggingface.quantization import read_quantization
+
     older = {key: given[name] for key, name in terms.older.items() if name in given}
     values = Values({**terms.defaults, **_without_nulls({**older, **given})}, source)
     hidden_size = values.size("hidden_size", "hidden_size")

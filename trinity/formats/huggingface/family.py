@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.config import HFConfig, Terms
-from trinity.formats.huggingface.quantization import TernaryPacking
 from trinity.formats.huggingface.table import PLAIN_ENDS, Tables
+
+if TYPE_CHECKING:
+    from trinity.formats.huggingface.quantization import TernaryPacking
 
 LAYER = "model.layers."
 Keys = Mapping[str, object]
@@ -80,5 +83,7 @@ class Family:
     def ternary_form(self, config: HFConfig) -> TernaryPacking | None:
         """How the layers' weights are stored where they are ternary, else None."""
         if config.quantization is None and self.ternary:
+            from trinity.formats.huggingface.quantization import TernaryPacking
+
             return TernaryPacking(packed=False)
         return config.quantization
