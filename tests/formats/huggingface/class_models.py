@@ -40,7 +40,28 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "rope_theta": 1e4,
         },
     },
+    "gptneox": _COMMON | {
+        "architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "hidden_act": "gelu",
+        "intermediate_size": 256, "rotary_pct": 0.25, "rotary_emb_base": 10000,
+        "use_parallel_residual": True,
+    },
 }  # fmt: skip
+
+
+# The beginnings of names in published checkpoints, where the family's table has others.
+PUBLISHED: dict[str, dict[str, str]] = {
+    "gpt_neox": {
+        "model.": "gpt_neox.", "embed_in": "gpt_neox.embed_in",
+        "final_layer_norm": "gpt_neox.final_layer_norm", "lm_head": "embed_out",
+    },
+}  # fmt: skip
+
+
+def _published(tensor: str, config: dict[str, Any]) -> str:
+    for own, published in PUBLISHED.get(config["model_type"], {}).items():
+        if tensor.startswith(own):
+            return published + tensor.removeprefix(own)
+    return tensor
 
 
 def write(name: str, folder: Path) -> Path:
@@ -50,7 +71,7 @@ def write(name: str, folder: Path) -> Path:
     (folder / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), "utf-8")
     tensors = {
-        tensor: drawn_tensor(f"{name} {tensor}", shape)
+        _published(tensor, config): drawn_tensor(f"{name} {tensor}", shape)
         for tensor, shape, _ in stored_tensors(config)
     }
     write_safetensors(folder / "model.safetensors", tensors)

@@ -63,6 +63,10 @@ KEYS: dict[str, dict[str, Any]] = {
         "rope.scaling.type": "yarn", "rope.scaling.factor": 20.0,
         "rope.scaling.original_context_length": 32,
     },
+    "gptneox": {
+        "use_parallel_residual": True, "rope.dimension_count": 4,
+        "attention.layer_norm_epsilon": 1e-5,
+    },
 }  # fmt: skip
 
 
