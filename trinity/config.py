@@ -262,6 +262,8 @@ class ModelConfig:
     temperature_scale: Annotated[float, Key("attention.temperature_scale", low=1e-6, high=1e3)] = (
         0.0
     )
+    # Attention and feed-forward read the same residual stream; False: one after the other.
+    parallel_residual: Annotated[bool, Key("use_parallel_residual")] = True
     # False: positions are not rotated.
     rope_finetuned: Annotated[bool, Key("rope.scaling.finetuned")] = True
     # Last layers that read earlier layers' keys and values.

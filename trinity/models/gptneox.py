@@ -1,7 +1,7 @@
 """gptneox (GPT-NeoX, Pythia, Dolly): norms with a mean, biases everywhere, the exact GELU.
 
-Attention and feed-forward are side by side, each after a norm of its own. A part of each head
-rotates. Checkpoints have the rows of a head's query, key and values one after the other.
+Attention and feed-forward are side by side, each after a norm of its own, or in turn. A part of
+each head rotates. Checkpoints have the rows of a head's query, key and values one after the other.
 Source: llama.cpp src/models/gptneox.cpp; transformers' GPTNeoX.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.errors import ConfigError, UnsupportedError
+from trinity.errors import ConfigError
 from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.stored import Stored, View
@@ -24,12 +24,14 @@ from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    ffn_norm = blocks.norm(config, "x", "ffn_norm", "ffn_input", kind="layer")
     return [
         blocks.norm(config, "x", "attn_norm", "h", kind="layer"),
-        blocks.norm(config, "x", "ffn_norm", "ffn_input", kind="layer"),
+        *([ffn_norm] if config.parallel_residual else []),
         *blocks.projections(config, has),
         *blocks.attention(config, blocks.rotation_of(config)),
         blocks.attention_output(config),
+        *([] if config.parallel_residual else [ffn_norm]),
         *blocks.feed_forward(config, "gelu_erf", "ffn_input", form="up"),
         blocks.feed_forward_output(config),
     ]
@@ -69,9 +71,8 @@ def _keys(config: HFConfig) -> Keys:
             f"{config.source}: head_dim {config.head_dim} x num_attention_heads {config.num_heads} "
             f"is not hidden_size {config.hidden_size}, as it must be in {config.class_name}"
         )
-    if not config.values.flag("use_parallel_residual", True):
-        raise UnsupportedError(f"{config.source}: use_parallel_residual is false")
-    return {"use_parallel_residual": True, "num_kv_heads": config.num_heads}
+    parallel = config.values.flag("use_parallel_residual", True)
+    return {"parallel_residual": parallel, "num_kv_heads": config.num_heads}
 
 
 FAMILIES = (

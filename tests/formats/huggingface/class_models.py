@@ -27,6 +27,11 @@ _COMMON: dict[str, Any] = {
     "rope_theta": 1e4, "tie_word_embeddings": False, "bos_token_id": 256, "eos_token_id": 257,
     "pad_token_id": None, "dtype": "float32",
 }  # fmt: skip
+_GPT_NEOX = _COMMON | {
+    "architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "hidden_act": "gelu",
+    "intermediate_size": 256, "rotary_pct": 0.25, "rotary_emb_base": 10000,
+    "use_parallel_residual": True,
+}  # fmt: skip
 CONFIGS: dict[str, dict[str, Any]] = {
     "arcee": _COMMON | {
         "architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2",
@@ -40,11 +45,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "rope_theta": 1e4,
         },
     },
-    "gptneox": _COMMON | {
-        "architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "hidden_act": "gelu",
-        "intermediate_size": 256, "rotary_pct": 0.25, "rotary_emb_base": 10000,
-        "use_parallel_residual": True,
-    },
+    "gptneox": _GPT_NEOX,
+    "gptneox_in_turn": _GPT_NEOX | {"use_parallel_residual": False},
 }  # fmt: skip
 
 

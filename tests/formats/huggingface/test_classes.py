@@ -67,6 +67,7 @@ KEYS: dict[str, dict[str, Any]] = {
         "use_parallel_residual": True, "rope.dimension_count": 4,
         "attention.layer_norm_epsilon": 1e-5,
     },
+    "gptneox_in_turn": {"use_parallel_residual": False},
 }  # fmt: skip
 
 
