@@ -101,13 +101,16 @@ class TextEmbedder:
 
     async def aembed_texts(
         self, texts: Texts, pooling: Pooling | None = None, normalize: bool | None = None, *,
-        lora: Lora = None, priority: int = 0,
+        lora: Lora = None, priority: int = 0, client: str = "",
     ) -> NDArray[np.float32]:  # fmt: skip
-        """As ``embed_texts``, for asyncio; cancelling the task cancels it."""
+        """As ``embed_texts``, for asyncio; cancelling the task cancels it.
+
+        ``client``: who sent them; clients take turns.
+        """
         options = self._options(pooling, normalize, lora, priority)
         inboxes = [AsyncInbox() for _ in texts.rows]
         sequences = pooled(texts.rows, inboxes, options, skip=texts.skip)
-        return stacked(await self._client.aresults(sequences, inboxes), self.size)
+        return stacked(await self._client.aresults(sequences, inboxes, client), self.size)
 
     def pairs(self, query: str, texts: Sequence[str], *, truncate: bool = True) -> Pairs:
         """The token ids of the query with each text, in the form that the reranker needs.
@@ -139,12 +142,14 @@ class TextEmbedder:
         sequences = pooled(pairs.rows, inboxes, options, seconds=pairs.seconds)
         return stacked(self._client.results(sequences, inboxes), 1)[:, 0]
 
-    async def arank_pairs(self, pairs: Pairs, *, lora: Lora = None) -> NDArray[np.float32]:
-        """As ``rank_pairs``, for asyncio; cancelling the task cancels it."""
+    async def arank_pairs(
+        self, pairs: Pairs, *, lora: Lora = None, client: str = ""
+    ) -> NDArray[np.float32]:
+        """As ``rank_pairs``, for asyncio; ``client`` as for ``aembed_texts``."""
         options = self._score_options(lora)
         inboxes = [AsyncInbox() for _ in pairs.rows]
         sequences = pooled(pairs.rows, inboxes, options, seconds=pairs.seconds)
-        return stacked(await self._client.aresults(sequences, inboxes), 1)[:, 0]
+        return stacked(await self._client.aresults(sequences, inboxes, client), 1)[:, 0]
 
     def cut_notice(self, cut: Sequence[int], count: int) -> str:
         """The warning that the texts with the indices ``cut``, of ``count`` texts, were cut."""

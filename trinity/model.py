@@ -410,11 +410,12 @@ class Model:
 
     async def aprompt_logprobs(
         self, prompt: str | Sequence[int], *, top: int = 0, add_bos: bool = True,
-        parse_special: bool = False, lora: Mapping[int, float] | None = None,
+        parse_special: bool = False, lora: Mapping[int, float] | None = None, client: str = "",
     ) -> tuple[str, list[TokenLogprob]]:  # fmt: skip
         """The text of a prompt's first token, and the log-probabilities of all others.
 
         Each has the ``top`` most probable tokens beside it. ``lora``: see GenerationOptions.
+        ``client``: who asks; clients take turns.
         Raises: ContextLengthError, InputError.
         """
         self._client.check_open()
@@ -423,7 +424,7 @@ class Model:
         import asyncio
 
         ids = await asyncio.to_thread(self._prompt_ids, prompt, request)
-        return await self._scorer.aprompt_logprobs(ids, top, adapters)
+        return await self._scorer.aprompt_logprobs(ids, top, adapters, client)
 
     def perplexity(
         self, text: str | Sequence[int], *, window: int | None = None,

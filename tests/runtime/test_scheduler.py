@@ -50,7 +50,15 @@ class Steps:
         self.rows.append({names[id(part.cache)]: len(part.tokens) for part in rows})
         return self._step(rows, **options)
 
-    def ask(self, name: str, prompt: list[int], *, logits: bool = False, **options: Any) -> Any:
+    def ask(
+        self,
+        name: str,
+        prompt: list[int],
+        *,
+        logits: bool = False,
+        client: str = "",
+        **options: Any,
+    ) -> Any:  # fmt: skip
         """Submit an answer, or logits."""
         self._sinks.append(Collector(lambda item: self.found.__setitem__(name, item)))
         sequence: Any
@@ -64,7 +72,7 @@ class Steps:
                 vocab_size=259, context_length=self.engine.context_length,
             )  # fmt: skip
         self._arrivals += 1
-        sequence.submitted(self._arrivals)
+        sequence.submitted(self._arrivals, client)
         self._names[id(sequence)] = name
         self.scheduler.add(sequence)
         return sequence

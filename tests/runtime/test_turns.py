@@ -10,7 +10,6 @@ import pytest
 from tests.runtime.test_scheduler import Steps, alone
 from tests.toy_model import ToyEngine
 from trinity.runtime.generation import Completion
-from trinity.runtime.turns import client
 from trinity.server.caller import OWNER, caller_of
 from trinity.server.served import has_share
 
@@ -67,11 +66,7 @@ def test_the_first_client_is_not_behind_once_it_is_alone(steps: Steps) -> None:
 
 
 def ask_as(steps: Steps, who: str, name: str, **options: Any) -> None:
-    token = client.set(who)
-    try:
-        steps.ask(name, [ord(name[0])] * 3, **options)
-    finally:
-        client.reset(token)
+    steps.ask(name, [ord(name[0])] * 3, client=who, **options)
 
 
 def test_who_has_most_gives_way_to_who_has_none(steps: Steps) -> None:

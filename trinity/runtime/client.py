@@ -42,9 +42,9 @@ class AsyncAnswers:
         self._left = len(answers)
         self.prompt_tokens = [len(answer.tokens) for answer in answers]  # of each response
 
-    def submit(self) -> AsyncAnswers:
-        """Let the responses be generated. Raises: as ``EngineThread.submit``."""
-        self._engine_thread.submit(*self._answers)
+    def submit(self, client: str = "") -> AsyncAnswers:
+        """Let the responses be generated. Arguments and errors: as ``EngineThread.submit``."""
+        self._engine_thread.submit(*self._answers, client=client)
         return self
 
     def __aiter__(self) -> AsyncAnswers:
@@ -179,18 +179,19 @@ class Client:
             self._engine_thread.cancel(*sequences)
 
     async def aresults(
-        self, sequences: abc.Sequence[Sequence], inboxes: abc.Sequence[AsyncInbox]
-    ) -> list[Any]:
-        """As ``results``, in an event loop."""
+        self, sequences: abc.Sequence[Sequence], inboxes: abc.Sequence[AsyncInbox],
+        client: str = "",
+    ) -> list[Any]:  # fmt: skip
+        """As ``results``, in an event loop; ``client`` as for ``EngineThread.submit``."""
         try:
-            self._engine_thread.submit(*sequences)
+            self._engine_thread.submit(*sequences, client=client)
             return [await inbox.get() for inbox in inboxes]
         finally:
             self._engine_thread.cancel(*sequences)
 
-    async def aresult(self, sequence: Sequence, inbox: AsyncInbox) -> Any:
+    async def aresult(self, sequence: Sequence, inbox: AsyncInbox, client: str = "") -> Any:
         """As ``result``, in an event loop."""
-        return (await self.aresults([sequence], [inbox]))[0]
+        return (await self.aresults([sequence], [inbox], client))[0]
 
     def _chunks(self, answer: RequestState, inbox: Inbox) -> Generator[Chunk, None, None]:
         try:

@@ -70,9 +70,10 @@ class EngineThread:
         if self.closing:
             raise InputError("the model is closed; load it again")
 
-    def submit(self, *sequences: Sequence) -> None:
-        """Let sequences be evaluated; what they give goes to their sinks.
+    def submit(self, *sequences: Sequence, client: str = "") -> None:
+        """Let sequences be computed; their results go to their sinks.
 
+        ``client``: who sent them; clients take turns.
         Raises: InputError for a closed model, within ``exclusive`` of this thread, and in the
         engine_thread's own thread, which would wait for itself;
         TrinityError where the system gives no thread.
@@ -80,7 +81,7 @@ class EngineThread:
         self.check_open()
         loop = self._outside()
         for sequence in sequences:
-            sequence.submitted(next(self._arrivals))
+            sequence.submitted(next(self._arrivals), client)
             loop.messages.put(sequence)
         loop.ensure()
 

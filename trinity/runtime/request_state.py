@@ -109,9 +109,9 @@ class RequestState(Sequence):
         limits = self._limits
         return limits.context_shift and limits.max_tokens is not None
 
-    def submitted(self, arrival: int) -> None:
+    def submitted(self, arrival: int, client: str = "") -> None:
         """Note its place and the time; tell again what it had when it was broken off."""
-        super().submitted(arrival)
+        super().submitted(arrival, client)
         self._since = perf_counter()
         ids, self._resumed = self._resumed, []
         # The last one is chosen again, for with it the answer may have ended.

@@ -17,7 +17,6 @@ from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
 from trinity.runtime.memory import too_little_memory
 from trinity.runtime.page import COMMON, AdapterWeights, Domain
-from trinity.runtime.turns import client
 
 if TYPE_CHECKING:
     from trinity.runtime.cancel import Cancel
@@ -58,7 +57,7 @@ class Sequence(ABC):
         self.priority = priority
         self.arrival = 0
         self.turn = (0, 0)  # of its client, noted before each step
-        self.client = client.get()
+        self.client = ""  # who sent it; clients take turns
         self.cache: KVCache | None = None
         self.ended = False
         self._sink = weakref.ref(sink)
@@ -125,9 +124,9 @@ class Sequence(ABC):
         """Begin what can be computed while the step runs after which ``advance`` comes."""
         return
 
-    def submitted(self, arrival: int) -> None:
-        """Note its place among those of its priority."""
-        self.arrival = arrival
+    def submitted(self, arrival: int, client: str = "") -> None:
+        """Note its place among those of its priority, and whose it is."""
+        self.arrival, self.client = arrival, client
 
     def start(self, cache: KVCache) -> None:
         """Be evaluated in ``cache``, which may hold the first tokens already."""

@@ -52,7 +52,7 @@ class TextScorer:
         return out
 
     async def aprompt_logprobs(
-        self, ids: list[int], top: int, adapters: AdapterWeights
+        self, ids: list[int], top: int, adapters: AdapterWeights, client: str = ""
     ) -> tuple[str, list[TokenLogprob]]:
         """The text of the first token, and the log-probabilities of all others.
 
@@ -66,7 +66,7 @@ class TextScorer:
         if len(ids) > 1:
             inbox = AsyncInbox()
             scored = PromptLogprobs(ids, top, text, inbox, adapters)
-            logprobs = await self._client.aresult(scored, inbox)
+            logprobs = await self._client.aresult(scored, inbox, client)
         if logprobs is None:
             raise InputError("the model was closed during the call")
         return text(ids[0]), logprobs

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trinity.runtime.sequence import Sequence
-
-# Who asks; tasks and threads inherit it. Whoever does not say so is one client, "".
-client: ContextVar[str] = ContextVar("client", default="")
 
 
 class Turns:

@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from trinity.errors import ConfigError, FormatError
-from trinity.runtime.turns import client
 from trinity.server.bodies import CountedBody, LeftError, check_encoding, read_body
 from trinity.server.caller import OWNER, Caller, caller_of
 from trinity.server.connection import CROWDED
@@ -139,7 +138,6 @@ class Dispatch:
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
         caller = caller_of(scope, len(body))
-        client.set(caller.client)
         working = asyncio.ensure_future(self._work(ignored, body, caller, scope, receive, send))
         del body  # it may be large, and the response may take long
         leaving = asyncio.ensure_future(_left(receive))

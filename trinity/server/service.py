@@ -96,11 +96,12 @@ class Answers:
     """Responses in progress: iterate for their events; ``close``, or ``with``, ends them."""
 
     def __init__(
-        self, lease: ModelLease, answers: AsyncAnswers, ready: Prepared, metrics: Metrics, n: int,
-        most_logprobs: float = math.inf,
+        self, lease: ModelLease, answers: AsyncAnswers, ready: Prepared, metrics: Metrics,
+        client: str, n: int, most_logprobs: float = math.inf,
     ) -> None:  # fmt: skip
         self.name = lease.name  # of the model
         self.model = lease.model
+        self.client = client  # who asks
         self.created = int(time.time())  # seconds since the epoch
         self.options = ready.options  # GenerationOptions of the request
         self.prompts = ready.prompts  # token ids
@@ -229,9 +230,9 @@ class Service:
                 ready, answers = await self.threads.run(
                     caller, self._prepared, ignored, lease.model, job, AsyncInbox()
                 )
-                answers.submit()
+                answers.submit(caller.client)
             most = MOST_LOGPROBS if job.whole else math.inf
-            return Answers(lease, answers, ready, self.metrics, job.n, most)
+            return Answers(lease, answers, ready, self.metrics, caller.client, job.n, most)
         except BaseException:
             lease.release()
             raise

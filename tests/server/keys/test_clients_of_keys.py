@@ -1,4 +1,4 @@
-"""A client of several keys is a key, for turns in the queue and for shares of grammars."""
+"""Where a server has several keys, each key is a client, whose requests take turns with others'."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ import pytest
 
 from tests.server.keys.attempts import CHAT
 from tests.server.keys.conftest import Serve
-from trinity.runtime.turns import client
-from trinity.server import service as module
-from trinity.server.caller import Caller
-from trinity.server.ignored import Ignored
+from trinity.runtime.engine_thread import EngineThread
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
-def test_it_is_known_where_requests_are_begun(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, path: str
+@pytest.mark.parametrize(
+    ("path", "body", "submissions"),
+    [
+        (CHAT, {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}, 1),
+        ("/v1/completions", {"prompt": "x", "max_tokens": 1}, 1),
+        ("/v1/completions", {"prompt": "xy", "max_tokens": 1, "echo": True, "logprobs": 1}, 2),
+        ("/v1/embeddings", {"input": "x"}, 1),
+    ],
+)
+def test_the_engine_knows_whose_a_request_is(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, path: str, body: Any, submissions: int
 ) -> None:
-    known, start = list[str](), module.Service.start
+    known, submit = list[str](), EngineThread.submit
 
-    def noted(self: module.Service, ignored: Ignored, caller: Caller, *given: Any) -> Any:
-        assert caller.client == client.get()
-        known.append(caller.client)
-        return start(self, ignored, caller, *given)
+    def noted(self: EngineThread, *sequences: Any, client: str = "") -> None:
+        known.append(client)
+        submit(self, *sequences, client=client)
 
-    monkeypatch.setattr(module.Service, "start", noted)
-    body = {"messages": [{"role": "user", "content": "x"}]} if path == CHAT else {"prompt": "x"}
+    monkeypatch.setattr(EngineThread, "submit", noted)
     with serve() as server:
         for key in "ABA":
-            assert server.ask(key, "POST", path, {**body, "max_tokens": 1})[0] == 200
-    assert known[0] == known[2] != known[1]
-    assert "" not in known
+            assert server.ask(key, "POST", path, body)[0] == 200
+    first, second, third = (known[i : i + submissions] for i in range(0, len(known), submissions))
+    assert first == third == [first[0]] * submissions
+    assert second == [second[0]] * submissions
+    assert "" != first[0] != second[0] != ""

@@ -241,7 +241,7 @@ async def beginnings(
         if body.logprobs is not None:
             lora = answers.options.get("lora")
             first, rest = await model.aprompt_logprobs(
-                prompt, top=body.logprobs, parse_special=True, lora=lora
+                prompt, top=body.logprobs, parse_special=True, lora=lora, client=answers.client
             )
             tokens = [(first, None), *rest]
         for writer in writers[place * job.n : (place + 1) * job.n]:

@@ -97,7 +97,8 @@ async def rerank(call: Call[RerankRequest]) -> ASGI:
         for start in range(0, len(texts), AT_ONCE):
             some = slice(start, start + AT_ONCE)
             part = Pairs(pairs.rows[some], pairs.seconds[some])
-            scores += (await model.embedder.arank_pairs(part, lora=lora)).tolist()
+            found = await model.embedder.arank_pairs(part, lora=lora, client=call.caller.client)
+            scores += found.tolist()
             service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
     order = sorted(range(len(texts)), key=lambda i: -scores[i])[: body.top_n]
     results = [

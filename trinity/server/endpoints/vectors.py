@@ -69,8 +69,9 @@ async def vectors(
         for start in range(0, len(texts), AT_ONCE):
             part = whole._replace(rows=whole.rows[start : start + AT_ONCE])
             found[start : start + AT_ONCE] = await model.embedder.aembed_texts(
-                part, pooling=service.settings.pooling, lora=lora, priority=priority
-            )
+                part, pooling=service.settings.pooling, lora=lora, priority=priority,
+                client=call.caller.client,
+            )  # fmt: skip
             service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
     if dimensions is not None:
         found = unit(found[:, :dimensions])
