@@ -26,19 +26,20 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from trinity.errors import ConfinedError, ConfinedUnavailableError
+from trinity.errors import ConfinedError, ConfinedUnavailableError, InputError
 from trinity.processes.child_process import ChildProcess, search_path
 from trinity.processes.confined_child import (
     BYTES_PER_SECOND,
     FAILED,
     LENGTH,
+    LONGEST_REQUEST,
     MEMORY,
     REPLY_PER_BYTE,
     REQUEST,
     WORN,
 )
-from trinity.processes.json_values import to_json
 
+DEEPEST = 100  # levels of lists and dicts in a request
 _START_SECONDS = 6.0
 # Processor time is the limit that counts; on a busy machine it takes longer by the clock.
 _CLOCK_FACTOR = 20.0 if hasattr(signal, "setitimer") else 2.0
@@ -220,3 +221,40 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def to_json(value: Any) -> bytes:
+    """``value`` as JSON in ASCII. Raises: InputError that names what JSON cannot hold."""
+    _check_json(value, "", 0)
+    try:
+        text = json.dumps(value)
+    except ValueError as error:  # an integer of too many digits
+        raise InputError(f"a value cannot be written as JSON: {error}") from error
+    if len(text) > LONGEST_REQUEST:
+        raise InputError(
+            f"the values have {len(text)} characters as JSON; at most {LONGEST_REQUEST} are taken"
+        )
+    return text.encode()
+
+
+def _check_json(value: object, where: str, depth: int) -> None:
+    if value is None or isinstance(value, str | int | float):
+        return
+    if depth > DEEPEST:
+        raise InputError(f"{where[:80]}... is nested more than {DEEPEST} deep")
+    if isinstance(value, list | tuple):
+        for i, part in enumerate(value):
+            _check_json(part, f"{where}[{i}]", depth + 1)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            if not isinstance(key, str):
+                raise InputError(
+                    f"{where[:80] or 'the value'} has the key {str(key)[:40]!r} of type"
+                    f" {type(key).__name__}; expected text, as JSON has it"
+                )
+            _check_json(part, f"{where}.{key[:40]}".lstrip("."), depth + 1)
+    else:
+        raise InputError(
+            f"{where[:80] or 'the value'} is of type {type(value).__name__}; expected what JSON"
+            " can hold: text, numbers, booleans, None, lists and dicts"
+        )

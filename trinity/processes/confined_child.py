@@ -16,8 +16,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from trinity.processes.json_values import LONGEST_REQUEST
-
 try:
     import resource
 except ImportError:  # Windows
@@ -28,6 +26,7 @@ MEMORY_PER_BYTE = 12
 BYTES_PER_SECOND = 20_000_000
 REPLY_PER_BYTE = 4
 
+LONGEST_REQUEST = 1 << 28  # characters of JSON
 REQUEST = struct.Struct("<Qd")  # length of the JSON that follows, seconds for the answer
 REPLY = struct.Struct("<cQ")  # kind and length of the JSON that follows
 READY, WORN, MEMORY, LENGTH, FAILED = b"R", b"W", b"M", b"L", b"F"
