@@ -137,15 +137,22 @@ def test_one_weight_for_q_k_and_v() -> None:
         checked(fused | {"blk.1.attn_qkv.weight": (127, 64)})
 
 
-def test_files_names_the_architectures_of_every_file() -> None:
-    declared = {}
-    for found in pkgutil.iter_modules(models.__path__):
-        module = importlib.import_module(f"{models.__name__}.{found.name}")
-        names = [name for one in getattr(module, "ARCHITECTURES", ()) for name in one.names]
-        if names or hasattr(module, "FAMILIES"):
-            declared[found.name] = tuple(names)
-    assert declared == models.FILES
-    assert all(name in ARCHITECTURES[name].names for name in ARCHITECTURES)
+def test_a_lookup_finds_the_architecture_that_its_file_declares(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    declared = {
+        name: architecture
+        for found in pkgutil.iter_modules(models.__path__)
+        for architecture in getattr(
+            importlib.import_module(f"{models.__name__}.{found.name}"), "ARCHITECTURES", ()
+        )
+        for name in architecture.names
+    }
+    assert dict(ARCHITECTURES) == declared
+    # No lookup needs the import of all files.
+    monkeypatch.setattr(type(ARCHITECTURES), "_all", {})
+    assert {name: ARCHITECTURES[name] for name in declared} == declared
+    assert "no-such-name" not in ARCHITECTURES
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

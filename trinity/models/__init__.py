@@ -1,14 +1,17 @@
 """Architectures and classes of transformers, one file per family.
 
-A family's file declares ``ARCHITECTURES`` and ``FAMILIES``. FILES names the architectures of each
-file, so that a GGUF file needs the import of its own family only.
+A file's ``ARCHITECTURES`` and ``FAMILIES`` are all its registration. A lookup of one architecture
+imports the files that mention its name, not all.
 """
 
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cache
+from contextlib import suppress
+from functools import cache, cached_property
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -24,54 +27,47 @@ if TYPE_CHECKING:
     from trinity.formats.huggingface.config import HFConfig
     from trinity.formats.huggingface.family import Family
 
-# The files of this package that declare architectures, and general.architecture's values for them.
-FILES: dict[str, tuple[str, ...]] = {
-    "arcee": ("arcee",),
-    "bert": ("bert", "nomic-bert"),
-    "bitnet": ("bitnet", "bitnet-b1.58", "bitnet-25"),
-    "cohere": ("command-r", "cohere2"),
-    "deepseek2": ("deepseek2",),
-    "exaone4": ("exaone4",),
-    "falcon_h1": ("falcon-h1",),
-    "gemma": ("gemma", "gemma2", "gemma3", "gemma-embedding"),
-    "gemma4": ("gemma4",),
-    "glm4": ("glm4",),
-    "glm4_moe": ("glm4moe",),
-    "gpt_oss": ("gpt-oss",),
-    "granite": ("granite", "granitemoe", "granitehybrid"),
-    "lfm2": ("lfm2", "lfm2moe"),
-    "llama": ("llama",),
-    "mistral3": ("mistral3",),
-    "nemotron_h": ("nemotron_h", "nemotron_h_moe"),
-    "olmo2": ("olmo2",),
-    "phi2": ("phi2",),
-    "phi3": ("phi3",),
-    "qwen": ("qwen2", "qwen3"),
-    "qwen35": ("qwen35", "qwen35moe", "qwen3next"),
-    "qwen_moe": ("qwen2moe", "qwen3moe"),
-    "smollm3": ("smollm3",),
-    "starcoder2": ("starcoder2",),
-}
-
 
 class _Architectures(Mapping[str, Architecture]):
-    """Every architecture by its name; a lookup imports the file that declares it."""
-
-    def __init__(self) -> None:
-        self._files = {name: file for file, names in FILES.items() for name in names}
+    """Every architecture by its name."""
 
     def __getitem__(self, name: str) -> Architecture:
-        declared: tuple[Architecture, ...] = _module(self._files[name]).ARCHITECTURES
-        return next(one for one in declared if name in one.names)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._files
+        for file in _mentioning(name):
+            for architecture in getattr(_module(file), "ARCHITECTURES", ()):
+                if name in architecture.names:
+                    return architecture  # type: ignore[no-any-return]
+        return self._all[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
+        return iter(self._all)
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self._all)
+
+    @cached_property
+    def _all(self) -> dict[str, Architecture]:
+        return {
+            name: architecture
+            for file in _files()
+            for architecture in getattr(_module(file), "ARCHITECTURES", ())
+            for name in architecture.names
+        }
+
+
+def _files() -> list[str]:
+    return [found.name for found in pkgutil.iter_modules(__path__)]
+
+
+def _mentioning(name: str) -> Iterator[str]:
+    """The files that may declare an architecture: the one of its name, then those that write it."""
+    files = _files()
+    first = name.replace("-", "_")
+    if first in files:
+        yield first
+    for file in files:
+        with suppress(OSError, UnicodeError):
+            if f'"{name}"' in Path(__path__[0], f"{file}.py").read_text("utf-8"):
+                yield file
 
 
 def _module(file: str) -> ModuleType:
@@ -86,7 +82,7 @@ ARCHITECTURES: Mapping[str, Architecture] = _Architectures()
 @cache
 def families() -> tuple[Family, ...]:
     """The classes of transformers that trinity reads, of every file."""
-    return tuple(family for file in FILES for family in getattr(_module(file), "FAMILIES", ()))
+    return tuple(family for file in _files() for family in getattr(_module(file), "FAMILIES", ()))
 
 
 def families_of(architecture: str) -> tuple[Family, ...]:
