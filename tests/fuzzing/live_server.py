@@ -24,8 +24,8 @@ from tests.fuzzing.target_speech import whisper
 from trinity.errors import TrinityError
 from trinity.server.app import make_app
 from trinity.server.models import Models
+from trinity.server.process import Server, config, listening
 from trinity.server.served import Served
-from trinity.server.serving import Server, config, listening
 from trinity.server.settings import ServerOptions
 from trinity.server.speech import Speech
 

@@ -16,8 +16,8 @@ import pytest
 import trinity
 from tests.server.conftest import wait_for
 from trinity.errors import InputError
+from trinity.server.model_refs import served_models
 from trinity.server.models import Models
-from trinity.server.serving import served_models
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 

@@ -20,9 +20,9 @@ from tests.server.held import Held, watched
 from trinity.model import Model
 from trinity.server.app import make_app
 from trinity.server.models import Models
+from trinity.server.process import Server, config, listening
 from trinity.server.served import Served
 from trinity.server.service import NO_DEFAULTS
-from trinity.server.serving import Server, config, listening
 from trinity.server.settings import ServerOptions
 
 LIMIT = 120.0  # seconds until what waits is taken for a hang

@@ -14,8 +14,8 @@ from trinity.errors import InputError
 from trinity.model import Model
 from trinity.runtime.sampler import log_normalizer
 from trinity.server.app import make_app
+from trinity.server.model_refs import served_models
 from trinity.server.models import Models
-from trinity.server.serving import served_models
 from trinity.server.setting_values import read_names, read_template
 from trinity.server.settings import ServerOptions
 

@@ -16,7 +16,7 @@ from trinity.model import Model
 from trinity.runtime.generation import Timings
 from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.server.metrics import LlamaMetrics
-from trinity.server.serving import listening
+from trinity.server.process import listening
 from trinity.server.settings import ServerOptions
 
 PREFIX = "llamacpp:"

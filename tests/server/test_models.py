@@ -17,12 +17,11 @@ from scripts.models.make_synthetic import SHAPES, write_model
 from tests.server.conftest import LIMIT, wait_for
 from trinity.errors import FormatError, InputError
 from trinity.server.app import make_app
-from trinity.server.contexts import usual_context
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
+from trinity.server.model_refs import name_and_ref, served_models, usual_context, weight_bytes
 from trinity.server.models import Models
 from trinity.server.served import Served
-from trinity.server.serving import name_and_ref, served_models, weight_bytes
 from trinity.server.settings import ServerOptions
 
 NO_POOL = SimpleNamespace(pool=SimpleNamespace(limit=10))

@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 import trinity
 from trinity import InputError
 from trinity.server.app import make_app
+from trinity.server.model_refs import with_prefixes
 from trinity.server.models import Models
 from trinity.server.served import Served
-from trinity.server.serving import with_prefixes
 from trinity.server.settings import ServerOptions
 
 

@@ -33,8 +33,8 @@ import trinity  # noqa: E402
 from trinity.model import Model  # noqa: E402
 from trinity.server.app import make_app  # noqa: E402
 from trinity.server.models import Models  # noqa: E402
+from trinity.server.process import Server, config, listening  # noqa: E402
 from trinity.server.served import Served  # noqa: E402
-from trinity.server.serving import Server, config, listening  # noqa: E402
 from trinity.server.settings import ServerOptions  # noqa: E402
 
 STEPS = 2  # that may begin after a client has left

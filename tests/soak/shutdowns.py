@@ -25,8 +25,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 import trinity  # noqa: E402
 from trinity.server.app import make_app  # noqa: E402
 from trinity.server.models import Models  # noqa: E402
+from trinity.server.process import Server, config, listening  # noqa: E402
 from trinity.server.served import Served  # noqa: E402
-from trinity.server.serving import Server, config, listening  # noqa: E402
 from trinity.server.settings import ServerOptions  # noqa: E402
 
 DRAIN = 1.0

@@ -14,8 +14,8 @@ from trinity.server.app import make_app
 from trinity.server.batch_answer import answer, answer_rows
 from trinity.server.batch_output import BatchOutput
 from trinity.server.batch_rows import Row, rows_of
+from trinity.server.model_refs import served_models
 from trinity.server.models import Models
-from trinity.server.serving import served_models
 from trinity.server.settings import ServerOptions
 
 TELL_SECONDS = 2.0  # between lines of progress

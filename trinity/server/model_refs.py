@@ -1,0 +1,142 @@
+"""The models of a command line: NAME=REF, what they load with, and how long their context is."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from trinity.errors import InputError, TrinityError
+from trinity.loading import load, open_weights
+from trinity.model import Model
+from trinity.models import find_architecture
+from trinity.runtime.engine_building import MEMORY_SHARE, USUAL_CONTEXT
+from trinity.runtime.paging import available_memory
+from trinity.server.served import Served
+from trinity.server.speech import Speech
+from trinity.speech.model import SpeechModel
+from trinity.tools.recommend import of_file
+from trinity_kernels.ops.kv_layout import PAGE
+
+Say = Callable[[str], None]
+# A name before "=": nothing that begins a path or another form of reference.
+_NAMED = re.compile(r"(?P<name>[\w.:-][\w.:/-]*)=(?P<ref>.+)", re.DOTALL)
+
+
+def served_models(
+    refs: Sequence[str], loading: Mapping[str, Any], notice: Say, template: str | None = None
+) -> list[Served]:
+    """The models of a command line, with ``template`` in place of their own chat templates.
+
+    Several models share ``loading``: each has the context that was asked for, or its own limit if
+    that is smaller. Without one each has ``usual_context``. Raises: InputError for a name that is
+    used twice.
+    """
+    wanted = loading.get("context_length")
+
+    def loaded(ref: str) -> Model:
+        length = usual_context(ref) if wanted is None else wanted
+        if wanted is not None and len(refs) > 1:
+            length = min(wanted, context_limit(ref))
+        model = load(ref, **{**loading, "context_length": length}, progress=notice)
+        if template is not None:
+            model.use_chat_template(template)
+        return model
+
+    found: dict[str, Served] = {}
+    for text in refs:
+        name, ref = name_and_ref(text)
+        if name in found:
+            raise InputError(
+                f"two models are called {name!r:.80}; give one another name: NAME={ref:.200}"
+            )
+        found[name] = Served(name, ref, partial(loaded, ref), partial(weight_bytes, ref))
+    return list(found.values())
+
+
+def settled(loaded: Callable[[], Model]) -> Model:
+    """A model, loaded; what then exists is left out of garbage collection from the first one on.
+
+    A full collection looks at every object, most of them modules and the compiler, in 60 ms, for
+    which the event loop stands still.
+    """
+    model = loaded()
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
+    return model
+
+
+def with_prefixes(loaded: Callable[[], Model], folder: str, limit: int) -> Model:
+    """A model that keeps what it evaluates in ``folder``."""
+    model = loaded()
+    model.keep_prefixes(folder, limit)
+    return model
+
+
+def speech_of(text: str, quantize: str | None, loading: Mapping[str, Any], notice: Say) -> Speech:
+    """The speech model of NAME=REF or REF; of the options of loading it has threads and isa."""
+    name, ref = name_and_ref(text)
+    given = {key: loading.get(key) for key in ("threads", "isa")}
+    load = partial(SpeechModel, ref, quantize=quantize, progress=notice, **given)
+    return Speech(name, load, notice)
+
+
+def name_and_ref(text: str) -> tuple[str, str]:
+    """The name and the reference of NAME=REF, or of REF, which has a name of its own."""
+    named = None if os.path.lexists(text) else _NAMED.fullmatch(text)
+    if named is not None:
+        return named["name"], named["ref"]
+    kind, colon, rest = text.partition(":")
+    if colon and kind in ("hf", "ollama"):
+        return rest, text
+    stem = os.path.basename(os.path.normpath(text))
+    return stem.removesuffix(".gguf").removesuffix(".safetensors"), text
+
+
+def weight_bytes(ref: str) -> int:
+    """Bytes of a model's weights."""
+    provider = open_weights(ref)
+    try:
+        return sum(provider.tensor(name).nbytes for name in provider.tensor_names())
+    finally:
+        provider.close()
+
+
+def context_limit(ref: str) -> int:
+    """The longest context that a model was made for."""
+    provider = open_weights(ref)
+    try:
+        return provider.config.context_length
+    finally:
+        provider.close()
+
+
+def usual_context(ref: str, memory: int | None = None) -> int | None:
+    """The context of a model for which none was asked for.
+
+    It is the model's own limit, if keys and values of so many tokens have room in a quarter of
+    ``memory`` in float32; else as many tokens as have, and at least 4096. ``memory``: bytes, by
+    default the free memory. None, the engine's own default, is the context of encoders and of
+    models with two sets of rotary factors, which depend on the context, and of files that cannot
+    be read: loading reports the error.
+    """
+    provider = open_weights(ref)
+    try:
+        config, names = provider.config, provider.tensor_names()
+        if find_architecture(config.architecture, provider.path, names).encodes:
+            return None
+        if any("rope_factors_long" in name for name in names):
+            return None
+        per_token = 2 * of_file(provider).kv_bytes_per_token  # of float32
+    except TrinityError:
+        return None
+    finally:
+        provider.close()
+    share = (available_memory() if memory is None else memory) // MEMORY_SHARE
+    if per_token * config.context_length <= share:
+        return config.context_length
+    return min(config.context_length, max(USUAL_CONTEXT, int(share / per_token) // PAGE * PAGE))

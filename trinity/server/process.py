@@ -1,0 +1,160 @@
+"""The server's process: uvicorn with this package's connections, signals, and an end in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from trinity.errors import InputError
+from trinity.runtime.paging import give_back_heap
+from trinity.server.accepting import BACKLOG, Accepting
+from trinity.server.connection import Connection, written_to
+from trinity.server.connections import Connections
+from trinity.server.settings import ServerOptions
+
+# Seconds for which an idle connection is kept open.
+KEPT_SECONDS = 75
+# Tenths of a second between two times that freed memory is returned, if no request is running.
+GIVE_BACK_TICKS = 20
+# Seconds for cancelled requests to say so to their clients.
+LAST_SECONDS = 0.5
+# Seconds for cancelled tasks to end when the server ends.
+TASK_SECONDS = 1.0
+log = logging.getLogger("trinity.server")
+
+
+class Server(uvicorn.Server):
+    """Ends in good order at the first signal, and at once at the second.
+
+    It ends within ``drain`` + 5 s whatever its clients, their requests' threads and the models do.
+    """
+
+    ended_by: int | None = None
+
+    def __init__(self, config: uvicorn.Config, most_connections: int | None = None) -> None:
+        super().__init__(config)
+        self.server_state = self._connections = Connections(most_connections)
+        self._given_back = 0  # connections and answers until then
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until the end. Threads that still compute then are abandoned.
+
+        ``asyncio.run`` would wait for them, and for tasks that do not end, without a limit.
+        """
+        loop = asyncio.new_event_loop()
+        # As many threads as asyncio has by default.
+        executor = ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 4), "trinity-request")
+        loop.set_default_executor(executor)
+        try:
+            loop.run_until_complete(self.serve(sockets=sockets))
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+            try:
+                loop.run_until_complete(end_tasks(TASK_SECONDS))
+            finally:
+                loop.close()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to take connections."""
+        await super().startup(sockets=[])  # asyncio would take more than there is room for
+        made = partial(Connection, self.config, self._connections, self.lifespan.state)
+        taking = [Accepting(one, self._connections, made) for one in sockets or ()]
+        self.servers = taking  # type: ignore[assignment]
+
+    async def on_tick(self, counter: int) -> bool:
+        """What is done ten times a second; whether the server shall end."""
+        if counter % 10 == 0:
+            self._connections.sweep()
+        if counter % GIVE_BACK_TICKS == 0:
+            self._give_back()
+        return await super().on_tick(counter)
+
+    def _give_back(self) -> None:
+        """Let the system have what requests have freed, once they have ended."""
+        state = self._connections
+        done = state.total + state.total_requests
+        if done != self._given_back and not state.tasks:
+            self._given_back = done
+            asyncio.get_running_loop().run_in_executor(None, give_back_heap)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more requests, let running ones end, then close what is left."""
+        await super().shutdown(sockets)
+        if self._connections.tasks:
+            await asyncio.wait(self._connections.tasks, timeout=LAST_SECONDS)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take no more requests; the second time wait for none."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self.ended_by = sig
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals end the server while it runs; whoever started it then goes on.
+
+        They come to the main thread alone.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+async def end_tasks(seconds: float) -> None:
+    """Cancel all other tasks; log those that have not ended after ``seconds``."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        _, left = await asyncio.wait(tasks, timeout=seconds)
+        for task in left:
+            log.error("the server ends before its task %r", task)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+def config(app: Any, options: ServerOptions) -> uvicorn.Config:
+    """How uvicorn runs the application."""
+    return uvicorn.Config(
+        written_to(app), http=Connection, ws="none", lifespan="on", log_config=None,
+        log_level="error", access_log=False, server_header=False, proxy_headers=False,
+        timeout_keep_alive=KEPT_SECONDS, timeout_graceful_shutdown=round(options.drain),
+        h11_max_incomplete_event_size=options.max_header,
+    )  # fmt: skip
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens. Raises: InputError where the address cannot be had."""
+    try:
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, _, _, _, address = found[0]
+        listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise InputError(f"cannot listen on {host}:{port}: {error}") from error
+    with listener:
+        yield listener
