@@ -105,9 +105,9 @@ def answer(name: str, what: str) -> dict[str, Any]:
 def outcome(command: list[str]) -> list[Any]:
     from typer.testing import CliRunner
 
-    from trinity.cli import app
+    from trinity.cli.application import application
 
-    result = CliRunner().invoke(app, command)
+    result = CliRunner().invoke(application(), command)
     return [result.exit_code, result.stdout, result.stderr]
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import trinity
-from trinity.cli import app
+from trinity.cli.application import application
 from trinity.runtime.inbox import Inbox
 from trinity.runtime.scoring import Likelihoods
 
@@ -66,7 +66,7 @@ def test_the_greedy_answer_is_that_of_pytorch(
 
 
 def test_chat_takes_it_and_says_so(reference: dict[str, Any]) -> None:
-    done = CliRunner().invoke(app, ["chat", "--temp", "0"], input="Who is Natasha?\n")
+    done = CliRunner().invoke(application(), ["chat", "--temp", "0"], input="Who is Natasha?\n")
     assert done.exit_code == 0, done.output
     assert "using the demo chat model" in done.stderr
     assert "Natasha" in done.stdout

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import trinity
 from tests.matrix import some
-from trinity.cli import app
+from trinity.cli.application import application
 from trinity.runtime.inbox import Inbox
 from trinity.runtime.perplexity import cut_windows
 from trinity.runtime.scoring import Likelihoods
@@ -117,7 +117,7 @@ def test_commands_use_it_and_say_so(
     monkeypatch.setattr("trinity_kernels.bandwidth.read_bandwidth", lambda threads: 1e10)
     text = tmp_path / "text.txt"
     text.write_text(reference["text"], encoding="utf-8")
-    result = CliRunner().invoke(app, [word.format(text=text) for word in arguments])
+    result = CliRunner().invoke(application(), [word.format(text=text) for word in arguments])
     assert result.exit_code == 0, result.output
     notes = [line for line in result.stderr.splitlines() if "demo model" in line]
     assert notes == ["using the demo model; give --model FILE for another"]

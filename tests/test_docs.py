@@ -55,9 +55,9 @@ TRINITY_COMMANDS = [
 def subcommands() -> dict[str, Any]:
     """The command line's subcommands by name."""
     typer_main = pytest.importorskip("typer.main")
-    from trinity.cli import app
+    from trinity.cli.application import application
 
-    found: dict[str, Any] = typer_main.get_command(app).commands
+    found: dict[str, Any] = typer_main.get_command(application()).commands
     return found
 
 

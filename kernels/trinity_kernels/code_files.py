@@ -73,9 +73,9 @@ def cache_folder() -> Path | None:
         except OSError as error:
             first_error = first_error or (candidate, error)
             continue
-        with suppress(OSError):
-            for place in (folder, *folder.iterdir()):
-                remove_abandoned(str(place))
+        with suppress(OSError), os.scandir(folder) as entries:
+            for place in [folder, *(entry for entry in entries if entry.is_dir())]:
+                remove_abandoned(os.fspath(place))
         return folder
     assert first_error is not None
     note_problem(*first_error)

@@ -39,13 +39,22 @@ _IMPORTS = re.compile(
 )
 
 
-def _file(module: str) -> Path | None:
-    """The file of a module of this package."""
-    place = _PACKAGE.joinpath(*module.split(".")[1:])
-    for path in (place.with_suffix(".py"), place / "__init__.py"):
-        if path.is_file():
-            return path
-    return None
+@cache
+def _files() -> dict[str, str]:
+    """The file of each module of this package."""
+    found: dict[str, str] = {}
+    waiting = [(_NAME, str(_PACKAGE))]
+    while waiting:
+        package, folder = waiting.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name == "__init__.py":
+                    found[package] = entry.path
+                elif entry.name.endswith(".py"):
+                    found[f"{package}.{entry.name[:-3]}"] = entry.path
+                elif entry.name.isidentifier() and entry.name != "__pycache__" and entry.is_dir():
+                    waiting.append((f"{package}.{entry.name}", entry.path))
+    return found
 
 
 def _imported(text: str) -> set[str]:
@@ -58,15 +67,17 @@ def _imported(text: str) -> set[str]:
             name = part.split(" as ")[0].strip()
             if name:
                 full = f"{base}.{name}"
-                found.add(full if _file(full) else base)
+                found.add(full if full in _files() else base)
     return found - NO_CODE
 
 
 @cache
 def _read(module: str) -> tuple[bytes, frozenset[str]]:
     """The digest of a module's own text, and what it imports."""
-    path = _file(module)
-    content = b"" if path is None else path.read_bytes()
+    content = b""
+    if module in _files():
+        with open(_files()[module], "rb") as file:
+            content = file.read()
     return hashlib.sha256(content).digest(), frozenset(_imported(content.decode()))
 
 

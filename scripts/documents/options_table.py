@@ -13,7 +13,7 @@ from typing import Any
 
 import typer.main
 
-from trinity.cli import app
+from trinity.cli.application import application
 from trinity.options.load_options import LoadOptions
 from trinity.options.option import Declared, declared
 from trinity.runtime.limits import GenerationLimits
@@ -36,7 +36,7 @@ HEAD = "| Python | command line | values | default | meaning | commands |"
 
 def commands_of(one: Declared) -> list[str]:
     """The subcommands that take an option: by its name, with its flags."""
-    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands: dict[str, Any] = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
     flags = {part for flag in one.option.flags for part in flag.split("/")}
     return [
         name

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.toy_model import ToyEngine, ToyTokenizer
-from trinity.cli import app
+from trinity.cli.application import application
 from trinity.model import Model
 
 Run = Callable[..., Result]
@@ -54,6 +54,6 @@ def run() -> Run:
     """Run the command line in this process: result has exit_code, stdout and stderr."""
 
     def invoke(*arguments: str, input: str | bytes | None = None) -> Result:
-        return CliRunner().invoke(app, list(arguments), input=input)
+        return CliRunner().invoke(application(), list(arguments), input=input)
 
     return invoke

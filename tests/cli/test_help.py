@@ -12,10 +12,10 @@ import pytest
 import typer.main
 
 from tests.cli.conftest import Run
-from trinity.cli import app
+from trinity.cli.application import application
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOT_COMMAND: Any = typer.main.get_command(app)
+ROOT_COMMAND: Any = typer.main.get_command(application())
 COMMANDS: dict[str, Any] = ROOT_COMMAND.commands
 
 

@@ -73,9 +73,9 @@ def model(tmp_path: Path) -> str:
 def test_every_command_with_json_is_documented() -> None:
     import typer.main
 
-    from trinity.cli import app
+    from trinity.cli.application import application
 
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
     having = {
         name
         for name, command in commands.items()

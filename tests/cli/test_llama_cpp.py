@@ -12,12 +12,12 @@ import typer.main
 
 from tests.cli.conftest import Run
 from tests.toy_model import BOS, ToyEngine, ids_of
-from trinity.cli import app
+from trinity.cli.application import application
 from trinity.cli.llama_cpp import ADVICE, given_flags
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "from-llama-cpp.md"
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
 ROW = re.compile(
     r"^\| `(llama-[^`]*|convert[^`]*)` \| `python -m trinity ([^`]*)` \|", re.MULTILINE
 )

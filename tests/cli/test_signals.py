@@ -47,10 +47,16 @@ def strike(number: int, moment: str, *arguments: str) -> subprocess.CompletedPro
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("moment", ["trinity.cli", "typer", "trinity.cli.warmup", "numpy", "exit"])
-def test_ctrl_c_is_quiet(moment: str) -> None:
+@pytest.mark.parametrize(
+    ("moment", "option"),
+    [
+        ("trinity.cli", "--json"), ("trinity.cli.inspect", "--json"), ("numpy", "--json"),
+        ("exit", "--json"), ("typer", "--help"), ("trinity.cli.application", "--help"),
+    ],
+)  # fmt: skip
+def test_ctrl_c_is_quiet(moment: str, option: str) -> None:
     """While modules are imported, which C code among them would turn into other errors."""
-    done = strike(signal.SIGINT, moment, "inspect", demo_model())
+    done = strike(signal.SIGINT, moment, "inspect", demo_model(), option)
     assert (done.returncode, done.stderr) == (130, "")
 
 

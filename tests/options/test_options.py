@@ -14,9 +14,11 @@ import typer.main
 
 import trinity
 from scripts.documents.options_table import DOCUMENT, TABLES, tables
-from trinity.cli import app
-from trinity.cli.options import GENERATION, LOADING, SERVING, SPEECH, Given, only, takes, without
-from trinity.cli.serve import DEFAULTS
+from trinity.cli.application import application, for_typer
+from trinity.cli.options import GENERATION, LOADING, Given, only, takes, without
+from trinity.cli.parameters import Argument
+from trinity.cli.serve import DEFAULTS, SERVING
+from trinity.cli.transcribe import SPEECH
 from trinity.errors import InputError
 from trinity.options.load_options import LoadKeywords, LoadOptions
 from trinity.options.option import Declared, Option, check_option, check_options, declared
@@ -27,7 +29,7 @@ from trinity.runtime.sampling_params import SamplingParams
 ROOT = Path(__file__).resolve().parents[2]
 LOAD = declared(LoadOptions)
 ALL = [*generation_options(), *LOAD, *SERVING, *SPEECH]
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +217,11 @@ def test_command_gets_values_by_their_names_in_the_api(
     own = typer.Typer()
     seen: list[Given] = []
 
-    @own.command()
     @takes(options=(*LOADING, *GENERATION))
-    def command(word: str, *, options: Given) -> None:
+    def command(word: Annotated[str, Argument(help="x")], *, options: Given) -> None:
         seen.append(options)
 
+    own.command()(for_typer(command))
     run = typer.main.get_command(own)
     run(["x"], standalone_mode=False)
     assert seen[-1] == {}  # a model may have defaults of its own

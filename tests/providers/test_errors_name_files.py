@@ -17,7 +17,7 @@ import trinity
 from tests.matrix import some
 from tests.tiny_models import write_tiny_model
 from tests.tools.golden_models import edit_json, model_directory
-from trinity.cli import app
+from trinity.cli.application import application
 from trinity.errors import InputError, TrinityError, UnsupportedError, about
 from trinity.formats import GGUFProvider, GGUFWriter
 
@@ -104,7 +104,7 @@ def test_commands_name_the_file(whole: Path, tmp_path: Path) -> None:
             ["tokenize", "-m", str(path), PROMPT],
             ["serve", "-m", str(path), "--port", "0"],
         ):
-            done = CliRunner().invoke(app, arguments)
+            done = CliRunner().invoke(application(), arguments)
             if arguments[0] == "tokenize" and done.exit_code == 0:
                 continue  # which needs no more than the vocabulary
             assert done.exit_code, (keys, arguments)

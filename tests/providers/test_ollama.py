@@ -15,7 +15,7 @@ import trinity
 from tests.formats.raw_safetensors import entry, file_bytes
 from tests.ollama_stores import layer, write_manifest, write_store
 from tests.tiny_models import write_tiny_model
-from trinity.cli import app
+from trinity.cli.application import application
 from trinity.errors import ConfigError, FormatError, InputError, TrinityError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.ollama import store as stores_module
@@ -118,7 +118,7 @@ def test_case_differs(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_exit_status(root: Path, gguf: Path) -> None:
     write_store(root, gguf)
     (root / "blobs").rename(root / "moved")
-    result = CliRunner().invoke(app, ["tokenize", "--model", "ollama:m", "x"])
+    result = CliRunner().invoke(application(), ["tokenize", "--model", "ollama:m", "x"])
     assert result.exit_code == 1
     assert "error: ollama:m: " in result.stderr
 
@@ -325,7 +325,7 @@ def test_bare_name(root: Path, gguf: Path) -> None:
     lines: list[str] = []
     open_weights("acme/m:v1", notice=lines.append).close()
     assert "taking the model in Ollama's store (ollama:acme/m:v1)" in lines[0]
-    result = CliRunner().invoke(app, ["tokenize", "--model", "acme/m:v1", "hello"])
+    result = CliRunner().invoke(application(), ["tokenize", "--model", "acme/m:v1", "hello"])
     assert result.exit_code == 0
     assert "taking the model in Ollama's store" in result.stderr
     Path("acme").mkdir()

@@ -14,7 +14,7 @@ from tests.ollama_stores import layer, write_manifest, write_store
 from tests.tiny_models import write_tiny_model
 from tests.tools.golden_models import model_directory
 from trinity.cache.cache_folder import cache_folder
-from trinity.cli import app
+from trinity.cli.application import application
 from trinity.errors import InputError
 from trinity.tools.file_type import FILE_TYPES
 from trinity.tools.installed import Installed, installed, own_file
@@ -46,7 +46,7 @@ def cached(places: Path, repository: str, commit: str = COMMIT, called: str = "m
 
 
 def run(*arguments: str, input: str | None = None) -> Result:
-    return CliRunner().invoke(app, list(arguments), input=input)
+    return CliRunner().invoke(application(), list(arguments), input=input)
 
 
 def test_nothing(places: Path) -> None:

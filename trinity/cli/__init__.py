@@ -2,96 +2,68 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import typer
-
-from trinity.cli import (
-    batch,
-    bench,
-    chat,
-    convert,
-    doctor,
-    embed,
-    generate,
-    imatrix,
-    inspect,
-    listing,
-    perplexity,
-    pull,
-    quantize,
-    rank,
-    recommend,
-    remove,
-    schema,
-    selftest,
-    serve,
-    tokenize,
-    transcribe,
-    warmup,
-)
 from trinity.cli.exit_codes import explained
-from trinity.cli.llama_cpp import Group, LlamaCommand
-from trinity.cli.terminal import finish, put, say, take_streams, unwritable
+from trinity.cli.parameters import BadParameter, Exit
+from trinity.cli.plain_words import read
+from trinity.cli.terminal import finish, say, take_streams, unwritable
 from trinity.errors import TrinityError
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "generate": generate.generate,
-    "chat": chat.chat,
-    "serve": serve.serve,
-    "batch": batch.batch,
-    "pull": pull.pull,
-    "list": listing.list_models,
-    "rm": remove.remove,
-    "embed": embed.embed,
-    "rank": rank.rank,
-    "inspect": inspect.inspect,
-    "tokenize": tokenize.tokenize,
-    "transcribe": transcribe.transcribe,
-    "schema": schema.schema,
-    "convert": convert.convert,
-    "quantize": quantize.quantize,
-    "perplexity": perplexity.perplexity,
-    "imatrix": imatrix.imatrix,
-    "recommend": recommend.recommend,
-    "bench": bench.bench,
-    "warmup": warmup.warmup,
-    "selftest": selftest.selftest,
-    "doctor": doctor.doctor,
+# Each command's module and function.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "generate": ("generate", "generate"),
+    "chat": ("chat", "chat"),
+    "serve": ("serve", "serve"),
+    "batch": ("batch", "batch"),
+    "pull": ("pull", "pull"),
+    "list": ("listing", "list_models"),
+    "rm": ("remove", "remove"),
+    "embed": ("embed", "embed"),
+    "rank": ("rank", "rank"),
+    "inspect": ("inspect", "inspect"),
+    "tokenize": ("tokenize", "tokenize"),
+    "transcribe": ("transcribe", "transcribe"),
+    "schema": ("schema", "schema"),
+    "convert": ("convert", "convert"),
+    "quantize": ("quantize", "quantize"),
+    "perplexity": ("perplexity", "perplexity"),
+    "imatrix": ("imatrix", "imatrix"),
+    "recommend": ("recommend", "recommend"),
+    "bench": ("bench", "bench"),
+    "warmup": ("warmup", "warmup"),
+    "selftest": ("selftest", "selftest"),
+    "doctor": ("doctor", "doctor"),
 }
 
-app = typer.Typer(
-    name="trinity",
-    cls=Group,
-    help="Run language models, ternary and quantized ones above all, on a CPU.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for name, command in COMMANDS.items():
-    app.command(name, cls=LlamaCommand)(explained(command))
+
+def command_of(name: str) -> Callable[..., None]:
+    """The function of a command, whose module is imported for it."""
+    module, function = COMMANDS[name]
+    found = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+    return explained(found)
 
 
-def show_version(wanted: bool) -> None:
-    """Print the version and end, where it is wanted."""
-    if wanted:
-        from trinity import __version__
+def _run(words: list[str]) -> None:
+    """Run the command of the words. Raises Exit, or SystemExit where typer runs it."""
+    name = words[0] if words and words[0] in COMMANDS else None
+    wrong = None
+    if name is not None and "_TRINITY_COMPLETE" not in os.environ:
+        command = command_of(name)
+        values = read(command, words[1:])
+        if values is not None:
+            try:
+                command(**values)
+                return
+            except BadParameter as error:
+                wrong = error
+    from trinity.cli.application import application
 
-        put(f"trinity {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
-    """Run language models, ternary and quantized ones above all, on a CPU."""
+    application(tuple(COMMANDS) if name is None else (name,), wrong)(prog_name="trinity")
 
 
 def main() -> NoReturn:
@@ -100,7 +72,9 @@ def main() -> NoReturn:
     streams = sys.stdout, sys.stderr
     status = 0
     try:
-        app(prog_name="trinity")
+        _run(sys.argv[1:])
+    except Exit as ended:
+        status = ended.code
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except TrinityError as error:  # of --version

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.loading import model_or_chat_demo
+from trinity.cli.parameters import Argument, Exit, Option
 from trinity.cli.serve import DEFAULTS, libraries
 from trinity.cli.terminal import say
 
@@ -17,17 +16,17 @@ from trinity.cli.terminal import say
 def batch(
     source: Annotated[
         Path,
-        typer.Argument(metavar="IN", help="Requests in the form of OpenAI's batches, one a line."),
+        Argument(metavar="IN", help="Requests in the form of OpenAI's batches, one a line."),
     ],
     out: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             metavar="OUT", help="Answers, one a line; what is there already is not asked again."
         ),
     ],
     model: options.ModelOrDemo = None,
     at_once: Annotated[
-        int, typer.Option("--at-once", help="Requests under way together.", min=1, max=256)
+        int, Option("--at-once", help="Requests under way together.", min=1, max=256)
     ] = 16,
     *,
     generation: options.Given,
@@ -46,4 +45,4 @@ def batch(
     )  # fmt: skip
     if failed:
         say(f"{out}: {failed} answers are errors")
-        raise typer.Exit(1)
+        raise Exit(1)

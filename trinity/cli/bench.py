@@ -9,11 +9,10 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, cast
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.inspect_tables import printable
 from trinity.cli.loading import load_model, model_or_demo, progress
+from trinity.cli.parameters import BadParameter, Option
 from trinity.cli.terminal import json_line, put, say
 from trinity.cli.transcribe import loaded as loaded_speech
 
@@ -28,7 +27,7 @@ NUMBERS = "N[,N]..."
 def bench(
     model: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--model",
             "-m",
             metavar="MODEL",
@@ -37,7 +36,7 @@ def bench(
     ] = None,
     prompt_tokens: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--prompt-tokens",
             "-p",
             "--n-prompt",
@@ -47,7 +46,7 @@ def bench(
     ] = None,
     generated_tokens: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--generated-tokens",
             "-n",
             "--n-gen",
@@ -57,7 +56,7 @@ def bench(
     ] = None,
     batch: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--batch",
             "-b",
             metavar=NUMBERS,
@@ -66,7 +65,7 @@ def bench(
     ] = None,
     depth: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--depth",
             "-d",
             "--n-depth",
@@ -75,22 +74,22 @@ def bench(
         ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option("--rounds", "-r", "--repetitions", min=1, help="Rounds of each test.")
+        int, Option("--rounds", "-r", "--repetitions", min=1, help="Rounds of each test.")
     ] = 3,
     *,
     loading: options.Given,
     isa: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--isa",
             help="Instruction-set level; may be repeated. The best of this CPU if not given.",
         ),
     ] = None,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Show the time of each operation of a step.")
+        bool, Option("--profile", help="Show the time of each operation of a step.")
     ] = False,
     speculate: Annotated[
-        bool, typer.Option("--speculate", help="Also generate repeating text with speculation.")
+        bool, Option("--speculate", help="Also generate repeating text with speculation.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -172,7 +171,7 @@ def check_for_speech(loading: options.Given) -> None:
     """Raise BadParameter for an option that speech models do not have."""
     for declared in options.LOADING:
         if declared.name in loading and declared.name not in ("threads", "quantize"):
-            raise typer.BadParameter(
+            raise BadParameter(
                 f"{declared.option.flags[0]} is for models of texts, and a speech model is among "
                 "those to measure: leave it out"
             )

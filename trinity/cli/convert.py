@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.inspect_tables import printable
+from trinity.cli.parameters import Argument, BadParameter, Option
 from trinity.cli.terminal import escaped, say, styled_stderr
 
 if TYPE_CHECKING:
@@ -24,16 +23,16 @@ OUTTYPES = ("i2_s", "tq1_0", "tq2_0", "f16", "bf16", "f32", "q8_0")
 def convert(
     source: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="SOURCE",
             help="A directory with config.json, safetensors and tokenizer, or another model.",
         ),
     ],
-    out: Annotated[str, typer.Argument(metavar="OUT", help="The GGUF file to write.")],
+    out: Annotated[str, Argument(metavar="OUT", help="The GGUF file to write.")],
     loading: options.Given,
     outtype: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--type",
             "--outtype",
             metavar="TYPE",
@@ -43,7 +42,7 @@ def convert(
     ] = None,
     adapted: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--lora",
             metavar="MODEL",
             help="SOURCE is a LoRA adapter of PEFT or mlx-lm for this model.",
@@ -51,7 +50,7 @@ def convert(
     ] = None,
     allow_requantize: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--allow-requantize",
             help="Round anew what is quantized in a form that GGUF lacks; it loses quality.",
         ),
@@ -64,12 +63,12 @@ def convert(
 
     if adapted is not None:
         if outtype is not None or loading or allow_requantize:
-            raise typer.BadParameter("--lora keeps the adapter's types; leave --type out")
+            raise BadParameter("--lora keeps the adapter's types; leave --type out")
         show_conversion(convert_adapter(source, out, adapted, overwrite=force, notice=say))
         return
     if outtype is not None and outtype.lower() not in OUTTYPES:
         if loading:
-            raise typer.BadParameter(f"--weight-scale goes with {', '.join(OUTTYPES)}")
+            raise BadParameter(f"--weight-scale goes with {', '.join(OUTTYPES)}")
         quantized(source, out, outtype, allow_requantize, force)
         return
     with bar(f"converting {source}") as show:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from trinity.cli import options
+from trinity.cli.parameters import Option
 from trinity.cli.terminal import json_line, put, say
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 def doctor(
     bandwidth: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--bandwidth/--no-bandwidth", help="Measure how fast memory is read, in some seconds."
         ),
     ] = True,

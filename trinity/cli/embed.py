@@ -4,33 +4,36 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.loading import load_model, model_or_demo
+from trinity.cli.parameters import Option
 from trinity.cli.terminal import json_line, put, say
 from trinity.cli.texts import TextFile, Texts, given_texts
+from trinity.options.option import declared
+from trinity.server.settings import ServerOptions
+
+POOLING = options.only(options.flagged(declared(ServerOptions)), "pooling")
 
 
-@options.takes(loading=options.LOADING, pooled=options.only(options.SERVING, "pooling"))
+@options.takes(loading=options.LOADING, pooled=POOLING)
 def embed(
     model: options.ModelOrDemo = None,
     texts: Texts = None,
     file: TextFile = None,
     normalize: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--normalize/--no-normalize",
             help="Give vectors the Euclidean length 1, or leave it; default: as the model's files "
             "say, 1 where they say nothing.",
         ),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option("--prompt", metavar="TEXT", help="Put this before each text.")
+        str | None, Option("--prompt", metavar="TEXT", help="Put this before each text.")
     ] = None,
     prompt_name: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--prompt-name",
             metavar="NAME",
             help="Put the model's prompt of this name before each text, such as query.",
@@ -38,7 +41,7 @@ def embed(
     ] = None,
     truncate: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--truncate/--no-truncate",
             help="Cut texts that are longer than the model takes, or end with an error.",
         ),

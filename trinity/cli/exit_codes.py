@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec
 
-import typer
-
+from trinity.cli.parameters import Exit
 from trinity.cli.terminal import put_raw, say
 from trinity.errors import TrinityError
 from trinity.processes.command_line import INTERRUPTED
@@ -27,15 +26,15 @@ def explained(command: Callable[P, None]) -> Callable[P, None]:
             put_raw("", flush=True)
         except KeyboardInterrupt:
             say()
-            raise typer.Exit(INTERRUPTED) from None
+            raise Exit(INTERRUPTED) from None
         except BrokenPipeError:  # the reader of our output has had enough
-            raise typer.Exit from None
+            raise Exit from None
         except (TrinityError, IsaError, OSError) as error:
             say(f"error: {error}")
-            raise typer.Exit(1) from None
+            raise Exit(1) from None
         except MemoryError as error:  # of what asks for little at a time, such as a text
             say(f"error: out of memory {error}".rstrip())
-            raise typer.Exit(1) from None
+            raise Exit(1) from None
         finally:
             tell_cache_problem()
 

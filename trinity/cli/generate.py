@@ -6,12 +6,11 @@ import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.grammars import given_grammar
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo, note_of_purpose
+from trinity.cli.parameters import Argument, BadParameter, Exit, Option
 from trinity.cli.prompts import given_template, given_text, one_of
 from trinity.cli.terminal import json_line, put, say
 from trinity.cli.writing import shown, write_piece
@@ -27,23 +26,21 @@ def generate(
     model: options.ModelOrDemo = None,
     prompt: Annotated[
         str | None,
-        typer.Argument(
-            metavar="PROMPT", help="The prompt; standard input if it is - or not given."
-        ),
+        Argument(metavar="PROMPT", help="The prompt; standard input if it is - or not given."),
     ] = None,
     flagged: Annotated[
         str | None,
-        typer.Option("--prompt", "-p", metavar="PROMPT", help="The prompt, as an option."),
+        Option("--prompt", "-p", metavar="PROMPT", help="The prompt, as an option."),
     ] = None,
     file: Annotated[
         str | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Read the prompt from a file."),
+        Option("--file", "-f", metavar="FILE", help="Read the prompt from a file."),
     ] = None,
     *,
     generation: options.Given,
     chat: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--chat/--raw",
             help="Put the prompt into the model's chat format, or leave it as it is (usual).",
             show_default=False,
@@ -51,22 +48,22 @@ def generate(
     ] = None,
     template: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--template",
             metavar="FILE",
             help="Put it into the format of this chat template (Jinja2) instead.",
         ),
     ] = None,
     system: Annotated[
-        str | None, typer.Option("--system", help="System message, with --chat or --template.")
+        str | None, Option("--system", help="System message, with --chat or --template.")
     ] = None,
     echo: Annotated[
         bool,
-        typer.Option("--echo", help="Write the prompt before the answer, as the model reads it."),
+        Option("--echo", help="Write the prompt before the answer, as the model reads it."),
     ] = False,
     json_schema: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--json-schema",
             metavar="SCHEMA",
             help="Answer in JSON of this schema: text, or a file.",
@@ -74,27 +71,25 @@ def generate(
     ] = None,
     regex: Annotated[
         str | None,
-        typer.Option("--regex", metavar="REGEX", help="Answer in what this expression matches."),
+        Option("--regex", metavar="REGEX", help="Answer in what this expression matches."),
     ] = None,
     grammar_file: Annotated[
         str | None,
-        typer.Option(
-            "--grammar", metavar="FILE", help="Answer in what this grammar says: Lark or GBNF."
-        ),
+        Option("--grammar", metavar="FILE", help="Answer in what this grammar says: Lark or GBNF."),
     ] = None,
     loading: options.Given,
     as_json: options.Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No figures at the end.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No figures at the end.")] = False,
 ) -> None:
     """Complete a prompt: an argument, a file, or standard input where it is piped.
 
     One newline at the end of a file or of standard input is not part of the prompt.
     """
     if template is not None and chat is False:
-        raise typer.BadParameter("--template puts the prompt into a chat format, --raw does not")
+        raise BadParameter("--template puts the prompt into a chat format, --raw does not")
     in_format = bool(chat) or template is not None
     if system is not None and not in_format:
-        raise typer.BadParameter("--system needs --chat or --template")
+        raise BadParameter("--system needs --chat or --template")
     prompt = one_of(prompt, flagged, "prompt")
     usage = "give it as an argument, with --prompt or --file, or on standard input"
     text = given_text(prompt, file, what="prompt", usage=usage)
@@ -123,7 +118,7 @@ def generate(
     if not quiet:
         say(figures(completion))
     if cancel.is_set():
-        raise typer.Exit(INTERRUPTED)
+        raise Exit(INTERRUPTED)
 
 
 def raw_ids(model: Model, text: str, request: options.Given) -> list[int]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
+from trinity.cli.parameters import BadParameter
 from trinity.cli.prompts import given_text
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 def given_grammar(json_schema: str | None, regex: str | None, file: str | None) -> Grammar | None:
     """The grammar of --json-schema, --regex or --grammar. Raises BadParameter for several."""
     if sum(one is not None for one in (json_schema, regex, file)) > 1:
-        raise typer.BadParameter("give one of --json-schema, --regex and --grammar")
+        raise BadParameter("give one of --json-schema, --regex and --grammar")
     if json_schema is None and regex is None and file is None:
         return None
     from trinity.grammar.gbnf import is_gbnf

@@ -9,11 +9,10 @@ from functools import reduce
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, progress
+from trinity.cli.parameters import BadParameter, Exit, Option
 from trinity.cli.prompts import given_text
 from trinity.cli.terminal import say
 from trinity.errors import InputError
@@ -31,29 +30,27 @@ SHOWN = 8  # experts that no token took, by name
 @options.takes(loading=options.without(options.LOADING, "context_length"))
 def imatrix(
     out: Annotated[
-        str, typer.Option("--out", "-o", metavar="OUT", help="The importance matrix to write.")
+        str, Option("--out", "-o", metavar="OUT", help="The importance matrix to write.")
     ],
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}."),
+        Option("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}."),
     ] = None,
     file: Annotated[
         str | None,
-        typer.Option("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
+        Option("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
     ] = None,
     ctx_size: Annotated[
         int,
-        typer.Option("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a chunk."),
+        Option("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a chunk."),
     ] = CHUNK,
     chunks: Annotated[
-        int | None, typer.Option("--chunks", min=1, help="Chunks to evaluate; all if not given.")
+        int | None, Option("--chunks", min=1, help="Chunks to evaluate; all if not given.")
     ] = None,
-    from_chunk: Annotated[
-        int, typer.Option("--from-chunk", min=0, help="Chunks to leave out.")
-    ] = 0,
+    from_chunk: Annotated[int, Option("--from-chunk", min=0, help="Chunks to leave out.")] = 0,
     in_file: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--in-file",
             metavar="FILE",
             help="An importance matrix to add to, GGUF or .dat; may be repeated.",
@@ -61,19 +58,17 @@ def imatrix(
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(
-            "--resume", help="Go on where the run that wrote OUT stopped; without OUT, begin."
-        ),
+        Option("--resume", help="Go on where the run that wrote OUT stopped; without OUT, begin."),
     ] = False,
     force: options.Force = False,
     save_frequency: Annotated[
-        int, typer.Option("--save-frequency", min=1, help="Write OUT every so many chunks.")
+        int, Option("--save-frequency", min=1, help="Write OUT every so many chunks.")
     ] = 10,
     process_output: Annotated[
-        bool, typer.Option("--process-output", help="Gather for the output head too.")
+        bool, Option("--process-output", help="Gather for the output head too.")
     ] = False,
     ppl: Annotated[
-        bool, typer.Option("--ppl/--no-ppl", help="Show the perplexity; without is faster.")
+        bool, Option("--ppl/--no-ppl", help="Show the perplexity; without is faster.")
     ] = True,
     *,
     loading: options.Given,
@@ -93,7 +88,7 @@ def imatrix(
         _tell(out, whole)
         return
     if model is None:
-        raise typer.BadParameter("give the model with --model")
+        raise BadParameter("give the model with --model")
     text = given_text(None, file, what="text", usage="give it with --file or on a pipe")
     former = read_imatrix(out) if resume and os.path.exists(out) else None
     if former is not None and added:
@@ -126,11 +121,11 @@ def imatrix(
             if not cancel.is_set():
                 raise
             say(f"error: {error}")
-            raise typer.Exit(INTERRUPTED) from None
+            raise Exit(INTERRUPTED) from None
     _tell(out, found)
     if cancel.is_set():
         say("stopped early; --resume goes on at the next chunk")
-        raise typer.Exit(INTERRUPTED)
+        raise Exit(INTERRUPTED)
 
 
 def _check_out(out: str, inputs: list[str | None], *, resume: bool, force: bool) -> None:

@@ -9,10 +9,9 @@ from collections.abc import Sequence, Sized
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from trinity.cli import inspect_tables as tables
 from trinity.cli import options
+from trinity.cli.parameters import Argument, BadParameter, Exit, Option
 from trinity.cli.terminal import json_line, put, say
 
 if TYPE_CHECKING:
@@ -27,11 +26,11 @@ LONGEST_SHOWN = 16  # elements of an array that are shown rather than counted
 def inspect(
     model: Annotated[
         str | None,
-        typer.Argument(metavar="MODEL", help=options.MODEL_HELP + ".", show_default=False),
+        Argument(metavar="MODEL", help=options.MODEL_HELP + ".", show_default=False),
     ] = None,
     diff: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--diff",
             metavar="OTHER",
             help="Show what differs from this model instead; exit status 1 where anything does.",
@@ -39,7 +38,7 @@ def inspect(
     ] = None,
     verify: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--verify",
             help="Show checksums of all tensors, and what is wrong in their blocks, instead; exit "
             "status 1 where something is.",
@@ -47,14 +46,14 @@ def inspect(
     ] = False,
     kernels: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--kernels",
             help="Show which kernels multiply each type of weights by how many tokens instead: of "
             "this model, or, without MODEL, of all types.",
         ),
     ] = False,
     tensors: Annotated[
-        bool, typer.Option("--tensors", help="List all tensors, too: shape, type and bytes.")
+        bool, Option("--tensors", help="List all tensors, too: shape, type and bytes.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -67,10 +66,10 @@ def inspect(
     from trinity.tools.contents import contents_without_weights
 
     if (diff is not None) + verify + kernels > 1:
-        raise typer.BadParameter("--diff, --verify and --kernels are three questions; ask one")
+        raise BadParameter("--diff, --verify and --kernels are three questions; ask one")
     if model is None:
         if not kernels:
-            raise typer.BadParameter("name the model, or ask for --kernels", param_hint="MODEL")
+            raise BadParameter("name the model, or ask for --kernels", param_hint="MODEL")
         show_kernels(None, None, as_json)
         return
     try:
@@ -130,7 +129,7 @@ def show_diff(
     else:
         tables.show_diff(found, one[1].path, other[1].path)
     if not found.is_empty:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def show_verification(model: str, provider: WeightProvider, as_json: bool) -> None:
@@ -148,7 +147,7 @@ def show_verification(model: str, provider: WeightProvider, as_json: bool) -> No
     else:
         tables.show_verification(found)
     if found.findings:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def show_kernels(model: str | None, provider: WeightProvider | None, as_json: bool) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from typing import Annotated, Any
 
-import typer
-
+from trinity.cli.parameters import GIVEN, BadParameter, Option
+from trinity.cli.parameters import Given as GivenNames
 from trinity.errors import InputError
 from trinity.options.checks import check_choice
 from trinity.options.load_options import LoadOptions
 from trinity.options.option import Declared, declared
 from trinity.runtime.options import generation_options
-from trinity.server.settings import ServerOptions
-from trinity.speech.options import SpeechOptions
 from trinity_kernels.isa import LEVELS
 
 MODEL_HELP = (
@@ -26,26 +24,28 @@ MODEL_HELP = (
 )
 ModelOrDemo = Annotated[
     str | None,
-    typer.Option(
-        "--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo model if not given."
-    ),
+    Option("--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo model if not given."),
 ]
 ModelOrChatDemo = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo chat model if not given."
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Force = Annotated[bool, Option("--force", help="Replace OUT if it exists.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]
 
 Options = tuple[Declared, ...]
 Given = dict[str, Any]
-# Those of the declared options that have a flag.
-GENERATION: Options = tuple(one for one in generation_options() if one.option.flags)
-SERVING: Options = tuple(one for one in declared(ServerOptions) if one.option.flags)
-SPEECH: Options = tuple(one for one in declared(SpeechOptions) if one.option.flags)
-LOADING: Options = tuple(one for one in declared(LoadOptions) if one.option.flags)
+
+
+def flagged(options: Iterable[Declared]) -> Options:
+    """Those of the declared options that have a flag."""
+    return tuple(one for one in options if one.option.flags)
+
+
+GENERATION = flagged(generation_options())
+LOADING = flagged(declared(LoadOptions))
 
 
 def only(options: Options, *names: str) -> Options:
@@ -71,39 +71,28 @@ def takes(**groups: Options) -> Callable[[Callable[..., None]], Callable[..., No
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def run(context: typer.Context, **given: Any) -> None:
+        def run(*, given: GivenNames, **own: Any) -> None:
             values = {}
             for group, options in groups.items():
-                found = {one.name: value_of(one, given.pop(one.name)) for one in options}
-                values[group] = {k: v for k, v in found.items() if is_given(context, k)}
-            command(**given, **values)
+                found = {one.name: value_of(one, own.pop(one.name)) for one in options}
+                values[group] = {name: found[name] for name in found if name in given}
+            command(**own, **values)
 
-        parameters: list[inspect.Parameter] = [CONTEXT]
+        taken: list[inspect.Parameter] = []
         for own in inspect.signature(command, eval_str=True).parameters.values():
             if own.name in groups:
-                parameters += map(parameter, groups[own.name])
+                taken += map(parameter, groups[own.name])
             else:
-                parameters.append(own.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-        # What typer reads.
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
+                taken.append(own.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        signature = inspect.Signature([*taken, GIVEN])
+        run.__signature__ = signature  # type: ignore[attr-defined]
         return run
 
     return wrap
 
 
-# What typer calls a command with beside the options.
-CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-
-
-def is_given(context: typer.Context, name: str) -> bool:
-    """Whether the command line has the option."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"
-
-
 def parameter(one: Declared) -> inspect.Parameter:
-    """A declared option as a parameter that typer understands."""
+    """A declared option as a parameter of a command."""
     option = one.option
     default = one.default
     kind: Any = one.kind if one.kind in (int, float, bool) else str
@@ -113,7 +102,7 @@ def parameter(one: Declared) -> inspect.Parameter:
         kind, default = str, None
     if option.repeated:
         kind, default = list[str], None
-    info = typer.Option(*option.flags, help=option.help, metavar=option.metavar)
+    info = Option(*option.flags, help=option.help, metavar=option.metavar)
     return inspect.Parameter(
         one.name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -144,7 +133,7 @@ def wrong_usage() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise BadParameter(str(error)) from None
 
 
 def check_level(flag: str, value: str) -> None:
@@ -171,7 +160,7 @@ def integers(flag: str, texts: Sequence[str] | None, low: int, usual: int) -> tu
     found = []
     for part in ",".join(texts or (str(usual),)).split(","):
         if re.fullmatch(r"\s*[0-9]{1,9}\s*", part, re.ASCII) is None or int(part) < low:
-            raise typer.BadParameter(
+            raise BadParameter(
                 f"{flag} is {part!r:.40}; it must be an integer of at least {low}, or several with "
                 "commas between them"
             )

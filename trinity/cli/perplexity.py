@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo
+from trinity.cli.parameters import Exit, Option
 from trinity.cli.prompts import given_text
 from trinity.cli.terminal import json_line, put, say, styled_stderr
 from trinity.errors import InputError
@@ -30,10 +29,10 @@ def perplexity(
     model: options.ModelOrDemo = None,
     file: Annotated[
         str | None,
-        typer.Option("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
+        Option("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
     ] = None,
     ctx: Annotated[
-        int, typer.Option("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a window.")
+        int, Option("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a window.")
     ] = WINDOW,
     *,
     loading: options.Given,
@@ -70,7 +69,7 @@ def perplexity(
     if cancel.is_set():
         done, total = result.windows, result.total_windows
         say(f"stopped after {done} of {total} windows")
-        raise typer.Exit(INTERRUPTED)
+        raise Exit(INTERRUPTED)
 
 
 @contextmanager

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import typer
-
+from trinity.cli.parameters import BadParameter
 from trinity.errors import InputError
 
 STDIN = "-"
@@ -20,7 +19,7 @@ def given_text(
     or none; InputError for what is not UTF-8, too long or cannot be read.
     """
     if text is not None and file is not None:
-        raise typer.BadParameter(f"the {what} is given twice; {usage}")
+        raise BadParameter(f"the {what} is given twice; {usage}")
     if text is not None and text != STDIN:
         return text
     if file is not None and file != STDIN:
@@ -36,7 +35,7 @@ def given_text(
             )
         return decoded(data, file)
     if text is None and file is None and sys.stdin.isatty():
-        raise typer.BadParameter(f"there is no {what}; {usage}")
+        raise BadParameter(f"there is no {what}; {usage}")
     try:
         return decoded(sys.stdin.buffer.read(), "standard input")
     except OSError as error:
@@ -47,7 +46,7 @@ def given_text(
 def one_of(argument: str | None, flagged: str | None, what: str) -> str | None:
     """A text that may be an argument or an option (--prompt). Raises: a usage error for both."""
     if argument is not None and flagged is not None:
-        raise typer.BadParameter(f"the {what} is given twice: as an argument and with --prompt")
+        raise BadParameter(f"the {what} is given twice: as an argument and with --prompt")
     return flagged if argument is None else argument
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Annotated
 
-import typer
-
 from trinity.cli.convert import bar
+from trinity.cli.parameters import Argument
 from trinity.cli.terminal import put, say
 from trinity.errors import InputError
 
@@ -15,7 +14,7 @@ from trinity.errors import InputError
 def pull(
     name: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="NAME", help="USER/REPO[@REVISION][:FILE-OR-QUANT], with or without hf: before."
         ),
     ],

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.convert import bar
+from trinity.cli.parameters import Argument, Option
 from trinity.cli.terminal import escaped, put, say
 from trinity.errors import InputError
 
@@ -26,20 +25,20 @@ TYPES = (
 
 @options.takes(loading=options.only(options.LOADING, "threads"))
 def quantize(
-    source: Annotated[str, typer.Argument(metavar="IN", help=f"{options.MODEL_HELP}.")],
-    out: Annotated[str, typer.Argument(metavar="OUT", help="The GGUF file to write.")],
-    type: Annotated[str, typer.Argument(metavar="TYPE", help=f"{TYPES}.")],
+    source: Annotated[str, Argument(metavar="IN", help=f"{options.MODEL_HELP}.")],
+    out: Annotated[str, Argument(metavar="OUT", help="The GGUF file to write.")],
+    type: Annotated[str, Argument(metavar="TYPE", help=f"{TYPES}.")],
     token_embedding_type: Annotated[
         str | None,
-        typer.Option("--token-embedding-type", metavar="TYPE", help="Type of token_embd.weight."),
+        Option("--token-embedding-type", metavar="TYPE", help="Type of token_embd.weight."),
     ] = None,
     output_tensor_type: Annotated[
         str | None,
-        typer.Option("--output-tensor-type", metavar="TYPE", help="Type of output.weight."),
+        Option("--output-tensor-type", metavar="TYPE", help="Type of output.weight."),
     ] = None,
     tensor_type: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--tensor-type",
             metavar="PATTERN=TYPE",
             help="Type of tensors that have this regular expression in their name; may be "
@@ -47,21 +46,19 @@ def quantize(
         ),
     ] = None,
     pure: Annotated[
-        bool, typer.Option("--pure", help="One type for all matrices instead of a mix.")
+        bool, Option("--pure", help="One type for all matrices instead of a mix.")
     ] = False,
     imatrix: Annotated[
         str | None,
-        typer.Option("--imatrix", metavar="FILE", help="An importance matrix of this model."),
+        Option("--imatrix", metavar="FILE", help="An importance matrix of this model."),
     ] = None,
     allow_requantize: Annotated[
         bool,
-        typer.Option(
-            "--allow-requantize", help="Quantize what is quantized already; it loses quality."
-        ),
+        Option("--allow-requantize", help="Quantize what is quantized already; it loses quality."),
     ] = False,
     force: options.Force = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what each tensor would become.")
+        bool, Option("--dry-run", help="Only show what each tensor would become.")
     ] = False,
     *,
     loading: options.Given,

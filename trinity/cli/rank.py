@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.loading import load_model
+from trinity.cli.parameters import Argument, Option
 from trinity.cli.terminal import json_line, put
 from trinity.cli.texts import TextFile, Texts, given_texts
 
 
 @options.takes(loading=options.LOADING)
 def rank(
-    model: Annotated[
-        str, typer.Option("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}.")
-    ],
-    query: Annotated[str, typer.Argument(help="What is asked.")],
+    model: Annotated[str, Option("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}.")],
+    query: Annotated[str, Argument(help="What is asked.")],
     texts: Texts = None,
     file: TextFile = None,
-    top: Annotated[
-        int | None, typer.Option("--top", min=1, help="Print so many texts at most.")
-    ] = None,
+    top: Annotated[int | None, Option("--top", min=1, help="Print so many texts at most.")] = None,
     *,
     loading: options.Given,
     as_json: options.Json = False,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, cast
 
-import typer
-
 from trinity.cli import options
+from trinity.cli.parameters import Argument, BadParameter, Option
 from trinity.cli.terminal import json_line, put, say
 from trinity.errors import InputError
 
@@ -22,15 +21,15 @@ MOST_BANDWIDTH = 1e6  # GB/s
 
 def recommend(
     model: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help=f"{options.MODEL_HELP}; of any type.")
+        str | None, Argument(metavar="MODEL", help=f"{options.MODEL_HELP}; of any type.")
     ] = None,
     params: Annotated[
         str | None,
-        typer.Option("--params", help="Instead of a model: its number of parameters, such as 7B."),
+        Option("--params", help="Instead of a model: its number of parameters, such as 7B."),
     ] = None,
     ram: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--ram",
             metavar="SIZE",
             help="The machine's memory, such as 16GB, of which a part is left to the system and "
@@ -38,15 +37,15 @@ def recommend(
         ),
     ] = None,
     purpose: Annotated[
-        str, typer.Option("--for", help="What counts most: quality, balanced or speed.")
+        str, Option("--for", help="What counts most: quality, balanced or speed.")
     ] = "balanced",
     context: Annotated[
         int | None,
-        typer.Option("--ctx", "-c", "--ctx-size", min=1, help="Tokens of context; default 4096."),
+        Option("--ctx", "-c", "--ctx-size", min=1, help="Tokens of context; default 4096."),
     ] = None,
     bandwidth: Annotated[
         float | None,
-        typer.Option("--bandwidth", help="GB/s that memory gives; measured if not given."),
+        Option("--bandwidth", help="GB/s that memory gives; measured if not given."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -56,7 +55,7 @@ def recommend(
     from trinity.tools import recommend as tool
 
     if (model is None) == (params is None):
-        raise typer.BadParameter("give a model or --params, one of the two")
+        raise BadParameter("give a model or --params, one of the two")
     path, total = None, None
     with options.wrong_usage():
         wanted = cast("Purpose", check_choice("--for", purpose, PURPOSES))

@@ -6,8 +6,7 @@ import os
 import sys
 from typing import Annotated
 
-import typer
-
+from trinity.cli.parameters import Argument, BadParameter, Option
 from trinity.cli.terminal import say
 from trinity.errors import InputError
 
@@ -15,19 +14,19 @@ from trinity.errors import InputError
 def remove(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="NAME", help="Paths or names of files that trinity keeps, as `list` shows them."
         ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All that trinity keeps.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    every: Annotated[bool, Option("--all", help="All that trinity keeps.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove weights that were quantized while loading; they are made anew when they are needed."""
     from trinity.tools.amounts import size_text
     from trinity.tools.installed import own_file, own_files
 
     if every == bool(names):
-        raise typer.BadParameter("name files that trinity keeps, or give --all, one of the two")
+        raise BadParameter("name files that trinity keeps, or give --all, one of the two")
     paths = own_files() if every else list(dict.fromkeys(map(own_file, names or ())))
     if not paths:
         say("trinity keeps no weights")

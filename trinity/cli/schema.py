@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated
 
-import typer
-
 from trinity.cli import options
+from trinity.cli.parameters import Argument, Exit
 from trinity.cli.prompts import given_text
 from trinity.cli.terminal import json_line, put, say
 from trinity.errors import InputError
 
 
 def schema(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="The schema; - reads standard input.")
-    ],
+    file: Annotated[str, Argument(metavar="FILE", help="The schema; - reads standard input.")],
     as_json: options.Json = False,
 ) -> None:
     """Say which keywords of a JSON schema are enforced, which are notes, and which are refused.
@@ -50,4 +47,4 @@ def schema(
     elif not as_json:
         say(", ".join(f"{counts[state]} {state}" for state in ("enforced", "note", "refused")))
     if error or found.refused:
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.loading import progress
+from trinity.cli.parameters import Exit, Option
 from trinity.cli.terminal import put
 
 
 def selftest(
     isa: Annotated[
         list[str] | None,
-        typer.Option("--isa", help="Only this level; may be repeated. All of this CPU otherwise."),
+        Option("--isa", help="Only this level; may be repeated. All of this CPU otherwise."),
     ] = None,
 ) -> None:
     """Check every kernel of every instruction-set level of this CPU; exit code 1 on a failure."""
@@ -34,7 +33,7 @@ def selftest(
     failed = sum(not r.passed for r in results)
     put(f"{len(results)} checks, {failed} failed")
     if failed or not results:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def cell(value: object) -> str:

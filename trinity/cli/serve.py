@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.loading import model_or_chat_demo
+from trinity.cli.parameters import Exit, Option
 from trinity.cli.terminal import say
 from trinity.errors import InputError
+from trinity.options.option import declared
 from trinity.processes.command_line import INTERRUPTED, leave_threads
 from trinity.server.settings import ServerOptions
 
+SERVING = options.flagged(declared(ServerOptions))
 DEFAULTS = options.only(
     options.GENERATION, "max_tokens", "temperature", "top_k", "top_p", "min_p",
     "repetition_penalty", "frequency_penalty", "presence_penalty", "penalty_last_n", "seed",
@@ -38,11 +39,11 @@ def libraries() -> Iterator[None]:
         ) from error
 
 
-@options.takes(serving=options.SERVING, generation=DEFAULTS, loading=options.LOADING)
+@options.takes(serving=SERVING, generation=DEFAULTS, loading=options.LOADING)
 def serve(
     model: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--model",
             "-m",
             metavar="[NAME=]MODEL",
@@ -66,4 +67,4 @@ def serve(
     ended_by = server.serve(refs, settings, loading, say, generation)
     status = INTERRUPTED if ended_by == signal.SIGINT else 0
     leave_threads(status)
-    raise typer.Exit(status)
+    raise Exit(status)

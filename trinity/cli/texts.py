@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from trinity.cli.parameters import Argument, BadParameter, Option
 from trinity.cli.prompts import given_text
 
 Texts = Annotated[
     list[str] | None,
-    typer.Argument(help="The texts; the lines of standard input if none is given."),
+    Argument(help="The texts; the lines of standard input if none is given."),
 ]
 TextFile = Annotated[
     str | None,
-    typer.Option("--file", "-f", metavar="FILE", help="Read a text from each line of a file."),
+    Option("--file", "-f", metavar="FILE", help="Read a text from each line of a file."),
 ]
 
 
@@ -24,11 +23,11 @@ def given_texts(texts: list[str] | None, file: str | None) -> list[str]:
     Raises: a usage error where two are given, or none; InputError for a file that cannot be read.
     """
     if texts and file is not None:
-        raise typer.BadParameter("texts are given twice; give them as arguments or with --file")
+        raise BadParameter("texts are given twice; give them as arguments or with --file")
     if texts:
         return texts
     usage = "give them as arguments, or one a line with --file or on a pipe"
     lines = given_text(None, file, what="text", usage=usage).splitlines()
     if not lines:
-        raise typer.BadParameter(f"there is no text; {usage}")
+        raise BadParameter(f"there is no text; {usage}")
     return lines

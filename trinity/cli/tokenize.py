@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.loading import model_or_demo
+from trinity.cli.parameters import Argument, Option
 from trinity.cli.prompts import given_text, one_of
 from trinity.cli.terminal import json_line, put, say
 
@@ -16,18 +15,16 @@ from trinity.cli.terminal import json_line, put, say
 def tokenize(
     model: options.ModelOrDemo = None,
     text: Annotated[
-        str | None, typer.Argument(help="The text; standard input if it is - or not given.")
+        str | None, Argument(help="The text; standard input if it is - or not given.")
     ] = None,
     flagged: Annotated[
         str | None,
-        typer.Option("--prompt", "-p", metavar="TEXT", help="The text, as an option."),
+        Option("--prompt", "-p", metavar="TEXT", help="The text, as an option."),
     ] = None,
     file: Annotated[
-        str | None, typer.Option("--file", "-f", metavar="FILE", help="Read the text from a file.")
+        str | None, Option("--file", "-f", metavar="FILE", help="Read the text from a file.")
     ] = None,
-    only_ids: Annotated[
-        bool, typer.Option("--ids", help="Print the ids alone, in one line.")
-    ] = False,
+    only_ids: Annotated[bool, Option("--ids", help="Print the ids alone, in one line.")] = False,
     as_json: options.Json = False,
     *,
     reading: options.Given,

@@ -9,32 +9,34 @@ from dataclasses import asdict
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import progress
+from trinity.cli.parameters import Argument, BadParameter, Exit, Option
 from trinity.cli.terminal import json_line, put, say
+from trinity.options.option import declared
 from trinity.processes.command_line import INTERRUPTED
+from trinity.speech.options import SpeechOptions
 
 if TYPE_CHECKING:
     from trinity.speech.model import SpeechModel
     from trinity.speech.transcript import Segment, Transcript
 
 
-@options.takes(
-    speech=options.SPEECH, loading=options.only(options.LOADING, "threads", "isa", "quantize")
-)
+SPEECH = options.flagged(declared(SpeechOptions))
+
+
+@options.takes(speech=SPEECH, loading=options.only(options.LOADING, "threads", "isa", "quantize"))
 def transcribe(
     audio: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="AUDIO", help="A WAV file, or FLAC, Ogg and MP3 with the soundfile package."
         ),
     ],
     model: Annotated[
         str,
-        typer.Option(
+        Option(
             "--model",
             "-m",
             metavar="MODEL",
@@ -45,8 +47,8 @@ def transcribe(
     *,
     speech: options.Given,
     as_json: options.Json = False,
-    srt: Annotated[bool, typer.Option("--srt", help="Print subtitles as SubRip.")] = False,
-    vtt: Annotated[bool, typer.Option("--vtt", help="Print subtitles as WebVTT.")] = False,
+    srt: Annotated[bool, Option("--srt", help="Print subtitles as SubRip.")] = False,
+    vtt: Annotated[bool, Option("--vtt", help="Print subtitles as WebVTT.")] = False,
     loading: options.Given,
 ) -> None:
     """Write down what is said in an audio file, with a Whisper model.
@@ -55,9 +57,9 @@ def transcribe(
     transcription and keeps what was found.
     """
     if as_json + srt + vtt > 1:
-        raise typer.BadParameter("--json, --srt and --vtt exclude each other: give one of them")
+        raise BadParameter("--json, --srt and --vtt exclude each other: give one of them")
     if speech.get("word_times") and not as_json:
-        raise typer.BadParameter("--word-times are shown by --json: give both")
+        raise BadParameter("--word-times are shown by --json: give both")
     with loaded(model, **loading) as found, interruptible() as cancel:
         if as_json or srt or vtt:
             result = found.transcribe(audio, cancel=cancel, **speech)
@@ -67,7 +69,7 @@ def transcribe(
             complete = show_lines(found, audio, cancel, speech)
     if not complete:
         say("stopped; the transcript is not complete")
-        raise typer.Exit(INTERRUPTED)
+        raise Exit(INTERRUPTED)
 
 
 @contextmanager

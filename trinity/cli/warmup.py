@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from trinity.cli import options
 from trinity.cli.loading import load_model, progress
+from trinity.cli.parameters import BadParameter, Option
 from trinity.cli.terminal import say
 
 
@@ -15,7 +14,7 @@ from trinity.cli.terminal import say
 def warmup(
     model: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--model",
             "-m",
             metavar="MODEL",
@@ -40,7 +39,7 @@ def warmup(
         return
     for one in options.LOADING:
         if one.name in loading and one.name != "isa":
-            raise typer.BadParameter(f"{one.option.flags[0]} needs --model")
+            raise BadParameter(f"{one.option.flags[0]} needs --model")
     import trinity_kernels
 
     with progress("compiling kernels") as show:
