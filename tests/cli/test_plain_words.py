@@ -11,7 +11,7 @@ import typer.main
 
 from trinity.cli import COMMANDS, command_of
 from trinity.cli.application import for_typer
-from trinity.cli.parameters import Argument, Option, Parameter, parameters_of
+from trinity.cli.parameters import Argument, Flag, Parameter, parameters_of
 from trinity.cli.plain_words import read
 
 VALUES = {str: "two words", int: "3", float: "0.5"}
@@ -41,7 +41,7 @@ def _typer_of(command: Callable[..., None]) -> typer.Typer:
 
 
 def value_of(one: Parameter) -> str:
-    low = one.declared.min if isinstance(one.declared, Option) else None
+    low = one.declared.min if isinstance(one.declared, Flag) else None
     return VALUES.get(one.kind, "x") if low is None else str(max(low, 1))
 
 
@@ -51,7 +51,7 @@ def lines(parameters: list[Parameter]) -> list[list[str]]:
         value_of(one) for one in parameters if one.required and isinstance(one.declared, Argument)
     ]
     base = [
-        word for one in parameters if one.required and isinstance(one.declared, Option)
+        word for one in parameters if one.required and isinstance(one.declared, Flag)
         for word in (one.declared.flags[0], value_of(one))
     ]  # fmt: skip
     alone: list[list[str]] = []

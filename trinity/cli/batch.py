@@ -7,7 +7,7 @@ from typing import Annotated
 
 from trinity.cli import options
 from trinity.cli.loading import model_or_chat_demo
-from trinity.cli.parameters import Argument, Exit, Option
+from trinity.cli.parameters import Argument, Exit, Flag
 from trinity.cli.serve import DEFAULTS, libraries
 from trinity.cli.terminal import say
 
@@ -26,7 +26,7 @@ def batch(
     ],
     model: options.ModelOrDemo = None,
     at_once: Annotated[
-        int, Option("--at-once", help="Requests under way together.", min=1, max=256)
+        int, Flag("--at-once", help="Requests under way together.", min=1, max=256)
     ] = 16,
     *,
     generation: options.Given,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 from trinity.cli import options
 from trinity.cli.inspect_tables import printable
 from trinity.cli.loading import load_model, model_or_demo, progress
-from trinity.cli.parameters import BadParameter, Option
+from trinity.cli.parameters import BadParameter, Flag
 from trinity.cli.terminal import json_line, put, say
 from trinity.cli.transcribe import loaded as loaded_speech
 
@@ -27,7 +27,7 @@ NUMBERS = "N[,N]..."
 def bench(
     model: Annotated[
         list[str] | None,
-        Option(
+        Flag(
             "--model",
             "-m",
             metavar="MODEL",
@@ -36,7 +36,7 @@ def bench(
     ] = None,
     prompt_tokens: Annotated[
         list[str] | None,
-        Option(
+        Flag(
             "--prompt-tokens",
             "-p",
             "--n-prompt",
@@ -46,7 +46,7 @@ def bench(
     ] = None,
     generated_tokens: Annotated[
         list[str] | None,
-        Option(
+        Flag(
             "--generated-tokens",
             "-n",
             "--n-gen",
@@ -56,7 +56,7 @@ def bench(
     ] = None,
     batch: Annotated[
         list[str] | None,
-        Option(
+        Flag(
             "--batch",
             "-b",
             metavar=NUMBERS,
@@ -65,7 +65,7 @@ def bench(
     ] = None,
     depth: Annotated[
         list[str] | None,
-        Option(
+        Flag(
             "--depth",
             "-d",
             "--n-depth",
@@ -74,22 +74,22 @@ def bench(
         ),
     ] = None,
     rounds: Annotated[
-        int, Option("--rounds", "-r", "--repetitions", min=1, help="Rounds of each test.")
+        int, Flag("--rounds", "-r", "--repetitions", min=1, help="Rounds of each test.")
     ] = 3,
     *,
     loading: options.Given,
     isa: Annotated[
         list[str] | None,
-        Option(
+        Flag(
             "--isa",
             help="Instruction-set level; may be repeated. The best of this CPU if not given.",
         ),
     ] = None,
     profile: Annotated[
-        bool, Option("--profile", help="Show the time of each operation of a step.")
+        bool, Flag("--profile", help="Show the time of each operation of a step.")
     ] = False,
     speculate: Annotated[
-        bool, Option("--speculate", help="Also generate repeating text with speculation.")
+        bool, Flag("--speculate", help="Also generate repeating text with speculation.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:

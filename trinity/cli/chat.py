@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from trinity.cli import options
 from trinity.cli.chatting.settings import CTX_SHIFT, SETTINGS
 from trinity.cli.loading import load_model, model_or_chat_demo, note_of_purpose
-from trinity.cli.parameters import Option
+from trinity.cli.parameters import Flag
 from trinity.cli.prompts import given_template
 from trinity.cli.terminal import say
 from trinity.errors import InputError
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 @options.takes(generation=SETTINGS, loading=options.LOADING)
 def chat(
     model: options.ModelOrChatDemo = None,
-    system: Annotated[str | None, Option("--system", help="System message.")] = None,
+    system: Annotated[str | None, Flag("--system", help="System message.")] = None,
     template: Annotated[
         str | None,
-        Option("--template", metavar="FILE", help="Chat template (Jinja2) instead of the model's."),
+        Flag("--template", metavar="FILE", help="Chat template (Jinja2) instead of the model's."),
     ] = None,
     history: Annotated[
         bool,
-        Option("--history/--no-history", help="Remember what is typed for the next time."),
+        Flag("--history/--no-history", help="Remember what is typed for the next time."),
     ] = True,
     *,
     generation: options.Given,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from trinity.cli import options
 from trinity.cli.inspect_tables import printable
-from trinity.cli.parameters import Argument, BadParameter, Option
+from trinity.cli.parameters import Argument, BadParameter, Flag
 from trinity.cli.terminal import escaped, say, styled_stderr
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def convert(
     loading: options.Given,
     outtype: Annotated[
         str | None,
-        Option(
+        Flag(
             "--type",
             "--outtype",
             metavar="TYPE",
@@ -42,7 +42,7 @@ def convert(
     ] = None,
     adapted: Annotated[
         str | None,
-        Option(
+        Flag(
             "--lora",
             metavar="MODEL",
             help="SOURCE is a LoRA adapter of PEFT or mlx-lm for this model.",
@@ -50,7 +50,7 @@ def convert(
     ] = None,
     allow_requantize: Annotated[
         bool,
-        Option(
+        Flag(
             "--allow-requantize",
             help="Round anew what is quantized in a form that GGUF lacks; it loses quality.",
         ),

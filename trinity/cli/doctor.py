@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from trinity.cli import options
-from trinity.cli.parameters import Option
+from trinity.cli.parameters import Flag
 from trinity.cli.terminal import json_line, put, say
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def doctor(
     bandwidth: Annotated[
         bool,
-        Option(
+        Flag(
             "--bandwidth/--no-bandwidth", help="Measure how fast memory is read, in some seconds."
         ),
     ] = True,

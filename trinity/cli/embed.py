@@ -6,7 +6,7 @@ from typing import Annotated
 
 from trinity.cli import options
 from trinity.cli.loading import load_model, model_or_demo
-from trinity.cli.parameters import Option
+from trinity.cli.parameters import Flag
 from trinity.cli.terminal import json_line, put, say
 from trinity.cli.texts import TextFile, Texts, given_texts
 from trinity.options.option import declared
@@ -22,18 +22,18 @@ def embed(
     file: TextFile = None,
     normalize: Annotated[
         bool | None,
-        Option(
+        Flag(
             "--normalize/--no-normalize",
             help="Give vectors the Euclidean length 1, or leave it; default: as the model's files "
             "say, 1 where they say nothing.",
         ),
     ] = None,
     prompt: Annotated[
-        str | None, Option("--prompt", metavar="TEXT", help="Put this before each text.")
+        str | None, Flag("--prompt", metavar="TEXT", help="Put this before each text.")
     ] = None,
     prompt_name: Annotated[
         str | None,
-        Option(
+        Flag(
             "--prompt-name",
             metavar="NAME",
             help="Put the model's prompt of this name before each text, such as query.",
@@ -41,7 +41,7 @@ def embed(
     ] = None,
     truncate: Annotated[
         bool,
-        Option(
+        Flag(
             "--truncate/--no-truncate",
             help="Cut texts that are longer than the model takes, or end with an error.",
         ),

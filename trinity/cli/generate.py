@@ -10,7 +10,7 @@ from trinity.cli import options
 from trinity.cli.grammars import given_grammar
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo, note_of_purpose
-from trinity.cli.parameters import Argument, BadParameter, Exit, Option
+from trinity.cli.parameters import Argument, BadParameter, Exit, Flag
 from trinity.cli.prompts import given_template, given_text, one_of
 from trinity.cli.terminal import json_line, put, say
 from trinity.cli.writing import shown, write_piece
@@ -30,17 +30,17 @@ def generate(
     ] = None,
     flagged: Annotated[
         str | None,
-        Option("--prompt", "-p", metavar="PROMPT", help="The prompt, as an option."),
+        Flag("--prompt", "-p", metavar="PROMPT", help="The prompt, as an option."),
     ] = None,
     file: Annotated[
         str | None,
-        Option("--file", "-f", metavar="FILE", help="Read the prompt from a file."),
+        Flag("--file", "-f", metavar="FILE", help="Read the prompt from a file."),
     ] = None,
     *,
     generation: options.Given,
     chat: Annotated[
         bool | None,
-        Option(
+        Flag(
             "--chat/--raw",
             help="Put the prompt into the model's chat format, or leave it as it is (usual).",
             show_default=False,
@@ -48,22 +48,22 @@ def generate(
     ] = None,
     template: Annotated[
         str | None,
-        Option(
+        Flag(
             "--template",
             metavar="FILE",
             help="Put it into the format of this chat template (Jinja2) instead.",
         ),
     ] = None,
     system: Annotated[
-        str | None, Option("--system", help="System message, with --chat or --template.")
+        str | None, Flag("--system", help="System message, with --chat or --template.")
     ] = None,
     echo: Annotated[
         bool,
-        Option("--echo", help="Write the prompt before the answer, as the model reads it."),
+        Flag("--echo", help="Write the prompt before the answer, as the model reads it."),
     ] = False,
     json_schema: Annotated[
         str | None,
-        Option(
+        Flag(
             "--json-schema",
             metavar="SCHEMA",
             help="Answer in JSON of this schema: text, or a file.",
@@ -71,15 +71,15 @@ def generate(
     ] = None,
     regex: Annotated[
         str | None,
-        Option("--regex", metavar="REGEX", help="Answer in what this expression matches."),
+        Flag("--regex", metavar="REGEX", help="Answer in what this expression matches."),
     ] = None,
     grammar_file: Annotated[
         str | None,
-        Option("--grammar", metavar="FILE", help="Answer in what this grammar says: Lark or GBNF."),
+        Flag("--grammar", metavar="FILE", help="Answer in what this grammar says: Lark or GBNF."),
     ] = None,
     loading: options.Given,
     as_json: options.Json = False,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="No figures at the end.")] = False,
+    quiet: Annotated[bool, Flag("--quiet", "-q", help="No figures at the end.")] = False,
 ) -> None:
     """Complete a prompt: an argument, a file, or standard input where it is piped.
 

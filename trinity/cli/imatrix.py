@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from trinity.cli import options
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, progress
-from trinity.cli.parameters import BadParameter, Exit, Option
+from trinity.cli.parameters import BadParameter, Exit, Flag
 from trinity.cli.prompts import given_text
 from trinity.cli.terminal import say
 from trinity.errors import InputError
@@ -29,28 +29,26 @@ SHOWN = 8  # experts that no token took, by name
 
 @options.takes(loading=options.without(options.LOADING, "context_length"))
 def imatrix(
-    out: Annotated[
-        str, Option("--out", "-o", metavar="OUT", help="The importance matrix to write.")
-    ],
+    out: Annotated[str, Flag("--out", "-o", metavar="OUT", help="The importance matrix to write.")],
     model: Annotated[
         str | None,
-        Option("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}."),
+        Flag("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}."),
     ] = None,
     file: Annotated[
         str | None,
-        Option("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
+        Flag("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
     ] = None,
     ctx_size: Annotated[
         int,
-        Option("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a chunk."),
+        Flag("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a chunk."),
     ] = CHUNK,
     chunks: Annotated[
-        int | None, Option("--chunks", min=1, help="Chunks to evaluate; all if not given.")
+        int | None, Flag("--chunks", min=1, help="Chunks to evaluate; all if not given.")
     ] = None,
-    from_chunk: Annotated[int, Option("--from-chunk", min=0, help="Chunks to leave out.")] = 0,
+    from_chunk: Annotated[int, Flag("--from-chunk", min=0, help="Chunks to leave out.")] = 0,
     in_file: Annotated[
         list[str] | None,
-        Option(
+        Flag(
             "--in-file",
             metavar="FILE",
             help="An importance matrix to add to, GGUF or .dat; may be repeated.",
@@ -58,17 +56,17 @@ def imatrix(
     ] = None,
     resume: Annotated[
         bool,
-        Option("--resume", help="Go on where the run that wrote OUT stopped; without OUT, begin."),
+        Flag("--resume", help="Go on where the run that wrote OUT stopped; without OUT, begin."),
     ] = False,
     force: options.Force = False,
     save_frequency: Annotated[
-        int, Option("--save-frequency", min=1, help="Write OUT every so many chunks.")
+        int, Flag("--save-frequency", min=1, help="Write OUT every so many chunks.")
     ] = 10,
     process_output: Annotated[
-        bool, Option("--process-output", help="Gather for the output head too.")
+        bool, Flag("--process-output", help="Gather for the output head too.")
     ] = False,
     ppl: Annotated[
-        bool, Option("--ppl/--no-ppl", help="Show the perplexity; without is faster.")
+        bool, Flag("--ppl/--no-ppl", help="Show the perplexity; without is faster.")
     ] = True,
     *,
     loading: options.Given,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from trinity.cli import inspect_tables as tables
 from trinity.cli import options
-from trinity.cli.parameters import Argument, BadParameter, Exit, Option
+from trinity.cli.parameters import Argument, BadParameter, Exit, Flag
 from trinity.cli.terminal import json_line, put, say
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def inspect(
     ] = None,
     diff: Annotated[
         str | None,
-        Option(
+        Flag(
             "--diff",
             metavar="OTHER",
             help="Show what differs from this model instead; exit status 1 where anything does.",
@@ -38,7 +38,7 @@ def inspect(
     ] = None,
     verify: Annotated[
         bool,
-        Option(
+        Flag(
             "--verify",
             help="Show checksums of all tensors, and what is wrong in their blocks, instead; exit "
             "status 1 where something is.",
@@ -46,14 +46,14 @@ def inspect(
     ] = False,
     kernels: Annotated[
         bool,
-        Option(
+        Flag(
             "--kernels",
             help="Show which kernels multiply each type of weights by how many tokens instead: of "
             "this model, or, without MODEL, of all types.",
         ),
     ] = False,
     tensors: Annotated[
-        bool, Option("--tensors", help="List all tensors, too: shape, type and bytes.")
+        bool, Flag("--tensors", help="List all tensors, too: shape, type and bytes.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:

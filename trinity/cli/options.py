@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Annotated, Any
 
-from trinity.cli.parameters import GIVEN, BadParameter, Option
+from trinity.cli.parameters import GIVEN, BadParameter, Flag
 from trinity.cli.parameters import Given as GivenNames
 from trinity.errors import InputError
 from trinity.options.checks import check_choice
@@ -24,16 +24,14 @@ MODEL_HELP = (
 )
 ModelOrDemo = Annotated[
     str | None,
-    Option("--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo model if not given."),
+    Flag("--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo model if not given."),
 ]
 ModelOrChatDemo = Annotated[
     str | None,
-    Option(
-        "--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo chat model if not given."
-    ),
+    Flag("--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo chat model if not given."),
 ]
-Force = Annotated[bool, Option("--force", help="Replace OUT if it exists.")]
-Json = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]
+Force = Annotated[bool, Flag("--force", help="Replace OUT if it exists.")]
+Json = Annotated[bool, Flag("--json", help="Print one JSON object instead of text.")]
 
 Options = tuple[Declared, ...]
 Given = dict[str, Any]
@@ -102,7 +100,7 @@ def parameter(one: Declared) -> inspect.Parameter:
         kind, default = str, None
     if option.repeated:
         kind, default = list[str], None
-    info = Option(*option.flags, help=option.help, metavar=option.metavar)
+    info = Flag(*option.flags, help=option.help, metavar=option.metavar)
     return inspect.Parameter(
         one.name,
         inspect.Parameter.KEYWORD_ONLY,

@@ -9,8 +9,8 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 
-class Option:
-    """An option: its flags and, with "/", those that switch it off."""
+class Flag:
+    """An option: its flags and, after "/", those that switch it off."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Parameter:
     many: bool  # a list of ``kind``
     default: Any
     required: bool
-    declared: Option | Argument
+    declared: Flag | Argument
 
 
 def parameters_of(command: Callable[..., None]) -> Iterator[Parameter]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from trinity.cli import options
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo
-from trinity.cli.parameters import Exit, Option
+from trinity.cli.parameters import Exit, Flag
 from trinity.cli.prompts import given_text
 from trinity.cli.terminal import json_line, put, say, styled_stderr
 from trinity.errors import InputError
@@ -29,10 +29,10 @@ def perplexity(
     model: options.ModelOrDemo = None,
     file: Annotated[
         str | None,
-        Option("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
+        Flag("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
     ] = None,
     ctx: Annotated[
-        int, Option("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a window.")
+        int, Flag("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a window.")
     ] = WINDOW,
     *,
     loading: options.Given,

@@ -13,8 +13,8 @@ from typing import Any
 from trinity.cli.parameters import (
     GIVEN,
     Argument,
+    Flag,
     Given,
-    Option,
     Parameter,
     parameters_of,
     takes_given,
@@ -108,7 +108,7 @@ def _converted(one: Parameter, value: Any) -> Any:
         raise _Left
     number = one.kind(value)
     declared = one.declared
-    if isinstance(declared, Option) and (
+    if isinstance(declared, Flag) and (
         (declared.min is not None and number < declared.min)
         or (declared.max is not None and number > declared.max)
     ):

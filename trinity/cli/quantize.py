@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from trinity.cli import options
 from trinity.cli.convert import bar
-from trinity.cli.parameters import Argument, Option
+from trinity.cli.parameters import Argument, Flag
 from trinity.cli.terminal import escaped, put, say
 from trinity.errors import InputError
 
@@ -30,15 +30,15 @@ def quantize(
     type: Annotated[str, Argument(metavar="TYPE", help=f"{TYPES}.")],
     token_embedding_type: Annotated[
         str | None,
-        Option("--token-embedding-type", metavar="TYPE", help="Type of token_embd.weight."),
+        Flag("--token-embedding-type", metavar="TYPE", help="Type of token_embd.weight."),
     ] = None,
     output_tensor_type: Annotated[
         str | None,
-        Option("--output-tensor-type", metavar="TYPE", help="Type of output.weight."),
+        Flag("--output-tensor-type", metavar="TYPE", help="Type of output.weight."),
     ] = None,
     tensor_type: Annotated[
         list[str] | None,
-        Option(
+        Flag(
             "--tensor-type",
             metavar="PATTERN=TYPE",
             help="Type of tensors that have this regular expression in their name; may be "
@@ -46,19 +46,19 @@ def quantize(
         ),
     ] = None,
     pure: Annotated[
-        bool, Option("--pure", help="One type for all matrices instead of a mix.")
+        bool, Flag("--pure", help="One type for all matrices instead of a mix.")
     ] = False,
     imatrix: Annotated[
         str | None,
-        Option("--imatrix", metavar="FILE", help="An importance matrix of this model."),
+        Flag("--imatrix", metavar="FILE", help="An importance matrix of this model."),
     ] = None,
     allow_requantize: Annotated[
         bool,
-        Option("--allow-requantize", help="Quantize what is quantized already; it loses quality."),
+        Flag("--allow-requantize", help="Quantize what is quantized already; it loses quality."),
     ] = False,
     force: options.Force = False,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Only show what each tensor would become.")
+        bool, Flag("--dry-run", help="Only show what each tensor would become.")
     ] = False,
     *,
     loading: options.Given,

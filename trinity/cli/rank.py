@@ -6,18 +6,18 @@ from typing import Annotated
 
 from trinity.cli import options
 from trinity.cli.loading import load_model
-from trinity.cli.parameters import Argument, Option
+from trinity.cli.parameters import Argument, Flag
 from trinity.cli.terminal import json_line, put
 from trinity.cli.texts import TextFile, Texts, given_texts
 
 
 @options.takes(loading=options.LOADING)
 def rank(
-    model: Annotated[str, Option("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}.")],
+    model: Annotated[str, Flag("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}.")],
     query: Annotated[str, Argument(help="What is asked.")],
     texts: Texts = None,
     file: TextFile = None,
-    top: Annotated[int | None, Option("--top", min=1, help="Print so many texts at most.")] = None,
+    top: Annotated[int | None, Flag("--top", min=1, help="Print so many texts at most.")] = None,
     *,
     loading: options.Given,
     as_json: options.Json = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, cast
 
 from trinity.cli import options
-from trinity.cli.parameters import Argument, BadParameter, Option
+from trinity.cli.parameters import Argument, BadParameter, Flag
 from trinity.cli.terminal import json_line, put, say
 from trinity.errors import InputError
 
@@ -25,11 +25,11 @@ def recommend(
     ] = None,
     params: Annotated[
         str | None,
-        Option("--params", help="Instead of a model: its number of parameters, such as 7B."),
+        Flag("--params", help="Instead of a model: its number of parameters, such as 7B."),
     ] = None,
     ram: Annotated[
         str | None,
-        Option(
+        Flag(
             "--ram",
             metavar="SIZE",
             help="The machine's memory, such as 16GB, of which a part is left to the system and "
@@ -37,15 +37,15 @@ def recommend(
         ),
     ] = None,
     purpose: Annotated[
-        str, Option("--for", help="What counts most: quality, balanced or speed.")
+        str, Flag("--for", help="What counts most: quality, balanced or speed.")
     ] = "balanced",
     context: Annotated[
         int | None,
-        Option("--ctx", "-c", "--ctx-size", min=1, help="Tokens of context; default 4096."),
+        Flag("--ctx", "-c", "--ctx-size", min=1, help="Tokens of context; default 4096."),
     ] = None,
     bandwidth: Annotated[
         float | None,
-        Option("--bandwidth", help="GB/s that memory gives; measured if not given."),
+        Flag("--bandwidth", help="GB/s that memory gives; measured if not given."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:

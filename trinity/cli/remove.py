@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Annotated
 
-from trinity.cli.parameters import Argument, BadParameter, Option
+from trinity.cli.parameters import Argument, BadParameter, Flag
 from trinity.cli.terminal import say
 from trinity.errors import InputError
 
@@ -18,8 +18,8 @@ def remove(
             metavar="NAME", help="Paths or names of files that trinity keeps, as `list` shows them."
         ),
     ] = None,
-    every: Annotated[bool, Option("--all", help="All that trinity keeps.")] = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    every: Annotated[bool, Flag("--all", help="All that trinity keeps.")] = False,
+    yes: Annotated[bool, Flag("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove weights that were quantized while loading; they are made anew when they are needed."""
     from trinity.tools.amounts import size_text

@@ -7,14 +7,14 @@ from typing import Annotated
 
 from trinity.cli import options
 from trinity.cli.loading import progress
-from trinity.cli.parameters import Exit, Option
+from trinity.cli.parameters import Exit, Flag
 from trinity.cli.terminal import put
 
 
 def selftest(
     isa: Annotated[
         list[str] | None,
-        Option("--isa", help="Only this level; may be repeated. All of this CPU otherwise."),
+        Flag("--isa", help="Only this level; may be repeated. All of this CPU otherwise."),
     ] = None,
 ) -> None:
     """Check every kernel of every instruction-set level of this CPU; exit code 1 on a failure."""

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from trinity.cli import options
 from trinity.cli.loading import model_or_chat_demo
-from trinity.cli.parameters import Exit, Option
+from trinity.cli.parameters import Exit, Flag
 from trinity.cli.terminal import say
 from trinity.errors import InputError
 from trinity.options.option import declared
@@ -43,7 +43,7 @@ def libraries() -> Iterator[None]:
 def serve(
     model: Annotated[
         list[str] | None,
-        Option(
+        Flag(
             "--model",
             "-m",
             metavar="[NAME=]MODEL",

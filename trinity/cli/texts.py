@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from trinity.cli.parameters import Argument, BadParameter, Option
+from trinity.cli.parameters import Argument, BadParameter, Flag
 from trinity.cli.prompts import given_text
 
 Texts = Annotated[
@@ -13,7 +13,7 @@ Texts = Annotated[
 ]
 TextFile = Annotated[
     str | None,
-    Option("--file", "-f", metavar="FILE", help="Read a text from each line of a file."),
+    Flag("--file", "-f", metavar="FILE", help="Read a text from each line of a file."),
 ]
 
 

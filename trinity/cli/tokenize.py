@@ -6,7 +6,7 @@ from typing import Annotated
 
 from trinity.cli import options
 from trinity.cli.loading import model_or_demo
-from trinity.cli.parameters import Argument, Option
+from trinity.cli.parameters import Argument, Flag
 from trinity.cli.prompts import given_text, one_of
 from trinity.cli.terminal import json_line, put, say
 
@@ -19,12 +19,12 @@ def tokenize(
     ] = None,
     flagged: Annotated[
         str | None,
-        Option("--prompt", "-p", metavar="TEXT", help="The text, as an option."),
+        Flag("--prompt", "-p", metavar="TEXT", help="The text, as an option."),
     ] = None,
     file: Annotated[
-        str | None, Option("--file", "-f", metavar="FILE", help="Read the text from a file.")
+        str | None, Flag("--file", "-f", metavar="FILE", help="Read the text from a file.")
     ] = None,
-    only_ids: Annotated[bool, Option("--ids", help="Print the ids alone, in one line.")] = False,
+    only_ids: Annotated[bool, Flag("--ids", help="Print the ids alone, in one line.")] = False,
     as_json: options.Json = False,
     *,
     reading: options.Given,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from trinity.cli import options
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import progress
-from trinity.cli.parameters import Argument, BadParameter, Exit, Option
+from trinity.cli.parameters import Argument, BadParameter, Exit, Flag
 from trinity.cli.terminal import json_line, put, say
 from trinity.options.option import declared
 from trinity.processes.command_line import INTERRUPTED
@@ -36,7 +36,7 @@ def transcribe(
     ],
     model: Annotated[
         str,
-        Option(
+        Flag(
             "--model",
             "-m",
             metavar="MODEL",
@@ -47,8 +47,8 @@ def transcribe(
     *,
     speech: options.Given,
     as_json: options.Json = False,
-    srt: Annotated[bool, Option("--srt", help="Print subtitles as SubRip.")] = False,
-    vtt: Annotated[bool, Option("--vtt", help="Print subtitles as WebVTT.")] = False,
+    srt: Annotated[bool, Flag("--srt", help="Print subtitles as SubRip.")] = False,
+    vtt: Annotated[bool, Flag("--vtt", help="Print subtitles as WebVTT.")] = False,
     loading: options.Given,
 ) -> None:
     """Write down what is said in an audio file, with a Whisper model.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from trinity.cli import options
 from trinity.cli.loading import load_model, progress
-from trinity.cli.parameters import BadParameter, Option
+from trinity.cli.parameters import BadParameter, Flag
 from trinity.cli.terminal import say
 
 
@@ -14,7 +14,7 @@ from trinity.cli.terminal import say
 def warmup(
     model: Annotated[
         str | None,
-        Option(
+        Flag(
             "--model",
             "-m",
             metavar="MODEL",
