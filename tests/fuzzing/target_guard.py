@@ -151,8 +151,11 @@ def guarded_buffers(at_end: bool) -> Iterator[None]:
         return kept[key]
 
     class GuardedWeights(Weights):
-        def linear(self, name: str, n: int, k: int, apart: Collection[str] = ()) -> Weight:
-            weight = super().linear(name, n, k, apart)
+        def linear(
+            self, name: str, n: int, k: int, apart: Collection[str] = (), *,
+            scales_bias: bool = False,
+        ) -> Weight:  # fmt: skip
+            weight = super().linear(name, n, k, apart, scales_bias=scales_bias)
             if weight.bias is None:
                 return weight
             return replace(weight, bias=guarded_copy(weight.bias, at_end=at_end))  # type: ignore[arg-type]

@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import UnsupportedError
 from trinity.formats.provider import Tensor
+from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
 from trinity_kernels.quants.tl import AMBIGUOUS, TILINGS, TL_TYPES, TLError, to_i2_s
+
+
+class KernelRows(NamedTuple):
+    """A tensor's rows in a form that kernels read."""
+
+    type: str
+    data: NDArray[np.uint8]
+    scale: float
+    """A factor of all values."""
+
+
+def kernel_type(type_name: str) -> str:
+    """The type whose kernels read a tensor of this type after ``kernel_rows``."""
+    return "I2_S" if type_name == "I2_S_ARM" else type_name
+
+
+def kernel_rows(tensor: Tensor, n: int, k: int) -> KernelRows:
+    """A tensor's ``n`` rows of ``k`` values; all dimensions but the last are rows.
+
+    The data are the tensor's own memory, except for ternary tensors whose codes are in another
+    order than the kernels'. Raises UnsupportedError for a scale of 0 or infinity.
+    """
+    if not TYPES[tensor.type].tensor_scale:
+        return KernelRows(tensor.type, tensor.data, 1.0)
+    return KernelRows(kernel_type(tensor.type), row_codes(tensor, n, k), tensor_scale(tensor))
 
 
 def from_tiles(tensor: Tensor) -> Tensor:

@@ -120,7 +120,7 @@ def feed_forward(
         "up": (Product("ffn_up", "gate", size),),
     }
     gated = Gated(activation, size, up="") if form == "up" else Gated(activation, size)
-    return [Linear(x, config.hidden_size, products[form]), gated]
+    return [Linear(x, config.hidden_size, products[form], scales_bias=True), gated]
 
 
 def feed_forward_output(
@@ -128,4 +128,4 @@ def feed_forward_output(
 ) -> Linear:
     """act(gate) * up, times ``scale``, to the residual stream, or to another buffer."""
     product = Product("ffn_down", out, config.hidden_size)
-    return Linear("gate", config.intermediate_size, (product,), add, scale)
+    return Linear("gate", config.intermediate_size, (product,), add, scale, scales_bias=True)

@@ -60,7 +60,8 @@ def routed(
 def router(config: ModelConfig) -> Linear:
     """h to a score for each expert."""
     count = experts_of(config).num_experts
-    return Linear("h", config.hidden_size, (Product("ffn_gate_inp", "scores", count),))
+    product = Product("ffn_gate_inp", "scores", count)
+    return Linear("h", config.hidden_size, (product,), scales_bias=True)
 
 
 def route(
@@ -150,14 +151,17 @@ def shared_expert(
     if form == "up":
         products = (Product("ffn_up_shexp", "gate", size),)
     if gated:
+        products = (*products, Product("ffn_gate_inp_shexp", "shared_gate", 1))
+        down = Product("ffn_down_shexp", "shared", hidden)
         return [
-            Linear("h", hidden, (*products, Product("ffn_gate_inp_shexp", "shared_gate", 1))),
+            Linear("h", hidden, products, scales_bias=True),
             Gated(activation, size),
-            Linear("gate", size, (Product("ffn_down_shexp", "shared", hidden),)),
+            Linear("gate", size, (down,), scales_bias=True),
             GatedAdd("shared_gate", "shared", "x", hidden),
         ]
+    down = Product("ffn_down_shexp", "x", hidden)
     return [
-        Linear("h", hidden, products),
+        Linear("h", hidden, products, scales_bias=True),
         Gated(activation, size, up="" if form == "up" else "up"),
-        Linear("gate", size, (Product("ffn_down_shexp", "x", hidden),), add=True, scale=scale),
+        Linear("gate", size, (down,), add=True, scale=scale, scales_bias=True),
     ]

@@ -128,11 +128,12 @@ def _window(config: ModelConfig, index: int) -> int:
 def _feed_forward(config: ModelConfig, index: int) -> list[Operation]:
     size = config.intermediate_size_of(index)
     products = (Product("ffn_gate", "gate", size), Product("ffn_up", "up", size))
+    down = Product("ffn_down", "dense", config.hidden_size)
     return [
         blocks.norm(config, "x", "ffn_norm", "h"),
-        Linear("h", config.hidden_size, products),
+        Linear("h", config.hidden_size, products, scales_bias=True),
         Gated("gelu", size),
-        Linear("gate", size, (Product("ffn_down", "dense", config.hidden_size),)),
+        Linear("gate", size, (down,), scales_bias=True),
     ]
 
 

@@ -68,15 +68,18 @@ class Product:
 class Linear:
     """out = scale * (weight @ x + bias) for each of ``products``, which share x.
 
-    x has rows of ``width`` values. A weight may have a ``.bias`` and a ``.scale`` of one value
-    beside it. ``add`` adds the results onto out.
+    A weight may have a ``.bias`` and a ``.scale`` of one value.
     """
 
     x: str
     width: int
+    """Values of a row of x."""
     products: tuple[Product, ...]
     add: bool = False
+    """The results are added to the values in out."""
     scale: float = 1.0
+    scales_bias: bool = False
+    """The weight's ``.scale`` multiplies the bias, too. Source: llama.cpp, build_ffn."""
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""

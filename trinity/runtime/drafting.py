@@ -25,7 +25,7 @@ from trinity.runtime.interface import Rows
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.records import linear, norm
-from trinity.runtime.records.linear import BufferView
+from trinity.runtime.records.rows_view import RowsView
 from trinity.runtime.records.writer import RecordWriter
 from trinity.runtime.step import Step
 from trinity.runtime.weights import Weight
@@ -120,8 +120,8 @@ class Drafter:
                 writer.prefix = ""
             own = Norm("x", last, "h", width, kind=kind)
             norm.write(writer, own, rows=self._one, index=self._last)
-            out = BufferView(int(self._logits.ctypes.data), self._logits.nbytes)
-            linear.write_products(writer, "h", [(self._head, out)], rows=self._one)
+            out = RowsView(int(self._logits.ctypes.data), self._logits.nbytes)
+            linear.write_outputs(writer, "h", [(self._head, out)], rows=self._one)
             found = np.zeros(len(writer.records), RECORD)
             found["slots"] = writer.records
             self._plans[key] = _Plan(found, head)

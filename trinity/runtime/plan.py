@@ -8,7 +8,6 @@ threads run. The step's own numbers (how many tokens, where they stand, whose ca
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +30,8 @@ from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.records import elementwise, linear, norm
 from trinity.runtime.records.adapters import write_embeddings, write_inner, write_outer
-from trinity.runtime.records.linear import BufferView
+from trinity.runtime.records.record_list import Address
+from trinity.runtime.records.rows_view import RowsView
 from trinity.runtime.records.writer import RecordWriter
 from trinity.runtime.rotation import RopeTable, TemperatureTable
 from trinity.runtime.rounding import Rounding
@@ -43,8 +43,6 @@ from trinity_kernels.ops.matmul.activations import activation_bytes, tile_bytes
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.ops.matmul.tiles import matmul_tiles
 
-Address = Callable[[Kernel, str], int]
-
 
 class Buffers:
     """Every activation of a step, allocated once: ``rows`` tokens of each, 64-byte aligned."""
@@ -53,12 +51,12 @@ class Buffers:
         self, decoder: Decoder, weights: list[Weight], experts: list[ExpertWeight], rows: int,
         threads: int, kernel: Kernel,
     ) -> None:  # fmt: skip
-        self.stride = {name: row_bytes(width) for name, width in decoder.widths.items()}
-        self._arrays = {name: aligned(rows * stride) for name, stride in self.stride.items()}
+        self._stride = {name: row_bytes(width) for name, width in decoder.widths.items()}
+        self._arrays = {name: aligned(rows * stride) for name, stride in self._stride.items()}
         for name, width in decoder.expert_widths.items():
-            self.stride[name] = row_bytes(width)
+            self._stride[name] = row_bytes(width)
             count = rows * max(choice.per_token for choice in decoder.routes)
-            self._arrays[name] = aligned(count * self.stride[name])
+            self._arrays[name] = aligned(count * self._stride[name])
         self.experts = ExpertBuffers(decoder, experts, rows, threads, kernel) if experts else None
         # Matrices of one tensor have their inputs in their form at the same time.
         sizes = [(w.matrices, w.form, w.k) for w in weights]
@@ -74,21 +72,18 @@ class Buffers:
         self.tiles = aligned(
             max((w.matrices * tile_bytes(w.form, w.k, rows) for w in tiles), default=0)
         )
-        self.scratch_stride = -(-scratch // 64) * 64
-        self.scratch = aligned(self.scratch_stride * threads)
+        stride = -(-scratch // 64) * 64
+        self._scratch = aligned(stride * threads)
+        self.scratch_view = RowsView(int(self._scratch.ctypes.data), stride)  # a row per thread
 
-    def address(self, name: str) -> int:
-        """Where a named buffer begins."""
-        return int(self._arrays[name].ctypes.data)
-
-    def view(self, name: str) -> BufferView:
-        """Where a named buffer begins, and the bytes from one row to the next."""
-        return BufferView(self.address(name), self.stride[name])
+    def view(self, name: str) -> RowsView:
+        """The rows of a named buffer."""
+        return RowsView(int(self._arrays[name].ctypes.data), self._stride[name])
 
     def rows(self, name: str, width: int) -> NDArray[np.float32]:
         """The first ``width`` values of every row of a named buffer, (rows, width)."""
         array = self._arrays[name].view(np.float32)
-        return array.reshape(-1, self.stride[name] // 4)[:, :width]
+        return array.reshape(-1, self._stride[name] // 4)[:, :width]
 
 
 class PlanBuilder:
@@ -136,7 +131,10 @@ class PlanBuilder:
         for operation in operations:
             if isinstance(operation, Linear):
                 for name, (rows, width) in operation.weights().items():
-                    whole = self.weights.linear(prefix + name, rows, width, self._read_apart)
+                    whole = self.weights.linear(
+                        prefix + name, rows, width, self._read_apart,
+                        scales_bias=operation.scales_bias,
+                    )  # fmt: skip
                     whole = whole.scaled(operation.scale)
                     for product in operation.products:
                         if product.weight == name:
@@ -226,12 +224,12 @@ class PlanBuilder:
         rounding = Rounding.SINGLE if single else Rounding.FASTEST
         writer = RecordWriter(self, buffers, step, rounding=rounding, adapters=adapters)
         self._write_output_norm(writer, step)
-        logits = BufferView(0, 4 * output.n)
+        logits = RowsView(0, 4 * output.n)
         deltas = adapters.head if adapters else []
         write_inner(
             writer, deltas, [buffers.view("h")], head=True
         )  # fmt: skip
-        linear.write_products(writer, "h", [(output, logits)], rows=step.outputs)
+        linear.write_outputs(writer, "h", [(output, logits)], rows=step.outputs)
         places = [(len(writer.records) - 1, operands.OUT)]
         added = write_outer(writer, deltas, [logits], head=True)
         places += [(record, operands.OUT) for record in added]

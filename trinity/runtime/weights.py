@@ -18,7 +18,7 @@ from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import FIELDS
 from trinity.formats.gguf_types import is_type_of_gguf
 from trinity.formats.provider import Tensor, WeightProvider
-from trinity.formats.ternary_rows import from_tiles, row_codes, tensor_scale
+from trinity.formats.ternary_rows import from_tiles, kernel_rows, kernel_type
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
@@ -127,7 +127,7 @@ class Weights:
                 f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
                 f"the configuration asks for {shape}"
             )
-        if tensor.type not in FORMS and tensor.type != "I2_S_ARM":
+        if kernel_type(tensor.type) not in FORMS:
             runnable = ", ".join(sorted(filter(is_type_of_gguf, FORMS)))
             raise UnsupportedError(
                 f"{tensor.source}: tensor {name!r} has type {tensor.type}, which trinity cannot "
@@ -135,10 +135,13 @@ class Weights:
             )
         return tensor
 
-    def linear(self, name: str, n: int, k: int, apart: Collection[str] = ()) -> Weight:
-        """``name``.weight with its optional .scale and .bias, but for tensors that are read apart.
+    def linear(
+        self, name: str, n: int, k: int, apart: Collection[str] = (), *, scales_bias: bool = False
+    ) -> Weight:
+        """``name``.weight with its optional .scale and .bias.
 
-        ``apart``: the names of these.
+        ``apart``: names of tensors that another operation reads, which are not part of the weight.
+        ``scales_bias``: the scale multiplies the bias, too.
         """
         tensor = self.matrix(f"{name}.weight", n, k)
         weight = _bound(name, tensor, n, k)
@@ -149,8 +152,7 @@ class Weights:
         if self.has(f"{name}.bias") and f"{name}.bias" not in apart:
             bias = self.vector(f"{name}.bias", n)
         with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
-            if bias is not None and ".ffn_" in name:
-                # The feed-forward adds the bias before the scale: the scale is moved into it.
+            if bias is not None and scales_bias:
                 bias = bias * np.float32(scale)
             product = float(np.float32(scale) * np.float32(weight.scale))
         return replace(weight, scale=product, bias=bias)
@@ -190,23 +192,26 @@ class Weights:
         return scales, biases
 
     def _one_by_one(self, name: str, count: int, n: int, k: int) -> ExpertWeight:
-        found = [self.linear(f"{name}.{expert}", n, k) for expert in range(count)]
-        for weight in found:
-            if weight.type != found[0].type:
+        weights = [
+            self.linear(f"{name}.{expert}", n, k, scales_bias=True) for expert in range(count)
+        ]
+        first = weights[0]
+        for weight in weights:
+            if weight.type != first.type:
                 raise UnsupportedError(
                     f"{self.provider.path}: tensor '{weight.name}.weight' has type {weight.type}, "
-                    f"but '{found[0].name}.weight' has {found[0].type}; trinity runs experts of "
+                    f"but '{first.name}.weight' has {first.type}; trinity runs experts of "
                     "one type in a layer: quantize the model again"
                 )
-        own = np.array([weight.scale for weight in found])
+        own = np.array([weight.scale for weight in weights])
         scales, biases = self._of_experts(name, own, n)
-        if any(weight.bias is not None for weight in found):
+        if any(weight.bias is not None for weight in weights):
             none = np.zeros(n, np.float32)
-            biases = np.stack([none if w.bias is None else w.bias for w in found])
+            biases = np.stack([none if w.bias is None else w.bias for w in weights])
         return ExpertWeight(
-            tuple(f"{weight.name}.weight" for weight in found), found[0].type, n, k,
-            tuple(weight.data for weight in found),
-            np.array([weight.data.ctypes.data for weight in found], np.int64), found[0].stride,
+            tuple(f"{weight.name}.weight" for weight in weights), first.type, n, k,
+            tuple(weight.data for weight in weights),
+            np.array([weight.data.ctypes.data for weight in weights], np.int64), first.stride,
             scales, biases,
         )  # fmt: skip
 
@@ -231,12 +236,9 @@ class Weights:
 
 
 def _bound(name: str, tensor: Tensor, n: int, k: int) -> Weight:
-    """A tensor's ``n`` rows of ``k`` values, all dimensions but the last taken together."""
-    type_name, data = tensor.type, tensor.data
-    if not TYPES[type_name].tensor_scale:
-        return Weight(name, type_name, n, k, data, data.nbytes // n, 1.0, None)
-    codes = row_codes(tensor, n, k)
-    return Weight(name, "I2_S", n, k, codes, len(codes) // n, tensor_scale(tensor), None)
+    """A tensor's ``n`` rows of ``k`` values; all dimensions but the last are rows."""
+    rows = kernel_rows(tensor, n, k)
+    return Weight(name, rows.type, n, k, rows.data, rows.data.nbytes // n, rows.scale, None)
 
 
 def warn_of_inverted_scales(

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.formats.speech_config import SpeechConfig
-from trinity.speech.recording import Heads, Pages, Recorder, SpeechBuffer, SpeechView
+from trinity.runtime.records.rows_view import RowsView
+from trinity.speech.recording import Heads, Pages, Recorder, SpeechBuffer
 from trinity.speech.weights import PADDING_MOST, SpeechWeights
 from trinity_kernels.team import Team
 
@@ -100,7 +101,7 @@ class SpeechEncoder:
         recorder.linear(self._mel.at(), (first, self._first.at(1)))
         recorder.activation("gelu_erf", self._first.at(1), d)
         recorder.rows, recorder.most = self._count, config.encoder.positions
-        twice = SpeechView(self._first.at().address, 2 * self._first.stride)
+        twice = RowsView(self._first.at().address, 2 * self._first.stride)
         recorder.linear(twice, (second, self._x.at()))
         recorder.activation("gelu_erf", self._x.at(), d)
 
@@ -163,16 +164,16 @@ class SpeechEncoder:
         recorder.rows = self._groups  # fewer than most
         piece = 4 * heads.dim
         for i in range(TOGETHER):
-            rows = SpeechView(self._q.at(i).address, TOGETHER * self._q.stride)
-            to = SpeechView(self._grouped.at().address + i * piece, self._grouped.stride)
+            rows = RowsView(self._q.at(i).address, TOGETHER * self._q.stride)
+            to = RowsView(self._grouped.at().address + i * piece, self._grouped.stride)
             last = i == TOGETHER - 1
             recorder.copy(rows, piece, to, TOGETHER * piece, heads.number, heads.dim, last)
         recorder.attention(
             self._grouped.at(), heads, TOGETHER, self._mixed.at(), self._last, self._caches, 0
         )
         for i in range(TOGETHER):
-            rows = SpeechView(self._q.at(i).address, TOGETHER * self._q.stride)
-            taken = SpeechView(self._mixed.at().address + i * piece, self._mixed.stride)
+            rows = RowsView(self._q.at(i).address, TOGETHER * self._q.stride)
+            taken = RowsView(self._mixed.at().address + i * piece, self._mixed.stride)
             last = i == TOGETHER - 1
             recorder.copy(taken, TOGETHER * piece, rows, piece, heads.number, heads.dim, last)
         recorder.rows = self._count

@@ -31,6 +31,8 @@ from trinity.runtime.records import (
     elementwise,
     expert_adapters,
     experts,
+    head_linear,
+    linear,
     norm,
     recurrent,
     rope,
@@ -44,17 +46,25 @@ WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     Copy: elementwise.write_copy,
     DeltaRule: recurrent.write_delta_rule,
     ExpertGated: experts.write_gated,
-    ExpertLinear: expert_adapters.write_linear,
+    ExpertLinear: experts.write_linear,
     Gated: elementwise.write_gated,
     GatedAdd: elementwise.write_gated_add,
-    HeadLinear: adapters.write_heads,
-    Linear: adapters.write_linear,
+    HeadLinear: head_linear.write,
+    Linear: linear.write,
     Mix: experts.write_mix,
     Norm: norm.write,
     Rope: rope.write,
-    Route: expert_adapters.write_route,
+    Route: experts.write_route,
     Scale: elementwise.write_scale,
     SelectiveScan: recurrent.write_scan,
+}
+# In plans with LoRA adapters, these write the same operations with the adapters' products.
+WITH_ADAPTERS: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
+    **WRITE,
+    ExpertLinear: expert_adapters.write_linear,
+    HeadLinear: adapters.write_heads,
+    Linear: adapters.write_linear,
+    Route: expert_adapters.write_route,
 }
 # What reads and writes its buffers alone, in one record; and what may begin beside it.
 _LOCAL = (Copy, Gated, GatedAdd, Norm, Scale)
@@ -68,7 +78,8 @@ def write(writer: RecordWriter, operation: Operation) -> None:
     """
     if type(operation) not in WRITE:
         raise TypeError(f"the plan has no record for the operation {operation!r}")
-    WRITE[type(operation)](writer, operation)
+    table = WRITE if writer.adapters is None else WITH_ADAPTERS
+    table[type(operation)](writer, operation)
 
 
 def write_all(writer: RecordWriter, operations: Sequence[Operation]) -> None:

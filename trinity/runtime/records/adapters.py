@@ -14,50 +14,38 @@ from numpy.typing import NDArray
 
 from trinity.models.operations import ExpertLinear, HeadLinear, Linear
 from trinity.runtime.adapters import AdapterSet, LoraDelta
-from trinity.runtime.records import head_linear, linear
-from trinity.runtime.records.linear import BufferView, write_product
+from trinity.runtime.records import head_linear, linear, products
+from trinity.runtime.records.rows_view import RowsView
 from trinity.runtime.records.writer import RecordWriter
 from trinity.runtime.weights import Weight
 from trinity_kernels.ops import mix
-from trinity_kernels.ops.matmul.rows import matmul
 
 
-def write_linear(writer: RecordWriter, products: Linear) -> None:
-    """A linear with what adapters add to it.
+def write_linear(writer: RecordWriter, operation: Linear) -> None:
+    """A linear, with the products of adapters before and after its own.
 
-    Nobody waits for the first matrices: the linear's own products of that input follow.
+    No thread waits after the first matrices: the linear's own products only read that input, too.
     """
-    deltas, buffers = deltas_of(writer, products), writer.buffers
-    write_inner(writer, deltas, [buffers.view(products.x)])
-    linear.write(writer, products)
-    outs = [buffers.view(p.out) for p in products.products]
-    write_outer(writer, deltas, outs)
+    deltas, buffers = deltas_of(writer, operation), writer.buffers
+    write_inner(writer, deltas, [buffers.view(operation.x)])
+    linear.write(writer, operation)
+    write_outer(writer, deltas, [buffers.view(product.out) for product in operation.products])
 
 
-def write_heads(writer: RecordWriter, heads: HeadLinear) -> None:
-    """As ``write_linear``, of a matrix for each head."""
-    deltas, buffers = deltas_of(writer, heads), writer.buffers
-    x, out = buffers.address(heads.x), buffers.address(heads.out)
-    sources = [
-        BufferView(x + 4 * heads.x_step * head, buffers.stride[heads.x])
-        for head in range(heads.heads)
-    ]
-    outs = [
-        BufferView(out + 4 * heads.out_step * head, buffers.stride[heads.out])
-        for head in range(heads.heads)
-    ]
+def write_heads(writer: RecordWriter, operation: HeadLinear) -> None:
+    """As ``write_linear``, for a linear with a matrix for each head."""
+    deltas = deltas_of(writer, operation)
+    sources, outs = head_linear.views(writer, operation)
     write_inner(writer, deltas, sources)
-    head_linear.write(writer, heads)
+    head_linear.write(writer, operation)
     write_outer(writer, deltas, outs)
 
 
 def deltas_of(
     writer: RecordWriter, operation: Linear | HeadLinear | ExpertLinear
 ) -> list[LoraDelta]:
-    """What adapters add to an operation of the writer's layer, in a plan with adapters."""
-    if writer.adapters is None:
-        return []
-    return writer.adapters.deltas.get((writer.prefix, operation), [])
+    """The products that adapters add to an operation of the writer's layer."""
+    return _own(writer).deltas.get((writer.prefix, operation), [])
 
 
 def write_embeddings(writer: RecordWriter) -> None:
@@ -65,18 +53,17 @@ def write_embeddings(writer: RecordWriter) -> None:
     adapters = writer.adapters
     if adapters is None:
         return
-    for found in adapters.lookups:
-        buffers = writer.buffers
-        x = BufferView(int(found.rows.ctypes.data), found.rows.strides[0])
-        out = buffers.view(found.buffer)
-        rows = adapters.tokens[found.adapter : found.adapter + 1]
-        write_product(writer, found.outer, matmul, x, out, add=True, rows=rows)
+    for lookup in adapters.lookups:
+        x = RowsView(int(lookup.rows.ctypes.data), lookup.rows.strides[0])
+        out = writer.buffers.view(lookup.buffer)
+        rows = adapters.tokens[lookup.adapter : lookup.adapter + 1]
+        products.write_plain(writer, lookup.outer, x, out, add=True, rows=rows)
 
 
 def write_inner(
     writer: RecordWriter,
     deltas: Sequence[LoraDelta],
-    sources: Sequence[BufferView],
+    sources: Sequence[RowsView],
     *,
     head: bool = False,
 ) -> None:
@@ -86,16 +73,15 @@ def write_inner(
         column = delta.column
         for weight, x in zip(delta.inner, sources, strict=True):
             assert isinstance(weight, Weight)
-            out = BufferView(_at(adapters, column), adapters.stride)
-            rows = _rows(adapters, delta, head)
-            write_product(writer, weight, matmul, x, out, barrier=False, rows=rows)
+            out, rows = _values(adapters, column), _rows(adapters, delta, head)
+            products.write_plain(writer, weight, x, out, barrier=False, rows=rows)
             column += weight.n
 
 
 def write_outer(
     writer: RecordWriter,
     deltas: Sequence[LoraDelta],
-    outs: Sequence[BufferView],
+    outs: Sequence[RowsView],
     *,
     head: bool = False,
 ) -> list[int]:
@@ -108,9 +94,9 @@ def write_outer(
         return []
     for delta in deltas:
         weights = adapters.output_weights if head else adapters.weights
-        x = _at(adapters, delta.column)
+        values = _values(adapters, delta.column)
         writer.record(mix.mix, "none", {
-            mix.X: x, mix.X_STRIDE: adapters.stride, mix.OUT: x, mix.OUT_STRIDE: adapters.stride,
+            **values.slots(mix.X, mix.X_STRIDE), **values.slots(mix.OUT, mix.OUT_STRIDE),
             mix.K: delta.width, mix.PER_TOKEN: 1, mix.PLACES: adapters.places.ctypes.data,
             mix.WEIGHTS: weights[delta.adapter].ctypes.data,
         }, barrier=delta is deltas[-1], rows=_rows(adapters, delta, head))  # fmt: skip
@@ -119,10 +105,9 @@ def write_outer(
     for delta in deltas:
         for outer in delta.outer:
             assert isinstance(outer.weight, Weight)
-            x_place = BufferView(_at(adapters, outer.column), adapters.stride)
-            write_product(
-                writer, outer.weight, matmul, x_place, outs[outer.product], add=True,
-                barrier=outer is last, rows=_rows(adapters, delta, head),
+            products.write_plain(
+                writer, outer.weight, _values(adapters, outer.column), outs[outer.product],
+                add=True, barrier=outer is last, rows=_rows(adapters, delta, head),
             )  # fmt: skip
             written.append(len(writer.records) - 1)
     return written
@@ -133,8 +118,9 @@ def _own(writer: RecordWriter) -> AdapterSet:
     return writer.adapters
 
 
-def _at(adapters: AdapterSet, column: int) -> int:
-    return int(adapters.buffer.ctypes.data) + 4 * column
+def _values(adapters: AdapterSet, column: int) -> RowsView:
+    """The rows of first matrices' results, from ``column`` on."""
+    return RowsView(int(adapters.buffer.ctypes.data) + 4 * column, adapters.stride)
 
 
 def _rows(adapters: AdapterSet, delta: LoraDelta, head: bool) -> NDArray[np.int64]:

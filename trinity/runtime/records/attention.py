@@ -20,13 +20,13 @@ def write(writer: RecordWriter, attention: Attention) -> None:
     if attention.sinks:
         sinks = writer.vector(attention.sinks, attention.num_heads)
     values = {
-        op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
+        **buffers.view("q").slots(op.Q, op.Q_STRIDE),
         op.POSITIONS: lasts, op.FIRSTS: firsts,
         op.CACHES: writer.caches[writer.layer],
         op.LAYER_OFFSET: writer.offsets[writer.layer], op.HEAD_DIM: attention.head_dim,
         op.VALUE_DIM: attention.width_of_values,
         op.HEADS: attention.num_heads, op.KV_HEADS: attention.num_kv_heads,
-        op.OUT: buffers.address("a"), op.OUT_STRIDE: buffers.stride["a"],
+        **buffers.view("a").slots(op.OUT, op.OUT_STRIDE),
         op.SCALE: float_bits(float(np.float32(attention.scale))),
         op.SCRATCH: writer.scratch.ctypes.data, op.SCRATCH_STRIDE: writer.scratch_stride,
         op.WINDOW: attention.window, op.SOFTCAP: float_bits(attention.softcap),

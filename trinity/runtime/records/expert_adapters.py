@@ -7,7 +7,7 @@ from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.records import experts
 from trinity.runtime.records.adapters import deltas_of
-from trinity.runtime.records.linear import BufferView
+from trinity.runtime.records.rows_view import RowsView
 from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.ops import expert_rows, mix
 from trinity_kernels.ops.matmul.rows import matmul
@@ -38,11 +38,11 @@ def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
     own = experts.buffers_of(writer)
     x = buffers.view(linear.x)
     if linear.spread:
-        spread = BufferView(int(adapters.spread.ctypes.data), adapters.spread_stride)
+        spread = RowsView(int(adapters.spread.ctypes.data), adapters.spread_stride)
         writer.record(expert_rows.spread, "none", {
             **experts.rows_of(own, linear.per_token),
-            expert_rows.X: x.address, expert_rows.X_STRIDE: x.stride,
-            expert_rows.OUT: spread.address, expert_rows.OUT_STRIDE: spread.stride,
+            **x.slots(expert_rows.X, expert_rows.X_STRIDE),
+            **spread.slots(expert_rows.OUT, expert_rows.OUT_STRIDE),
             expert_rows.NBYTES: 4 * linear.width,
         }, barrier=False)  # fmt: skip
         x = spread
@@ -55,8 +55,8 @@ def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
     for delta in deltas:
         place = _at(adapters, delta.column)
         writer.record(mix.mix, "none", {
-            mix.X: place.address, mix.X_STRIDE: place.stride,
-            mix.OUT: place.address, mix.OUT_STRIDE: place.stride,
+            **place.slots(mix.X, mix.X_STRIDE),
+            **place.slots(mix.OUT, mix.OUT_STRIDE),
             mix.K: delta.width, mix.PER_TOKEN: 1, mix.PLACES: adapters.places.ctypes.data,
             mix.WEIGHTS: adapters.row_weights[delta.adapter].ctypes.data,
         }, barrier=delta is deltas[-1], rows=own.rows)  # fmt: skip
@@ -72,5 +72,5 @@ def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
             )  # fmt: skip
 
 
-def _at(adapters: AdapterSet, column: int) -> BufferView:
-    return BufferView(int(adapters.expert_buffer.ctypes.data) + 4 * column, adapters.expert_stride)
+def _at(adapters: AdapterSet, column: int) -> RowsView:
+    return RowsView(int(adapters.expert_buffer.ctypes.data) + 4 * column, adapters.expert_stride)

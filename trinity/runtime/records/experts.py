@@ -6,12 +6,11 @@ from trinity.models.operations import ExpertGated, ExpertLinear, Gated, Mix, Rou
 from trinity.runtime.expert_buffers import ExpertBuffers, pair_bytes
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.records import elementwise
-from trinity.runtime.records.linear import BufferView
+from trinity.runtime.records.rows_view import RowsView
 from trinity.runtime.records.writer import RecordWriter
-from trinity.runtime.rounding import Rounding
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import expert_rows, mix, route, squares
-from trinity_kernels.ops.matmul import activation_tiles, experts, quantize, variants
+from trinity_kernels.ops.matmul import activation_tiles, experts, quantize
 from trinity_kernels.ops.matmul import operands as op
 from trinity_kernels.ops.matmul.activations import activation_bytes
 from trinity_kernels.ops.matmul.rows import matmul
@@ -27,8 +26,7 @@ def write_route(writer: RecordWriter, choice: Route) -> None:
     if choice.bias:
         bias = writer.vector(choice.bias, choice.num_experts)
     writer.record(route.route, choice.gating, {
-        route.SCORES: buffers.address(choice.scores),
-        route.SCORES_STRIDE: buffers.stride[choice.scores],
+        **buffers.view(choice.scores).slots(route.SCORES, route.SCORES_STRIDE),
         route.EXPERTS: choice.num_experts, route.PER_TOKEN: choice.per_token, route.BIAS: bias,
         route.CHOSEN: own.chosen.ctypes.data, route.WEIGHTS: own.weights.ctypes.data,
         route.NORMALIZE: choice.normalize, route.LEAST_SUM: float_bits(choice.least_sum),
@@ -51,10 +49,7 @@ def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
     for form in sorted({weight.form for weight, _ in outputs}):
         group = [output for output in outputs if output[0].form == form]
         weights = [weight for weight, _ in group]
-        kernel = writer.builder.kernel
-        exact = writer.rounding is Rounding.SINGLE
-        if not all(variants.serves(kernel, weight.type, exact) for weight in weights):
-            kernel = matmul
+        kernel = writer.kernel_for(weights)
         operand = _write_activations(writer, linear, weights)
         if kernel is matmul_tiles:
             _write_tiles(writer, linear, weights, operand)
@@ -66,28 +61,26 @@ def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
 
 def _write_activations(
     writer: RecordWriter, linear: ExpertLinear, weights: list[ExpertWeight]
-) -> tuple[int, int]:
-    """Address and stride of a row for each token and expert, in the form that weights take."""
+) -> RowsView:
+    """A row of activations for each token and expert, in the form that the weights need."""
     buffers, own = writer.buffers, buffers_of(writer)
     form, k = weights[0].form, linear.width
-    found = buffers.address(linear.x), buffers.stride[linear.x]
-    codes = int(own.codes.ctypes.data), activation_bytes(form, k)
+    source = buffers.view(linear.x)
+    codes = RowsView(int(own.codes.ctypes.data), activation_bytes(form, k))
     if form != "f32":
-        to = codes
-        if linear.spread:
-            to = int(buffers.codes.ctypes.data), codes[1]
+        to = writer.codes(form, k) if linear.spread else codes
         writer.record(quantize.quantizer_of(form), "none", {
-            quantize.X: found[0], quantize.X_STRIDE: found[1], quantize.K: k,
-            quantize.OUT: to[0], quantize.OUT_STRIDE: to[1],
+            **source.slots(quantize.X, quantize.X_STRIDE), quantize.K: k,
+            **to.slots(quantize.OUT, quantize.OUT_STRIDE),
         }, rows=None if linear.spread else own.rows)  # fmt: skip
-        found = to
+        source = to
     if not linear.spread:
-        return found
+        return source
     writer.record(expert_rows.spread, "none", {
         **rows_of(own, linear.per_token),
-        expert_rows.X: found[0], expert_rows.X_STRIDE: found[1],
-        expert_rows.OUT: codes[0], expert_rows.OUT_STRIDE: codes[1],
-        expert_rows.NBYTES: 4 * k if form == "f32" else codes[1],
+        **source.slots(expert_rows.X, expert_rows.X_STRIDE),
+        **codes.slots(expert_rows.OUT, expert_rows.OUT_STRIDE),
+        expert_rows.NBYTES: 4 * k if form == "f32" else codes.stride,
     })  # fmt: skip
     return codes
 
@@ -96,17 +89,17 @@ def _write_tiles(
     writer: RecordWriter,
     linear: ExpertLinear,
     weights: list[ExpertWeight],
-    operand: tuple[int, int],
+    operand: RowsView,
 ) -> None:
     buffers, own = writer.buffers, buffers_of(writer)
     form, source, index = weights[0].form, operand, 0
     if form in ("q8", "q19"):
-        source = buffers.address(linear.x), buffers.stride[linear.x]
+        source = buffers.view(linear.x)
         index = int(own.tokens.ctypes.data) if linear.spread else 0
     inner = activation_tiles.tiles_of(form)
     writer.record(experts.expert_tiles, "none", {
-        op.X: source[0], op.X_STRIDE: source[1], op.K: linear.width, op.INDEX: index,
-        op.CODES: operand[0], op.CODES_STRIDE: operand[1], **_packed(writer, weights[0]),
+        **source.slots(op.X, op.X_STRIDE), op.K: linear.width, op.INDEX: index,
+        **operand.slots(op.CODES, op.CODES_STRIDE), **_packed(writer, weights[0]),
         op.FLOATS: any(weight.type not in int8_tile_types() for weight in weights),
         **_of_experts(writer, inner, "none"),
     })  # fmt: skip
@@ -116,17 +109,17 @@ def write_product(
     writer: RecordWriter,
     weight: ExpertWeight,
     kernel: Kernel,
-    operand: tuple[int, int],
-    out: BufferView,
+    operand: RowsView,
+    out: RowsView,
     *,
     barrier: bool,
     add: bool = False,
 ) -> None:
     """One product of each expert's rows."""
     values = {
-        op.X: operand[0], op.X_STRIDE: operand[1], op.W: weight.addresses.ctypes.data,
+        **operand.slots(op.X, op.X_STRIDE), op.W: weight.addresses.ctypes.data,
         op.W_STRIDE: weight.stride, op.N: weight.n, op.K: weight.k,
-        op.OUT: out.address, op.OUT_STRIDE: out.stride, op.ADD: add,
+        **out.slots(op.OUT, op.OUT_STRIDE), op.ADD: add,
         op.SCALE: weight.scales.ctypes.data, **_of_experts(writer, kernel, weight.type),
     }  # fmt: skip
     if weight.biases is not None:
@@ -139,13 +132,11 @@ def write_product(
 
 def _packed(writer: RecordWriter, weight: ExpertWeight) -> dict[int, int]:
     """What kernels that pack weights and activations need."""
-    buffers, own = writer.buffers, buffers_of(writer)
     return {
-        op.TILES: own.tiles.ctypes.data,
+        op.TILES: buffers_of(writer).tiles.ctypes.data,
         experts.TILE_STEP: pair_bytes(weight),
-        op.SCRATCH: buffers.scratch.ctypes.data,
-        op.SCRATCH_STRIDE: buffers.scratch_stride,
-        op.MANY: writer.rounding is Rounding.PROMPT,
+        **writer.buffers.scratch_view.slots(op.SCRATCH, op.SCRATCH_STRIDE),
+        op.MANY: writer.always_tiles,
     }
 
 
@@ -167,8 +158,8 @@ def write_mix(writer: RecordWriter, mixed: Mix) -> None:
     """The weighted sum of each token's experts."""
     buffers, own = writer.buffers, buffers_of(writer)
     writer.record(mix.mix, "none", {
-        mix.X: buffers.address(mixed.x), mix.X_STRIDE: buffers.stride[mixed.x],
-        mix.OUT: buffers.address(mixed.out), mix.OUT_STRIDE: buffers.stride[mixed.out],
+        **buffers.view(mixed.x).slots(mix.X, mix.X_STRIDE),
+        **buffers.view(mixed.out).slots(mix.OUT, mix.OUT_STRIDE),
         mix.K: mixed.width, mix.PER_TOKEN: mixed.per_token, mix.ADD: mixed.add,
         mix.PLACES: own.places.ctypes.data, mix.WEIGHTS: own.weights.ctypes.data,
     })  # fmt: skip
@@ -197,7 +188,7 @@ def _write_squares(writer: RecordWriter, linear: ExpertLinear, weights: list[Exp
     if gathered is not None:
         sums = gathered.expert_buffer(weights)
         writer.record(squares.add_expert_squares, "none", {
-            squares.X: buffers.address(linear.x), squares.X_STRIDE: buffers.stride[linear.x],
+            **buffers.view(linear.x).slots(squares.X, squares.X_STRIDE),
             squares.SUMS: sums.ctypes.data, squares.K: linear.width,
             squares.GROUPS: own.groups.ctypes.data,
             squares.INDEX: own.tokens.ctypes.data if linear.spread else 0,

@@ -25,10 +25,10 @@ def write(
     if norm.kind == "layer" and norm.weight and writer.has(beside(norm.weight, "bias")):
         bias = writer.vector(beside(norm.weight, "bias"), values)
     writer.record(op.norm, norm.kind, {
-        op.X: buffers.address(norm.x), op.X_STRIDE: buffers.stride[norm.x],
+        **buffers.view(norm.x).slots(op.X, op.X_STRIDE),
         op.WEIGHT: writer.vector(norm.weight, values, norm.factor), op.BIAS: bias,
         op.WEIGHT_STEP: 4 * norm.width if norm.per_group else 0,
-        op.OUT: buffers.address(norm.out), op.OUT_STRIDE: buffers.stride[norm.out],
+        **buffers.view(norm.out).slots(op.OUT, op.OUT_STRIDE),
         op.K: norm.width, op.GROUPS: norm.groups,
         op.EPS: float_bits(norm.eps or writer.config.rms_norm_eps),
         op.INDEX: 0 if index is None else index.ctypes.data, op.ADD: norm.add,

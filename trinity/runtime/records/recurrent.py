@@ -21,7 +21,7 @@ def write_conv(writer: RecordWriter, conv: CausalConv) -> None:
     op, bias = causal_conv, beside(conv.weight, "bias")
     positions, tables, offset = _addresses(writer, conv)
     writer.record(op.causal_conv, conv.activation or "none", {
-        op.X: writer.buffers.address(conv.x), op.STRIDE: writer.buffers.stride[conv.x],
+        **writer.buffers.view(conv.x).slots(op.X, op.STRIDE),
         op.WEIGHT: writer.turned(conv.weight, conv.width, conv.taps),
         op.BIAS: writer.vector(bias, conv.width) if writer.has(bias) else 0,
         op.K: conv.width, op.TAPS: conv.taps,
@@ -33,13 +33,13 @@ def write_delta_rule(writer: RecordWriter, rule: DeltaRule) -> None:
     """The gated delta rule."""
     op, buffers = delta_rule, writer.buffers
     positions, tables, offset = _addresses(writer, rule)
-    x, keys = buffers.address(rule.x), 4 * rule.key_heads * rule.key_dim
+    x, keys = buffers.view(rule.x), 4 * rule.key_heads * rule.key_dim
     writer.record(op.delta_rule, "none", {
-        op.QUERY: x, op.KEY: x + keys, op.VALUE: x + 2 * keys, op.STRIDE: buffers.stride[rule.x],
-        op.BETA: buffers.address(rule.beta), op.BETA_STRIDE: buffers.stride[rule.beta],
-        op.ALPHA: buffers.address(rule.alpha), op.ALPHA_STRIDE: buffers.stride[rule.alpha],
+        **x.slots(op.QUERY, op.STRIDE), op.KEY: x.address + keys, op.VALUE: x.address + 2 * keys,
+        **buffers.view(rule.beta).slots(op.BETA, op.BETA_STRIDE),
+        **buffers.view(rule.alpha).slots(op.ALPHA, op.ALPHA_STRIDE),
         op.A: writer.vector(rule.a, rule.heads), op.DT_BIAS: writer.vector(rule.bias, rule.heads),
-        op.OUT: buffers.address(rule.out), op.OUT_STRIDE: buffers.stride[rule.out],
+        **buffers.view(rule.out).slots(op.OUT, op.OUT_STRIDE),
         op.POSITIONS: positions, op.TABLES: tables, op.LAYER_OFFSET: offset,
         op.SCALE: float_bits(rule.scale), op.HEADS: rule.heads, op.KEY_HEADS: rule.key_heads,
         op.KEYS: rule.key_dim, op.VALUES: rule.value_dim, op.TILED: rule.tiled,
@@ -50,15 +50,14 @@ def write_scan(writer: RecordWriter, scan: SelectiveScan) -> None:
     """Mamba-2's selective scan."""
     op, buffers = selective_scan, writer.buffers
     positions, tables, offset = _addresses(writer, scan)
-    x = buffers.address(scan.x)
-    b = x + 4 * scan.heads * scan.head_dim
+    x = buffers.view(scan.x)
+    b = x.address + 4 * scan.heads * scan.head_dim
     writer.record(op.selective_scan, "none", {
-        op.X: x, op.B: b, op.C: b + 4 * scan.groups * scan.key_dim,
-        op.STRIDE: buffers.stride[scan.x],
-        op.DT: buffers.address(scan.dt), op.DT_STRIDE: buffers.stride[scan.dt],
+        **x.slots(op.X, op.STRIDE), op.B: b, op.C: b + 4 * scan.groups * scan.key_dim,
+        **buffers.view(scan.dt).slots(op.DT, op.DT_STRIDE),
         op.A: writer.vector(scan.a, scan.heads), op.D: writer.vector(scan.d, scan.heads),
         op.DT_BIAS: writer.vector(scan.bias, scan.heads),
-        op.OUT: buffers.address(scan.out), op.OUT_STRIDE: buffers.stride[scan.out],
+        **buffers.view(scan.out).slots(op.OUT, op.OUT_STRIDE),
         op.POSITIONS: positions, op.TABLES: tables, op.LAYER_OFFSET: offset,
         op.HEADS: scan.heads, op.GROUPS: scan.groups, op.KEYS: scan.key_dim,
         op.VALUES: scan.head_dim,

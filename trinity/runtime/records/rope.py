@@ -11,7 +11,7 @@ def write(writer: RecordWriter, rope: Rope) -> None:
     """Queries and keys turned; keys and values in their pages."""
     buffers, builder = writer.buffers, writer.builder
     values = {
-        op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
+        **buffers.view("q").slots(op.Q, op.Q_STRIDE),
         op.POSITIONS: writer.step.positions.ctypes.data,
         op.CACHES: writer.caches[writer.layer],
         op.HEADS: rope.num_heads, op.HEAD_DIM: rope.head_dim,
@@ -24,8 +24,8 @@ def write(writer: RecordWriter, rope: Rope) -> None:
         values[op.TEMPERATURES] = builder.temperatures[rope.temperature].address
     if rope.stores:
         values |= {
-            op.KEY: buffers.address("k"), op.KEY_STRIDE: buffers.stride["k"],
-            op.VALUE: buffers.address(rope.value), op.VALUE_STRIDE: buffers.stride[rope.value],
+            **buffers.view("k").slots(op.KEY, op.KEY_STRIDE),
+            **buffers.view(rope.value).slots(op.VALUE, op.VALUE_STRIDE),
             op.LAYER_OFFSET: writer.offsets[writer.layer], op.KV_HEADS: rope.num_kv_heads,
             op.VALUE_DIM: rope.value_dim or rope.head_dim,
         }  # fmt: skip

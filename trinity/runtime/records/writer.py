@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
 
 from trinity.formats.tensor_names import complete
 from trinity.models.operations import Recurrent
+from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned
+from trinity.runtime.records.record_list import RecordList
+from trinity.runtime.records.rows_view import RowsView
 from trinity.runtime.rounding import Rounding
-from trinity_kernels import record as slots
+from trinity.runtime.weights import Weight
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import attention
+from trinity_kernels.ops.matmul import operands as op
+from trinity_kernels.ops.matmul import variants
+from trinity_kernels.ops.matmul.activations import activation_bytes
+from trinity_kernels.ops.matmul.rows import matmul
 
 if TYPE_CHECKING:
     from trinity.runtime.adapters import AdapterSet
@@ -21,17 +26,19 @@ if TYPE_CHECKING:
     from trinity.runtime.step import Step
 
 
-class RecordWriter:
-    """Appends records to ``records``, those of ``layer``.
+class RecordWriter(RecordList):
+    """Appends the records of a decoder's operations, which belong to ``layer``.
 
-    ``few``: of so few tokens attention is shared out; 0: of many. ``rounding``: which kernels
-    multiply. ``adapters``: those that a plan applies.
+    ``few``: the most rows of a step whose attention is divided among threads by blocks of
+    positions; 0: it is divided by rows. ``rounding`` selects the kernels of products. ``adapters``:
+    the LoRA adapters that the plan applies.
     """
 
     def __init__(
         self, builder: PlanBuilder, buffers: Buffers, step: Step, kv_type: str = "", few: int = 0,
         rounding: Rounding = Rounding.FASTEST, adapters: AdapterSet | None = None,
     ) -> None:  # fmt: skip
+        super().__init__(builder.address, step.tokens)
         self.builder = builder
         self.adapters = adapters
         self.kv_type = kv_type
@@ -40,9 +47,9 @@ class RecordWriter:
         self.step = step
         self.few = few
         self.rounding = rounding
+        self.always_tiles = rounding is Rounding.PROMPT
         self.prefix = ""
         self.layer = 0
-        self.records: list[NDArray[np.int64]] = []
         layers = builder.decoder.attention
         # By layer: where it begins in its part of a page, the tables of those parts.
         layout, indices = builder.layout, builder.decoder.attention_layers
@@ -85,15 +92,22 @@ class RecordWriter:
         """A weight of one value."""
         return float(self.builder.vector(self.prefix + complete(name), 1)[0])
 
-    def record(
-        self, kernel: Kernel, tag: str, values: dict[int, int], *, barrier: bool = True,
-        rows: NDArray[np.int64] | None = None,
-    ) -> None:  # fmt: skip
-        """Append one record."""
-        row = np.zeros(slots.SLOTS, np.int64)
-        row[slots.KERNEL] = self.builder.address(kernel, tag)
-        row[slots.BARRIER] = barrier
-        row[slots.ROWS] = (self.step.tokens if rows is None else rows).ctypes.data
-        for slot, value in values.items():
-            row[slot] = value
-        self.records.append(row)
+    def kernel_for(self, weights: Sequence[Weight | ExpertWeight]) -> Kernel:
+        """The kernel that multiplies weights which share an input."""
+        kernel, exact = self.builder.kernel, self.rounding is Rounding.SINGLE
+        serves = all(variants.serves(kernel, weight.type, exact) for weight in weights)
+        return kernel if serves else matmul
+
+    def codes(self, form: str, k: int) -> RowsView:
+        """Memory for rows of ``k`` activations in a form other than "f32"."""
+        return RowsView(int(self.buffers.codes.ctypes.data), activation_bytes(form, k))
+
+    def packed(self, kernel: Kernel, weights: Sequence[Weight]) -> dict[int, int]:
+        """The slots of a kernel that packs weights and activations; none for other kernels."""
+        if kernel is matmul:
+            return {}
+        return {
+            op.TILES: self.buffers.tiles.ctypes.data,
+            **self.buffers.scratch_view.slots(op.SCRATCH, op.SCRATCH_STRIDE),
+            op.MANY: self.always_tiles,
+        }
