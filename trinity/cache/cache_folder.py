@@ -26,5 +26,5 @@ def digest(value: object) -> str:
 
 def states(paths: Iterable[str]) -> list[tuple[int, int]]:
     """Return the size and modification time of each file. Raises OSError if one is missing."""
-    found = map(os.stat, paths)
-    return [(state.st_size, state.st_mtime_ns) for state in found]
+    stats = map(os.stat, paths)
+    return [(state.st_size, state.st_mtime_ns) for state in stats]

@@ -51,40 +51,40 @@ def make_private(folder: str) -> None:
 
 def _from_top(path: str) -> list[str]:
     """Return the parents of a path from the root down, then the path."""
-    found = [path]
-    while (above := os.path.dirname(found[-1])) != found[-1]:
-        found.append(above)
-    return found[::-1]
+    folders = [path]
+    while (above := os.path.dirname(folders[-1])) != folders[-1]:
+        folders.append(above)
+    return folders[::-1]
 
 
-def _rights(found: os.stat_result) -> int:
+def _rights(status: os.stat_result) -> int:
     """Return the mode bits; a group with its owner's number counts as the owner."""
-    return found.st_mode & (~_GROUP if found.st_gid == found.st_uid else ~0)
+    return status.st_mode & (~_GROUP if status.st_gid == status.st_uid else ~0)
 
 
 def _is_closed(place: str) -> bool:
     """Whether other users cannot enter a folder."""
     try:
-        found = os.lstat(place)
+        status = os.lstat(place)
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and not _rights(found) & _SEARCH
+    return stat.S_ISDIR(status.st_mode) and not _rights(status) & _SEARCH
 
 
 def _fault(place: str, closed: bool, *, sticky: bool = False) -> str | None:
     """Return what is wrong with one folder or link; None if nothing is or it does not exist."""
     try:
-        found = os.lstat(place)
+        status = os.lstat(place)
     except OSError:
         return None
     # In a container the system's files may all belong to an unnamed owner.
-    if found.st_uid not in (0, os.geteuid(), os.stat("/").st_uid):
-        return f"{place} belongs to another user (number {found.st_uid}); use a folder of your own"
-    if closed or stat.S_ISLNK(found.st_mode) or (sticky and found.st_mode & stat.S_ISVTX):
+    if status.st_uid not in (0, os.geteuid(), os.stat("/").st_uid):
+        return f"{place} belongs to another user (number {status.st_uid}); use a folder of your own"
+    if closed or stat.S_ISLNK(status.st_mode) or (sticky and status.st_mode & stat.S_ISVTX):
         return None
-    if _rights(found) & _WRITE and found.st_mode & stat.S_ISVTX:
+    if _rights(status) & _WRITE and status.st_mode & stat.S_ISVTX:
         return f"other users can write into {place}; use a folder of your own in it"
-    if _rights(found) & _WRITE:
+    if _rights(status) & _WRITE:
         return f"other users can write into {place}; close it to them (chmod -R go-rwx {place})"
     return None
 

@@ -227,8 +227,8 @@ def read_model(values: Mapping[str, object], source: str) -> tuple[Family, HFCon
 
     named = values.get("_class_name")  # by diffusers
     if isinstance(named, str) and "architectures" not in values:
-        found = other_model({}, class_name=named) or "a model of diffusers; trinity reads text"
-        raise UnsupportedError(f"{source}: {found} (_class_name is {named[:60]!r})")
+        kind = other_model({}, class_name=named) or "a model of diffusers; trinity reads text"
+        raise UnsupportedError(f"{source}: {kind} (_class_name is {named[:60]!r})")
     class_name = class_name_of(values, source)
     for family in families():
         if class_name in family.class_names:

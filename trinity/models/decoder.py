@@ -115,13 +115,13 @@ class Decoder:
 
         A layer may have none; that of the drafting layer is the last.
         """
-        found = []
+        all_attentions = []
         for index, layer in enumerate(self._all_layers):
             attentions = [operation for operation in layer if isinstance(operation, Attention)]
             if len(attentions) > 1:
                 raise TypeError(f"layer {index} has {len(attentions)} attention operations")
-            found += attentions
-        return found
+            all_attentions += attentions
+        return all_attentions
 
     @cached_property
     def attention_layers(self) -> list[int]:
@@ -149,14 +149,16 @@ class Decoder:
     @cached_property
     def rotations(self) -> list[Rotation]:
         """The different rotations of the layers."""
-        found = [rope.rotation for rope in self._ropes()]
-        return list(dict.fromkeys(rotation for rotation in found if rotation is not None))
+        rotations = [rope.rotation for rope in self._ropes()]
+        return list(dict.fromkeys(rotation for rotation in rotations if rotation is not None))
 
     @cached_property
     def temperatures(self) -> list[Temperature]:
         """The different temperatures of the layers."""
-        found = [rope.temperature for rope in self._ropes()]
-        return list(dict.fromkeys(temperature for temperature in found if temperature is not None))
+        temperatures = [rope.temperature for rope in self._ropes()]
+        return list(
+            dict.fromkeys(temperature for temperature in temperatures if temperature is not None)
+        )
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor that the model needs."""
@@ -311,14 +313,14 @@ def _cached(attention: Attention) -> tuple[int, int, int]:
     return attention.num_kv_heads, attention.head_dim, attention.width_of_values
 
 
-def _check(name: str, found: tuple[int, ...], expected: tuple[int, ...], source: str) -> None:
+def _check(name: str, shape: tuple[int, ...], expected: tuple[int, ...], source: str) -> None:
     # One value may be written without dimensions, a vector with some of 1, one row without it.
-    alike = found in (expected, expected[1:]) if expected[0] == 1 else found == expected
+    alike = shape in (expected, expected[1:]) if expected[0] == 1 else shape == expected
     if len(expected) == 1:
-        alike = prod(found) == expected[0]
+        alike = prod(shape) == expected[0]
     if not alike:
         raise ConfigError(
-            f"{source}: tensor {name!r} has shape {found}, but the metadata implies {expected}; "
+            f"{source}: tensor {name!r} has shape {shape}, but the metadata implies {expected}; "
             "the file contradicts itself: convert the model again"
         )
 

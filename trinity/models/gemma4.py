@@ -234,13 +234,13 @@ def _full_heads(config: HFConfig) -> tuple[int, int]:
             f"{overrides.source} is {shown(dict(overrides.values))}; in GGUF only layers without a "
             "window have sizes of their own"
         )
-    found = {_heads(config, i) for i in full}
-    if len(found) > 1:
+    heads = {_heads(config, i) for i in full}
+    if len(heads) > 1:
         raise UnsupportedError(
             f"{config.source}: layers without a window have heads of different sizes or numbers, "
-            f"{sorted(found)}; in GGUF these are alike"
+            f"{sorted(heads)}; in GGUF these are alike"
         )
-    head_dim, kv_heads = found.pop()
+    head_dim, kv_heads = heads.pop()
     if head_dim % 2 or config.num_heads % kv_heads:
         raise ConfigError(
             f"{config.source}: layers without a window have heads of {head_dim} dimensions, "

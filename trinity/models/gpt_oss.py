@@ -75,7 +75,7 @@ def _every_second_column(start: int) -> View:
 
 
 def _experts() -> Table:
-    found: dict[str, TableRow] = {}
+    rows: dict[str, TableRow] = {}
     for name, together, start in (
         ("gate", "gate_up_proj", 0), ("up", "gate_up_proj", 1), ("down", "down_proj", None),
     ):  # fmt: skip
@@ -88,8 +88,8 @@ def _experts() -> Table:
             Stored((f"{apart}.weight",)),
         )
         biases = Stored((f"{source}_bias",), packed), Stored((f"{apart}.bias",))
-        found |= {f"ffn_{name}_exps": TableRow(forms), f"ffn_{name}_exps.bias": TableRow(biases)}
-    return found
+        rows |= {f"ffn_{name}_exps": TableRow(forms), f"ffn_{name}_exps.bias": TableRow(biases)}
+    return rows
 
 
 _LAYER: Table = {

@@ -34,6 +34,6 @@ def _parts(operation: Operation, has: Has) -> Iterator[Operation]:
     for name in normed:
         yield Norm(operation.x, name + SUFFIX, name + SUFFIX, operation.width)
     for name in weights:
-        products = tuple(one for one in operation.products if one.weight == name)
+        products = tuple(part for part in operation.products if part.weight == name)
         x = name + SUFFIX if name in normed else operation.x
         yield replace(operation, x=x, products=products)

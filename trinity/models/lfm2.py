@@ -154,7 +154,9 @@ def _keys(config: HFConfig) -> Keys:
             f"{config.source}: conv_bias is true; GGUF's files of this class have no such bias"
         )
     kinds = _kinds(config)
-    kv_heads = np.array([0 if one else config.num_kv_heads for one in kinds], np.int32)
+    kv_heads = np.array(
+        [0 if is_convolution else config.num_kv_heads for is_convolution in kinds], np.int32
+    )
     return {
         "num_kv_heads": kv_heads,
         "intermediate_size": _width(config),

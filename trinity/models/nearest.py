@@ -33,9 +33,9 @@ def nearest(name: str, names: Collection[str], architectures: Mapping[str, Archi
     kinds = _kinds(names)
     if not 0 < len(kinds) <= _MOST_KINDS:
         return "; ".join(said)
-    read = {other: _read(found, kinds) for other, found in architectures.items()}
-    least = min(len(kinds ^ found) for found in read.values())
-    best = [other for other, found in read.items() if len(kinds ^ found) == least]
+    read = {other: _read(other_kinds, kinds) for other, other_kinds in architectures.items()}
+    least = min(len(kinds ^ other_kinds) for other_kinds in read.values())
+    best = [other for other, other_kinds in read.items() if len(kinds ^ other_kinds) == least]
     ranks = {name: rank for rank, name in enumerate([*close, "llama"])}
     best.sort(key=lambda other: (ranks.get(other, len(ranks)), other))
     unknown = kinds - {kind for kinds_read in read.values() for kind in kinds_read}

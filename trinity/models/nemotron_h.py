@@ -98,13 +98,15 @@ def _pattern(config: HFConfig) -> str:
     values = config.values
     listed = values.values.get(values.first_of(_NEMOTRON_LISTS))
     if isinstance(listed, list):
-        unknown = [one for one in listed if not isinstance(one, str) or one not in _NEMOTRON_KINDS]
+        unknown = [
+            kind for kind in listed if not isinstance(kind, str) or kind not in _NEMOTRON_KINDS
+        ]
         if unknown:
             raise UnsupportedError(
                 f"{config.source}: layers_block_type has {shown(unknown[0])}; of this class "
                 f"trinity reads {', '.join(_NEMOTRON_KINDS)}"
             )
-        pattern = "".join(_NEMOTRON_KINDS[one] for one in listed)
+        pattern = "".join(_NEMOTRON_KINDS[kind] for kind in listed)
     else:
         pattern = values.text("hybrid_override_pattern", "")
     if len(pattern) != config.num_layers or set(pattern) - set("M*-E"):
@@ -190,8 +192,8 @@ def _nemotron_keys(config: HFConfig) -> Keys:
     return {
         **keys,
         **field_values(_nemotron_states(config)),
-        "num_kv_heads": kv_heads(config, tuple(one != _ATTENTION for one in pattern)),
-        "intermediate_size": np.array([widths.get(one, 0) for one in pattern], np.int32),
+        "num_kv_heads": kv_heads(config, tuple(letter != _ATTENTION for letter in pattern)),
+        "intermediate_size": np.array([widths.get(letter, 0) for letter in pattern], np.int32),
         "rope_finetuned": False,
         "rope_theta": None,
     }

@@ -309,7 +309,7 @@ def _newer_keys(config: HFConfig) -> Keys:
     """The keys, with the M-RoPE sections: RoPE dimensions for time, height and width."""
     rope = rope_parameters(config.values)
     sections = rope.values.get("mrope_section")
-    if not isinstance(sections, list) or not all(isinstance(one, int) for one in sections):
+    if not isinstance(sections, list) or not all(isinstance(size, int) for size in sections):
         sections = _SECTIONS
     padded = [*sections, 0, 0, 0, 0][:4]
     return {**_keys(config), "rope.dimension_sections": np.array(padded, np.int32)}

@@ -95,8 +95,8 @@ def check_text(name: str, value: object) -> str:
 
 def parse_bytes(name: str, text: str, least: float = 1) -> int:
     """Parse a size: "500MB", "16GB" (10^9), "16GiB" or "16G" (2^30). Raises InputError."""
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?I?B?)\s*", text.upper())
-    value = float(found[1]) * _BYTES.get(found[2], 0) if found else 0.0
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?I?B?)\s*", text.upper())
+    value = float(match[1]) * _BYTES.get(match[2], 0) if match else 0.0
     if not least <= value <= MOST_BYTES:
         raise InputError(f"{name} is {text!r:.40}; expected a size such as 16GB, 16GiB or 500MB")
     return round(value)

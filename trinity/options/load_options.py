@@ -22,7 +22,7 @@ def adapter_files(
     files: Sequence[AdapterFile] | None,
 ) -> list[tuple[str | os.PathLike[str], float]]:
     """Return each adapter's path and scale; the default scale is 1."""
-    return [found if isinstance(found, tuple) else (found, 1.0) for found in files or ()]
+    return [given if isinstance(given, tuple) else (given, 1.0) for given in files or ()]
 
 
 def check_adapters(name: str, value: object) -> Sequence[AdapterFile]:
@@ -32,27 +32,27 @@ def check_adapters(name: str, value: object) -> Sequence[AdapterFile]:
             f"{name} is {value!r:.80} ({type(value).__name__}); it must be a list of files of "
             "adapters, or of pairs (file, scale)"
         )
-    found: list[AdapterFile] = []
-    for one in value:
-        parts = one if isinstance(one, tuple | list) else (one, 1.0)
+    adapters: list[AdapterFile] = []
+    for adapter in value:
+        parts = adapter if isinstance(adapter, tuple | list) else (adapter, 1.0)
         if len(parts) != 2 or not isinstance(parts[0], str | os.PathLike):
-            raise InputError(f"{name} has {one!r:.80}; expected a file or a pair (file, scale)")
+            raise InputError(f"{name} has {adapter!r:.80}; expected a file or a pair (file, scale)")
         scale = check_number(f"the scale of {name}", parts[1], -LARGEST_SCALE, LARGEST_SCALE)
-        found.append((parts[0], scale))
-    return tuple(found)
+        adapters.append((parts[0], scale))
+    return tuple(adapters)
 
 
 def parse_adapters(flag: str, texts: list[str]) -> Sequence[AdapterFile]:
     """Parse texts FILE or FILE:SCALE; an existing file of that name wins. Raises InputError."""
-    found: list[AdapterFile] = []
+    adapters: list[AdapterFile] = []
     for text in texts:
         path, colon, scale = text.rpartition(":")
         try:
             number = float(scale)
         except ValueError:
             colon = ""
-        found.append((path, number) if colon and path and not os.path.lexists(text) else text)
-    return check_adapters(flag, found)
+        adapters.append((path, number) if colon and path and not os.path.lexists(text) else text)
+    return check_adapters(flag, adapters)
 
 
 @dataclass(frozen=True, slots=True)

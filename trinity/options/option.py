@@ -131,11 +131,11 @@ def check_options(options: Any) -> None:
     Call it in ``__post_init__``. Raises InputError.
     """
     holder: type = type(options)
-    for one in declared(holder):
-        object.__setattr__(options, one.name, one.checked(getattr(options, one.name)))
+    for option in declared(holder):
+        object.__setattr__(options, option.name, option.checked(getattr(options, option.name)))
 
 
 def check_option(holder: type, name: str, value: object) -> Any:
     """Return the value to use for one option of a dataclass. Raises InputError."""
-    (one,) = (one for one in declared(holder) if one.name == name)
-    return one.checked(value)
+    (option,) = (option for option in declared(holder) if option.name == name)
+    return option.checked(value)

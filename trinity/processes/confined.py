@@ -88,7 +88,7 @@ class Confined:
         payload = to_json(request)
         seconds = self._limits.seconds + more_seconds + len(payload) / BYTES_PER_SECOND
         with self._choosing:
-            process = min(self._processes, key=lambda one: one.callers)
+            process = min(self._processes, key=lambda candidate: candidate.callers)
             process.callers += 1
         try:
             return process.call(payload, seconds)

@@ -90,9 +90,9 @@ class AdapterSet:
         self._width = self._expert_width = 0
         self.deltas: dict[tuple[str, Operation], list[LoraDelta]] = {}
         for prefix, operation in decoder.operations():
-            found = self._bound(prefix, operation)
-            if found:
-                self.deltas[prefix, operation] = found
+            deltas = self._bound(prefix, operation)
+            if deltas:
+                self.deltas[prefix, operation] = deltas
         self.head = self._of_head(decoder)
         self.lookups = self._lookups(tables, rows)
         for adapter in adapters:
@@ -128,14 +128,16 @@ class AdapterSet:
 
         Of experts those that it takes; rows of embeddings are left out, as the model's are.
         """
-        found = sum(
+        nbytes = sum(
             delta.nbytes * (operation.per_token if isinstance(operation, ExpertLinear) else 1)
             for (_, operation), deltas in self.deltas.items()
             for delta in deltas
             if self.scales[delta.adapter]
         )
-        found += sum(delta.nbytes for delta in self.head if self.scales[delta.adapter])
-        return found + sum(one.outer.nbytes for one in self.lookups if self.scales[one.adapter])
+        nbytes += sum(delta.nbytes for delta in self.head if self.scales[delta.adapter])
+        return nbytes + sum(
+            lookup.outer.nbytes for lookup in self.lookups if self.scales[lookup.adapter]
+        )
 
     def chosen(self, wanted: Mapping[int, float] | None) -> AdapterWeights:
         """The weights of all adapters: as loaded, or those of ``wanted`` and 0 for the others.
@@ -143,7 +145,7 @@ class AdapterSet:
         Raises: InputError for a number that no adapter has.
         """
         if wanted is None:
-            found = self.scales
+            scales = self.scales
         else:
             unknown = [number for number in wanted if not 0 <= number < len(self.paths)]
             if unknown:
@@ -152,8 +154,8 @@ class AdapterSet:
                     f"{len(self.paths)} are loaded, numbered from 0 in the order of loading",
                     "lora",
                 )
-            found = tuple(float(wanted.get(number, 0.0)) for number in range(len(self.paths)))
-        return found if any(found) else ()
+            scales = tuple(float(wanted.get(number, 0.0)) for number in range(len(self.paths)))
+        return scales if any(scales) else ()
 
     def begin(self, pieces: Sequence[tuple[int, AdapterWeights]]) -> bool:
         """Set the weights of a step's rows, pieces of so many rows; whether any is used."""
@@ -176,26 +178,26 @@ class AdapterSet:
 
     def look_up(self, ids: NDArray[np.integer[Any]]) -> None:
         """Put what adapters have for tokens ``ids`` where the plan's first records find it."""
-        for found in self.lookups:
-            if self.tokens[found.adapter]:
-                rows = found.rows[: len(ids)]
-                weights = self.weights[found.adapter, : len(ids), None]
+        for lookup in self.lookups:
+            if self.tokens[lookup.adapter]:
+                rows = lookup.rows[: len(ids)]
+                weights = self.weights[lookup.adapter, : len(ids), None]
                 with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
-                    np.multiply(found.tokens[ids], weights, out=rows)
+                    np.multiply(lookup.tokens[ids], weights, out=rows)
 
     def _bound(self, prefix: str, operation: Operation) -> list[LoraDelta]:
         if isinstance(operation, Linear):
-            found, width = self._linear(prefix, operation.products, _weight, operation.scale)
+            deltas, width = self._linear(prefix, operation.products, _weight, operation.scale)
             self._width = max(self._width, width)
-            return found
+            return deltas
         if isinstance(operation, HeadLinear):
             return self._heads(prefix, operation)
         if isinstance(operation, ExpertLinear):
-            found, width = self._linear(
+            deltas, width = self._linear(
                 prefix, operation.products, _expert_weight, self._result_scales(prefix, operation)
             )
             self._expert_width = max(self._expert_width, width)
-            return found
+            return deltas
         return []
 
     def _linear(
@@ -244,7 +246,7 @@ class AdapterSet:
         self, prefix: str, products: Sequence[Product]
     ) -> list[tuple[int, list[str], list[Pair]]]:
         """The adapters that change any of these products, with the weights that they change."""
-        found = []
+        changes = []
         for number, pairs in enumerate(self._pairs):
             names = [
                 name
@@ -254,19 +256,19 @@ class AdapterSet:
             if names:
                 whole = [prefix + complete(name) for name in names]
                 self._read.update(whole)
-                found.append((number, names, [pairs[name] for name in whole]))
-        return found
+                changes.append((number, names, [pairs[name] for name in whole]))
+        return changes
 
     def _of_head(self, decoder: Decoder) -> list[LoraDelta]:
         config = decoder.config
         product = Product(HEAD.removesuffix(".weight"), "", config.vocab_size)
         factor = decoder.architecture.logit_scale(config)
-        found, width = self._linear("", (product,), _weight, factor)
+        deltas, width = self._linear("", (product,), _weight, factor)
         self._width = max(self._width, width)
-        return found
+        return deltas
 
     def _lookups(self, tables: Sequence[TokenTable], rows: int) -> list[Lookup]:
-        found = []
+        lookups = []
         for number, pairs in enumerate(self._pairs):
             for table in tables:
                 pair = pairs.get(complete(table.weight))
@@ -275,8 +277,8 @@ class AdapterSet:
                     outer = _weight(pair.name, pair.b, pair.scale * table.scale)
                     room = np.zeros((rows, pair.a.shape[-1]), np.float32)
                     tokens = as_float32(pair.a)
-                    found.append(Lookup(number, table.buffer, tokens, room, outer))
-        return found
+                    lookups.append(Lookup(number, table.buffer, tokens, room, outer))
+        return lookups
 
 
 def _padded(column: int) -> int:

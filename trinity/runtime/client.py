@@ -53,9 +53,9 @@ class AsyncAnswers:
     async def __anext__(self) -> tuple[int, Chunk]:
         if not self._left:
             raise StopAsyncIteration
-        found: tuple[int, Chunk] = await self._inbox.get()
-        self._left -= found[1].finish_reason is not None
-        return found
+        numbered_chunk: tuple[int, Chunk] = await self._inbox.get()
+        self._left -= numbered_chunk[1].finish_reason is not None
+        return numbered_chunk
 
     def cancel(self, place: int) -> None:
         """End one answer as "cancelled", if it has not ended."""
@@ -98,17 +98,17 @@ class Client:
     def completions(self, prompts: abc.Sequence[Prompt]) -> list[Completion]:
         """All answers, in order."""
         # No generator: a caught exception's traceback would keep it, and what it waits for.
-        inbox, found = Inbox(), dict[int, Completion]()
+        inbox, by_index = Inbox(), dict[int, Completion]()
         collectors = [Collector(NumberedSink(inbox, i).put) for i in range(len(prompts))]
         answers = self._answers(prompts, collectors)
         try:
             self._engine_thread.submit(*answers)
             for _ in answers:
                 place, completion = self._engine_thread.wait(inbox)
-                found[place] = completion
+                by_index[place] = completion
         finally:
             self._engine_thread.cancel(*answers)
-        return [found[place] for place in range(len(prompts))]
+        return [by_index[place] for place in range(len(prompts))]
 
     def as_they_end(
         self, prompts: abc.Sequence[Prompt]

@@ -122,9 +122,9 @@ class Drafter:
             norm.write(writer, own, rows=self._one, index=self._last)
             out = RowsView(int(self._logits.ctypes.data), self._logits.nbytes)
             linear.write_outputs(writer, "h", [(self._head, out)], rows=self._one)
-            found = np.zeros(len(writer.records), RECORD)
-            found["slots"] = writer.records
-            self._plans[key] = _Plan(found, head)
+            plan_records = np.zeros(len(writer.records), RECORD)
+            plan_records["slots"] = writer.records
+            self._plans[key] = _Plan(plan_records, head)
         return self._plans[key]
 
     def note(self, batch: Sequence[Rows], walk: Walk) -> None:
@@ -175,15 +175,15 @@ class Drafter:
         plan = self.plan(cache.kv_type, count - first <= self._few)
         self._last[0] = count - first - 1
         walk(plan.records)
-        found: list[int] = []
+        proposed: list[int] = []
         while True:
             token, chance = _best(self._logits)
             if not np.isfinite(chance) or not wants(chance):
-                return found
-            found.append(token)
-            if len(found) == most:
-                return found
-            step.place(0, length - 1 + len(found), 1)
+                return proposed
+            proposed.append(token)
+            if len(proposed) == most:
+                return proposed
+            step.place(0, length - 1 + len(proposed), 1)
             step.caches[0] = cache.address
             step.tokens[0] = 1
             self._states[0] = self._hidden[0]

@@ -35,8 +35,8 @@ class TokenEmbedding:
     def rows(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
         """The rows of ``ids``, (rows, width); they alone are dequantized."""
         rows = np.ascontiguousarray(self._rows[ids])
-        found = self._type.dequantize(rows.reshape(-1), (len(ids), self._width))
+        values = self._type.dequantize(rows.reshape(-1), (len(ids), self._width))
         if self.scale != 1:
             with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
-                found = found * self.scale
-        return found
+                values = values * self.scale
+        return values

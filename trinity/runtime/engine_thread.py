@@ -122,8 +122,8 @@ class EngineThread:
         """
         inbox = Inbox()
         self.visit(function, inbox)
-        found: T = self.wait(inbox)
-        return found
+        result: T = self.wait(inbox)
+        return result
 
     def visit(self, function: Callable[[], object], sink: Sink) -> None:
         """As ``between``, for a sink that gets the result."""
@@ -221,9 +221,7 @@ class EngineThread:
     def _loop(self) -> EngineLoop:
         """This process's."""
         forked = forks.count()
-        found = self._loops.get(forked)
-        if found is None:
-            found = self._loops.setdefault(
-                forked, EngineLoop(self, self._user(), bool(self._loops))
-            )
-        return found
+        loop = self._loops.get(forked)
+        if loop is None:
+            loop = self._loops.setdefault(forked, EngineLoop(self, self._user(), bool(self._loops)))
+        return loop

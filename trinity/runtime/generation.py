@@ -124,7 +124,7 @@ def joined(chunks: Sequence[Chunk]) -> Chunk:
     last = chunks[-1]
     logprobs = None
     if last.logprobs is not None:
-        logprobs = tuple(one for chunk in chunks for one in chunk.logprobs or ())
+        logprobs = tuple(logprob for chunk in chunks for logprob in chunk.logprobs or ())
     text = "".join(chunk.text for chunk in chunks)
     ids = tuple(token for chunk in chunks for token in chunk.token_ids)
     return replace(last, text=text, token_ids=ids, logprobs=logprobs)

@@ -104,14 +104,14 @@ class KVCache:
         if self._root is self._shared and self._domain.slot is None:
             salt = self._domain.salt
             known = self._pool.recall(self._root, self._adapters, salt, tokens)
-        found = find(self._root, tokens, self._window)
-        self.keep(found.parting)
+        prefix = find(self._root, tokens, self._window)
+        self.keep(prefix.parting)
         self.keep(len(tokens) - self._pool.recurrent)
         if self._window is not None:  # the store has whole pages alone
-            ends = (known, found.parting // PAGE, (len(tokens) - 1) // PAGE)
+            ends = (known, prefix.parting // PAGE, (len(tokens) - 1) // PAGE)
             self._saved = [range(self._window.first_page(end * PAGE), end) for end in ends]
-        length = found.length
-        if self.enter(found.pages, length) and length % PAGE and not self._own_part():
+        length = prefix.length
+        if self.enter(prefix.pages, length) and length % PAGE and not self._own_part():
             self.truncate(length // PAGE * PAGE)
         for index in {index for saved in self._saved for index in saved}:
             if index < self._length // PAGE:

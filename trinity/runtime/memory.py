@@ -75,8 +75,8 @@ def enough_memory(what: str, advice: str = SMALLER_CONTEXT) -> Iterator[None]:
 def too_little_memory(error: MemoryError, what: str, advice: str = SMALLER_CONTEXT) -> TrinityError:
     """A MemoryError as an error that says what to do."""
     # NumPy's says how much it was that could not be had.
-    found = f" ({error})" if str(error) else ""
-    return TrinityError(f"not enough memory {what}{found}; {advice}")
+    reason = f" ({error})" if str(error) else ""
+    return TrinityError(f"not enough memory {what}{reason}; {advice}")
 
 
 def _in_words(nbytes: int) -> str:

@@ -102,8 +102,8 @@ class GenerationOptions(TypedDict, total=False):
 
 PROPOSALS = 15
 LONG_STOP = 256  # characters of stop strings
-SAMPLING = frozenset(one.name for one in declared(SamplingParams))
-LIMITS = frozenset(one.name for one in declared(GenerationLimits))
+SAMPLING = frozenset(option.name for option in declared(SamplingParams))
+LIMITS = frozenset(option.name for option in declared(GenerationLimits))
 
 
 def check_speculative(name: str, value: object) -> bool | int:

@@ -107,10 +107,10 @@ class PagePool:
         What was evaluated with others is another text. So are those of each domain.
         """
         key = kv_type, adapters, domain
-        found = self._roots.get(key)
-        if found is None:
-            found = self._roots[key] = Page(kv_type)
-        return found
+        root = self._roots.get(key)
+        if root is None:
+            root = self._roots[key] = Page(kv_type)
+        return root
 
     def left_of(self, domain: Domain, held: Held) -> int:
         """How many first tokens of what a slot holds are there."""
@@ -134,7 +134,7 @@ class PagePool:
         parent, held = root, list[Page]()
         first = self.window.first_page(len(path) * PAGE) if self.window else len(path)
         for index, (name, wanted) in enumerate(path):
-            page = next((one for one in parent.children if one.tokens == wanted), None)
+            page = next((child for child in parent.children if child.tokens == wanted), None)
             if page is None:
                 page = self._stored(store, name, parent, wanted)
                 if page is None:
@@ -160,11 +160,11 @@ class PagePool:
         path = [page]
         while (parent := path[-1].parent) is not None:
             path.append(parent)
-        if any(one.hides for one in path):
+        if any(ancestor.hides for ancestor in path):
             return
         name = store.start(stored_kind(page.kv_type, adapters, salt))
-        for one in reversed(path[:-1]):
-            name = store.name(name, one.tokens)
+        for ancestor in reversed(path[:-1]):
+            name = store.name(name, ancestor.tokens)
         if page.full is not None:
             store.save(name, page.tokens, page.full.data)
         if windowed and page.windowed is not None:
@@ -184,7 +184,7 @@ class PagePool:
         for place in range(0, len(tokens) - PAGE, PAGE):
             wanted = list(tokens[place : place + PAGE])
             name = store.name(name, wanted)
-            parent = [one for of in parent for one in of.children if one.tokens == wanted]
+            parent = [child for of in parent for child in of.children if child.tokens == wanted]
             if not parent and self.sizes[root.kv_type].full and not store.has(name):
                 break
             path.append((name, wanted))
@@ -273,13 +273,13 @@ class PagePool:
         """Give back all that a cache has; ``discard``: nobody shall find it."""
         pages = holding.pages
         # Of the first page that hides tokens others find the beginning; of those after it, nothing.
-        found = next((i for i, page in enumerate(pages) if page.hides), len(pages))
-        found += found < len(pages) and pages[found].tokens[0] >= 0
+        shared = next((i for i, page in enumerate(pages) if page.hides), len(pages))
+        shared += shared < len(pages) and pages[shared].tokens[0] >= 0
         for index in reversed(range(len(pages))):
             page = pages[index]
             if index in holding.windows:
                 self.leave_window(page)
-            if discard or index >= found:
+            if discard or index >= shared:
                 self.discard(page)
             else:
                 self.give_back(page)
@@ -434,5 +434,5 @@ class PagePool:
 
 def stored_kind(kv_type: str, adapters: AdapterWeights, salt: str) -> str:
     """What the store's names of pages depend on, besides the model and the tokens."""
-    found = f"{kv_type} {adapters}"
-    return f"{found} {salt}" if salt else found
+    kind = f"{kv_type} {adapters}"
+    return f"{kind} {salt}" if salt else kind

@@ -33,11 +33,11 @@ def find(root: Page, tokens: Sequence[int], window: Window | None) -> PrefixMatc
     last = root
     while (end := (len(pages) + 1) * PAGE) <= stop:
         wanted = list(tokens[end - PAGE : end])
-        found = next((page for page in last.children if page.tokens == wanted), None)
-        if found is None:
+        child = next((page for page in last.children if page.tokens == wanted), None)
+        if child is None:
             break
-        pages.append(found)
-        last = found
+        pages.append(child)
+        last = child
     length, parting = len(pages) * PAGE, 0
     behind = [(page.common(tokens, length, stop), page) for page in last.children]
     if behind and all(common < len(page.tokens) for common, page in behind):

@@ -34,9 +34,9 @@ class Populating(threading.Thread):
         for array in arrays:
             start = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
             end = array.ctypes.data + array.nbytes
-            for at in range(start, end, _STEP):
-                nbytes = min(_STEP, end - at)
-                if self._ending.is_set() or madvise(at, nbytes, _MADV_POPULATE_READ) != 0:
+            for address in range(start, end, _STEP):
+                nbytes = min(_STEP, end - address)
+                if self._ending.is_set() or madvise(address, nbytes, _MADV_POPULATE_READ) != 0:
                     return
 
     def end(self) -> None:

@@ -67,7 +67,10 @@ class Buffers:
         packed = [w for w in weights if variants.serves(kernel, w.type)]
         unpacked = [(w.type, w.k) for w in packed]
         unpacked += [(w.type, w.k) for w in experts if variants.serves(kernel, w.type)]
-        scratch = max((variants.scratch_bytes(kernel, *one) for one in unpacked), default=0)
+        scratch = max(
+            (variants.scratch_bytes(kernel, *type_and_width) for type_and_width in unpacked),
+            default=0,
+        )
         tiles = packed if kernel is matmul_tiles else []
         self.tiles = aligned(
             max((w.matrices * tile_bytes(w.form, w.k, rows) for w in tiles), default=0)

@@ -95,8 +95,8 @@ class PrefixStore:
                 size = os.fstat(file.fileno()).st_size
                 if size != HEAD + len(to):
                     raise ValueError(f"{size} bytes")
-                found, head = file.read(HEAD), MAGIC + packed(tokens)
-                if file.readinto(to.data) != len(to) or found != head + _check(name, head, to):
+                stored, head = file.read(HEAD), MAGIC + packed(tokens)
+                if file.readinto(to.data) != len(to) or stored != head + _check(name, head, to):
                     raise ValueError("another sum")
             os.utime(path)
         except FileNotFoundError:
@@ -142,15 +142,15 @@ class PrefixStore:
 
     def _make_room(self, size: int) -> None:
         """Remove what was used longest ago until there is room for so many bytes more."""
-        found = []
+        files = []
         with os.scandir(self.folder) as entries:
             for entry in entries:
                 if entry.name.endswith(SUFFIX):
                     with suppress(OSError):
                         status = entry.stat()
-                        found.append((status.st_mtime_ns, status.st_size, entry.path))
-        total = sum(length for _, length, _ in found) + size
-        for _, length, path in sorted(found):
+                        files.append((status.st_mtime_ns, status.st_size, entry.path))
+        total = sum(length for _, length, _ in files) + size
+        for _, length, path in sorted(files):
             if total <= self.limit:
                 return
             with suppress(FileNotFoundError):  # another process has found it damaged

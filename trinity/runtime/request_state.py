@@ -199,13 +199,13 @@ class RequestState(Sequence):
 
     def _proposed(self, budget: SpeculationBudget, most: int, draft: Draft | None) -> list[int]:
         """Tokens that may come behind the newest one."""
-        found = self._guesses.propose(self.tokens, budget, most, draft)
-        if self._guide is None or not found:
-            return found
+        proposed = self._guesses.propose(self.tokens, budget, most, draft)
+        if self._guide is None or not proposed:
+            return proposed
         if self._ahead:  # those do come
-            return self._ahead[: len(found)]
+            return self._ahead[: len(proposed)]
         # Forced tokens have a step of their own, be there proposals before them or not.
-        return found[: self._guide.fitting(found)]
+        return proposed[: self._guide.fitting(proposed)]
 
     def _follow(self, guide: Guide, logits: Logits) -> None:
         """Choose a token that the grammar allows, and take it with those that it then forces."""

@@ -138,12 +138,12 @@ class Sampler:
         shares = weights / weights.sum()
         most = _highest(shares, top)
         best_ids, best_shares = ids[most].tolist(), shares[most].tolist()
-        found = tuple(
+        best = tuple(
             TokenLogprob(token, math.log(share), text(token))
             for token, share in zip(best_ids, best_shares, strict=True) if share > 0
         )  # fmt: skip
         share = float(shares[ids == token_id][0])
-        return TokenLogprob(token_id, math.log(share), text(token_id), found)
+        return TokenLogprob(token_id, math.log(share), text(token_id), best)
 
     def _chosen(self, logits: Floats) -> int:
         params = self.params
@@ -280,8 +280,10 @@ def token_logprob(
     normalizer = log_normalizer(logits)
 
     places = best(logits, top)
-    found = tuple(
+    alternatives = tuple(
         TokenLogprob(token, value - normalizer, text(token))
         for token, value in zip(places.tolist(), logits[places].tolist(), strict=True)
     )
-    return TokenLogprob(token_id, float(logits[token_id]) - normalizer, text(token_id), found)
+    return TokenLogprob(
+        token_id, float(logits[token_id]) - normalizer, text(token_id), alternatives
+    )

@@ -110,12 +110,12 @@ class Scheduler:
 
         Requests of the last priority are not counted, because others do not wait for them.
         """
-        waiting = [one.client for one in list(self.waiting) if one.priority < LAST]
-        admitted = [one for one in list(self.admitted) if one.priority < LAST]
+        waiting = [sequence.client for sequence in list(self.waiting) if sequence.priority < LAST]
+        admitted = [sequence for sequence in list(self.admitted) if sequence.priority < LAST]
         return SchedulerStats(
             waiting=len(waiting),
             running=len(admitted),
-            prompting=sum(not one.running for one in admitted),
+            prompting=sum(not sequence.running for sequence in admitted),
             most_running=self._most,
             steps=self.steps,
             shares=self.shares,
@@ -298,10 +298,10 @@ class Scheduler:
 
     def _prompting(self, kv_type: str) -> list[Sequence]:
         """Those with tokens to evaluate that do not run, by rank."""
-        found = [s for s in self._going_on() if not s.running]
+        waiting = [s for s in self._going_on() if not s.running]
         if not self.closed:
-            found += [s for s in self._candidates() if not (self._yielding and s.yields)]
-        return sorted((s for s in found if s.kv_type == kv_type), key=lambda s: s.rank)
+            waiting += [s for s in self._candidates() if not (self._yielding and s.yields)]
+        return sorted((s for s in waiting if s.kv_type == kv_type), key=lambda s: s.rank)
 
     def _candidates(self) -> list[Sequence]:
         """The first of those that wait, without those whose slot is held."""
@@ -341,16 +341,16 @@ class Scheduler:
         if not self._may_enter(sequence, scheduled):
             return
         cache = self._engine.new_cache(sequence.kv_type, sequence.adapters, sequence.domain)
-        found = False
+        fits = False
         try:
             if sequence.shares:
                 cache.reuse(sequence.tokens)
             else:
                 cache.separate()
-            found = self._fits(cache, sequence)
-            while not found and self._make_room(sequence):
-                found = self._fits(cache, sequence)
-            if not found and not self.admitted:
+            fits = self._fits(cache, sequence)
+            while not fits and self._make_room(sequence):
+                fits = self._fits(cache, sequence)
+            if not fits and not self.admitted:
                 raise TrinityError(
                     f"{len(sequence.tokens)} tokens of prompt and answer need more keys and values "
                     f"than the {cache.pool.limit} bytes that they may have: load the model with "
@@ -360,9 +360,9 @@ class Scheduler:
             cache.release()
             sequence.fail(error)
             return
-        self._blocked = None if found else sequence
+        self._blocked = None if fits else sequence
         self._pages_came = False
-        if found:
+        if fits:
             self.waiting.remove(sequence)
             self.admitted.append(sequence)
             self._turns.begin(sequence)
@@ -386,10 +386,10 @@ class Scheduler:
         That is the youngest of those that stand still, or of a client that has too many.
         """
         still = [s for s in self.admitted if self._yielding and s.yields]
-        found = max(still, key=lambda s: s.rank) if still else to_give_way(sequence, self.admitted)
-        if found is not None:
-            self._preempt(found)
-        return found is not None
+        victim = max(still, key=lambda s: s.rank) if still else to_give_way(sequence, self.admitted)
+        if victim is not None:
+            self._preempt(victim)
+        return victim is not None
 
     def _reserve(self, sequence: Sequence, cache: KVCache, count: int) -> bool:
         """Room for more tokens, at younger ones' cost; False where it lost its own pages."""

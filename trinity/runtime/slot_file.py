@@ -89,9 +89,9 @@ def save(engine: Engine, slot: Domain, path: str, between: Between = at_once) ->
     Raises: InputError where the slot holds nothing; TrinityError where it cannot be written, or
     where requests have all pages.
     """
-    cache, found = between(partial(_taken, engine, slot))
+    cache, tokens = between(partial(_taken, engine, slot))
     try:
-        return _written(engine, cache, found, path)
+        return _written(engine, cache, tokens, path)
     except OSError as error:
         raise TrinityError(f"{path}: the slot cannot be saved: {error}") from error
     finally:
@@ -133,9 +133,11 @@ def _taken(engine: Engine, slot: Domain) -> tuple[KVCache, list[int]]:
     raise InputError(f"slot {slot.slot} holds nothing that could be saved: use it first")
 
 
-def _written(engine: Engine, cache: KVCache, found: Sequence[int], path: str) -> tuple[int, int]:
+def _written(
+    engine: Engine, cache: KVCache, token_ids: Sequence[int], path: str
+) -> tuple[int, int]:
     """Write the file."""
-    tokens = np.asarray(found, "<i4")
+    tokens = np.asarray(token_ids, "<i4")
     text = json.dumps(asdict(_header(engine, cache.kv_type, cache.adapters))).encode()
     with whole_file(path) as file:
         if hasattr(os, "fchmod"):
@@ -262,17 +264,17 @@ def _tokens(engine: Engine, file: _SlotReader) -> list[int]:
     if not 0 < words <= most + 3:
         raise file.wrong(f"it has {words} words of tokens, and the context holds {most}")
     data = file.take(4 * words)
-    found: NDArray[np.int32] = np.frombuffer(data, "<i4")
-    if tuple(found[:2].tolist()) == PACKED and words >= 3:
-        if found[2] != words - 3:
-            raise file.wrong(f"it says that it has {found[2]} tokens, where {words - 3} are")
-        found = found[3:]
-    if not 0 < len(found) <= most:
-        raise file.wrong(f"it has {len(found)} tokens, and the context holds {most}")
-    if found.min() < 0 or found.max() >= engine.config.vocab_size:
+    ids: NDArray[np.int32] = np.frombuffer(data, "<i4")
+    if tuple(ids[:2].tolist()) == PACKED and words >= 3:
+        if ids[2] != words - 3:
+            raise file.wrong(f"it says that it has {ids[2]} tokens, where {words - 3} are")
+        ids = ids[3:]
+    if not 0 < len(ids) <= most:
+        raise file.wrong(f"it has {len(ids)} tokens, and the context holds {most}")
+    if ids.min() < 0 or ids.max() >= engine.config.vocab_size:
         raise file.wrong("it has tokens that the model does not have")
-    file.check = zlib.crc32(found.tobytes(), file.check)
-    return [int(token) for token in found]
+    file.check = zlib.crc32(ids.tobytes(), file.check)
+    return [int(token) for token in ids]
 
 
 def _read_header(engine: Engine, file: _SlotReader) -> Header:
@@ -282,7 +284,7 @@ def _read_header(engine: Engine, file: _SlotReader) -> Header:
         raise file.wrong(f"its header has {length} bytes; {LARGEST_HEADER} are the most")
     try:
         given = json.loads(file.counted(length))
-        kv_type, adapters = given["kv_type"], tuple(float(one) for one in given["adapters"])
+        kv_type, adapters = given["kv_type"], tuple(float(scale) for scale in given["adapters"])
     except (ValueError, RecursionError, TypeError, KeyError) as error:
         raise file.wrong(f"its header cannot be read: {error!r:.80}") from error
     if kv_type not in KV_TYPES:

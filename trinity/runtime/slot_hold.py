@@ -89,7 +89,7 @@ class SlotHolds:
         return not left
 
     def _alive(self) -> list[SlotHold]:
-        found = [(ref, ref()) for ref in self.holds]
-        alive = [(ref, hold) for ref, hold in found if hold is not None and not hold.over]
+        holds = [(ref, ref()) for ref in self.holds]
+        alive = [(ref, hold) for ref, hold in holds if hold is not None and not hold.over]
         self.holds = [ref for ref, _ in alive]
         return [hold for _, hold in alive]

@@ -37,11 +37,11 @@ class NgramIndex:
     def append(self, token: int) -> None:
         """Add a token at the end."""
         tokens, ends = self.tokens, self._ends
-        at = len(tokens)
+        position = len(tokens)
         tokens.append(token)
         for i, (size, after) in enumerate(self._after):
-            if at >= size:
-                after[ends[i]] = at
+            if position >= size:
+                after[ends[i]] = position
             ends[i] = tuple(tokens[-size:])
 
     def match(self) -> tuple[int, int]:
@@ -54,11 +54,11 @@ class NgramIndex:
 
     def continuation(self, start: int, count: int) -> list[int]:
         """``count`` tokens from ``start`` on; what reaches the end goes on with itself."""
-        found = self.tokens[start : start + count]
+        tokens = self.tokens[start : start + count]
         period = len(self.tokens) - start
-        while len(found) < count:
-            found.append(found[-period])
-        return found
+        while len(tokens) < count:
+            tokens.append(tokens[-period])
+        return tokens
 
 
 class Guesses:

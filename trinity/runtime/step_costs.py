@@ -82,10 +82,10 @@ class StepFit:
         if self.times.step or self.times.row:
             expected = max(self.times.seconds(running, rows, pairs), 0.2 * seconds)
         seconds = min(max(seconds, expected / MOST), expected * MOST)
-        found = np.array([1.0, running, float(rows > 0), rows, pairs]) / UNITS / expected
+        features = np.array([1.0, running, float(rows > 0), rows, pairs]) / UNITS / expected
         kind = int(rows > 0)
-        self._products[kind] = MEMORY * self._products[kind] + np.outer(found, found)
-        self._sums[kind] = MEMORY * self._sums[kind] + found * (seconds / expected)
+        self._products[kind] = MEMORY * self._products[kind] + np.outer(features, features)
+        self._sums[kind] = MEMORY * self._sums[kind] + features * (seconds / expected)
         self.times = StepTimes(*(self._solution() / UNITS).tolist())
 
     def _solution(self) -> Vector:
@@ -94,12 +94,12 @@ class StepFit:
         products = products + np.diag(PULL * size)
         used: Any = np.flatnonzero(size)
         while True:
-            found = np.linalg.solve(products[np.ix_(used, used)], sums[used])
-            if found.min() >= 0:
+            costs = np.linalg.solve(products[np.ix_(used, used)], sums[used])
+            if costs.min() >= 0:
                 break
-            used = np.delete(used, np.argmin(found * np.sqrt(size[used])))
+            used = np.delete(used, np.argmin(costs * np.sqrt(size[used])))
         solution = np.zeros(len(sums))
-        solution[used] = found
+        solution[used] = costs
         return solution
 
 

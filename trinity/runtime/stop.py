@@ -27,15 +27,15 @@ class StopStrings:
         for string in strings:
             state = 0
             for character in string:
-                found = self._next.get((state, character))
-                if found is None:
-                    found = self._next[state, character] = len(self.depth)
-                    children[state].append((character, found))
+                following = self._next.get((state, character))
+                if following is None:
+                    following = self._next[state, character] = len(self.depth)
+                    children[state].append((character, following))
                     children.append([])
                     self.depth.append(self.depth[state] + 1)
                     self._fallback.append(0)
                     self.ends.append(0)
-                state = found
+                state = following
             self.ends[state] = len(string)
         waiting = deque(child for _, child in children[0])
         while waiting:  # by depth, as each state needs those of its shorter ends
@@ -48,9 +48,9 @@ class StopStrings:
 
     def after(self, state: int, character: str) -> int:
         """The state after one more character."""
-        while (found := self._next.get((state, character))) is None and state:
+        while (following := self._next.get((state, character))) is None and state:
             state = self._fallback[state]
-        return found or 0
+        return following or 0
 
 
 _shared: WeakValueDictionary[tuple[str, ...], StopStrings] = WeakValueDictionary()
@@ -59,10 +59,10 @@ _shared: WeakValueDictionary[tuple[str, ...], StopStrings] = WeakValueDictionary
 def automaton_of(strings: Sequence[str]) -> StopStrings:
     """The automaton of these strings; requests that run at the same time share it."""
     key = tuple(strings)
-    found = _shared.get(key)
-    if found is None:
-        found = _shared[key] = StopStrings(key)
-    return found
+    automaton = _shared.get(key)
+    if automaton is None:
+        automaton = _shared[key] = StopStrings(key)
+    return automaton
 
 
 class StopMatcher:
@@ -94,16 +94,16 @@ class StopMatcher:
         automaton = self._automaton
         if automaton is None:
             return text
-        state, at = self._state, None
+        state, begin = self._state, None
         size = len(self._held)
         self._held += text
         for end, character in enumerate(text, size + 1):
             state = automaton.after(state, character)
             length = automaton.ends[state]
-            if length and (at is None or end - length < at):
-                at, self.found = end - length, self._held[end - length : end]
+            if length and (begin is None or end - length < begin):
+                begin, self.found = end - length, self._held[end - length : end]
         self._state = state
-        certain = len(self._held) - automaton.depth[state] if at is None else at
+        certain = len(self._held) - automaton.depth[state] if begin is None else begin
         out, self._held = self._held[:certain], "" if self.stopped else self._held[certain:]
         return out
 

@@ -30,7 +30,7 @@ _ACTIVATIONS: dict[object, Head] = {
     "ReLU": lambda x: np.maximum(x, 0),
     "Sigmoid": lambda x: np.exp(-np.logaddexp(0, -x)),
     "SiLU": lambda x: x * np.exp(-np.logaddexp(0, -x)),
-    "GELU": lambda x: 0.5 * x * (1 + np.array([math.erf(one / math.sqrt(2)) for one in x])),
+    "GELU": lambda x: 0.5 * x * (1 + np.array([math.erf(value / math.sqrt(2)) for value in x])),
 }
 
 
@@ -94,10 +94,10 @@ class TextHeads:
         """
         if self.has_pooler:
             state = np.tanh(self._pooler @ state + self._pooler_bias)
-        found = self._output @ state + self._output_bias
+        outputs = self._output @ state + self._output_bias
         if self.labels == 1:
-            return found
-        return np.exp(-np.logaddexp(0.0, found[1:] - found[:1]))
+            return outputs
+        return np.exp(-np.logaddexp(0.0, outputs[1:] - outputs[:1]))
 
     def _layer(self, name: str, width: int) -> _Dense:
         weight = self._matrix(name, width)
@@ -112,18 +112,18 @@ class TextHeads:
 
     def _matrix(self, name: str, width: int) -> NDArray[np.float32]:
         tensor = self._provider.tensor(f"{name}.weight")
-        found = np.atleast_2d(tensor.dequantize().reshape(tensor.shape))
-        if found.ndim != 2 or found.shape[1] != width:
+        matrix = np.atleast_2d(tensor.dequantize().reshape(tensor.shape))
+        if matrix.ndim != 2 or matrix.shape[1] != width:
             raise self._error(f"{name}.weight", f"rows of {width}")
-        return found
+        return matrix
 
     def _vector(self, name: str, length: int) -> NDArray[np.float32]:
         if name not in self._names:
             return np.zeros(length, np.float32)
-        found = self._provider.tensor(name).dequantize().reshape(-1)
-        if len(found) != length:
+        vector = self._provider.tensor(name).dequantize().reshape(-1)
+        if len(vector) != length:
             raise self._error(name, f"{length} values")
-        return found
+        return vector
 
     def _error(self, name: str, expected: str) -> ConfigError:
         return ConfigError(

@@ -107,15 +107,15 @@ class TextReader:
         begin, end = self._ends
         own = len(self.tokenizer.encode(first, add_bos=False, parse_special=True))
         between = start - begin - own
-        one, other = ids[begin : start - between], ids[start : len(ids) - end]
+        first_ids, second_ids = ids[begin : start - between], ids[start : len(ids) - end]
         room = max(0, self.limit - begin - between - end)
-        short, long = sorted((len(one), len(other)))
+        short, long = sorted((len(first_ids), len(second_ids)))
         long = short if short > room else max(short, room - short)
         if short + long > room:
             short, long = room // 2, room // 2 + room % 2
-        counts = (short, long) if len(one) <= len(other) else (long, short)
-        head = [*ids[:begin], *one[: counts[0]], *ids[start - between : start]]
-        return [*head, *other[: counts[1]], *ids[len(ids) - end :]], len(head), True
+        counts = (short, long) if len(first_ids) <= len(second_ids) else (long, short)
+        head = [*ids[:begin], *first_ids[: counts[0]], *ids[start - between : start]]
+        return [*head, *second_ids[: counts[1]], *ids[len(ids) - end :]], len(head), True
 
     def prompted_pair(self, whole: str, end: str, *, truncate: bool) -> tuple[list[int], bool]:
         """Token ids of a query and a text within a prompt that ends with ``end``, which stays."""

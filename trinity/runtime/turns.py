@@ -27,16 +27,18 @@ class Turns:
     def note(self, sequences: list[Sequence]) -> None:
         """Note the turn of each sequence that has not ended; the same for all of one client."""
         before, first = self.several, sequences[:1]
-        self.several = any(one.client != first[0].client for one in sequences)
+        self.several = any(sequence.client != first[0].client for sequence in sequences)
         if self.several:
             counts = Counter[str]()
-            for one in sorted(sequences, key=lambda one: (one.priority, one.arrival)):
-                one.turn = counts[one.client], self._begun.get(one.client, 0)
-                counts[one.client] += 1
+            for sequence in sorted(
+                sequences, key=lambda sequence: (sequence.priority, sequence.arrival)
+            ):
+                sequence.turn = counts[sequence.client], self._begun.get(sequence.client, 0)
+                counts[sequence.client] += 1
             self._begun = {name: last for name, last in self._begun.items() if name in counts}
         elif before:
-            for one in sequences:
-                one.turn = 0, 0
+            for sequence in sequences:
+                sequence.turn = 0, 0
 
     def begin(self, sequence: Sequence) -> None:
         """Note that a sequence has a place."""
@@ -52,11 +54,11 @@ def to_give_way(sequence: Sequence, admitted: Iterable[Sequence]) -> Sequence | 
     It is the last of the client that has most, if that one would not have fewer than the client of
     ``sequence`` afterwards. None of a higher priority gives way.
     """
-    others = [one for one in admitted if one.priority >= sequence.priority]
-    counts = Counter(one.client for one in others)
+    others = [other for other in admitted if other.priority >= sequence.priority]
+    counts = Counter(other.client for other in others)
     if not counts:
         return None
     name, most = counts.most_common(1)[0]
     if most < counts[sequence.client] + 2:
         return None
-    return max((one for one in others if one.client == name), key=lambda one: one.rank)
+    return max((other for other in others if other.client == name), key=lambda other: other.rank)

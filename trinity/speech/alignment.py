@@ -62,15 +62,15 @@ class Alignment:
         """
         queries = self._decoder.queries(self._team, text)
         states, dim = self._encoder.states[:count], self._config.width // self._config.decoder.heads
-        found = []
+        probabilities = []
         for layer, head in self._config.alignment_heads:
             with np.errstate(over="ignore", invalid="ignore"):
                 keys = states @ self._key(layer, head, dim).T  # they have no bias
                 scores = queries[layer][:, head * dim : (head + 1) * dim] @ keys.T
                 scores *= np.float32(dim**-0.5)
                 scores = np.exp(scores - scores.max(-1, keepdims=True))
-                found.append(scores / scores.sum(-1, keepdims=True))
-        looks = np.stack(found)
+                probabilities.append(scores / scores.sum(-1, keepdims=True))
+        looks = np.stack(probabilities)
         if not np.isfinite(looks).all():
             raise FormatError(
                 f"{self._config.source}: attention to the recording gives no numbers, so words "
@@ -89,8 +89,8 @@ class Alignment:
 def normalized(weights: NDArray[np.float32]) -> NDArray[np.float32]:
     """Each frame's (heads, tokens, frames) with mean 0 and deviation 1 over the tokens."""
     mean, deviation = weights.mean(-2, keepdims=True), weights.std(-2, keepdims=True)
-    found: NDArray[np.float32] = (weights - mean) / np.maximum(deviation, np.float32(1e-30))
-    return found
+    scores: NDArray[np.float32] = (weights - mean) / np.maximum(deviation, np.float32(1e-30))
+    return scores
 
 
 def smoothed(weights: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -100,8 +100,8 @@ def smoothed(weights: NDArray[np.float32]) -> NDArray[np.float32]:
         return weights
     wide = np.pad(weights, ((0, 0), (0, 0), (half, half)), "reflect")
     views = np.lib.stride_tricks.sliding_window_view(wide, SMOOTHED, -1)
-    found: NDArray[np.float32] = np.partition(views, half, -1)[..., half]
-    return found
+    medians: NDArray[np.float32] = np.partition(views, half, -1)[..., half]
+    return medians
 
 
 def jumps(matrix: NDArray[np.float32]) -> NDArray[np.intp]:

@@ -54,10 +54,10 @@ class Clip:
             self._held = np.concatenate([self._held[drop:], next(self._reader)])
             self._start += drop
         samples = self._held[begin - self._start : end - self._start]
-        found = scaled(log_mel(samples, self._bands), self._loudest)
+        mel = scaled(log_mel(samples, self._bands), self._loudest)
         if not silence:
-            found[max(0, self.frames - first) :] = 0.0
-        return found
+            mel[max(0, self.frames - first) :] = 0.0
+        return mel
 
     def _measure(self, blocks: Blocks) -> tuple[int, float]:
         """How many samples there are, and the largest log-mel value of their frames."""

@@ -188,8 +188,8 @@ class SpeechModel:
     def pieces(self, segment: Segment) -> list[tuple[bytes, float]]:
         """The bytes and the log-probability of each token of text in a segment."""
         ids = zip(segment.tokens, segment.logprobs, strict=True)
-        spoken = [(one, logprob) for one, logprob in ids if one < self._tokens.end]
-        pieces = self._tokens.pieces([one for one, _ in spoken])
+        spoken = [(token, logprob) for token, logprob in ids if token < self._tokens.end]
+        pieces = self._tokens.pieces([token for token, _ in spoken])
         return [(piece, logprob) for piece, (_, logprob) in zip(pieces, spoken, strict=True)]
 
     @contextmanager
@@ -231,8 +231,8 @@ class SpeechModel:
         codes = self._tokens.languages
         chances = np.exp(log_softmax(logits[list(codes.values())]))
         self._check_files_if_needed()
-        found = {code: float(p) for code, p in zip(codes, chances, strict=True)}
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        languages = {code: float(p) for code, p in zip(codes, chances, strict=True)}
+        return dict(sorted(languages.items(), key=lambda item: -item[1]))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -259,9 +259,9 @@ def checked_options(options: dict[str, Any]) -> SpeechOptions:
 
 def _block_type(name: str) -> str:
     """The type of blocks that a mix is of. Raises: InputError for one that is none of rows."""
-    found = find_mix(name).base
-    if found in WRITABLE:
-        return found
+    type_name = find_mix(name).base
+    if type_name in WRITABLE:
+        return type_name
     raise InputError(
         f"quantize is {name!r:.40}, a type that rows of floats are not brought to while loading; "
         "take Q8_0, or Q4_K_M for less memory"

@@ -234,7 +234,9 @@ class Recorder(RecordList):
         """Whether attention over bytes works here and is faster than that of float32."""
         op, choice = byte_attention, self._choice
         kernels = (op.pack_bytes, op.byte_attention)
-        return choice.level in op.LEVELS and all(choice.work(one, ["none"]) for one in kernels)
+        return choice.level in op.LEVELS and all(
+            choice.work(kernel, ["none"]) for kernel in kernels
+        )
 
     def byte_attention(
         self, q: RowsView, k: RowsView, v: RowsView, heads: Heads, out: RowsView

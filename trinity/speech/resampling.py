@@ -31,9 +31,9 @@ class Resampler:
         self._phases = min(self._up, int(np.ceil(_PHASES * cutoff)))
         taps = np.arange(-self._reach, self._reach + 1)
         # Of each phase, the distances of its taps in input samples.
-        at = taps[None, :] - np.arange(self._phases + 1)[:, None] / self._phases
-        window = np.i0(_BETA * np.sqrt(np.maximum(1 - (at / (self._reach + 1)) ** 2, 0)))
-        filters = np.sinc(cutoff * at) * window
+        distances = taps[None, :] - np.arange(self._phases + 1)[:, None] / self._phases
+        window = np.i0(_BETA * np.sqrt(np.maximum(1 - (distances / (self._reach + 1)) ** 2, 0)))
+        filters = np.sinc(cutoff * distances) * window
         self._filters = (filters / filters.sum(1, keepdims=True)).astype(np.float32)
         self._rest = np.zeros(self._reach, np.float32)
         self._start = -self._reach  # the input position of the first sample that is kept
@@ -75,9 +75,9 @@ class Resampler:
         """The filters of outputs at ``positions`` / up after an input."""
         lower, beyond = np.divmod(positions * self._phases, self._up)
         if self._phases == self._up:
-            found: NDArray[np.float32] = self._filters[lower]
-            return found
+            filters: NDArray[np.float32] = self._filters[lower]
+            return filters
         share = (beyond / self._up).astype(np.float32)[:, None]
-        found = self._filters[lower] * (1 - share)
-        found += self._filters[lower + 1] * share
-        return found
+        filters = self._filters[lower] * (1 - share)
+        filters += self._filters[lower + 1] * share
+        return filters

@@ -44,7 +44,7 @@ class DecodingRules:
             logits[first:] = nothing  # a pair is complete: text comes
         elif last:
             logits[:end] = nothing  # the beginning of the next piece, or the end
-        times = [one for one in text if one >= first]
+        times = [token for token in text if token >= first]
         if times:
             # Times never decrease; a piece has some length.
             logits[first : times[-1] + (0 if last and not before else 1)] = nothing

@@ -75,23 +75,23 @@ class Search:
         """One text: the best token each time, or one drawn where ``temperature`` is not 0."""
         history = self._decoder.begin()
         logits, no_speech = self._begin(prompt, history)
-        found = SpeechHypothesis([], 0.0, no_speech)
+        hypothesis = SpeechHypothesis([], 0.0, no_speech)
         while True:
-            rules.apply(logits, found.ids)
+            rules.apply(logits, hypothesis.ids)
             if logits.max() == -np.inf:  # the model's lists leave nothing
-                return found
+                return hypothesis
             logs = log_softmax(logits)
             chosen = int(logits.argmax())
             if temperature > 0:
                 weights = np.exp(log_softmax(logits / np.float32(temperature)))
                 chosen = int(draws.choice(len(weights), p=weights / weights.sum()))
-            found.total += float(logs[chosen])
+            hypothesis.total += float(logs[chosen])
             if chosen == self._tokens.end:
-                return found
-            found.ids.append(chosen)
-            found.logprobs.append(float(logs[chosen]))
-            if len(found.ids) >= self._most or self._cancelled():
-                return found
+                return hypothesis
+            hypothesis.ids.append(chosen)
+            hypothesis.logprobs.append(float(logs[chosen]))
+            if len(hypothesis.ids) >= self._most or self._cancelled():
+                return hypothesis
             logits = self._decoder.run(self._team, [(chosen, history)], [0])[0].copy()
 
     def beams(self, prompt: Sequence[int], rules: DecodingRules, count: int) -> SpeechHypothesis:
@@ -112,9 +112,9 @@ class Search:
                     continue
                 logs = log_softmax(rows[number])
                 least = max(0, len(logs) - count - 1)
-                for one in np.argpartition(logs, least)[least:]:
-                    if np.isfinite(logs[one]):
-                        choices.append((beam.total + float(logs[one]), number, int(one)))
+                for token in np.argpartition(logs, least)[least:]:
+                    if np.isfinite(logs[token]):
+                        choices.append((beam.total + float(logs[token]), number, int(token)))
             if not choices:
                 break
             choices.sort(key=lambda choice: (-choice[0], choice[1:]))
@@ -136,16 +136,16 @@ class Search:
                 break
             steps = [(beam.ids[-1], beam.history) for beam in beams]
             rows = self._decoder.run(self._team, steps, range(len(steps))).copy()
-        found = [
+        hypotheses = [
             SpeechHypothesis(beam.ids, beam.total, no_speech, beam.logprobs)
             for beam in (ended or beams)
         ]
-        return max(found, key=lambda one: one.rank)
+        return max(hypotheses, key=lambda text: text.rank)
 
     def _begin(self, prompt: Sequence[int], history: History) -> tuple[NDArray[np.float32], float]:
         """The logits after the prompt, and the probability of no speech."""
         start = len(prompt) - 1 - prompt[::-1].index(self._tokens.start)
-        rows = [(one, history) for one in prompt]
+        rows = [(token, history) for token in prompt]
         logits = self._decoder.run(self._team, rows, [start, len(prompt) - 1]).copy()
         if self._tokens.no_speech is None:
             return logits[1], 0.0

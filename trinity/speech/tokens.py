@@ -26,9 +26,9 @@ class SpeechTokens:
         self._source, self._vocab_size = config.source, config.vocab_size
         tokens = metadata.get("tokenizer.ggml.tokens")
         if not isinstance(tokens, Sequence) or len(tokens) != config.vocab_size:
-            found = f"has {len(tokens)}" if isinstance(tokens, Sequence) else "is missing"
+            problem = f"has {len(tokens)}" if isinstance(tokens, Sequence) else "is missing"
             raise ConfigError(
-                f"{config.source}: tokenizer.ggml.tokens {found}; expected the "
+                f"{config.source}: tokenizer.ggml.tokens {problem}; expected the "
                 f"{config.vocab_size} tokens of the vocabulary: convert the model again"
             )
         self._tokenizer = tokenizer_from_metadata(metadata, source=config.source)
@@ -50,16 +50,16 @@ class SpeechTokens:
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of those ids that are text."""
-        return self._tokenizer.decode([one for one in ids if one < self.end])
+        return self._tokenizer.decode([token for token in ids if token < self.end])
 
     def pieces(self, ids: Sequence[int]) -> list[bytes]:
         """The bytes of each id of text; a character may be cut between two ids."""
         stream = self._tokenizer.stream()
-        return [stream.bytes_of(one) for one in ids]
+        return [stream.bytes_of(token) for token in ids]
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, which has no special tokens."""
-        return [one for one in self._tokenizer.encode(text) if one < self.end]
+        return [token for token in self._tokenizer.encode(text) if token < self.end]
 
     def prompt(self, language: str | None, task: str, times: bool) -> list[int]:
         """The ids that a text begins with."""
@@ -98,14 +98,14 @@ class SpeechTokens:
             return {}
         listed = metadata.get("whisper.languages")
         names = [f"<|{code}|>" for code in listed] if isinstance(listed, list) else list(ids)
-        found = {}
+        languages = {}
         for name in names:
             match = _LANGUAGE.fullmatch(name)
             if match and name in ids and self.start < ids[name] < self.tasks["translate"]:
-                found[match[1]] = ids[name]
-        if not found and several:
+                languages[match[1]] = ids[name]
+        if not languages and several:
             raise ConfigError(
                 f"{self._source}: the model is of several languages, but its vocabulary has no "
                 "tokens for them; download or convert the model again"
             )
-        return dict(sorted(found.items(), key=lambda item: item[1]))
+        return dict(sorted(languages.items(), key=lambda item: item[1]))

@@ -66,15 +66,16 @@ def collected(
             break
         told(segment)
         segments.append(segment)
-    text = " ".join(one.text for one in segments)
+    text = " ".join(part.text for part in segments)
     return Transcript(text, language, duration, tuple(segments), complete)
 
 
 def srt(segments: Sequence[Segment]) -> str:
     """Subtitles as SubRip has them."""
     blocks = [
-        f"{number}\n{clock(one.start, ',')} --> {clock(one.end, ',')}\n{_lines(one.text)}\n"
-        for number, one in enumerate(segments, 1)
+        f"{number}\n{clock(segment.start, ',')} --> {clock(segment.end, ',')}\n"
+        f"{_lines(segment.text)}\n"
+        for number, segment in enumerate(segments, 1)
     ]
     return "\n".join(blocks)
 
@@ -82,8 +83,9 @@ def srt(segments: Sequence[Segment]) -> str:
 def vtt(segments: Sequence[Segment]) -> str:
     """Subtitles as WebVTT (W3C) has them."""
     blocks = [
-        f"{clock(one.start, '.')} --> {clock(one.end, '.')}\n{_escaped(_lines(one.text))}\n"
-        for one in segments
+        f"{clock(segment.start, '.')} --> {clock(segment.end, '.')}\n"
+        f"{_escaped(_lines(segment.text))}\n"
+        for segment in segments
     ]
     return "\n".join(["WEBVTT\n", *blocks])
 

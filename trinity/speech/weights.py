@@ -54,7 +54,7 @@ class SpeechWeights:
     def linear(self, name: str, n: int, k: int) -> Weight:
         """``name``.weight (n, k), with ``name``.bias where there is one."""
         if name not in self._made:
-            found = self._weights.linear(name, n, k)
+            weight = self._weights.linear(name, n, k)
             smaller = self._smaller(k)
             if smaller is not None:
                 tensor = self._weights.matrix(f"{name}.weight", n, k)
@@ -63,8 +63,8 @@ class SpeechWeights:
                         f"{tensor.where} is {tensor.type} already; quantizing twice loses "
                         "quality: leave --quantize out, or take a file in F16, BF16 or F32"
                     )
-                found = _quantized(tensor, found, smaller)
-            self._made[name] = found
+                weight = _quantized(tensor, weight, smaller)
+            self._made[name] = weight
         return self._made[name]
 
     def convolution(self, name: str, n: int, channels: int, taps: int, as_bytes: bool) -> Weight:
@@ -95,7 +95,9 @@ class SpeechWeights:
         if self._quantize is None:
             return None
         types = (self._quantize, _FALLBACK)
-        return next((one for one in types if k % TYPES[one].block_size == 0), None)
+        return next(
+            (type_name for type_name in types if k % TYPES[type_name].block_size == 0), None
+        )
 
 
 def _quantized(tensor: Tensor, weight: Weight, kind: str) -> Weight:

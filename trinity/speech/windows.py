@@ -61,22 +61,22 @@ class Windows:
     def next_window(self) -> list[Segment]:
         """The segments of the next window, and on by what they cover; none where cancelled."""
         self._encoder.run(self._team, self._clip.features(self.at))
-        found, temperature, last_temperature = self._best()
+        hypothesis, temperature, last_temperature = self._best()
         if self._cancelled():  # a text that was cut is none
             return []
         start, here = self.at, min(self._frames, self._clip.frames - self.at)
         self.at += here
-        if _is_silence(found):
+        if _is_silence(hypothesis):
             return []
-        pieces, done = pieces_of(found.ids, self._tokens.first_time, here)
+        pieces, done = pieces_of(hypothesis.ids, self._tokens.first_time, here)
         self.at = start + (done or here)  # always on
         if last_temperature > _UNSURE:
             self._carried = []
-        times, logprobs = self._word_times(pieces, here), found.logprobs
+        times, logprobs = self._word_times(pieces, here), hypothesis.logprobs
         segments = []
         for first, last, ids in pieces:
             of_ids, logprobs = logprobs[: len(ids)], logprobs[len(ids) :]
-            spoken = [one for one in ids if one < self._tokens.end]
+            spoken = [token for token in ids if token < self._tokens.end]
             begins, times = times[: len(spoken) + 1], times[len(spoken) :]
             text = self._tokens.text(ids).strip()
             if not text or first >= min(last, here):  # nothing, or behind the audio's end
@@ -87,12 +87,12 @@ class Windows:
             words: tuple[Word, ...] = ()
             if begins:
                 # A piece's own times are surer: the first word of a window is found at its begin.
-                placed = [min(max(_seconds(start) + one, begin), end) for one in begins]
+                placed = [min(max(_seconds(start) + offset, begin), end) for offset in begins]
                 words = tuple(words_of(spoken, placed, self._tokens, self._language))
             segments.append(
                 Segment(
-                    begin, end, text, tuple(ids), found.mean, found.no_speech, temperature, words,
-                    start, tuple(of_ids),
+                    begin, end, text, tuple(ids), hypothesis.mean, hypothesis.no_speech,
+                    temperature, words, start, tuple(of_ids),
                 )
             )  # fmt: skip
         return segments
@@ -101,7 +101,7 @@ class Windows:
         self, pieces: Sequence[tuple[int, int, list[int]]], here: int
     ) -> Sequence[float]:
         """When each id of the window's text begins, and the last ends; none where not wanted."""
-        spoken = [one for _, _, ids in pieces for one in ids if one < self._tokens.end]
+        spoken = [token for _, _, ids in pieces for token in ids if token < self._tokens.end]
         if not self._options.word_times or not spoken:
             return ()
         return self._alignment.times(self._prompt, spoken, here)
@@ -118,31 +118,31 @@ class Windows:
         if shown and before is not None:
             prompt = [before, *shown, *prompt]
         first, tries = self._options.first_temperature, list[tuple[SpeechHypothesis, float]]()
-        for temperature in (first, *(one for one in TEMPERATURES if one > first)):
+        for temperature in (first, *(higher for higher in TEMPERATURES if higher > first)):
             if temperature == 0 and self._options.beams > 1:
-                found = self._search.beams(prompt, self._rules, self._options.beams)
+                hypothesis = self._search.beams(prompt, self._rules, self._options.beams)
             else:
-                found = self._search.sample(prompt, self._rules, temperature, self._draws)
-            if not self._options.fallback or self._fits(found) or self._cancelled():
-                return found, temperature, temperature
-            tries.append((found, temperature))
-        kept = [one for one in tries if not self._repeats(one[0])] or tries
-        return *max(kept, key=lambda one: one[0].mean), temperature
+                hypothesis = self._search.sample(prompt, self._rules, temperature, self._draws)
+            if not self._options.fallback or self._fits(hypothesis) or self._cancelled():
+                return hypothesis, temperature, temperature
+            tries.append((hypothesis, temperature))
+        kept = [attempt for attempt in tries if not self._repeats(attempt[0])] or tries
+        return *max(kept, key=lambda attempt: attempt[0].mean), temperature
 
-    def _fits(self, found: SpeechHypothesis) -> bool:
-        if _is_silence(found):
+    def _fits(self, hypothesis: SpeechHypothesis) -> bool:
+        if _is_silence(hypothesis):
             return True
-        return found.mean >= LEAST_LOGPROB and not self._repeats(found)
+        return hypothesis.mean >= LEAST_LOGPROB and not self._repeats(hypothesis)
 
-    def _repeats(self, found: SpeechHypothesis) -> bool:
-        text = self._tokens.text(found.ids).strip().encode()
+    def _repeats(self, hypothesis: SpeechHypothesis) -> bool:
+        text = self._tokens.text(hypothesis.ids).strip().encode()
         return compression_ratio(text) > MOST_COMPRESSED
 
 
-def _is_silence(found: SpeechHypothesis) -> bool:
+def _is_silence(hypothesis: SpeechHypothesis) -> bool:
     """Whether nothing is said: the rule of openai/whisper, and a stricter one of our own."""
-    least = LEAST_LOGPROB_THEN if found.no_speech > SURELY_NO_SPEECH else LEAST_LOGPROB
-    return found.no_speech > NO_SPEECH and found.mean < least
+    least = LEAST_LOGPROB_THEN if hypothesis.no_speech > SURELY_NO_SPEECH else LEAST_LOGPROB
+    return hypothesis.no_speech > NO_SPEECH and hypothesis.mean < least
 
 
 def compression_ratio(text: bytes) -> float:
@@ -160,7 +160,7 @@ def pieces_of(
     pair there is one piece, from its first time, which the sources leave out, to its last.
     ``frames``: those of the window with sound in them.
     """
-    times = [one >= first_time for one in ids]
+    times = [token >= first_time for token in ids]
     cuts = [i for i in range(1, len(ids)) if times[i - 1] and times[i]]
     ends_alone = times[-2:] == [False, True]
 

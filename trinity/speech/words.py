@@ -27,40 +27,40 @@ def words_of(
     pieces = _characters(ids, tokens)
     if language not in _WITHOUT_SPACES:
         pieces = _joined(pieces)
-    found, at = list[tuple[str, int, int]](), 0
+    words, index = list[tuple[str, int, int]](), 0
     for text, count in pieces:
-        found.append((text, at, at + count))
-        at += count
-    return [Word(times[first], times[last], text) for text, first, last in _merged(found)]
+        words.append((text, index, index + count))
+        index += count
+    return [Word(times[first], times[last], text) for text, first, last in _merged(words)]
 
 
 def _characters(ids: Sequence[int], tokens: SpeechTokens) -> list[tuple[str, int]]:
     """Texts of whole characters, and of how many ids each is."""
-    found, held = list[tuple[str, int]](), list[int]()
+    characters, held = list[tuple[str, int]](), list[int]()
     whole, length = tokens.text(ids), 0
-    for one in ids:
-        held.append(one)
+    for token in ids:
+        held.append(token)
         text = tokens.text(held)
-        at = length + text.find("\ufffd")
-        if "\ufffd" not in text or whole[at : at + 1] == "\ufffd":  # such a character itself
-            found.append((text, len(held)))
+        end = length + text.find("\ufffd")
+        if "\ufffd" not in text or whole[end : end + 1] == "\ufffd":  # such a character itself
+            characters.append((text, len(held)))
             held, length = [], length + len(text)
     if held:
-        found.append((tokens.text(held), len(held)))
-    return found
+        characters.append((tokens.text(held), len(held)))
+    return characters
 
 
 def _joined(pieces: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
     """Texts up to each space, and punctuation apart."""
-    found: list[tuple[str, int]] = []
+    words: list[tuple[str, int]] = []
     for text, count in pieces:
         apart = text.startswith(" ") or text.strip() in string.punctuation
-        if apart or not found:
-            found.append((text, count))
+        if apart or not words:
+            words.append((text, count))
         else:
-            before, counted = found[-1]
-            found[-1] = before + text, counted + count
-    return found
+            before, counted = words[-1]
+            words[-1] = before + text, counted + count
+    return words
 
 
 def _merged(words: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
@@ -72,11 +72,11 @@ def _merged(words: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
             opened[-1] = text + following, first, end
         else:
             opened.append((text, first, last))
-    found: list[tuple[str, int, int]] = []
+    merged: list[tuple[str, int, int]] = []
     for text, first, last in reversed(opened):
-        if found and not found[-1][0].endswith(" ") and text and text in _CLOSING:
-            before, begin, _ = found[-1]
-            found[-1] = before + text, begin, last
+        if merged and not merged[-1][0].endswith(" ") and text and text in _CLOSING:
+            before, begin, _ = merged[-1]
+            merged[-1] = before + text, begin, last
         else:
-            found.append((text, first, last))
-    return found
+            merged.append((text, first, last))
+    return merged
