@@ -1,1 +1,1 @@
-"""From a bound model to tokens: plan, engine, pages, scheduler, sequences, sampler."""
+"""Runs a loaded model: plan, engine, KV pages, scheduler, sequences, sampler."""

@@ -1,8 +1,8 @@
-"""The adapters of an engine: their pairs bound to the operations that they change.
+"""The LoRA adapters of an engine: their matrices bound to the operations that they change.
 
-An adapter's own memory holds its pairs: those that share an input have their first matrices
-stacked, so that one product serves all. What a step needs of them lies beside: the weight of each
-adapter for each row, and a row of float32 for what first matrices give.
+The first matrices (A) that share an input are stacked, so that one product computes all of them.
+Each step also needs the scale of each adapter for each row, and memory for the first matrices'
+results, a row of float32 per token.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.page import AdapterWeights
 from trinity.runtime.weights import Weight, Weights
 
-Factor = float | NDArray[np.float32]  # of all results, or of each expert's
+Factor = float | NDArray[np.float32]  # a factor of all results, or one for each expert's
 Binding = Callable[[str, NDArray[Any], Any], "Weight | ExpertWeight"]
 
 
 class Outer(NamedTuple):
-    """A second matrix: for which product (or head), and where its input begins in the row."""
+    """A second matrix (B): the index of its product (or head), and the column where its input
+    begins.
+    """
 
     product: int
     weight: Weight | ExpertWeight
@@ -41,10 +43,10 @@ class Outer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoraDelta:
-    """What one ``adapter`` adds to the products of one operation.
+    """The products that one ``adapter`` adds to those of one operation.
 
-    ``inner`` brings the operation's input to the values of a row from ``column`` on, ``width``
-    many; of a linear of heads there is one for each.
+    ``inner`` maps the operation's input to ``width`` values of a row, from ``column`` on. A linear
+    with a matrix for each head has one inner matrix per head.
     """
 
     adapter: int
@@ -55,13 +57,13 @@ class LoraDelta:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the matrices; of experts those of one."""
+        """Bytes of the matrices; for experts, of one expert's."""
         weights = (*self.inner, *(outer.weight for outer in self.outer))
         return sum(w.expert_bytes if isinstance(w, ExpertWeight) else w.nbytes for w in weights)
 
 
 class Lookup(NamedTuple):
-    """What one ``adapter`` adds to embeddings: a row for each token, times a matrix."""
+    """The embeddings that one ``adapter`` adds: a row for each token, times a matrix."""
 
     adapter: int
     buffer: str
@@ -71,10 +73,10 @@ class Lookup(NamedTuple):
 
 
 class AdapterSet:
-    """All adapters of an engine. Steps have ``rows`` rows at most.
+    """All adapters of an engine. ``rows`` is the maximum number of rows of a step.
 
-    ``scales``: what each one's weight is where a request does not say it.
-    Raises: UnsupportedError for a pair of a tensor that no operation multiplies by.
+    ``scales``: the scale of each adapter for requests that do not set it.
+    Raises: UnsupportedError for a pair of matrices whose tensor no operation multiplies by.
     """
 
     def __init__(
@@ -102,9 +104,9 @@ class AdapterSet:
                     f"{adapter.path}: there is a pair for tensor {left[0]!r}, but no product of "
                     f"{decoder.config.architecture!r} multiplies by it"
                 )
-        del self._pairs  # first matrices that were stacked need not stay
+        del self._pairs  # The first matrices were copied when they were stacked.
         self.has_experts = self._expert_width > 0
-        # Of a step: each row's weights, how many rows each adapter works on, rows of its results.
+        # Of a step: each row's scales, the number of rows of each adapter, the rows of its results.
         self.weights = np.zeros((count, rows), np.float32)
         self.tokens = np.zeros(count, np.int64)
         self.output_weights = np.zeros((count, rows), np.float32)
@@ -124,9 +126,9 @@ class AdapterSet:
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of matrices that one token reads with the weights of loading.
+        """Bytes of matrices that decoding one token reads with the default scales.
 
-        Of experts those that it takes; rows of embeddings are left out, as the model's are.
+        Only the experts that a token uses count. Rows of embeddings do not count.
         """
         nbytes = sum(
             delta.nbytes * (operation.per_token if isinstance(operation, ExpertLinear) else 1)
@@ -140,7 +142,7 @@ class AdapterSet:
         )
 
     def chosen(self, wanted: Mapping[int, float] | None) -> AdapterWeights:
-        """The weights of all adapters: as loaded, or those of ``wanted`` and 0 for the others.
+        """The scales of all adapters: the defaults, or those in ``wanted`` and 0 for the others.
 
         Raises: InputError for a number that no adapter has.
         """
@@ -158,7 +160,10 @@ class AdapterSet:
         return scales if any(scales) else ()
 
     def begin(self, pieces: Sequence[tuple[int, AdapterWeights]]) -> bool:
-        """Set the weights of a step's rows, pieces of so many rows; whether any is used."""
+        """Set the adapters' scales for a step's rows; return whether any adapter is used.
+
+        ``pieces``: the scales and the number of rows of each request.
+        """
         if not any(weights for _, weights in pieces):
             return False
         end = 0
@@ -171,13 +176,13 @@ class AdapterSet:
         return True
 
     def begin_outputs(self, rows: NDArray[np.int32]) -> None:
-        """Set the weights of those rows of the step that the head works on."""
+        """Set the adapters' scales for the rows that the output head computes."""
         count = len(rows)
         self.output_weights[:, :count] = self.weights[:, rows]
         self.outputs[:] = np.where(self.tokens > 0, count, 0)
 
     def look_up(self, ids: NDArray[np.integer[Any]]) -> None:
-        """Put what adapters have for tokens ``ids`` where the plan's first records find it."""
+        """Write the adapters' embeddings of the tokens ``ids`` where the plan reads them."""
         for lookup in self.lookups:
             if self.tokens[lookup.adapter]:
                 rows = lookup.rows[: len(ids)]
@@ -221,7 +226,7 @@ class AdapterSet:
         return deltas, column
 
     def _result_scales(self, prefix: str, linear: ExpertLinear) -> Factor:
-        """What the results of each expert are multiplied by."""
+        """The factors of each expert's results."""
         name = prefix + beside(linear.products[0].weight, "scale")
         if not linear.scales_results or not self._weights.has(name):
             return 1.0
@@ -245,7 +250,9 @@ class AdapterSet:
     def _of_each(
         self, prefix: str, products: Sequence[Product]
     ) -> list[tuple[int, list[str], list[Pair]]]:
-        """The adapters that change any of these products, with the weights that they change."""
+        """The adapters that change any of these products, with the names of the tensors they
+        change.
+        """
         changes = []
         for number, pairs in enumerate(self._pairs):
             names = [
@@ -282,12 +289,12 @@ class AdapterSet:
 
 
 def _padded(column: int) -> int:
-    """The next column on a multiple of 64 bytes."""
+    """The next column that is a multiple of 64 bytes."""
     return -(-column // 16) * 16
 
 
 def _stack(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """First matrices with a common input as one."""
+    """Stack first matrices with a common input."""
     if len(parts) == 1:
         return parts[0]
     if len({part.dtype for part in parts}) > 1:

@@ -1,4 +1,4 @@
-"""What an encoder adds to embeddings: a row for each position, and one for each text of a pair."""
+"""The rows that encoders add to embeddings: position embeddings and token-type embeddings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from trinity.runtime.weights import Weights
 
 
 class AddedRows:
-    """The rows of a decoder's ``added_rows``: a table of positions and one of texts.
+    """The position and token-type tables of a decoder's ``added_rows``, in the file's memory.
 
-    They stay as they lie in the file.
-
-    Raises: InputError for a context beyond the table of positions.
+    Raises: InputError for a context that is longer than the table of positions.
     """
 
     def __init__(self, weights: Weights, decoder: Decoder, context_length: int) -> None:
@@ -46,9 +44,9 @@ class AddedRows:
     def add(
         self, x: NDArray[np.float32], positions: NDArray[np.int32], texts: NDArray[np.integer]
     ) -> None:
-        """Add the rows of positions and texts to ``x``, (rows, width).
+        """Add the rows of positions and token types to ``x``, (rows, width).
 
-        A text beyond the last row of the table has the last.
+        A token type beyond the last row of the table uses the last row.
         """
         if self._positions is not None:
             x += self._positions.rows(positions)

@@ -1,4 +1,4 @@
-"""All weights that a model's products read: what they are, and how many bytes a token costs."""
+"""The weights of a model's products, and the bytes that one token reads."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ FINGERPRINT_BYTES = 64  # of each end of a tensor
 
 
 class BoundWeights:
-    """The weights of a plan builder's layers, and of the output heads."""
+    """The weights of the layers and of the output heads."""
 
     def __init__(self, builder: PlanBuilder, heads: Sequence[Weight]) -> None:
         drafting, experts = builder.decoder.drafting_prefix, builder.config.experts
         own_linears, own_experts = builder.bound[drafting], builder.experts[drafting]
-        # Every linear, those of the layer that proposes tokens last.
+        # Every linear; those of the multi-token prediction layer are last.
         self.all_linears = [w for part in builder.bound.values() for w in part.values()]
         self.all_experts = [w for part in builder.experts.values() for w in part.values()]
-        # Those that every token is multiplied by.
+        # The weights that every token is multiplied by.
         self.linears = self.all_linears[: len(self.all_linears) - len(own_linears)]
         self.experts = self.all_experts[: len(self.all_experts) - len(own_experts)]
         self.heads = list(heads)

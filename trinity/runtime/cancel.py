@@ -1,4 +1,4 @@
-"""What a caller stops a request with."""
+"""The interface by which a caller cancels a request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Cancel(Protocol):
-    """Anything that says whether to stop, such as a ``threading.Event``."""
+    """An object that tells whether to stop, such as a ``threading.Event``."""
 
     def is_set(self) -> bool:
         """Whether to stop now."""

@@ -1,4 +1,4 @@
-"""Where an engine gathers the squares of its linears' inputs, channel by channel."""
+"""Sums of squares of the inputs of an engine's linears, for each channel."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ HEAD = "output.weight"
 
 
 class ChannelSquares:
-    """A buffer for every input that linears have; those that share an input share the buffer.
+    """A buffer of sums for every input of linears; linears that share an input share the buffer.
 
-    Layers' weights are wanted, and the output head's with ``process_output`` where it is a matrix
-    of its own. A buffer is as ``trinity_kernels.ops.squares`` fills it, (K + 1,) float64.
+    The layers' linears are included, and with ``process_output`` the output head if it has its own
+    matrix. A buffer is (K + 1,) float64; see ``trinity_kernels.ops.squares``.
     """
 
     def __init__(self, process_output: bool = False) -> None:
@@ -23,18 +23,18 @@ class ChannelSquares:
         self._buffers: dict[tuple[tuple[str, ...], ...], NDArray[np.float64]] = {}
 
     def buffer(self, weights: list[Weight]) -> NDArray[np.float64] | None:
-        """The buffer of the input that ``weights`` share, None where none of them is wanted."""
+        """The buffer of the input that ``weights`` share; None if none of them is included."""
         names = tuple(f"{weight.name}.weight" for weight in weights)
         if not names[0].startswith("blk.") and not (self._process_output and names == (HEAD,)):
             return None
         return self._of(tuple((name,) for name in names), 1, weights[0].k)
 
     def head_buffer(self, weight: Weight) -> NDArray[np.float64]:
-        """As ``buffer``, of all matrices of a tensor that has one for each head."""
+        """The buffers for a tensor with a matrix for each head."""
         return self._of(((f"{weight.name}.weight",),), weight.matrices, weight.k)
 
     def expert_buffer(self, weights: list[ExpertWeight]) -> NDArray[np.float64]:
-        """As ``buffer``, of weights of experts."""
+        """The buffer for weights of experts."""
         tensors = tuple(weight.tensors for weight in weights)
         return self._of(tensors, weights[0].num_experts, weights[0].k)
 
@@ -44,10 +44,10 @@ class ChannelSquares:
         return self._buffers[names]
 
     def take(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]]:
-        """Sums (matrices, K) and numbers of rows (matrices,) of every tensor; zero from then on.
+        """Return the sums (matrices, K) and row counts (matrices,) of every tensor, and reset them.
 
-        A tensor with all experts or heads has a matrix for each, another one matrix. Tensors that
-        share an input share the arrays.
+        A tensor of experts or heads has one matrix per expert or head, any other tensor one matrix.
+        Tensors that share an input share the arrays.
         """
         taken: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
         for names, buffer in self._buffers.items():

@@ -1,4 +1,4 @@
-"""What callers do with a engine_thread: submit requests, wait for what they give, leave them."""
+"""Submits requests to the engine thread, waits for their results and cancels them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Prompt = tuple[list[int], Request]
 
-FEW = 8  # answers that take less than a millisecond to prepare
+FEW = 8  # responses that take less than a millisecond to prepare
 
 
 class AsyncAnswers:
@@ -37,13 +37,13 @@ class AsyncAnswers:
     ) -> None:  # fmt: skip
         self._engine_thread = engine_thread
         self._answers = answers
-        self._sinks = sinks  # their requests know them weakly
+        self._sinks = sinks  # requests refer to their sinks weakly
         self._inbox = inbox
         self._left = len(answers)
         self.prompt_tokens = [len(answer.tokens) for answer in answers]  # of each response
 
     def submit(self, client: str = "") -> AsyncAnswers:
-        """Let the responses be generated. Arguments and errors: as ``EngineThread.submit``."""
+        """Start generating the responses. Arguments and errors: as ``EngineThread.submit``."""
         self._engine_thread.submit(*self._answers, client=client)
         return self
 
@@ -58,11 +58,11 @@ class AsyncAnswers:
         return numbered_chunk
 
     def cancel(self, place: int) -> None:
-        """End one answer as "cancelled", if it has not ended."""
+        """End one response as "cancelled" if it has not ended."""
         self._engine_thread.cancel(self._answers[place])
 
     def close(self) -> None:
-        """Cancel what has not ended; again is harmless."""
+        """Cancel the responses that have not ended. Closing again does nothing."""
         self._left = 0
         self._engine_thread.cancel(*self._answers)
 
@@ -74,7 +74,7 @@ class AsyncAnswers:
 
 
 class Client:
-    """A model's way to its engine_thread, which ends with the last client that is referred to."""
+    """A model's access to its engine thread, which ends when nothing refers to the client any more."""
 
     def __init__(self, engine_thread: EngineThread, tokenizer: Tokenizer) -> None:
         self._engine_thread = engine_thread
@@ -91,13 +91,15 @@ class Client:
         self._engine_thread.check_open()
 
     def stream(self, ids: list[int], request: Request) -> Generator[Chunk, None, None]:
-        """An answer's chunks; it is checked now and submitted when the first is asked for."""
+        """The chunks of a response. It is checked now and submitted when the first chunk is
+        requested.
+        """
         inbox = Inbox()
         return self._chunks(self._answer(ids, request, inbox), inbox)
 
     def completions(self, prompts: abc.Sequence[Prompt]) -> list[Completion]:
-        """All answers, in order."""
-        # No generator: a caught exception's traceback would keep it, and what it waits for.
+        """The completions of all prompts, in order."""
+        # Not a generator: the traceback of a caught exception would keep it and its inbox alive.
         inbox, by_index = Inbox(), dict[int, Completion]()
         collectors = [Collector(NumberedSink(inbox, i).put) for i in range(len(prompts))]
         answers = self._answers(prompts, collectors)
@@ -113,7 +115,7 @@ class Client:
     def as_they_end(
         self, prompts: abc.Sequence[Prompt]
     ) -> Generator[tuple[int, Completion], None, None]:
-        """Every answer with its prompt's place; they are submitted with the first ``next``."""
+        """Yield (index of the prompt, completion) as they end; ``next`` submits all prompts."""
         inbox = Inbox()
         collectors = [Collector(NumberedSink(inbox, i).put) for i in range(len(prompts))]
         answers = self._answers(prompts, collectors)
@@ -131,7 +133,7 @@ class Client:
                 yield chunk
 
     async def completion(self, ids: list[int], request: Request) -> Completion:
-        """A whole answer, in an event loop."""
+        """A whole completion, in an event loop."""
         with await self.submitted([(ids, request)], whole=True) as answers:
             return collect([chunk async for _, chunk in answers])
 
@@ -167,11 +169,11 @@ class Client:
         return AsyncAnswers(self._engine_thread, answers, sinks, inbox)
 
     def result(self, sequence: Sequence, inbox: Inbox) -> Any:
-        """The one thing that a sequence gives into ``inbox``."""
+        """The single result that a sequence puts into ``inbox``."""
         return self.results([sequence], [inbox])[0]
 
     def results(self, sequences: abc.Sequence[Sequence], inboxes: abc.Sequence[Inbox]) -> list[Any]:
-        """The one thing that each sequence gives into its inbox."""
+        """The single result that each sequence puts into its inbox."""
         try:
             self._engine_thread.submit(*sequences)
             return [self._engine_thread.wait(inbox) for inbox in inboxes]

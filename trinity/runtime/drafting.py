@@ -1,9 +1,9 @@
-"""The layer behind the last one, which proposes tokens: multi-token prediction.
+"""Multi-token prediction: a layer after the last one proposes the next tokens.
 
-Of the hidden state behind a token and the embedding of the token after it, the layer makes the
-state of which the head gives the token after that. It has keys and values of its own in the pages
-of the model's, one position for each such pair. A proposal is evaluated by the model in any case,
-so what is wrong or missing here costs a proposal, never a token.
+From the hidden state of a token and the embedding of the following token, the layer computes the
+state from which the head predicts the token after that. The layer has its own keys and values in
+the model's KV pages, one position for each such pair. The model verifies every proposal, so a wrong
+or missing one costs time but never changes the text.
 Source: DeepSeek-V3, arXiv 2412.19437, section 2.2; llama.cpp src/models/qwen35.cpp.
 """
 
@@ -36,27 +36,29 @@ Walk = Callable[[NDArray[np.void]], None]
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Records: one that takes hidden states of the model, then ``layer``, then ``head``."""
+    """Records that read hidden states of the model, then those of the layer, then those of the
+    head.
+    """
 
     records: NDArray[np.void]
     head: int
 
     @property
     def layer(self) -> NDArray[np.void]:
-        """From the model's hidden states to the layer's."""
+        """The records from the model's hidden states to the layer's."""
         return self.records[: self.head]
 
     @property
     def further(self) -> NDArray[np.void]:
-        """From a hidden state of its own to logits."""
+        """The records from a hidden state of the layer to logits."""
         return self.records[1:]
 
 
 @dataclass(slots=True)
 class _Newest:
-    """The rows of the newest step, where they are of one sequence.
+    """The rows of the newest step, if all of them belong to one sequence.
 
-    The layer has taken in the pairs of all rows before ``seen``.
+    The layer has computed the pairs of all rows before ``seen``.
     """
 
     cache: weakref.ref[KVCache]
@@ -66,7 +68,7 @@ class _Newest:
 
 
 class Drafter:
-    """Proposes tokens behind the rows of the newest step of an engine."""
+    """Proposes the tokens that follow the rows of the newest step of an engine."""
 
     def __init__(
         self, builder: PlanBuilder, buffers: Buffers, step: Step, head: Weight,
@@ -90,7 +92,7 @@ class Drafter:
         self._states = buffers.rows(DRAFT_STATE, config.hidden_size)
         self._hidden = buffers.rows("h", config.hidden_size)
         self._index = np.zeros(len(step.positions), np.int32)
-        self._last = np.zeros(1, np.int32)  # the row whose logits are wanted
+        self._last = np.zeros(1, np.int32)  # the row whose logits are needed
         self._one = np.ones(1, np.int64)
         self._logits = np.zeros(config.vocab_size, np.float32)
         self._plans: dict[tuple[str, bool], _Plan] = {}
@@ -98,11 +100,11 @@ class Drafter:
 
     @property
     def head(self) -> Weight:
-        """The weight that makes logits."""
+        """The weight that computes logits."""
         return self._head
 
     def plan(self, kv_type: str, few: bool) -> _Plan:
-        """The records for at most ``few`` rows, or for many; built when they are first wanted."""
+        """The records for at most ``few`` rows, or for many; built on first use."""
         key = kv_type, few
         if key not in self._plans:
             builder, buffers = self._builder, self._buffers
@@ -128,7 +130,7 @@ class Drafter:
         return self._plans[key]
 
     def note(self, batch: Sequence[Rows], walk: Walk) -> None:
-        """Take in the rows of the newest step whose following token is known."""
+        """Keep the rows of the newest step whose following token is known."""
         self._newest = None
         kept, following, first = list[int](), list[int](), 0
         for rows in batch:
@@ -152,11 +154,11 @@ class Drafter:
         self, cache: KVCache, tokens: Sequence[int], most: int, wants: Callable[[float], bool],
         walk: Walk,
     ) -> list[int]:  # fmt: skip
-        """At most ``most`` tokens that may come behind ``tokens``, of which the last is new.
+        """At most ``most`` tokens that may follow ``tokens``, of which the last one is new.
 
-        ``wants(chance)`` says of each token, by what the layer believes of it, whether it is worth
-        its price; the first that is not is the end. [] where the newest step was of others, or
-        there is no room for the layer's keys and values.
+        ``wants(probability)`` decides for each token whether verifying it is worth its cost; the
+        first token that is not ends the proposal. The result is [] if the newest step belonged to
+        other sequences, or if there is no room for the layer's keys and values.
         """
         newest, length = self._newest, cache.length
         if newest is None or newest.cache() is not cache or most < 1:
@@ -171,7 +173,7 @@ class Drafter:
         step.place(0, newest.start + first, count - first)
         step.caches[: count - first] = cache.address
         self._take(range(first, count), tokens[newest.start + first + 1 : length + 1])
-        self._newest = None  # the residual stream is the layer's now
+        self._newest = None  # From here the residual stream belongs to the layer.
         plan = self.plan(cache.kv_type, count - first <= self._few)
         self._last[0] = count - first - 1
         walk(plan.records)
@@ -192,7 +194,7 @@ class Drafter:
             walk(self.plan(cache.kv_type, True).further)
 
     def _take(self, rows: Sequence[int], following: Sequence[int]) -> None:
-        """The next walk is of these rows of the residual stream."""
+        """Let the next run of the plan use these rows of the residual stream."""
         count = len(rows)
         self._index[:count] = rows
         self._step.tokens[0] = count
@@ -200,7 +202,7 @@ class Drafter:
 
 
 def _best(logits: NDArray[np.float32]) -> tuple[int, float]:
-    """The most probable token, and its probability."""
+    """The most probable token and its probability."""
     token = int(logits.argmax())
-    with np.errstate(all="ignore"):  # of logits that are no numbers comes none
+    with np.errstate(all="ignore"):  # NaN logits propose no token.
         return token, float(1 / np.exp(logits - logits[token]).sum())

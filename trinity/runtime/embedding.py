@@ -1,4 +1,4 @@
-"""A row for each token: what a step begins with."""
+"""Token embeddings, with which a step begins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TokenEmbedding:
     ) -> None:
         tensor = weights.matrix(name, count, width)
         self._type = TYPES[tensor.type]
-        if self._type.tensor_scale:  # one sequence of codes, no rows to look up
+        if self._type.tensor_scale:  # one sequence of codes; the whole tensor is dequantized
             raise UnsupportedError(
                 f"{tensor.source}: tensor {name!r} has type {tensor.type}, which trinity runs in "
                 "layers only; take a file with another type of embedding"
@@ -29,14 +29,14 @@ class TokenEmbedding:
         self._rows = tensor.data[: size * count].reshape(count, size)
 
     def put(self, ids: NDArray[np.integer], out: NDArray[np.float32]) -> None:
-        """The rows of tokens ``ids`` to the first of ``out``, (rows, width)."""
+        """Write the rows of the tokens ``ids`` to the first rows of ``out``, (rows, width)."""
         out[: len(ids)] = self.rows(ids)
 
     def rows(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
-        """The rows of ``ids``, (rows, width); they alone are dequantized."""
+        """The rows of ``ids``, (len(ids), width); only these are dequantized."""
         rows = np.ascontiguousarray(self._rows[ids])
         values = self._type.dequantize(rows.reshape(-1), (len(ids), self._width))
         if self.scale != 1:
-            with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+            with np.errstate(over="ignore", invalid="ignore"):  # overflow shows in the logits
                 values = values * self.scale
         return values

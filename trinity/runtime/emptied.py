@@ -1,4 +1,4 @@
-"""An object that can be emptied, and says of what it had then that the model is closed."""
+"""An object that can be emptied; using it afterwards raises an error that the model is closed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from trinity.errors import InputError
 
 
 class Emptied:
-    """What ``empty`` leaves can be used; anything else then raises InputError."""
+    """After ``empty``, only the kept attributes can be used; all others raise InputError."""
 
     def empty(self, kept: Collection[str]) -> None:
-        """Drop all attributes but those ``kept``."""
+        """Drop all attributes except those in ``kept``."""
         for name in self.__dict__.keys() - kept:
             delattr(self, name)
         self._emptied = True

@@ -1,4 +1,4 @@
-"""The engine: one step after the other, each from rows of tokens to their logits."""
+"""The engine: computes one step at a time, from rows of tokens to their logits."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ from trinity.runtime.weights import Weight
 from trinity_kernels.ops.kv_layout import KV_TYPES, layer_bytes
 from trinity_kernels.team import Team, TeamError
 
-DECODE_ROWS = 16  # most rows of a step that costs little more than one of a single row
-OUTPUT_ROWS = 16  # rows that the head computes at once
-# Attributes that a closed engine keeps: none grows with the model or refers to its file.
+DECODE_ROWS = 16  # rows of a step that costs little more than a step of one row
+OUTPUT_ROWS = 16  # rows that the output head computes at once
+# Attributes that a closed engine keeps; none grows with the model or refers to its file.
 _KEPT = ("_closed", "adapters", "batch_invariant", "config", "context_length", "drafts", "encodes",
          "few", "isa", "kv_type", "pool", "prefill_chunk", "threads")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineParts:
-    """What an engine works with; ``engine_building.py`` makes it."""
+    """The parts of an engine; ``engine_building.py`` builds them."""
 
     config: ModelConfig
     threads: int
     context_length: int
     isa: str  # the instruction-set level
     kv_type: str  # F16 or F32
-    batch_invariant: bool  # compute every step as if ``exact`` was given
-    reuse_answers: bool  # let prompts share pages of generated tokens, whatever their bits
-    adapters: tuple[tuple[str, float], ...]  # paths and default weights
+    batch_invariant: bool  # compute every step with ``exact``
+    reuse_answers: bool  # let prompts reuse pages of generated tokens, even if the bits differ
+    adapters: tuple[tuple[str, float], ...]  # paths and default scales
     decoder: Decoder
     weights: BoundWeights
     builder: PlanBuilder
@@ -65,20 +65,20 @@ class EngineParts:
     plans: StepPlans
     states: NDArray[np.void]  # records that write hidden states after the output norm
     embeddings: list[tuple[TokenEmbedding, NDArray[np.float32]]]  # each with its buffer
-    added_rows: AddedRows | None  # what an encoder adds to embeddings
+    added_rows: AddedRows | None  # position and token-type embeddings of an encoder
     adapter_set: AdapterSet | None
     drafter: Drafter | None
     choice: KernelChoice
     layout: PageLayout
     kv_memory: int  # bytes of all pages
     prepare_pages: Callable[[int, int], None] | None  # for the memory of new pages
-    same_bits: bool  # a row gets the same bits whatever else is in its step
-    populating: Populating | None  # the thread that maps the weights' pages
+    same_bits: bool  # a row's bits do not depend on the other rows of its step
+    populating: Populating | None  # the thread that maps the pages of the weights
     watch: FileWatch
 
 
 class CPUEngine(Emptied):
-    """Maps rows of tokens to logits, one step at a time; one thread may call it at a time."""
+    """Computes logits for rows of tokens, one step at a time. One thread at a time may call it."""
 
     def __init__(self, parts: EngineParts) -> None:
         self._closed = True
@@ -111,7 +111,7 @@ class CPUEngine(Emptied):
     def step(
         self, batch: Sequence[Rows], *, exact: bool = False, out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
-        """Logits (n, vocab) of the rows that want them; see runtime/interface.py."""
+        """Logits (n, vocab) of the rows that ask for them; see runtime/interface.py."""
         if self._closed:
             raise InputError("this model is closed")
         ids, positions = self._input.take(batch, self.pool)
@@ -148,7 +148,7 @@ class CPUEngine(Emptied):
         self, kv_type: str | None = None, adapters: AdapterWeights | None = None,
         domain: Domain = COMMON,
     ) -> KVCache:  # fmt: skip
-        """An empty cache of the engine's type or another, which grows to ``context_length``.
+        """An empty KV cache of the engine's type or another; it grows up to ``context_length``.
 
         Raises: InputError for an unknown type.
         """
@@ -159,13 +159,13 @@ class CPUEngine(Emptied):
         return KVCache(self.pool, kind, self.context_length, weights, domain)
 
     def renew_pool(self) -> None:
-        """Begin with an empty pool; see runtime/interface.py."""
+        """Replace the pool of pages by an empty one; see runtime/interface.py."""
         parts, layout = self._parts, self._parts.layout
         sizes = {kind: layout.sizes(kind) for kind in KV_TYPES}
         self.pool = PagePool(sizes, parts.kv_memory, layout.window, parts.prepare_pages)
 
     def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> AdapterWeights:
-        """The weights that a request means; see runtime/interface.py."""
+        """The adapter scales of a request; see runtime/interface.py."""
         if self._adapters is not None:
             return self._adapters.chosen(wanted)
         if wanted:
@@ -178,20 +178,22 @@ class CPUEngine(Emptied):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of configuration, adapters, and names, types and some bytes of all weights."""
+        """A hash of the configuration, the adapters, and names, types and some bytes of all
+        weights.
+        """
         paths = [path for path, _ in self.adapters]
         return fingerprint(self.config, paths, self._parts.weights)
 
     @property
     def rounding(self) -> str:
-        """See runtime/interface.py. Kernels for single rows have the same bits on every level."""
+        """See runtime/interface.py. Kernels for single rows give the same bits on every CPU."""
         parts = self._parts
         return "single" if parts.same_bits else f"{parts.builder.kernel.name} {self.isa}"
 
     def gather(self, squares: ChannelSquares | None) -> None:
-        """Add the squares of the linears' inputs to ``squares`` in every step from now on.
+        """Add the squares of the linears' inputs to ``squares`` in every following step.
 
-        None ends it; steps are then as they were, at no cost.
+        None stops it; steps then cost no more than before.
         """
         self._parts.builder.squares = squares
         self._parts.plans.clear()
@@ -205,9 +207,9 @@ class CPUEngine(Emptied):
         return self._parts.weights.experts
 
     def bytes_per_token(self, context: int) -> int:
-        """Bytes of weights and cache that decoding one token at ``context`` positions reads.
+        """Bytes of weights and KV cache that decoding one token at ``context`` positions reads.
 
-        Adapters count with the weights of loading.
+        Adapters count with their default scales.
         """
         decoder, cache = self._parts.decoder, 0
         for layer in decoder.attention[:-1] if self.drafts else decoder.attention:
@@ -220,11 +222,11 @@ class CPUEngine(Emptied):
         return self._parts.weights.token_bytes + adapters + cache
 
     def profile(self, batch: Sequence[Rows], *, rounds: int = 3) -> list[OperationTime]:
-        """The time of every operation of a step; see runtime/profile.py."""
+        """Measure every operation of a step; see runtime/profile.py."""
         return profile_step(self, batch, rounds)
 
     def kernel_names(self) -> dict[int, tuple[str, str]]:
-        """Name and tag of every compiled kernel in the plans, by address."""
+        """The name and tag of every compiled kernel in the plans, by address."""
         return self._parts.choice.names()
 
     def embed(self, ids: NDArray[np.integer], adapted: bool) -> None:
@@ -235,9 +237,9 @@ class CPUEngine(Emptied):
             self._adapters.look_up(ids)
 
     def close(self) -> None:
-        """End the threads and free all memory; only the engine's settings can be read afterwards.
+        """End the threads and free all memory; afterwards only the engine's settings can be read.
 
-        A cache that a caller still has keeps its pages until it is released.
+        A KV cache that a caller still holds keeps its pages until it is released.
         """
         if self._closed:
             return
@@ -258,13 +260,13 @@ class CPUEngine(Emptied):
                     parts.drafter.plan(self.kv_type, few)
 
     def _rounding(self, *, prompt: bool, exact: bool = False) -> Rounding:
-        """The kernels of a step. ``prompt``: some of its rows are of prompts."""
+        """The rounding of a step. ``prompt``: some of its rows belong to prompts."""
         if exact or self.batch_invariant:
             return Rounding.SINGLE
         return Rounding.PROMPT if prompt and not self._parts.same_bits else Rounding.FASTEST
 
     def _logits(self, out: NDArray[np.float32] | None) -> NDArray[np.float32]:
-        """The array for the logits that the step wants: the first rows of ``out``, or a new one."""
+        """The array for the step's logits: the first rows of ``out``, or a new array."""
         wanted, vocab_size = self._step.wanted, self.config.vocab_size
         if out is None:
             return zeros((wanted, vocab_size), "f4", f"the logits of {wanted} tokens")
@@ -275,13 +277,13 @@ class CPUEngine(Emptied):
         return out[:wanted]
 
     def _begin_adapters(self, batch: Sequence[Rows]) -> bool:
-        """Set each row's weights of the adapters; whether any is used."""
+        """Set each row's adapter scales; return whether any adapter is used."""
         if self._adapters is None:
             return False
         return self._adapters.begin([(len(rows.tokens), rows.cache.adapters) for rows in batch])
 
     def _add_rows(self, batch: Sequence[Rows], count: int) -> None:
-        """Add the rows of positions and texts that an encoder has."""
+        """Add the position and token-type embeddings of an encoder."""
         added = self._parts.added_rows
         if added is None:
             return
@@ -290,7 +292,7 @@ class CPUEngine(Emptied):
         added.add(x, self._step.positions[:count], np.concatenate(second).astype(np.int8))
 
     def _run(self, plan: StepPlan, out: NDArray[np.float32], adapted: bool) -> None:
-        """Walk a plan, its head for ``OUTPUT_ROWS`` rows of logits at a time."""
+        """Run a plan; its head runs for ``OUTPUT_ROWS`` rows of logits at a time."""
         if not len(out):
             self._walk(plan.records[: plan.head])
             return
@@ -307,7 +309,7 @@ class CPUEngine(Emptied):
             records = plan.records[plan.head :]
 
     def _put_states(self, batch: Sequence[Rows]) -> None:
-        """Copy hidden states of the residual stream for the rows that want them."""
+        """Copy hidden states from the residual stream for the rows that ask for them."""
         step, parts, first, width = self._step, self._parts, 0, self.config.hidden_size
         for rows in batch:
             count = len(rows.tokens)
@@ -321,7 +323,7 @@ class CPUEngine(Emptied):
             first += count
 
     def _append(self, batch: Sequence[Rows], rounding: Rounding) -> None:
-        """Append the tokens of a step to their caches."""
+        """Add the tokens of a step to their KV caches."""
         parts = self._parts
         hidden = not (rounding is Rounding.PROMPT or parts.same_bits or parts.reuse_answers)
         for rows in batch:
@@ -331,7 +333,7 @@ class CPUEngine(Emptied):
             )
 
     def _walk(self, plan: NDArray[np.void]) -> None:
-        """Run the records of a plan by all threads."""
+        """Run the records of a plan on all threads."""
         self._watch.before_walk()
         try:
             self.team.run(plan)

@@ -45,8 +45,8 @@ from trinity_kernels.record import RECORD
 Progress = Callable[[str], None]
 
 PREFILL_CHUNK = 512  # most rows of a step
-USUAL_CONTEXT, USUAL_CACHE = 4096, 150_000_000  # tokens; bytes in addition to any weights
-# The default of kv_memory: so many whole contexts, at most this part of the free memory.
+USUAL_CONTEXT, USUAL_CACHE = 4096, 150_000_000  # tokens; bytes, in addition to the weights
+# The default of kv_memory: at most so many whole contexts, and a quarter of the free memory.
 USUAL_SEQUENCES, MEMORY_SHARE = 16, 4
 
 
@@ -69,7 +69,7 @@ def build_engine(
     Raises: InputError, KernelError, ConfigError, UnsupportedError.
     """
     named = provider.metadata.get("general.architecture")
-    if isinstance(named, str):  # before an error about keys that only other families have
+    if isinstance(named, str):  # checked before unknown keys of other families are reported
         find_architecture(named, provider.path, provider.tensor_names())
     config = provider.config
     context = options.context_length or min(config.context_length, USUAL_CONTEXT)
@@ -97,7 +97,7 @@ def _parts(
     catch_bus_errors(TABLE)
     decoder = decoder_of(config, weights.names, weights.shape, provider.path)
     architecture = decoder.architecture
-    # An encoder's keys and values last for one step: rounding them would gain nothing.
+    # The keys and values of an encoder last for one step; float32 costs no more.
     kv_type = "F32" if architecture.encodes else options.kv_type.upper()
     tables = token_tables(decoder)
     files = adapter_files(options.lora)
@@ -180,7 +180,7 @@ def _parts(
 def _open_adapters(
     paths: list[str | os.PathLike[str]], decoder: Decoder, provider: WeightProvider
 ) -> list[LoraAdapter]:
-    """The adapters, checked against the model."""
+    """Open the adapters and check them against the model."""
     if not paths:
         return []
     from trinity.models.adapter_base import base_of
@@ -190,12 +190,12 @@ def _open_adapters(
 
 
 def _choose_kernel(builder: PlanBuilder, weights: BoundWeights, choice: KernelChoice) -> bool:
-    """Choose the kernel of products; whether it gives a row the same bits in every step."""
+    """Choose the kernel of products; return whether a row's bits do not depend on its step."""
     types = {weight.type for weight in weights.all_linears}
     types |= {weight.type for weight in weights.all_experts}
     types |= {weight.type for weight in weights.heads if weight.form != "f32"}
     builder.kernel = variants.choose_kernel(choice.level, types, choice.work)
-    # Exact steps use other kernels. They are compiled now, not in the middle of a response.
+    # Exact steps use other kernels; compile them now rather than during a response.
     for type_name in sorted(weights.types):
         if not variants.serves(builder.kernel, type_name, exact=True):
             choice.prepare(matmul, type_name)
@@ -203,7 +203,7 @@ def _choose_kernel(builder: PlanBuilder, weights: BoundWeights, choice: KernelCh
 
 
 def _kv_memory(wanted: int | None, layout: PageLayout, kv_type: str, context_length: int) -> int:
-    """Bytes that all pages may take. Raises: InputError if one context does not fit."""
+    """Bytes that all KV pages may take. Raises: InputError if one context does not fit."""
     sizes = {kind: layout.sequence_bytes(kind, context_length) for kind in KV_TYPES}
     least = sizes[kv_type]
     if wanted is None:
@@ -220,10 +220,11 @@ def _kv_memory(wanted: int | None, layout: PageLayout, kv_type: str, context_len
 def _page_size(
     layout: PageLayout, kv_type: str, weights: BoundWeights
 ) -> Callable[[int, int], None] | None:
-    """How to prepare the cache's memory; None to leave the page size to the system.
+    """The size of memory pages for the KV cache; None lets the system choose.
 
-    The heads of a page of keys and values are far apart, so with large pages of the system the
-    first token fills all of it. That is acceptable only for weights of about that size.
+    The heads of one KV page are far apart in memory. With large memory pages the first token would
+    therefore touch nearly the whole KV page, which is only acceptable for weights of about that
+    size.
     """
     usual = layout.sequence_bytes(kv_type, USUAL_CONTEXT)
     large = usual > USUAL_CACHE + 2 * (weights.layer_bytes + weights.head_bytes)
@@ -233,7 +234,7 @@ def _page_size(
 def _warn_of_excess(
     threads: int | None, context: int, config: ModelConfig, progress: Progress
 ) -> None:
-    """Warn of options that are possible but do harm."""
+    """Warn of options that are allowed but slow the model down or waste memory."""
     cores = default_threads()
     if threads is not None and threads > cores:
         progress(

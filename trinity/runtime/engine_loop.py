@@ -1,4 +1,4 @@
-"""The engine thread: messages, steps, and its end."""
+"""The engine thread: takes messages, runs steps, and ends."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from trinity_kernels.uninterrupted import uninterrupted
 if TYPE_CHECKING:
     from trinity.runtime.engine_thread import EngineThread
 
-# None for a look at what has changed; a dead reference for a user that is gone.
+# None wakes the thread to look for changes; a dead reference means that the user is gone.
 Message = Sequence | Lease | Visit | SlotHold | weakref.ref[object] | None
-LEASE_SECONDS = 0.1  # between looks at whether an exclusive user is still there
+LEASE_SECONDS = 0.1  # between checks whether the holder of an exclusive lease still exists
 SHORT_SECONDS = 0.001
-MOST_PAUSES = 4  # while one request after the other comes
-KEPT_ROWS = 16  # of logits, while nothing is to be done
+MOST_PAUSES = 4  # while requests follow each other without a pause
+KEPT_ROWS = 16  # bytes of logits that are kept while nothing runs
 
 
 class EngineLoop:
-    """The thread of one process, and what only that thread touches."""
+    """The thread of one process, and the objects that only this thread uses."""
 
     def __init__(self, engine_thread: EngineThread, user: object, renews: bool) -> None:
         self.messages: SimpleQueue[Message] = SimpleQueue()
-        # A callback in C: a Ctrl-C cannot cut it off, as it can a finalizer in Python.
+        # A C callback: unlike a Python finalizer, Ctrl-C cannot interrupt it.
         self._user = None if user is None else weakref.ref(user, self.messages.put)
-        # A running thread holds it; a strong one would make a cycle of the two.
+        # The running thread holds it strongly; a strong reference here would make a cycle.
         self._engine_thread = weakref.ref(engine_thread)
         self._engine = engine_thread.engine
         self._owner = threading.Lock()  # held by the thread as long as it lives
@@ -56,24 +56,24 @@ class EngineLoop:
         self._holds = SlotHolds()
         self._logits: NDArray[np.float32] | None = None
         self._mask_thread = MaskThread()
-        self._processor = 0.0  # the process's time on processors until the newest step's end
-        # The newest is called first: before the team of threads ends, on which a step would wait.
+        self._processor = 0.0  # CPU time of the process at the end of the newest step
+        # Exit callbacks run newest first, so this one runs before the thread team ends.
         atexit.unregister(_end_threads)
         atexit.register(_end_threads)
 
     @property
     def lease(self) -> Lease | None:
-        """Who uses the engine exclusively, or waits for it the longest."""
+        """The holder of the engine: the lease that is active, or the one that has waited longest."""
         leases = self._leases[:1]
         return leases[0] if leases and not leases[0].over else None
 
     def stats(self) -> SchedulerStats:
-        """What is to be done; what was submitted since the newest step waits."""
+        """Statistics of the scheduler; requests submitted since the newest step count as waiting."""
         stats = SchedulerStats() if self._scheduler is None else self._scheduler.stats()
         return replace(stats, waiting=stats.waiting + self.messages.qsize())
 
     def ensure(self) -> None:
-        """See to it that the thread runs. Raises: TrinityError where the system gives none."""
+        """Start the thread if it does not run. Raises: TrinityError if the system refuses a thread."""
         if self._owner.locked():
             return
         try:
@@ -85,18 +85,18 @@ class EngineLoop:
             ) from error
 
     def is_own_thread(self) -> bool:
-        """Whether the caller is the thread itself."""
+        """Whether the caller runs in this thread."""
         return threading.current_thread() is self._thread
 
     def abandon(self) -> None:
-        """End the thread, and wait until it has ended."""
+        """End the thread and wait for it."""
         engine_thread = self._engine_thread()
         if engine_thread is not None:
             engine_thread.abandon()
         self.join()
 
     def join(self) -> None:
-        """Wait until the thread has ended, which it was told before; it holds what it ran."""
+        """Wait until the thread, which was told to end, has ended."""
         if self._thread is not None and not self.is_own_thread():
             self._thread.join()
 
@@ -107,7 +107,7 @@ class EngineLoop:
         again = True
         while again:
             if not self._owner.acquire(blocking=False):
-                return  # there is one already
+                return  # it already runs
             try:
                 self._thread = threading.current_thread()
                 _alive.add(self)
@@ -118,10 +118,10 @@ class EngineLoop:
                 engine_thread = None
                 _alive.discard(self)
                 self._owner.release()
-            again = not self.messages.empty()  # from somebody who saw the thread still there
+            again = not self.messages.empty()  # from a caller who saw the thread alive
 
     def _serve(self, engine_thread: EngineThread) -> None:
-        """Take messages and steps in turn until the engine ends."""
+        """Alternate between messages and steps until the engine ends."""
         scheduler = self._scheduler
         if scheduler is None:
             if self._renews:
@@ -140,12 +140,12 @@ class EngineLoop:
             except BaseException as error:
                 _fail(scheduler.all(), error)
                 scheduler.remove_ended()
-                patience = 0.0  # a lease may wait for just that
+                patience = 0.0  # a lease may be waiting for this
             self._take(scheduler, patience)
         self._end(scheduler, engine_thread)
 
     def _turn(self, scheduler: Scheduler) -> float | None:
-        """One step at most; how long to wait for messages afterwards, None for ever."""
+        """Run at most one step; return the seconds to wait for messages, None for no limit."""
         lease = self.lease
         while lease is None and self._leases:
             del self._leases[0]
@@ -154,7 +154,7 @@ class EngineLoop:
         if self._holds.holds or scheduler.held:
             scheduler.held = self._holds.look(scheduler.is_free)
         if self._visits and (lease is None or not lease.granted):
-            self._visits.popleft().make()  # one, for a step waits
+            self._visits.popleft().make()  # wait for one message, because a step is due
         if self._step(scheduler):
             return 0.0
         if lease is not None:
@@ -166,7 +166,7 @@ class EngineLoop:
             return 0.0
         if scheduler.held:
             return LEASE_SECONDS
-        if scheduler:  # an error made room for others
+        if scheduler:  # the error freed memory for other requests
             time.sleep(SHORT_SECONDS)
             return 0.0
         if self._logits is not None and len(self._logits) > KEPT_ROWS:
@@ -174,9 +174,9 @@ class EngineLoop:
         return None
 
     def _take(self, scheduler: Scheduler, patience: float | None) -> None:
-        """Take all messages; wait for the first one.
+        """Take all messages, waiting for the first.
 
-        After a sleep, those who ask at the same time shall begin in the same step.
+        After an idle time, requests that arrive together should begin in the same step.
         """
         if patience != 0:
             try:
@@ -190,7 +190,7 @@ class EngineLoop:
                 return
 
     def _take_all(self, scheduler: Scheduler) -> bool:
-        """Take the messages that are there; whether there were any."""
+        """Take the messages that have arrived; return whether there were any."""
         some = False
         while not self.messages.empty():
             self._heed(scheduler, self.messages.get_nowait())
@@ -210,14 +210,14 @@ class EngineLoop:
             engine_thread.abandon()
 
     def _step(self, scheduler: Scheduler) -> bool:
-        """Schedule rows, run them, let their sequences go on; False if there is nothing to run."""
+        """Schedule rows, run them and hand over their logits; False if there is nothing to run."""
         began = perf_counter()
         scheduled = scheduler.schedule()
         if not scheduled:
             scheduler.steady = False
             return False
         if not scheduler.steady:
-            self._processor = process_time()  # nobody is charged for the time before
+            self._processor = process_time()  # the time before is not charged to a request
         started, pairs = perf_counter(), prompt_pairs(scheduled)
         try:
             logits = self._run_batch(scheduled)
@@ -233,17 +233,17 @@ class EngineLoop:
         return True
 
     def _run_batch(self, scheduled: list[ScheduledRows]) -> NDArray[np.float32]:
-        """The logits of scheduled rows; grammars compute their masks meanwhile."""
+        """Compute the logits of scheduled rows, while the mask thread computes grammar masks."""
         for rows in scheduled:
             if rows.logits:
                 rows.sequence.prepare(self._mask_thread)
         batch = [rows.input() for rows in scheduled]
         out = self._room(sum(rows.logits for rows in scheduled))
-        # Proposals must not change the text: their rows get the bits of single tokens.
+        # Drafted tokens must not change the text, so their rows get the bits of single tokens.
         return self._engine.step(batch, exact=bool(scheduled[0].proposals), out=out)
 
     def _room(self, rows: int) -> NDArray[np.float32]:
-        """Memory for logits, which is used again."""
+        """Memory for logits, which is reused."""
         if self._logits is None or len(self._logits) < rows:
             self._logits = None
             vocab_size = self._engine.config.vocab_size
@@ -251,14 +251,14 @@ class EngineLoop:
         return self._logits[:rows]
 
     def _end(self, scheduler: Scheduler, engine_thread: EngineThread) -> None:
-        """End every sequence as cancelled; close the engine once nobody uses it exclusively."""
+        """End every sequence as cancelled; close the engine once no lease holds it."""
         self._take(scheduler, 0.0)
         while True:
             for sequence in scheduler.all():
                 sequence.cancel()
             scheduler.drop_cancelled()
             over = self._holds.close()
-            while self._visits:  # who reads or writes pages ends with a visit
+            while self._visits:  # a thread that reads or writes pages ends with its visit
                 visit = self._visits.popleft()
                 visit.refuse() if over else visit.make()
             if over:
@@ -278,19 +278,19 @@ class EngineLoop:
 
 
 def _fail(sequences: list[Sequence], error: BaseException) -> None:
-    """End sequences by an exception, each by its own: several threads may raise it."""
+    """End sequences with an exception, a copy for each, since several threads may raise it."""
     for sequence in sequences:
         sequence.fail(error)
         try:
             error = copy.copy(error).with_traceback(error.__traceback__)
         except Exception:
-            continue  # an exception that cannot be copied
+            continue  # the exception cannot be copied
 
 
 _alive: weakref.WeakSet[EngineLoop] = weakref.WeakSet()
 
 
 def _end_threads() -> None:
-    """No thread shall be in compiled code while the interpreter takes its memory apart."""
+    """At interpreter exit, no thread may run compiled code while memory is freed."""
     for loop in list(_alive):
         loop.abandon()

@@ -1,8 +1,8 @@
-"""One thread that owns an engine and evaluates for everybody: the way in, and its life.
+"""The thread that owns an engine and runs the requests of all callers.
 
-Requests come as messages, are cancelled by a flag, and get their results into their inboxes. The
-thread starts with the first request and sleeps while there is none. No lock is held where a Ctrl-C
-or a fork could leave it so: there is a SimpleQueue, and one lock that the thread alone takes.
+Requests arrive as messages, are cancelled by a flag, and put their results into inboxes. The thread
+starts with the first request and sleeps while there is none. Ctrl-C or a fork cannot leave a lock
+held: there is one SimpleQueue, and one lock that only the thread takes.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from trinity_kernels import forks
 T = TypeVar("T")
 
 TARGET_SECONDS = 0.1
-# Between looks at whether there still is a thread; and for a Ctrl-C that does not end a wait.
+# Seconds between checks that the thread still exists; a Ctrl-C does not end a wait.
 POLL_SECONDS = 0.2
 
 
 class EngineThread:
-    """Evaluates sequences, submitted from any thread, in steps of one engine.
+    """Computes sequences, submitted from any thread, in steps of one engine.
 
-    ``target_seconds``: what a step shall take where prompts and running sequences share it.
-    ``release`` is called once the engine is closed. ``max_sequences`` run at the same time at most.
-    A step has ``batch_size`` tokens of prompts at most.
+    ``target_seconds``: the duration of a step in which prompts and generating sequences run
+    together. ``release`` is called once the engine is closed. ``max_sequences``: the maximum number
+    of sequences that run at the same time. ``batch_size``: the maximum number of prompt tokens per
+    step.
     """
 
     def __init__(
@@ -55,14 +56,14 @@ class EngineThread:
         self.closed = False
         self.abandoned = False
         self._release = release
-        self._error: BaseException | None = None  # of closing
+        self._error: BaseException | None = None  # raised while closing
         self._arrivals = count(1)
-        # By the number of forks: a child begins with a thread, a queue and pages of its own.
+        # By the number of forks: a child process has its own thread, queue and pages.
         self._loops: dict[int, EngineLoop] = {}
         self._user: Callable[[], object] = lambda: None
 
     def end_with(self, user: object) -> None:
-        """Abandon the engine once nothing refers to ``user``, who has requested nothing yet."""
+        """Close the engine once nothing refers to ``user``, which has not submitted anything yet."""
         self._user = weakref.ref(user)
 
     def check_open(self) -> None:
@@ -71,12 +72,12 @@ class EngineThread:
             raise InputError("the model is closed; load it again")
 
     def submit(self, *sequences: Sequence, client: str = "") -> None:
-        """Let sequences be computed; their results go to their sinks.
+        """Start computing sequences; their results go to their sinks.
 
         ``client``: who sent them; clients take turns.
         Raises: InputError for a closed model, within ``exclusive`` of this thread, and in the
-        engine_thread's own thread, which would wait for itself;
-        TrinityError where the system gives no thread.
+        engine thread itself, which would wait for itself; TrinityError if the system refuses a
+        thread.
         """
         self.check_open()
         loop = self._outside()
@@ -86,7 +87,7 @@ class EngineThread:
         loop.ensure()
 
     def cancel(self, *sequences: Sequence) -> None:
-        """End sequences before the next step; those that have ended stay as they are."""
+        """End sequences before the next step; sequences that have ended do not change."""
         for sequence in sequences:
             sequence.cancel()
         if not all(sequence.ended for sequence in sequences):
@@ -95,7 +96,7 @@ class EngineThread:
     def wait(self, inbox: Inbox) -> Any:
         """The next item of an inbox; an exception is raised.
 
-        Raises: InputError in a child of the process that submitted.
+        Raises: InputError in a child of the process that submitted the request.
         """
         while True:
             if inbox.forks != forks.count():
@@ -108,17 +109,17 @@ class EngineThread:
             except Empty:
                 loop = self._loop()
                 loop.ensure()
-                # To wake it: where a timed ``get`` begins late, CPython 3.11 waits without end.
+                # Wake the thread: if a timed ``get`` starts late, CPython 3.11 waits forever.
                 loop.messages.put(None)
 
     def stats(self) -> SchedulerStats:
-        """What is to be done, and what it costs; from any thread."""
+        """Statistics of the scheduler; any thread may call this."""
         return self._loop().stats()
 
     def between(self, function: Callable[[], T]) -> T:
-        """What ``function`` returns, called by the engine thread between two steps.
+        """Call ``function`` in the engine thread between two steps and return its result.
 
-        All requests wait for it. Raises: what it raises, and as ``submit``.
+        All requests wait meanwhile. Raises: what ``function`` raises, and as ``submit``.
         """
         inbox = Inbox()
         self.visit(function, inbox)
@@ -126,15 +127,15 @@ class EngineThread:
         return result
 
     def visit(self, function: Callable[[], object], sink: Sink) -> None:
-        """As ``between``, for a sink that gets the result."""
+        """As ``between``, but the result goes to a sink."""
         loop = self._outside()
         loop.messages.put(Visit(function, sink))
         loop.ensure()
 
     def hold(self, slot: Domain, sink: Sink) -> SlotHold:
-        """A slot whose answers wait, once those that were submitted before have ended.
+        """Hold a slot: its requests wait, after those that were submitted before have ended.
 
-        ``sink`` gets None when it is granted. Raises: as ``submit``.
+        ``sink`` gets None when the slot is held. Raises: as ``submit``.
         """
         self.check_open()
         loop = self._outside()
@@ -144,11 +145,11 @@ class EngineThread:
         return hold
 
     def wake(self) -> None:
-        """Let the thread see that something has changed."""
+        """Wake the thread so that it looks for changes."""
         self._loop().messages.put(None)
 
     def exclusive(self) -> Exclusive:
-        """The engine, for steps of one's own: what runs has ended, new requests wait."""
+        """The engine for single steps; running requests end first, new ones wait."""
         return Exclusive(self._lend)
 
     def _lend(self, lease: Lease) -> Engine:
@@ -162,7 +163,7 @@ class EngineThread:
         return self.engine
 
     def close(self) -> None:
-        """End what runs as "cancelled" within one step, then the engine; again is harmless."""
+        """End running requests as "cancelled" within one step, then the engine; again does nothing."""
         self.closing = True
         loop = self._loop()
         lease = loop.lease
@@ -170,29 +171,29 @@ class EngineThread:
             lease.ended = True
         loop.messages.put(None)
         if loop.is_own_thread():
-            return  # it closes the engine when it gets there
+            return  # the thread closes the engine
         pause = 0.0002
         while not self.closed:
             try:
                 loop.ensure()
-            except TrinityError:  # no thread to be had, so none that could be in the way
+            except TrinityError:  # no thread can be started, so none is running
                 self.finish()
             time.sleep(pause)
             pause = min(2 * pause, 0.01)
-        loop.join()  # its frames hold the engine
+        loop.join()  # the thread's frames hold the engine
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def abandon(self) -> None:
-        """End the thread, for nobody has the model any more."""
+        """End the thread because the model is no longer used."""
         self.abandoned = True
         loops, self._loops = self._loops, {}
         for loop in loops.values():
             loop.messages.put(None)
 
     def finish(self) -> None:
-        """Close the engine, by the thread that ran it."""
+        """Close the engine from the thread that ran it."""
         try:
             self.engine.close()
             if self.engine.pool.store is not None:
@@ -204,7 +205,9 @@ class EngineThread:
             self.closed = True
 
     def _outside(self) -> EngineLoop:
-        """The loop, for callers that it does not wait for. Raises: InputError for others."""
+        """The loop, for callers outside of it. Raises: InputError inside ``exclusive`` or the
+        thread.
+        """
         loop = self._loop()
         if loop.is_own_thread():
             raise InputError(
@@ -219,7 +222,7 @@ class EngineThread:
         return loop
 
     def _loop(self) -> EngineLoop:
-        """This process's."""
+        """The loop of this process."""
         forked = forks.count()
         loop = self._loops.get(forked)
         if loop is None:

@@ -1,6 +1,6 @@
-"""What a step's experts need in memory: whose rows are whose, and rows for each token and expert.
+"""Memory for a step's experts: which rows belong to which expert, and a row per token and expert.
 
-The layout is that of ``trinity_kernels.ops.expert_rows``. Layers take turns in it.
+The layout is that of ``trinity_kernels.ops.expert_rows``. All layers share it.
 """
 
 from __future__ import annotations
