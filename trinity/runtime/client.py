@@ -74,7 +74,7 @@ class AsyncAnswers:
 
 
 class Client:
-    """A model's access to its engine thread, which ends when nothing refers to the client any more."""
+    """A model's access to its engine thread, which ends when nothing refers to the client."""
 
     def __init__(self, engine_thread: EngineThread, tokenizer: Tokenizer) -> None:
         self._engine_thread = engine_thread

@@ -63,17 +63,17 @@ class EngineLoop:
 
     @property
     def lease(self) -> Lease | None:
-        """The holder of the engine: the lease that is active, or the one that has waited longest."""
+        """The lease that holds the engine, or the one that has waited longest for it."""
         leases = self._leases[:1]
         return leases[0] if leases and not leases[0].over else None
 
     def stats(self) -> SchedulerStats:
-        """Statistics of the scheduler; requests submitted since the newest step count as waiting."""
+        """Scheduler statistics; requests submitted since the newest step count as waiting."""
         stats = SchedulerStats() if self._scheduler is None else self._scheduler.stats()
         return replace(stats, waiting=stats.waiting + self.messages.qsize())
 
     def ensure(self) -> None:
-        """Start the thread if it does not run. Raises: TrinityError if the system refuses a thread."""
+        """Start the thread if it does not run. Raises: TrinityError if it cannot be started."""
         if self._owner.locked():
             return
         try:

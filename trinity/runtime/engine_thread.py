@@ -63,7 +63,7 @@ class EngineThread:
         self._user: Callable[[], object] = lambda: None
 
     def end_with(self, user: object) -> None:
-        """Close the engine once nothing refers to ``user``, which has not submitted anything yet."""
+        """Close the engine once nothing refers to ``user``, which has submitted nothing yet."""
         self._user = weakref.ref(user)
 
     def check_open(self) -> None:
@@ -163,7 +163,7 @@ class EngineThread:
         return self.engine
 
     def close(self) -> None:
-        """End running requests as "cancelled" within one step, then the engine; again does nothing."""
+        """End running requests as "cancelled" within one step, then the engine."""
         self.closing = True
         loop = self._loop()
         lease = loop.lease
