@@ -17,12 +17,13 @@ from trinity_kernels.ops import expert_rows, route
 from trinity_kernels.ops.matmul.activations import activation_bytes, tile_bytes
 from trinity_kernels.ops.matmul.tiles import matmul_tiles
 
-# All buffers of experts together: so many bytes, and a part of their weights.
+# The limit for all buffers of experts: so many bytes, plus the size of the experts' weights divided
+# by the second number.
 USUAL_BYTES, WEIGHTS_SHARE = 128_000_000, 2
 
 
 class ExpertBuffers:
-    """Of a step of at most ``rows`` tokens."""
+    """The buffers for steps of at most ``rows`` tokens."""
 
     def __init__(
         self, decoder: Decoder, weights: Sequence[ExpertWeight], rows: int, threads: int,
@@ -52,7 +53,7 @@ def pair_bytes(weight: ExpertWeight) -> int:
 
 
 def _bytes(decoder: Decoder, weights: Sequence[ExpertWeight], rows: int) -> tuple[int, int]:
-    """Bytes of codes and of tiles, for ``rows`` tokens."""
+    """Bytes of codes and of tiles for ``rows`` tokens."""
     experts = max(choice.num_experts for choice in decoder.routes)
     count = rows * max(choice.per_token for choice in decoder.routes)
     codes = count * max(activation_bytes(weight.form, weight.k) for weight in weights)
@@ -61,9 +62,10 @@ def _bytes(decoder: Decoder, weights: Sequence[ExpertWeight], rows: int) -> tupl
 
 
 def rows_that_fit(decoder: Decoder, weights: Sequence[ExpertWeight], rows: int) -> int:
-    """``rows`` halved until the buffers of so many tokens' experts stay within the bound.
+    """``rows``, halved until the buffers of so many tokens stay within the limit.
 
-    A file pays for an expert's row with a byte or so, but each token's row takes several.
+    A hostile file can name many experts with about a byte per row, while each token's row takes
+    several bytes of buffers.
     """
     if not weights:
         return rows

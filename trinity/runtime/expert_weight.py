@@ -1,4 +1,4 @@
-"""Weights of experts, bound for the plan: where each expert's rows begin."""
+"""Weights of experts, bound for the plan: the address of each expert's rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trinity_kernels.ops.matmul.activations import FORMS
 
 @dataclass(frozen=True, slots=True)
 class ExpertWeight:
-    """One linear's weights of E experts: N rows of K each, ``stride`` bytes apart.
+    """The weights of one linear for E experts: N rows of K each, ``stride`` bytes apart.
 
-    Shapes: ``addresses`` (E,), where each expert's rows begin; ``scales`` (E,); ``biases`` (E, N).
-    ``tensors`` names the file's tensors, one of all experts or one each; ``data`` keeps their
+    Shapes: ``addresses`` (E,), of each expert's first row; ``scales`` (E,); ``biases`` (E, N).
+    ``tensors`` names the file's tensors, one for all experts or one for each. ``data`` keeps their
     memory alive.
     """
 
@@ -31,7 +31,7 @@ class ExpertWeight:
 
     @property
     def num_experts(self) -> int:
-        """E."""
+        """The number of experts, E."""
         return len(self.addresses)
 
     @property
@@ -50,6 +50,6 @@ class ExpertWeight:
         return self.num_experts * self.expert_bytes
 
     def part(self, first: int, rows: int) -> ExpertWeight:
-        """Rows ``first`` on of each expert, ``rows`` many; no weight is copied."""
+        """``rows`` rows of each expert, from row ``first`` on; no weight is copied."""
         biases = None if self.biases is None else self.biases[:, first : first + rows]
         return replace(self, n=rows, addresses=self.addresses + first * self.stride, biases=biases)

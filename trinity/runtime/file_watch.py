@@ -1,4 +1,4 @@
-"""Notices that a model's file was truncated or overwritten while the engine maps it."""
+"""Detects that a model's file was truncated or overwritten while the engine maps it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from time import monotonic
 
 from trinity.formats.mapping_table import TABLE
 
-CHECK_SECONDS = 0.1  # between two checks of the file's size and time
+CHECK_SECONDS = 0.1  # seconds between two checks of the file's size and modification time
 
 
 class FileWatch:
-    """Calls ``check``, which raises FormatError for a changed file, as often as needed.
+    """Calls ``check``, which raises FormatError if the file has changed, as often as needed.
 
-    ``TABLE[0]`` counts page faults that the handler of bus errors answered with zeros. A new one
-    means that a weight was not read.
+    ``TABLE[0]`` counts page faults that the SIGBUS handler answered with zeros. If it grows, a
+    weight was not read.
     """
 
     def __init__(self, check: Callable[[], None]) -> None:
@@ -34,6 +34,6 @@ class FileWatch:
             self.check()
 
     def after_walk(self) -> None:
-        """Check the file after a fault: what was read as zeros must not become a token."""
+        """Check the file after a page fault, so that weights read as zeros do not produce a token."""
         if TABLE[0] != self._faults:
             self.check()

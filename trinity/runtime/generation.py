@@ -1,4 +1,4 @@
-"""What a generation gives: pieces of text, the whole answer, timings; and when it ends."""
+"""The results of generation: chunks of text, whole completions, timings and finish reasons."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Timings:
 
     @property
     def prompt_tokens_per_second(self) -> float:
-        """Prompt tokens evaluated per second; 0 where none were."""
+        """Prompt tokens computed per second, without cached ones; 0 if there were none."""
         evaluated = self.prompt_tokens - self.cached_tokens
         return evaluated / self.prompt_seconds if self.prompt_seconds else 0.0
 
@@ -97,7 +97,7 @@ class Completion:
 
 
 def collect(chunks: Iterable[Chunk]) -> Completion:
-    """The whole answer of a stream."""
+    """The completion that consists of the chunks."""
     text: list[str] = []
     ids: list[int] = []
     logprobs: list[TokenLogprob] | None = None
@@ -120,7 +120,7 @@ def collect(chunks: Iterable[Chunk]) -> Completion:
 
 
 def joined(chunks: Sequence[Chunk]) -> Chunk:
-    """The chunks of a whole answer as one."""
+    """All chunks of a response as one chunk."""
     last = chunks[-1]
     logprobs = None
     if last.logprobs is not None:

@@ -1,6 +1,6 @@
-"""What the runtime knows of a grammar: it gives a guide, which allows and forces tokens.
+"""The runtime's interface to grammars: a grammar makes a guide, which allows and forces tokens.
 
-Needs no NumPy.
+This module does not need NumPy.
 """
 
 from __future__ import annotations
@@ -20,53 +20,54 @@ if TYPE_CHECKING:
 
 
 class Guide(Protocol):
-    """The state of a grammar in one answer. For one thread at a time, but for ``complete``.
+    """The state of a grammar in one response. Only ``complete`` may be called from other threads.
 
-    Its methods raise a TrinityError where the grammar cannot go on, and then again each time.
+    The methods raise TrinityError if the grammar cannot continue, and raise it again in later
+    calls.
     """
 
     @property
     def complete(self) -> bool:
-        """Whether the text is whole and nothing may follow."""
+        """Whether the text is complete and nothing may follow."""
         ...
 
     def allowed(self) -> Allowed:
-        """Which tokens may come next; an end-of-generation token where the text may end here.
+        """Which tokens may come next, including end-of-generation tokens if the text may end here.
 
-        None is where the text is whole and nothing can follow, but the vocabulary has no such
-        token. Shapes: (vocab_size,).
+        None if the text is complete, nothing may follow, and the vocabulary has no
+        end-of-generation token. Shapes: (vocab_size,).
         """
         ...
 
     def accept(self, tokens: Sequence[int]) -> None:
-        """Go on behind ``tokens``."""
+        """Advance the grammar by ``tokens``."""
         ...
 
     def forced(self) -> list[int]:
-        """Tokens of which the grammar leaves no choice; they still have to be accepted."""
+        """The next tokens if only one choice is possible; they must still be accepted."""
         ...
 
     def fitting(self, tokens: Sequence[int]) -> int:
-        """How many of ``tokens`` could be chosen in turn, with none forced behind any.
+        """How many of ``tokens`` the grammar allows in sequence, with no forced token between them.
 
-        The state stays as it is.
+        The state does not change.
         """
         ...
 
 
 class Grammar(Protocol):
-    """What an answer may be. Immutable."""
+    """A constraint on the text of a response. Immutable."""
 
     def guide(self, tokenizer: Tokenizer, vocab_size: int) -> Guide:
-        """A guide at the beginning of an answer, for logits of ``vocab_size``.
+        """A guide at the beginning of a response, for logits of ``vocab_size``.
 
-        Raises: InputError where the grammar has no meaning for the model.
+        Raises: InputError if the grammar cannot be used with the model.
         """
         ...
 
 
 def check_grammar(name: str, value: object) -> Grammar:
-    """Raises InputError for what is no grammar."""
+    """Raise InputError if the value is not a grammar."""
     if isinstance(value, type) or not callable(getattr(value, "guide", None)):
         raise InputError(
             f"{name} is {value!r:.80} ({type(value).__name__}); it must be a trinity.Grammar, such "

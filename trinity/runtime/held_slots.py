@@ -1,4 +1,4 @@
-"""What the last sequence of each slot left, as far as its pages are still there."""
+"""The tokens of the last sequence of each slot, while their KV pages still exist."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from trinity.runtime.page import AdapterWeights, Domain
 
-LEAST = 1 << 16  # tokens of all slots, up to which nothing is looked for
+LEAST = 1 << 16  # number of tokens of all slots below which nothing is cleaned up
 
 
 class Held(NamedTuple):
-    """The tokens of a sequence, of which some may be gone by now."""
+    """The tokens of a slot's last sequence. Some of their pages may be gone."""
 
     kv_type: str
     adapters: AdapterWeights
@@ -19,35 +19,37 @@ class Held(NamedTuple):
 
 
 class HeldSlots:
-    """What slots hold.
+    """The tokens that slots hold.
 
-    Tokens that are gone are forgotten each time when all have doubled, so there are at most twice
-    as many as pages have positions, and ``LEAST``.
+    Tokens whose pages are gone are dropped whenever the total has doubled. There are therefore at
+    most twice as many tokens as pages have positions, plus ``LEAST``.
     """
 
     def __init__(self) -> None:
         self._by_slot: dict[Domain, Held] = {}
         self._most = LEAST
-        self._added = 0  # tokens, those that were replaced since the last look too
+        self._added = 0  # tokens noted so far, including those replaced since the last cleanup
 
     @property
     def tokens(self) -> int:
-        """How many tokens are noted."""
+        """The number of tokens that are noted."""
         return sum(len(held.tokens) for held in self._by_slot.values())
 
     def get(self, slot: Domain) -> Held | None:
-        """What a slot holds."""
+        """The tokens that a slot holds."""
         return self._by_slot.get(slot)
 
     def add(self, slot: Domain, held: Held, length: Callable[[Domain, Held], int]) -> None:
-        """Note what a slot holds; ``length`` tells how many first tokens of one are there."""
+        """Set what a slot holds. ``length`` returns how many leading tokens of a ``Held`` still
+        exist.
+        """
         self._by_slot[slot] = held
         self._added += len(held.tokens)
         if self._added > self._most:
             self._look(length)
 
     def forget(self, slot: Domain) -> None:
-        """Note that a slot holds nothing."""
+        """Forget what a slot holds."""
         self._by_slot.pop(slot, None)
 
     def _look(self, length: Callable[[Domain, Held], int]) -> None:

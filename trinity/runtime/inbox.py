@@ -1,7 +1,7 @@
-"""Where a request's results go: from the engine thread to whoever waits for them.
+"""Inboxes deliver results of requests from the engine thread to the caller.
 
-A request knows its inbox weakly. An inbox that nobody holds any more, because a stream was dropped
-or a call ended by an exception, ends its request.
+A request refers to its inbox weakly. If a stream is dropped, or a call ends with an exception, the
+inbox goes away and the request ends.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class Sink(Protocol):
-    """Takes what a request has to say."""
+    """Receives the results of a request."""
 
     def put(self, item: Any) -> None:
-        """Take a result, or an exception, which is raised in whoever waits."""
+        """Receive a result, or an exception that is raised in the caller."""
         ...
 
 
 class Inbox:
-    """Results for a thread, which waits by ``Scheduler.wait``.
+    """Results for a thread, which waits with ``EngineThread.wait``.
 
-    ``forks`` is the process that it was made in; a child of it has no part in it.
+    ``forks`` identifies the process that created the inbox; a child process cannot use it.
     """
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class Inbox:
         self.items: SimpleQueue[Any] = SimpleQueue()
 
     def put(self, item: Any) -> None:
-        """Take a result or an exception."""
+        """Receive a result or an exception."""
         self.items.put(item)
 
 
 class AsyncInbox:
-    """Results for a task of the event loop that runs where it is made."""
+    """Results for a task of the running event loop."""
 
     def __init__(self) -> None:
         import asyncio
@@ -50,7 +50,7 @@ class AsyncInbox:
         self._items: asyncio.Queue[Any] = asyncio.Queue()
 
     def put(self, item: Any) -> None:
-        """Take a result or an exception; in a loop that was closed nobody waits for it."""
+        """Receive a result or an exception; nothing happens if the loop is closed."""
         try:
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)
         except RuntimeError:
@@ -58,14 +58,14 @@ class AsyncInbox:
                 raise
 
     async def get(self) -> Any:
-        """The next result; an exception is raised."""
+        """Return the next result; raise it if it is an exception."""
         return result_of(await self._items.get())
 
 
 class Collector:
-    """Makes one thing of an answer's chunks, so that nobody is woken for every token.
+    """Collects the chunks of a response, so that the caller is not woken for every token.
 
-    ``make`` gives what is delivered: a completion, or with ``joined`` one chunk.
+    ``make`` turns the chunks into what is delivered: a completion, or with ``joined`` one chunk.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Collector:
         self._chunks: list[Chunk] = []
 
     def put(self, item: Chunk | BaseException) -> None:
-        """Keep a chunk; deliver at the last one, or an exception."""
+        """Keep a chunk; deliver at the last one, or an exception at once."""
         if isinstance(item, BaseException):
             self._deliver(item)
             return
@@ -86,22 +86,22 @@ class Collector:
 
 
 class NumberedSink:
-    """Puts what one of several requests has to say into their common inbox, with its number."""
+    """Puts the results of one of several requests into their common inbox, with its number."""
 
     def __init__(self, inbox: Sink, number: int) -> None:
         self._inbox = inbox
         self._number = number
 
     def put(self, item: Any) -> None:
-        """Pass a result on with the number, an exception as it is."""
+        """Pass on a result with the number; an exception is passed on alone."""
         self._inbox.put(item if isinstance(item, BaseException) else (self._number, item))
 
 
 def result_of(item: Any) -> Any:
-    """What was put into an inbox; an exception is raised."""
+    """Return an item of an inbox; raise it if it is an exception."""
     if not isinstance(item, BaseException):
         return item
     try:
         raise item
     finally:
-        del item  # else this frame and the exception would hold each other
+        del item  # otherwise this frame and the exception would refer to each other

@@ -1,4 +1,4 @@
-"""What runs above an engine need of it: one step over rows of several sequences."""
+"""The interface of an engine: one step computes rows of several sequences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from trinity.config import ModelConfig
 from trinity.runtime.page import COMMON, AdapterWeights, Domain
 
-if TYPE_CHECKING:  # else every import of the API would load the compiler
+if TYPE_CHECKING:  # otherwise every import of the API would load the compiler
     from trinity.runtime.kv_cache import KVCache
     from trinity.runtime.page_pool import PagePool
 
@@ -22,22 +22,22 @@ class Rows:
     """The rows of a step that belong to one sequence."""
 
     cache: KVCache
-    tokens: Sequence[int] | NDArray[np.integer]  # at the positions from cache.length on
-    logits: int = 1  # how many of the last rows want logits
-    # An array (tokens, hidden_size) for the hidden states after the output norm.
+    tokens: Sequence[int] | NDArray[np.integer]  # their positions start at cache.length
+    logits: int = 1  # the number of last rows whose logits are needed
+    # An array (tokens, hidden_size) that receives the hidden states after the output norm.
     states: NDArray[np.float32] | None = None
-    second: int | None = None  # the row at which the second text of a pair begins, for encoders
-    # Whether the cache can be cut after any of the rows. With recurrent layers at most
+    second: int | None = None  # for encoders: the row where the second text of a pair begins
+    # Whether the cache can be truncated after any of the rows. With recurrent layers, at most
     # ``cache.most_revocable`` rows after the first can be revoked.
     revocable: bool = False
-    # The token after the rows, -1 if unknown; given if a drafting layer is to learn from them.
+    # The token after the rows, -1 if unknown. It is given if the drafting layer is to use them.
     following: int | None = None
-    # Whether the rows are of a prompt: their bits do not depend on how it is cut.
+    # Whether the rows belong to a prompt: then their bits do not depend on how it is divided.
     prompt: bool = False
 
 
 class Engine(Protocol):
-    """A loaded model that maps token ids to logits."""
+    """A loaded model that computes logits for token ids."""
 
     @property
     def config(self) -> ModelConfig:
@@ -46,12 +46,12 @@ class Engine(Protocol):
 
     @property
     def context_length(self) -> int:
-        """The most positions that a sequence has."""
+        """The maximum number of positions of a sequence."""
         ...
 
     @property
     def threads(self) -> int:
-        """Threads that compute."""
+        """The number of threads that compute."""
         ...
 
     @property
@@ -61,97 +61,102 @@ class Engine(Protocol):
 
     @property
     def kv_type(self) -> str:
-        """The element type of keys and values, unless another is asked for: F16 or F32."""
+        """The default element type of keys and values: F16 or F32."""
         ...
 
     @property
     def prefill_chunk(self) -> int:
-        """The most rows that one step takes."""
+        """The maximum number of rows of a step."""
         ...
 
     @property
     def encodes(self) -> bool:
-        """Whether it is an encoder: a step takes whole texts, and gives their states, no logits."""
+        """Whether the model is an encoder: a step computes hidden states of whole texts, no logits."""
         ...
 
     @property
     def drafts(self) -> bool:
-        """Whether the file has a layer that proposes tokens."""
+        """Whether the file has a multi-token prediction layer."""
         ...
 
     @property
     def few(self) -> int:
-        """The most rows of a step that costs little more than a step of one row."""
+        """The number of rows of a step that costs little more than a step of one row."""
         ...
 
     @property
     def pool(self) -> PagePool:
-        """The pages of all its caches."""
+        """The pool that all KV caches take their pages from."""
         ...
 
     @property
     def adapters(self) -> tuple[tuple[str, float], ...]:
-        """The path of each adapter, and its weight where a request does not say it."""
+        """The path and the default scale of each adapter."""
         ...
 
     def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> AdapterWeights:
-        """The weights of all adapters that ``wanted`` means, by number; None: as loaded.
+        """The scales of all adapters, given as numbers and scales; None: the defaults.
 
-        () where none is used. Raises: InputError for a number that no adapter has.
+        () if no adapter is used. Raises: InputError for a number that no adapter has.
         """
         ...
 
     @property
     def fingerprint(self) -> str:
-        """The same for two engines only where they have the same weights and adapters."""
+        """A string that is equal for two engines only if their weights and adapters are equal."""
         ...
 
     @property
     def rounding(self) -> str:
-        """The same for two engines of one fingerprint where prompts have the same bits in both."""
+        """A string that is equal for two engines of one fingerprint if prompts have the same bits
+        in both.
+        """
         ...
 
     def new_cache(
         self, kv_type: str | None = None, adapters: AdapterWeights | None = None,
         domain: Domain = COMMON,
     ) -> KVCache:  # fmt: skip
-        """An empty cache, of the engine's element type or another (F16, F32).
+        """An empty KV cache with the engine's element type or another (F16, F32).
 
-        ``adapters``: the weights with which its tokens are evaluated, of ``adapter_weights``;
-        None: as loaded. ``domain``: it shares with caches of that domain alone.
+        ``adapters``: the scales from ``adapter_weights`` with which its tokens are computed; None:
+        the defaults. ``domain``: the cache shares pages only with caches of the same domain.
         """
         ...
 
     def renew_pool(self) -> None:
-        """Begin with an empty pool: the caches so far are those of the process that forked."""
+        """Replace the pool by an empty one; after a fork, existing caches belong to the parent
+        process.
+        """
         ...
 
     def step(
         self, batch: Sequence[Rows], *, exact: bool = False, out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
-        """Evaluate rows of several sequences in one pass over the weights.
+        """Compute rows of several sequences in one pass over the weights.
 
-        All caches are different and of one element type; the step appends to each the tokens of its
-        rows. ``exact``: each row gets the bits that it gets in a step of its own; ternary weights
-        do so anyway.
-        Shapes: returns (n, vocab) for the n rows whose logits are wanted, in the order of
-        ``batch``: the first rows of ``out`` if it was given, else a new array.
-        Raises: InputError, ContextLengthError; TrinityError where no page is left for a sequence
-        (``KVCache.reserve`` tells before) or the model's file is damaged.
+        All caches must be different and have the same element type. The step appends each
+        sequence's tokens to its cache. ``exact``: each row gets the same bits as in a step of its
+        own; ternary weights always do.
+        Shapes: returns (n, vocab) for the n rows whose logits are needed, in the order of
+        ``batch``, in the first rows of ``out`` or in a new array.
+        Raises: InputError, ContextLengthError; TrinityError if no page is left for a sequence
+        (``KVCache.reserve`` checks this before) or if the model's file is damaged.
         """
         ...
 
     def draft(
         self, cache: KVCache, tokens: Sequence[int], most: int, wants: Callable[[float], bool]
     ) -> list[int]:
-        """Tokens that may come behind ``tokens``, by that layer; at most ``most``.
+        """At most ``most`` tokens that may follow ``tokens``, predicted by the drafting layer.
 
-        The newest step was of ``cache``, which holds all of them but the last. ``wants`` says of
-        each, by the probability that the layer gives it, whether it is wanted; the first that is
-        not ends them. [] where there is no such layer, no room, or the newest step was of others.
+        The newest step must have been that of ``cache``, which holds all of the tokens but the
+        last. ``wants`` decides for each proposed token, by its probability, whether it is wanted;
+        the first that is not ends the proposal. The result is [] without such a layer, without
+        room, or if the newest step belonged to other sequences.
         """
         ...
 
     def close(self) -> None:
-        """End the threads and free all memory; of the engine only what it is like can be asked."""
+        """End the threads and free all memory; afterwards only the engine's settings can be read."""
         ...

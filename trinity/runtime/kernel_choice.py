@@ -1,7 +1,7 @@
-"""Which compiled kernel a plan's record gets: one that passed its check on this machine.
+"""Selects the compiled kernel of each record: one that passed its check on this machine.
 
-A kernel is checked against its formula once, when it is first compiled; the outcome is kept
-beside the compiled code. One that disagrees is not used: the next lower level serves, with a
+A kernel is compared with its formula once, when it is first compiled; the result is stored with the
+compiled code. A kernel that fails is not used: the next lower level is used instead, with a
 warning.
 """
 
@@ -20,7 +20,7 @@ from trinity_kernels.isa import available_levels, cpu_name, python_only
 
 
 class KernelChoice:
-    """The kernels of one level, compiled on demand."""
+    """The kernels of one instruction-set level, compiled on demand."""
 
     def __init__(self, level: str, progress: Callable[[str], None] | None) -> None:
         self.level = level
@@ -31,7 +31,9 @@ class KernelChoice:
         self._outcomes = _read(self._file)
 
     def address(self, kernel: Kernel, tag: str) -> int:
-        """The code for a quantization type, KV type or activation, at the best level that works."""
+        """The machine code for a quantization type, KV type or activation, at the best working
+        level.
+        """
         key = (kernel.name, tag)
         if key not in self._chosen:
             levels = available_levels()
@@ -47,15 +49,15 @@ class KernelChoice:
         return self._chosen[key]
 
     def prepare(self, kernel: Kernel, tag: str) -> None:
-        """Compile and check a kernel that may be wanted later; no work where that was done."""
+        """Compile and check a kernel that may be needed later; does nothing if that was done."""
         self._works(kernel, self.level, tag)
 
     def names(self) -> dict[int, tuple[str, str]]:
-        """Kernel and tag of every address given out."""
+        """The kernel and tag of every address that was returned."""
         return {address: key for key, address in self._chosen.items()}
 
     def work(self, kernel: Kernel, tags: Iterable[str]) -> bool:
-        """Whether a kernel passes for all these tags at the level itself, not at a lower one."""
+        """Whether a kernel passes for all these tags at the level itself, not only at a lower one."""
         return all(self._works(kernel, self.level, tag) for tag in tags)
 
     def _works(self, kernel: Kernel, level: str, tag: str) -> bool:
@@ -92,7 +94,8 @@ class KernelChoice:
     def _write(self, line: str) -> None:
         if self._file is not None:
             with contextlib.suppress(OSError), open(self._file, "ab", buffering=0) as file:
-                # One write of a whole line: processes that compile at once do not mix.
+                # A single write of a whole line, so that lines of processes that compile at once do
+                # not mix.
                 os.write(file.fileno(), line.encode())
 
 

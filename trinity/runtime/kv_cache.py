@@ -1,4 +1,4 @@
-"""The keys and values of one sequence: which pages it has, and what it sees of them."""
+"""The KV cache of one sequence: its pages, and the positions that its next token attends to."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from trinity_kernels.ops.kv_layout import PAGE
 
 
 class KVCache:
-    """A table of pages, ``length`` positions of them filled.
+    """A table of KV pages, of which ``length`` positions are filled.
 
-    Kernels find the table of full parts, an int64 for the address of each, at ``address``, that of
-    windowed parts at ``window_address``. Of these a cache has only those that the next step's
-    tokens see: it gives the others back before the step. Pages go back to the pool by ``release``,
-    or when the cache is collected. ``adapters``: the weights of the adapters that it is filled
-    with, the only ones with which its pages are shared. So is ``domain``.
+    Kernels read the table of full parts (int64 addresses) at ``address``, and that of windowed
+    parts at ``window_address``. The cache holds only the windowed parts that the next step's tokens
+    attend to, and gives the others back before the step. ``release`` gives the pages back to the
+    pool; so does the garbage collector. Pages are shared only with caches of the same ``adapters``
+    (scales) and ``domain``.
     """
 
     def __init__(
@@ -45,59 +45,60 @@ class KVCache:
         # The pages from ``low`` to ``high`` have their windowed part in the table.
         self._low = self._high = 0
         self._kept: list[range] = []
-        self._saved: list[range] = []  # pages of which the store gets the windowed part
+        self._saved: list[range] = []  # pages whose windowed part is written to the store
         self._window_table = np.zeros(len(self._table) if self._window else 0, np.int64)
         self._window_address = int(self._window_table.ctypes.data)
         self._apart = StatesApart(pool, kv_type) if pool.recurrent else None
 
     @property
     def pool(self) -> PagePool:
-        """Where its pages come from."""
+        """The pool that the pages belong to."""
         return self._pool
 
     @property
     def kv_type(self) -> str:
-        """F16 or F32."""
+        """The element type, F16 or F32."""
         return self._kv_type
 
     @property
     def adapters(self) -> AdapterWeights:
-        """The weights of all adapters, () where none is used."""
+        """The scales of all adapters; () if none is used."""
         return self._adapters
 
     @property
     def address(self) -> int:
-        """Where the table of full parts begins."""
+        """The address of the table of full parts."""
         return self._address
 
     @property
     def window_address(self) -> int:
-        """Where the table of windowed parts begins."""
+        """The address of the table of windowed parts."""
         return self._window_address
 
     @property
     def length(self) -> int:
-        """Positions that are filled."""
+        """The number of positions that are filled."""
         return self._length
 
     @property
     def most_revocable(self) -> int:
-        """How many rows behind the next one a step can take so that any of them can be cut off."""
+        """How many rows after the first a step may compute so that any of them can be revoked."""
         if not self._pool.recurrent:
             return len(self._table) * PAGE - self._length
-        # Others may use a whole page at once.
+        # Other sequences may use a whole page at once.
         return max(0, min(MOST_APART, PAGE - 2 - self._length % PAGE))
 
     def separate(self) -> None:
-        """Let an empty cache share no page with another one, now or later."""
+        """Never share pages of this empty cache with another one."""
         assert not self._pages
         self._root = Page(self._kv_type)
 
     def reuse(self, tokens: Sequence[int]) -> int:
-        """Fill an empty cache with what is there of ``tokens``' beginning; how many that are.
+        """Fill an empty cache with the known prefix of ``tokens``; return its length.
 
-        Never all of them, for the last gives logits. What windowed layers see behind the last is
-        kept for others, and what they see where ``tokens`` parts from the texts that are there.
+        At least one token is left, since its logits are needed. The windowed parts that are needed
+        to continue after the prefix are kept for others, also where ``tokens`` branches off from
+        known texts.
         """
         assert not self._pages
         known = 0
@@ -107,7 +108,7 @@ class KVCache:
         prefix = find(self._root, tokens, self._window)
         self.keep(prefix.parting)
         self.keep(len(tokens) - self._pool.recurrent)
-        if self._window is not None:  # the store has whole pages alone
+        if self._window is not None:  # the store has only whole pages
             ends = (known, prefix.parting // PAGE, (len(tokens) - 1) // PAGE)
             self._saved = [range(self._window.first_page(end * PAGE), end) for end in ends]
         length = prefix.length
@@ -119,9 +120,10 @@ class KVCache:
         return self._length
 
     def enter(self, path: Sequence[Page], length: int) -> bool:
-        """Begin with ``length`` positions in ``path``; False where there is no room for them.
+        """Begin with ``length`` positions of the pages in ``path``; False if there is no room for
+        them.
 
-        Nobody else writes into its pages until it gives them back.
+        No other sequence writes into these pages until they are given back.
         """
         for page in path:
             if not self._pool.share(page):
@@ -136,9 +138,9 @@ class KVCache:
         return True
 
     def keep(self, length: int) -> None:
-        """Let windowed parts stay, while there is room, from which it can go on at ``length``.
+        """Keep the windowed parts that are needed to continue at ``length``, while there is room.
 
-        Of a recurrent state, at the end of the last whole page before, where it is passed.
+        A recurrent state is kept at the end of the last whole page before ``length``.
         """
         if self._pool.recurrent:
             length = length // PAGE * PAGE
@@ -148,11 +150,11 @@ class KVCache:
                 self._kept.append(kept)
 
     def reserve(self, length: int, *, revocable: int = 0) -> bool:
-        """Make room for ``length`` positions; False where the pool has no page for it now.
+        """Make room for ``length`` positions; False if the pool has no page for them now.
 
-        Where they are more than a step's, later calls for some of them find their room, too.
-        ``revocable``: so many of them, the last ones, may be cut off behind the step.
-        Raises: TrinityError where the system gives no memory.
+        If these are more than the next step's, later calls for some of them succeed, too.
+        ``revocable``: the number of last positions that may be truncated after the step.
+        Raises: TrinityError if the system refuses memory.
         """
         if not self._own_tail():
             return False
@@ -178,15 +180,15 @@ class KVCache:
         return True
 
     def state_tables(self, tables: NDArray[np.int64], *, revocable: bool = False) -> None:
-        """Write where each row of the next step finds its state and leaves it, (rows, 2)."""
+        """Write where each row of the next step reads and writes its recurrent state, (rows, 2)."""
         tables[:] = self._window_address
         if revocable and self._apart is not None:
             self._apart.spread(tables)
 
     def append(self, tokens: Sequence[int], *, hidden: bool = False) -> None:
-        """Note that the next positions, which have room, now hold these tokens.
+        """Note that the next positions, which have room, hold these tokens.
 
-        ``hidden``: no other sequence may find them, for a prompt would give them other bits.
+        ``hidden``: other sequences must not reuse them, since a prompt would give them other bits.
         """
         tokens = [-1 - token for token in tokens] if hidden else tokens
         done = 0
@@ -201,11 +203,12 @@ class KVCache:
                 self._unite(page)
 
     def truncate(self, length: int) -> None:
-        """Forget every position from ``length`` on.
+        """Forget all positions from ``length`` on.
 
-        Windowed layers must have what they see behind it. They do where the newest step began or
-        later, and where ``keep`` said so while there was room; else it is cut at such a place
-        before, or at 0. With a recurrent state such places are ends of pages, and revocable rows.
+        Windowed layers need the positions before ``length`` that they attend to. These exist if the
+        newest step began there or later, or if ``keep`` was called for it while there was room;
+        otherwise the cache is truncated to an earlier such position, or to 0. With a recurrent
+        state, these positions are page ends and revocable rows.
         """
         if not 0 <= length <= self._length:
             raise InputError(f"cannot cut a cache of {self._length} positions to {length}")
@@ -222,9 +225,9 @@ class KVCache:
             self.truncate(0)
 
     def spoil(self, length: int) -> None:
-        """Forget what a recurrent state took in behind ``length``, by a step that did not end well.
+        """Forget the recurrent state after ``length``, since a step failed.
 
-        Nobody shall find the pages that hold such state.
+        Other sequences must not reuse the pages with such a state.
         """
         if not self._pool.recurrent:
             return
@@ -237,11 +240,11 @@ class KVCache:
         self.truncate(first * PAGE)
 
     def page(self, index: int) -> Page:
-        """One of its pages."""
+        """The page with this index."""
         return self._pages[index]
 
     def remember(self) -> None:
-        """Note for its slot, if it has one and may share, what others can find of what it holds."""
+        """Note for its slot, if it has one and may share pages, which tokens this cache holds."""
         if self._domain.slot is not None and self._root is self._shared:
             tokens = [token for page in self._pages for token in page.tokens][: self._length]
             tokens = list(takewhile(lambda token: token >= 0, tokens))
@@ -249,9 +252,9 @@ class KVCache:
             self._pool.held.add(self._domain, held, self._pool.left_of)
 
     def release(self, *, discard: bool = False) -> None:
-        """Give all pages back; what they hold can be reused as long as it is there.
+        """Give all pages back; their content can be reused while it exists.
 
-        ``discard``: nobody shall find it.
+        ``discard``: the content must not be reused.
         """
         holding = self._holding()
         self._pages, self._booked, self._kept, self._saved = [], 0, [], []
@@ -261,7 +264,7 @@ class KVCache:
         self._pool.release(holding, discard=discard or self._root is not self._shared)
 
     def __del__(self) -> None:
-        if self._pages or self._booked:  # perhaps in another thread than the pool's
+        if self._pages or self._booked:  # possibly in another thread than the pool's
             self._pool.dropped.append(self._holding())
 
     def _holding(self) -> Holding:
@@ -276,7 +279,7 @@ class KVCache:
         self._pool.give_back(page)
 
     def _revoke(self, length: int) -> bool:
-        """Go back to the state behind a revocable row of the newest step, where there is one."""
+        """Return to the recurrent state after a revocable row of the newest step, if there is one."""
         index = length // PAGE
         if index >= len(self._pages):
             return False
@@ -289,7 +292,7 @@ class KVCache:
         return True
 
     def _save(self, index: int) -> None:
-        """Let the store have a page that is full."""
+        """Write a full page to the store."""
         slot, salt = self._domain
         if self._root is self._shared and slot is None:
             windowed = any(index in saved for saved in self._saved)
@@ -304,7 +307,7 @@ class KVCache:
             self._table[len(self._pages) - 1] = page.full.address
 
     def _show(self, index: int) -> None:
-        """Write the addresses of another page, whose windowed part is seen, into the tables."""
+        """Write the addresses of a page whose windowed part is in use into the tables."""
         page = self._pages[index]
         if page.full is not None:
             self._table[index] = page.full.address
@@ -312,7 +315,7 @@ class KVCache:
             self._window_table[index] = page.windowed.address
 
     def _book(self, count: int) -> bool:
-        """Have so many windowed parts booked; False where they are in use."""
+        """Book a number of windowed parts; False if they are in use."""
         if count != self._booked:
             if not self._pool.book(self._kv_type, count - self._booked):
                 return False
@@ -324,7 +327,7 @@ class KVCache:
         self._window_table[index] = self._pool.enter_window(self._pages[index])
 
     def _pass(self, first: int, length: int) -> bool:
-        """Pass the windowed parts before page ``first``; book those for ``length`` positions."""
+        """Give back the windowed parts before page ``first``; book those for ``length`` positions."""
         window = self._window
         assert window is not None
         while self._low < first:
@@ -337,7 +340,7 @@ class KVCache:
         return self._book(min(pages - first, window.most_pages))
 
     def _look_back(self) -> bool:
-        """After a cut, see again what was passed since; False where there is no room for it."""
+        """After truncating, take back the windowed parts given back since; False without room."""
         window, end = self._window, len(self._pages)
         assert window is not None
         low, self._high = min(self._low, end), min(self._high, end)
@@ -351,14 +354,14 @@ class KVCache:
         return True
 
     def _own_part(self) -> bool:
-        """Let the last page, filled in part, be its own; False where no page is left."""
+        """Make the partly filled last page private to this cache; False if no page is left."""
         page, count = self._pages[-1], self._length % PAGE
         if page.users == 1 and len(page.tokens) == count and not page.children:
             return True
         return self._copy_last(count)
 
     def _own_tail(self) -> bool:
-        """Let what follows ``length`` be this cache's own to write; False where no page is left."""
+        """Make the positions after ``length`` private to this cache; False if no page is left."""
         count = self._length % PAGE
         if not self._pages or len(self._pages) * PAGE == self._length:
             return True
@@ -370,7 +373,7 @@ class KVCache:
         return True
 
     def _copy_last(self, count: int) -> bool:
-        """Put a copy of the last page's first ``count`` positions there; False without room."""
+        """Replace the last page by a copy of its first ``count`` tokens; False without room."""
         pool, page = self._pool, self._pages[-1]
         assert page.parent is not None
         windowed = self._window is not None
@@ -400,10 +403,10 @@ class KVCache:
             self._book(self._booked - windowed)
 
     def _unite(self, page: Page) -> None:
-        """Where another sequence has filled the same page already, use that one."""
+        """If another sequence has filled the same page already, use that one."""
         assert page.parent is not None
         if page.hides:
-            return  # the other one may have other bits
+            return  # the other page may have other bits
         for other in page.parent.children:
             if other is not page and other.tokens == page.tokens:
                 index = (self._length - 1) // PAGE
@@ -414,7 +417,7 @@ class KVCache:
 
 
 def check_different(caches: Sequence[KVCache]) -> None:
-    """Raise InputError unless a step can take these caches at once."""
+    """Raise InputError unless one step can use all these caches."""
     if len({cache.address for cache in caches}) != len(caches):
         raise InputError("the caches of a step must all be different, and one is there twice")
     kinds = sorted({cache.kv_type for cache in caches})

@@ -1,4 +1,4 @@
-"""The engine for one user alone."""
+"""Exclusive use of the engine."""
 
 from __future__ import annotations
 
@@ -12,33 +12,32 @@ from trinity.runtime.interface import Engine
 
 
 class Lease:
-    """What the engine thread knows of an exclusive user, who holds the lock ``held``.
+    """The engine thread's view of an exclusive user, who holds the lock ``held``.
 
-    Releasing the lock ends the lease, and so does dropping it.
+    Releasing or dropping the lock ends the lease.
     """
 
     def __init__(self, held: threading.Lock) -> None:
         self.inbox = Inbox()
         self.thread = threading.get_ident()
         self.granted = False
-        self.ended = False  # by the scheduler
+        self.ended = False  # set by the scheduler
         self._held = weakref.ref(held)
 
     @property
     def over(self) -> bool:
-        """Whether the engine is free of this user."""
+        """Whether the user has left the engine."""
         held = self._held()
         return self.ended or held is None or not held.locked()
 
 
 class Exclusive:
-    """``with`` it, nobody else runs steps of the engine until the block is left. It is used once.
+    """A context manager in whose block no other request runs steps of the engine. Use it once.
 
-    ``ask`` submits a lease, waits until it is granted, and gives the engine.
+    ``ask`` submits a lease, waits until it is granted, and returns the engine.
 
-    ``__exit__`` is the lock's, no Python code: a Ctrl-C comes before the call, and the block is
-    left by it, or afterwards. Of a method the first instruction could be cut off from the rest,
-    and a traceback that somebody keeps would then hold the engine for ever.
+    ``__exit__`` is the lock's own C function rather than a Python method. A Ctrl-C could interrupt
+    a method after its first instruction; a kept traceback would then hold the engine forever.
     """
 
     __slots__ = ("__exit__", "_ask", "_held", "_used")

@@ -1,4 +1,4 @@
-"""When an answer ends, and what is noted of it. Needs no NumPy."""
+"""When a response ends, and which log-probabilities are returned. Does not need NumPy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trinity.errors import InputError
 from trinity.options.checks import check_integer
 from trinity.options.option import Option, check_options
 
-# Of the stop strings of one request, and of their characters together.
+# Limits of the stop strings of one request: their number and their total length in characters.
 MOST_STOP_STRINGS, MOST_STOP_CHARACTERS = 1024, 8192
 
 
@@ -101,7 +101,9 @@ class GenerationLimits:
 
 
 def stop_strings(name: str, value: object) -> tuple[str, ...]:
-    """One stop string, several or None as a tuple. Raises InputError; also for too many."""
+    """Stop strings as a tuple, from one string, several or None. Raises InputError, also for too
+    many.
+    """
     if value is None:
         return ()
     try:
@@ -127,7 +129,7 @@ def stop_strings(name: str, value: object) -> tuple[str, ...]:
 
 
 def token_ids(name: str, value: object) -> frozenset[int]:
-    """A set of token ids; None is the empty one. Raises InputError."""
+    """A frozenset of token ids; None is the empty set. Raises InputError."""
     if value is None:
         return frozenset()
     if isinstance(value, str) or not isinstance(value, Iterable):

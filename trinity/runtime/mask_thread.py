@@ -1,4 +1,4 @@
-"""A thread for what can be computed while a step runs."""
+"""A thread that computes grammar masks while a step runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Promise(Generic[T]):
-    """What a call will have returned or raised."""
+    """The future result of a call."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
@@ -21,7 +21,7 @@ class Promise(Generic[T]):
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Make the call, unless somebody has begun to."""
+        """Make the call, unless another thread has begun it."""
         if not self._begun.acquire(blocking=False):
             return
         try:
@@ -32,7 +32,7 @@ class Promise(Generic[T]):
             self._done.set()
 
     def result(self) -> T:
-        """What the call returned, made here where nobody has begun; or raise what it raised."""
+        """The result of the call, made here if no thread has begun it; raises what the call raised."""
         self.run()
         self._done.wait()
         if self._error is not None:
@@ -41,9 +41,9 @@ class Promise(Generic[T]):
 
 
 class MaskThread:
-    """The thread, which starts with the first call and waits for the next without end.
+    """The thread. It starts with the first call and waits for the next ones.
 
-    It belongs to the thread that uses it, which ends it. A process made by fork() uses another one.
+    The thread that uses it must end it. After a fork, the child process starts its own.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class MaskThread:
         self._thread: threading.Thread | None = None
 
     def begin(self, call: Callable[[], T]) -> Promise[T]:
-        """Have ``call`` made; where the system gives no thread, by who asks for its result."""
+        """Let the thread make ``call``. If no thread can be started, ``result`` makes it."""
         promise = Promise(call)
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="trinity-mask", daemon=True)
@@ -64,7 +64,7 @@ class MaskThread:
         return promise
 
     def end(self) -> None:
-        """End the thread and wait until it has ended; a later call starts another."""
+        """End the thread and wait for it; a later call starts a new one."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._calls.put(None)
@@ -76,4 +76,4 @@ class MaskThread:
             if promise is None:
                 return
             promise.run()
-            del promise  # else the last answer would live until the next one
+            del promise  # otherwise the last response would stay alive until the next call

@@ -1,4 +1,4 @@
-"""Memory that the system may refuse, as an error that says how much, what for, what to do."""
+"""Allocates memory; if the system refuses it, the error says how much, for what, and what to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALLER_CONTEXT = "use a smaller context_length (--ctx), or give the process mor
 def zeros(
     shape: int | tuple[int, ...], dtype: DTypeLike, what: str, advice: str = SMALLER_CONTEXT
 ) -> NDArray[Any]:
-    """As ``numpy.zeros``, for ``what``. Raises: TrinityError where the system gives no memory."""
+    """As ``numpy.zeros``; ``what`` names the purpose. Raises: TrinityError if memory is refused."""
     count = shape if isinstance(shape, int) else math.prod(shape)
     try:
         return np.zeros(shape, dtype)
@@ -29,32 +29,32 @@ def zeros(
 
 
 def mapped(nbytes: int, what: str) -> NDArray[np.uint8]:
-    """As ``zeros``, in a mapping of its own, which the system has back as soon as it is dropped.
+    """As ``zeros``, in a memory mapping that is returned to the system as soon as it is dropped.
 
-    What threads allocate by malloc, the C library may keep when they have ended.
+    The C library may keep memory that ended threads allocated with malloc.
     """
     if sys.platform == "win32":
         return zeros(nbytes, "u1", what)
     try:
-        # Private: a child that is forked off must not write into its parent's.
+        # Private: a forked child must not write into its parent's memory.
         memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, ValueError, OverflowError) as error:
         raise _refused(what, nbytes, SMALLER_CONTEXT) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without large pages
+        with suppress(OSError):  # the kernel has no large pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
 
 
 def aligned(nbytes: int) -> NDArray[np.uint8]:
-    """Zeros that begin on a multiple of 64 bytes, where a vector's widest loads do."""
+    """Zeros that begin at a multiple of 64 bytes, as the widest vector loads need."""
     raw = np.zeros(nbytes + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + nbytes]
 
 
 def row_bytes(width: int) -> int:
-    """Bytes of a row of so many float32, a multiple of 64."""
+    """Bytes of a row of ``width`` float32, rounded up to a multiple of 64."""
     return -(-4 * width // 64) * 64
 
 
@@ -65,7 +65,7 @@ def _refused(what: str, nbytes: int, advice: str) -> TrinityError:
 
 @contextmanager
 def enough_memory(what: str, advice: str = SMALLER_CONTEXT) -> Iterator[None]:
-    """Turn a MemoryError within into a TrinityError."""
+    """Turn a MemoryError in the block into a TrinityError."""
     try:
         yield
     except MemoryError as error:
@@ -73,8 +73,8 @@ def enough_memory(what: str, advice: str = SMALLER_CONTEXT) -> Iterator[None]:
 
 
 def too_little_memory(error: MemoryError, what: str, advice: str = SMALLER_CONTEXT) -> TrinityError:
-    """A MemoryError as an error that says what to do."""
-    # NumPy's says how much it was that could not be had.
+    """A MemoryError as an error with advice."""
+    # NumPy's message contains the size that was refused.
     reason = f" ({error})" if str(error) else ""
     return TrinityError(f"not enough memory {what}{reason}; {advice}")
 

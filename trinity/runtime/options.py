@@ -1,4 +1,4 @@
-"""The keyword arguments of every generating method, and what they come apart into."""
+"""The keyword arguments of all generating methods, checked and grouped."""
 
 from __future__ import annotations
 
@@ -101,18 +101,18 @@ class GenerationOptions(TypedDict, total=False):
 
 
 PROPOSALS = 15
-LONG_STOP = 256  # characters of stop strings
+LONG_STOP = 256  # characters of stop strings from which preparing them takes time
 SAMPLING = frozenset(option.name for option in declared(SamplingParams))
 LIMITS = frozenset(option.name for option in declared(GenerationLimits))
 
 
 def check_speculative(name: str, value: object) -> bool | int:
-    """A bool, or the most tokens to guess. Raises InputError."""
+    """A bool, or the maximum number of tokens to speculate. Raises InputError."""
     return value if isinstance(value, bool) else check_integer(name, value, low=0)
 
 
 def check_lora(name: str, value: object) -> Mapping[int, float]:
-    """Weights of adapters by number. Raises InputError."""
+    """Scales of adapters by number. Raises InputError."""
     if not isinstance(value, Mapping):
         raise InputError(
             f"{name} is {value!r:.80} ({type(value).__name__}); it must be a dict of the numbers "
@@ -127,7 +127,7 @@ def check_lora(name: str, value: object) -> Mapping[int, float]:
 
 
 def check_tokens(name: str, value: object) -> list[int] | None:
-    """Token ids. Raises InputError."""
+    """Token ids as a tuple. Raises InputError."""
     if value is None:
         return None
     if isinstance(value, str) or not isinstance(value, Sequence):
@@ -137,7 +137,7 @@ def check_tokens(name: str, value: object) -> list[int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Options that have been checked: of the sampler, of the answer's end, and the rest."""
+    """The checked options of a request."""
 
     sampling: SamplingParams
     limits: GenerationLimits
@@ -220,24 +220,24 @@ class Request:
 
     @property
     def domain(self) -> Domain:
-        """With which texts its pages are shared."""
+        """The domain of texts that the request shares KV pages with."""
         return Domain(self.slot, self.cache_salt)
 
     @property
     def proposals(self) -> int:
-        """The most tokens to guess at once."""
+        """The maximum number of tokens to speculate at once."""
         return PROPOSALS if self.speculative is True else int(self.speculative)
 
     @property
     def takes_time(self) -> bool:
-        """Whether preparing the answer takes more than a moment: it is no work for an event loop.
+        """Whether preparing the request takes too long for an event loop.
 
-        A grammar is compiled, and many stop strings become an automaton.
+        Grammars are compiled, and many stop strings become an automaton.
         """
         return self.grammar is not None or sum(map(len, self.limits.stop)) > LONG_STOP
 
     def sample(self, number: int) -> Request:
-        """The request for one of several answers: a seed is followed by others."""
+        """The request for completion ``number`` of several; it uses seed + ``number``."""
         seed = self.sampling.seed
         if seed is None:
             return self
@@ -245,7 +245,9 @@ class Request:
 
     @classmethod
     def of(cls, **options: Unpack[GenerationOptions]) -> Request:
-        """Raises: TypeError for an unknown name, InputError for a value out of range."""
+        """Check keyword arguments. Raises: TypeError for an unknown name, InputError for a bad
+        value.
+        """
         unknown = options.keys() - GenerationOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
@@ -259,5 +261,5 @@ class Request:
 
 
 def generation_options() -> tuple[Declared, ...]:
-    """What ``GenerationOptions`` may hold, as it is declared."""
+    """The type of every name in ``GenerationOptions``."""
     return declared(GenerationLimits) + declared(SamplingParams) + declared(Request)

@@ -1,20 +1,20 @@
-"""A page: 128 positions of a text, their place in the tree of texts, and their memory."""
+"""A KV page: 128 positions of a text, its place in the tree of texts, and its memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # options that the command line lists name domains
+if TYPE_CHECKING:  # some modules import only Domain and the types, without NumPy
     import numpy as np
     from numpy.typing import NDArray
 
-Kind = tuple[str, bool]  # element type, whether of windowed layers
-AdapterWeights = tuple[float, ...]  # of all adapters; () where none is used
+Kind = tuple[str, bool]  # element type; whether it is the windowed part
+AdapterWeights = tuple[float, ...]  # the scale of each adapter; () if none is used
 
 
 class Domain(NamedTuple):
-    """Which texts share pages: those with the same salt that are in the same slot, or in none."""
+    """Texts that share KV pages: those with the same salt and slot (or all without a slot)."""
 
     slot: int | None = None
     salt: str = ""
@@ -24,7 +24,7 @@ COMMON = Domain()
 
 
 class Part:
-    """Memory of one part of a page."""
+    """The memory of one part of a page."""
 
     __slots__ = ("address", "data", "kind")
 
@@ -35,13 +35,13 @@ class Part:
 
 
 class Page:
-    """Keys and values of 128 positions, after those of ``parent``; ``tokens`` are evaluated.
+    """Keys and values of 128 positions that follow those of ``parent``; ``tokens`` are filled.
 
-    A hidden token t is -1 - t in ``tokens``: a prompt would give it other bits, so no other
-    sequence may find it.
-    ``full`` and ``windowed`` are its memory (page_layout.py), None where no layer has any, and
-    ``windowed`` where it was given back. ``users`` have the page, ``window_users`` of them see its
-    windowed part; ``kept`` says that this part stays when they have passed it.
+    A hidden token t is stored as -1 - t in ``tokens``: a prompt would give it other bits, so other
+    sequences must not reuse it. ``full`` and ``windowed`` are the memory of both parts
+    (page_layout.py). They are None if no layer uses them, and ``windowed`` also after it was given
+    back. ``users`` is the number of caches with the page, ``window_users`` the number of those that
+    use its windowed part. ``kept``: the windowed part stays after all of them have passed it.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Page:
         return min(self.tokens, default=0) < 0
 
     def common(self, tokens: Sequence[int], start: int, stop: int) -> int:
-        """How many of this page's first tokens are ``tokens[start:stop]``'s first, too."""
+        """The number of leading tokens that this page shares with ``tokens[start:stop]``."""
         mine = self.tokens
         limit = min(len(mine), stop - start)
         return next((i for i in range(limit) if mine[i] != tokens[start + i]), limit)

@@ -1,10 +1,11 @@
-"""What lies in a page of keys and values, and of which pages a sequence needs which part.
+"""The layout of KV pages, and which parts of them a sequence needs.
 
 A page holds all layers' keys and values of 128 consecutive positions (ops/kv_layout.py draws a
-layer's) in two parts: one of the layers that see all positions, one of those that see a window and
-need no position before it any more. State of recurrent layers, float32, lies in the second one: in
-each page that behind the newest of its positions. The next token reads it there, or in the page
-before, and no other one: so it is a window of two positions.
+layer's) in two parts: the full part for layers that attend to all positions, the windowed part for
+layers with a sliding window, which do not need earlier positions any more. Recurrent states
+(float32) are in the windowed part: each page holds the state after the newest of its positions. The
+next token reads the state in that page or in the page before, so a state is like a window of two
+positions.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ class PartSizes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A token sees ``positions`` in windowed layers, its own included; a step takes ``rows``.
+    """Which positions windowed layers attend to: the last ``positions``, including the token's own.
 
-    ``state``: it is a recurrent state, which is there behind the newest position of a page alone.
+    ``rows``: the maximum number of tokens of a step. ``state``: the window is that of a recurrent
+    state, which exists only after the newest position of a page.
     """
 
     positions: int
@@ -39,22 +41,22 @@ class Window:
     state: bool = False
 
     def first_page(self, length: int) -> int:
-        """The first page that a token behind ``length`` others sees."""
+        """The first page that the token after ``length`` others attends to."""
         return max(0, length + 1 - self.positions) // PAGE
 
     @property
     def most_pages(self) -> int:
-        """How many pages the tokens of a step see at most."""
+        """The maximum number of pages that the tokens of a step attend to."""
         return (self.positions - 1 + self.rows + 2 * (PAGE - 1)) // PAGE
 
 
 class PageLayout:
-    """Where each of a model's layers has its keys and values.
+    """The place of each layer's keys and values.
 
-    ``windowed`` says of each layer whether they lie in the windowed part. There they lie where the
-    window, and a step of ``rows`` tokens, take fewer pages than a context; ``window`` is the
-    largest of theirs, None where no layer is windowed. ``states``: how many float32 each state
-    has; where there are any, they alone lie in the windowed part.
+    ``windowed`` tells for each layer whether it is in the windowed part, which is the case if its
+    window and a step of ``rows`` tokens take fewer pages than the context. ``window`` is the
+    largest of these windows, None without windowed layers. ``states``: the number of float32 of
+    each recurrent state; if there are any, only they are in the windowed part.
     """
 
     def __init__(
@@ -83,26 +85,26 @@ class PageLayout:
         self.windowed = [windows[owner] in small for owner in self._owners]
 
     def offsets(self, kv_type: str) -> list[int]:
-        """Where each layer begins in its part."""
+        """The offset in bytes of each layer in its part."""
         return [self._placed(kv_type)[0][owner] for owner in self._owners]
 
     def state_offsets(self) -> list[int]:
-        """Where each state begins in the windowed part."""
+        """The offset in bytes of each recurrent state in the windowed part."""
         ends = list(accumulate((_state_bytes(count) for count in self._states), initial=0))
         return ends[:-1]
 
     def sizes(self, kv_type: str) -> PartSizes:
-        """Bytes of a page's parts."""
+        """Bytes of the two parts of a page."""
         return self._placed(kv_type)[1]
 
     def sequence_bytes(self, kv_type: str, length: int) -> int:
-        """Bytes that one sequence of ``length`` positions needs at most while it is evaluated."""
+        """The maximum number of bytes that a sequence of ``length`` positions needs while it runs."""
         sizes, pages = self.sizes(kv_type), -(-length // PAGE)
         windows = min(pages, self.window.most_pages) if self.window else 0
         return pages * sizes.full + windows * sizes.windowed
 
     def _placed(self, kv_type: str) -> tuple[dict[int, int], PartSizes]:
-        """Where each layer with a cache of its own begins, and the sizes of both parts."""
+        """The offset of each layer that has its own cache, and the sizes of both parts."""
         starts, ends = {}, [0, sum(_state_bytes(count) for count in self._states)]
         for index, layer in enumerate(self._layers):
             if self._owners[index] == index:

@@ -1,4 +1,4 @@
-"""Memory for the parts of pages: of several kinds, with one limit for all together."""
+"""Allocates the memory of page parts of several kinds under one common limit."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from trinity.runtime.memory import mapped
 from trinity.runtime.page import Kind, Part
 from trinity.runtime.paging import give_back
 
-# Memory is taken for several parts of a small model at once, where the system's large pages begin:
-# attention reads memory in small ones some percent slower.
+# Small parts are allocated several at a time, at the boundaries of the system's large pages:
+# attention is some percent slower in small pages.
 SLAB_BYTES, ALIGNMENT = 16 << 20, 2 << 20
 
 
 class PageMemory:
-    """Parts of the given ``sizes`` in bytes, ``nbytes`` of them now: ``limit`` at most.
+    """Allocates parts of the given ``sizes`` in bytes; ``nbytes`` of at most ``limit`` exist now.
 
-    ``prepare`` is called with address and size of new memory.
+    ``prepare`` is called with the address and the size of new memory.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class PageMemory:
 
     @property
     def spare_bytes(self) -> int:
-        """Those of ``nbytes`` that nobody has."""
+        """The part of ``nbytes`` that is not in use."""
         return sum(self._sizes[kind] * len(parts) for kind, parts in self._spare.items())
 
     def take(self, kind: Kind) -> Part | None:
-        """A part, or None where all are in use.
+        """A part, or None if all are in use.
 
-        Raises: TrinityError where the system gives no memory.
+        Raises: TrinityError if the system refuses memory.
         """
         spare, size = self._spare[kind], self._sizes[kind]
         while not spare:
@@ -63,14 +63,14 @@ class PageMemory:
         return spare.pop()
 
     def give_back(self, part: Part) -> None:
-        """A part that nobody uses any more."""
+        """Give back a part that is not used any more."""
         if self._closed:
             self.nbytes -= self._sizes[part.kind]
         else:
             self._spare[part.kind].append(part)
 
     def close(self) -> None:
-        """Let the system have all spare memory now, and parts in use once they are given back."""
+        """Return unused memory to the system now, and parts in use once they are given back."""
         self._closed = True
         for kind, parts in self._spare.items():
             self.nbytes -= self._sizes[kind] * len(parts)
@@ -79,7 +79,7 @@ class PageMemory:
             fresh.clear()
 
     def _new(self, kind: Kind) -> NDArray[np.uint8]:
-        """Memory of a part that holds nothing."""
+        """A new, empty part."""
         fresh, size = self._fresh[kind], self._sizes[kind]
         if not fresh:
             count = max(1, min(SLAB_BYTES, self.limit - self.nbytes) // size)
@@ -92,9 +92,9 @@ class PageMemory:
         return fresh.pop()
 
     def _drop(self, *, unmap: bool = False) -> bool:
-        """Let the system have a spare part's memory; False without any.
+        """Return the memory of an unused part to the system; False if there is none.
 
-        ``unmap``: its addresses, too, once nothing beside it is used.
+        ``unmap``: also its addresses, once nothing else in the mapping is in use.
         """
         if unmap:
             for fresh in self._fresh.values():

@@ -1,11 +1,11 @@
-"""The pages of an engine, which sequences with the same beginning share.
+"""The KV pages of an engine; sequences with the same prefix share them.
 
-A page remembers its tokens and the page before it, so the pages of a pool form a tree of the texts
-that were evaluated. What nobody uses stays in the tree until its memory is wanted, what was used
-last the longest: a page without users, and the windowed part of a page whose users have all passed
-it. Nobody has to wait for the eviction of such memory, so what counts against the limit are claims:
-the full parts of pages in use, and the windowed parts that caches have booked. A cache books as
-many as it sees at once; those that it shares count for each.
+A page knows its tokens and the page before it, so the pages of a pool form a tree of the texts that
+were computed. Unused memory stays in the tree until it is needed, the most recently used the
+longest: pages without users, and the windowed part of pages that all users have passed. Such memory
+can always be evicted at once, so only claims count against the limit: the full parts of pages in
+use, and the windowed parts that caches have booked. A cache books as many as it uses at the same
+time; shared ones count once per cache.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trinity_kernels.ops.kv_layout import PAGE
 
 
 class Holding(NamedTuple):
-    """What a cache has: pages, those of them whose windowed part it uses, how many it booked.
+    """The pages of a KV cache, those whose windowed part it uses, and how many parts it has booked.
 
     ``apart``: windowed parts that belong to no page.
     """
@@ -39,10 +39,11 @@ class Holding(NamedTuple):
 
 
 class PagePool:
-    """The pages of one engine, of at most ``limit`` bytes together.
+    """The pages of one engine, with a limit in bytes for all of them.
 
-    ``sizes``: of the parts of a page of each element type; ``window``: what windowed layers see.
-    ``prepare`` is called with address and size of new memory. One thread uses a pool at a time.
+    ``sizes``: bytes of the parts of a page by element type; ``window``: the window of windowed
+    layers. ``prepare`` is called with the address and the size of new memory. One thread uses a
+    pool at a time.
     """
 
     def __init__(
@@ -51,9 +52,9 @@ class PagePool:
     ) -> None:  # fmt: skip
         self.sizes = dict(sizes)
         self.window = window
-        # Whether pages hold a recurrent state: a sequence cannot be cut at any position then.
+        # Whether pages hold a recurrent state; then a sequence cannot be truncated at any position.
         self.recurrent = window is not None and window.state
-        self.store: PrefixStore | None = None  # of whole pages
+        self.store: PrefixStore | None = None  # the size of whole pages
         self.claimed = 0
         kinds = {
             (kv_type, windowed): size
@@ -61,7 +62,7 @@ class PagePool:
             for windowed, size in ((False, parts.full), (True, parts.windowed))
         }
         self._memory = PageMemory(kinds, limit, prepare)
-        # They live as long as a page or a cache refers to them.
+        # They exist as long as a page or a cache refers to them.
         self._roots: WeakValueDictionary[tuple[str, AdapterWeights, Domain], Page]
         self._roots = WeakValueDictionary()
         self.held = HeldSlots()
@@ -70,10 +71,10 @@ class PagePool:
         self._closed = False
 
     def close(self) -> None:
-        """Free what no cache holds, and what caches hold once they are released.
+        """Free the memory that no cache holds now, and the rest when caches release it.
 
-        Pages and the pages after them refer to each other: without this they, and their memory,
-        would wait for the garbage collector.
+        Pages refer to their children and parents. Without this call, their memory would wait for
+        the garbage collector.
         """
         self._closed = True
         self._take_back()
@@ -86,25 +87,25 @@ class PagePool:
 
     @property
     def limit(self) -> int:
-        """The most bytes of all pages."""
+        """The maximum number of bytes of all pages."""
         return self._memory.limit
 
     @property
     def nbytes(self) -> int:
-        """The bytes that it has from the system now."""
+        """The number of bytes that are allocated now."""
         return self._memory.nbytes
 
     @property
     def idle_bytes(self) -> int:
-        """Those of them that nobody uses."""
+        """The number of allocated bytes that no cache uses."""
         return self._memory.spare_bytes + sum(
             sum(part.data.nbytes for part in self._unused(page)) for page in self._idle
         )
 
     def root(self, kv_type: str, adapters: AdapterWeights = (), domain: Domain = COMMON) -> Page:
-        """What the first page of every sequence with these weights of adapters has as its parent.
+        """The parent of the first pages of all sequences with these scales and this domain.
 
-        What was evaluated with others is another text. So are those of each domain.
+        The same tokens with other scales, or in another domain, are another text.
         """
         key = kv_type, adapters, domain
         root = self._roots.get(key)
@@ -113,17 +114,18 @@ class PagePool:
         return root
 
     def left_of(self, domain: Domain, held: Held) -> int:
-        """How many first tokens of what a slot holds are there."""
+        """How many leading tokens of ``held`` still exist."""
         root = self._roots.get((held.kv_type, held.adapters, domain))
-        # One token more, for a sequence never begins with all of its own.
+        # One token more, because a sequence never reuses all of its tokens.
         return 0 if root is None else find(root, [*held.tokens, -1], self.window).length
 
     def recall(self, root: Page, adapters: AdapterWeights, salt: str, tokens: Sequence[int]) -> int:
-        """Put whole pages of ``tokens``' beginning behind ``root`` that the store has, if any.
+        """Read whole pages with the first tokens of ``tokens`` from the store into the tree.
 
-        ``root`` is the one of ``adapters`` and ``salt`` without a slot. With windowed layers as
-        many as have behind them what the next token sees. Returns of how many there is anything.
-        Raises: TrinityError where the system gives no memory.
+        ``root`` is that of ``adapters`` and ``salt`` without a slot. With windowed layers, only
+        pages after which the next token finds its window count. Returns the number of leading
+        pages that exist in any form.
+        Raises: TrinityError if the system refuses memory.
         """
         store = self.store
         if store is None:
@@ -150,9 +152,9 @@ class PagePool:
         return known
 
     def save(self, page: Page, adapters: AdapterWeights, salt: str, *, windowed: bool) -> None:
-        """Let the store have a page that is full, and stands behind a root as in ``recall``.
+        """Write a full page to the store; its root must be as in ``recall``.
 
-        ``windowed``: also its windowed part.
+        ``windowed``: also write its windowed part.
         """
         store = self.store
         if store is None:
@@ -173,14 +175,14 @@ class PagePool:
     def _stored_path(
         self, store: PrefixStore, root: Page, start: bytes, tokens: Sequence[int]
     ) -> tuple[list[tuple[bytes, list[int]]], int]:
-        """Names and tokens of the pages to begin with, which are in memory or in the store.
+        """The names and tokens of the leading pages that are in memory or in the store.
 
-        ``start``: the store's name of ``root``. And how many there are without what windowed
-        layers need.
+        ``start``: the store's name of ``root``. Also returns how many leading pages there are
+        without regard to windowed parts.
         """
         name, parent = start, [root]
         path: list[tuple[bytes, list[int]]] = []
-        count = first = 0  # first: of the windowed parts without a gap
+        count = first = 0  # first: from this page on, all windowed parts exist
         for place in range(0, len(tokens) - PAGE, PAGE):
             wanted = list(tokens[place : place + PAGE])
             name = store.name(name, wanted)
@@ -201,7 +203,7 @@ class PagePool:
     def _stored(
         self, store: PrefixStore, name: bytes, parent: Page, tokens: list[int]
     ) -> Page | None:
-        """A page of the store, used once, or None where it is not there or finds no room."""
+        """A page read from the store, in use once, or None if it is missing or there is no room."""
         page = self.take(parent)
         if page is None:
             return None
@@ -212,7 +214,7 @@ class PagePool:
         return page
 
     def _recall_window(self, store: PrefixStore, name: bytes, page: Page) -> None:
-        """Give a page in use its windowed part of the store, while there is room."""
+        """Read the windowed part of a page in use from the store, while there is room."""
         part = self.take_apart(page.kv_type)
         if part is None:
             return
@@ -224,14 +226,14 @@ class PagePool:
         self._idle[page] = None
 
     def available(self, kv_type: str) -> int:
-        """How many whole pages can be claimed now."""
+        """The number of whole pages that can be claimed now."""
         self._take_back()
         return (self.limit - self.claimed) // sum(self.sizes[kv_type])
 
     def take(self, parent: Page) -> Page | None:
-        """A page after ``parent``, or None where all are in use.
+        """A new page after ``parent``, or None if all pages are in use.
 
-        Raises: TrinityError where the system gives no memory and none can be freed for it.
+        Raises: TrinityError if the system refuses memory and none can be freed.
         """
         self._take_back()
         page = Page(parent.kv_type)
@@ -246,14 +248,14 @@ class PagePool:
         return page
 
     def share(self, page: Page) -> bool:
-        """One more uses ``page``, its full part; False where that is more than can be claimed."""
+        """Use the full part of ``page`` once more; False if that exceeds the claimable memory."""
         if page.users == 0 and self.claimed + self.sizes[page.kv_type].full > self.limit:
             return False
         self._use(page)
         return True
 
     def give_back(self, page: Page) -> None:
-        """One less uses ``page``; of several in a row, the last is given back first."""
+        """Stop using ``page``; of consecutive pages, give back the last one first."""
         page.users -= 1
         if page.users == 0:
             self.claimed -= self.sizes[page.kv_type].full
@@ -265,14 +267,14 @@ class PagePool:
                 self._forget(page)
 
     def discard(self, page: Page) -> None:
-        """Give back a page whose content nobody shall find."""
+        """Give back a page whose content must not be reused."""
         self.cut(page, 0)
         self.give_back(page)
 
     def release(self, holding: Holding, *, discard: bool = False) -> None:
-        """Give back all that a cache has; ``discard``: nobody shall find it."""
+        """Give back everything that a cache holds. ``discard``: its content must not be reused."""
         pages = holding.pages
-        # Of the first page that hides tokens others find the beginning; of those after it, nothing.
+        # The first page with hidden tokens can be reused up to them; the pages after it cannot.
         shared = next((i for i, page in enumerate(pages) if page.hides), len(pages))
         shared += shared < len(pages) and pages[shared].tokens[0] >= 0
         for index in reversed(range(len(pages))):
@@ -288,7 +290,7 @@ class PagePool:
             self.give_back_apart(part)
 
     def erase(self, domain: Domain) -> None:
-        """Forget what a slot holds and nobody uses."""
+        """Forget the unused pages of a domain."""
         self._take_back()
         self.held.forget(domain)
         for (_, _, of), root in list(self._roots.items()):
@@ -299,7 +301,7 @@ class PagePool:
                     self._forget(page)
 
     def cut(self, page: Page, count: int) -> None:
-        """Forget all but the first ``count`` tokens of a page, and what follows it."""
+        """Forget all but the first ``count`` tokens of a page, and all pages after it."""
         del page.tokens[count:]
         for child in list(page.children):
             del self._idle[child]
@@ -307,7 +309,7 @@ class PagePool:
             self._forget(child)
 
     def book(self, kv_type: str, count: int) -> bool:
-        """Claim so many windowed parts more; False where they are in use. Negative: fewer."""
+        """Claim so many more windowed parts; False if they are in use. Negative: claim fewer."""
         self._take_back()
         nbytes = count * self.sizes[kv_type].windowed
         if count > 0 and self.claimed + nbytes > self.limit:
@@ -316,9 +318,9 @@ class PagePool:
         return True
 
     def take_apart(self, kv_type: str) -> Part | None:
-        """A windowed part that belongs to no page, or None where all are in use.
+        """A windowed part that belongs to no page, or None if all are in use.
 
-        Raises: TrinityError where the system gives no memory.
+        Raises: TrinityError if the system refuses memory.
         """
         if not self.book(kv_type, 1):
             return None
@@ -329,14 +331,14 @@ class PagePool:
             raise
 
     def give_back_apart(self, part: Part) -> None:
-        """A part of ``take_apart``."""
+        """Give back a part from ``take_apart``."""
         self._memory.give_back(part)
         self.book(part.kind[0], -1)
 
     def enter_window(self, page: Page) -> int:
-        """One more uses the windowed part of ``page``, and has booked it; its address.
+        """Use the windowed part of ``page``, which was booked; return its address.
 
-        Raises: TrinityError where the system gives no memory for a new page's.
+        Raises: TrinityError if the system refuses memory for a new one.
         """
         if page.windowed is None:
             assert not page.tokens, "what was given back cannot be read again"
@@ -346,7 +348,7 @@ class PagePool:
         return page.windowed.address
 
     def leave_window(self, page: Page) -> None:
-        """One less uses the windowed part of ``page``, which stays until its memory is wanted."""
+        """Stop using the windowed part of ``page``; it stays until its memory is needed."""
         page.window_users -= 1
         if page.window_users == 0 and self._closed:
             self._free_window(page)
@@ -354,16 +356,17 @@ class PagePool:
             self._idle[page] = None
 
     def pass_window(self, page: Page) -> None:
-        """As ``leave_window``, for ever: what need not be kept is free at once."""
+        """As ``leave_window``, but a part that need not be kept is freed at once."""
         self.leave_window(page)
         if page.window_users == 0 and not page.kept:
             del self._idle[page]
             self._free_window(page)
 
     def unite(self, page: Page, other: Page) -> None:
-        """Let the one user of ``page``, also of its windowed part, use ``other`` instead.
+        """Let the only user of ``page`` and of its windowed part use ``other`` instead.
 
-        Both hold the same tokens. Where the windowed part of ``other`` is gone, it gets that one.
+        Both hold the same tokens. If the windowed part of ``other`` is gone, it gets that of
+        ``page``.
         """
         self._use(other)
         if self.window is not None:
@@ -385,7 +388,7 @@ class PagePool:
                 del self._idle[page]
 
     def _part(self, kind: Kind) -> Part:
-        """Memory that is claimed: the rest gives way."""
+        """Memory for a part that was claimed; unused memory is evicted for it."""
         while True:
             try:
                 part = self._memory.take(kind)
@@ -398,7 +401,7 @@ class PagePool:
             self._evict()
 
     def _evict(self) -> None:
-        """Free what was used longest ago."""
+        """Free the memory that has not been used for the longest time."""
         page, _ = self._idle.popitem(last=False)
         if page.users:
             self._free_window(page)
@@ -407,7 +410,7 @@ class PagePool:
             self._forget(page)
 
     def _forget(self, page: Page) -> None:
-        """Take a page that nobody uses out of the tree."""
+        """Remove an unused page from the tree."""
         if page.parent is not None:
             page.parent.children.remove(page)
             page.parent = None
@@ -423,7 +426,7 @@ class PagePool:
             page.windowed = None
 
     def _unused(self, page: Page) -> list[Part]:
-        """The memory of an idle page that nobody uses."""
+        """The memory of an idle page that is not in use."""
         parts = [page.windowed] if page.users else [page.full, page.windowed]
         return [part for part in parts if part is not None]
 
@@ -433,6 +436,6 @@ class PagePool:
 
 
 def stored_kind(kv_type: str, adapters: AdapterWeights, salt: str) -> str:
-    """What the store's names of pages depend on, besides the model and the tokens."""
+    """The part of the store's page names that depends on neither the model nor the tokens."""
     kind = f"{kv_type} {adapters}"
     return f"{kind} {salt}" if salt else kind

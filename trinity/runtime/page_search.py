@@ -1,4 +1,4 @@
-"""What the tree of pages has of a text, and how much of it a sequence can begin with."""
+"""Finds the longest known prefix of a text in the tree of pages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from trinity.runtime.page import Page
 from trinity.runtime.page_layout import Window
 from trinity_kernels.ops.kv_layout import PAGE
 
-LEAST_COPY = 4  # tokens in common from which a page is copied rather than evaluated anew
+LEAST_COPY = 4  # common tokens from which copying a page is cheaper than computing them
 
 
 class PrefixMatch(NamedTuple):
-    """``pages`` that hold the first ``length`` tokens, the last of them perhaps in part.
+    """The pages with the first ``length`` tokens; the last page may be used in part.
 
-    ``parting``: how many the texts in the tree have in common where all go on otherwise, else 0.
+    ``parting``: the position where all known texts branch off from these tokens; 0 if there is
+    none.
     """
 
     pages: list[Page]
@@ -24,9 +25,9 @@ class PrefixMatch(NamedTuple):
 
 
 def find(root: Page, tokens: Sequence[int], window: Window | None) -> PrefixMatch:
-    """The longest beginning of ``tokens`` behind which all is there that the next token sees.
+    """The longest prefix of ``tokens`` after which all is there that the next token attends to.
 
-    Never all of them, for the last gives logits.
+    It is always shorter than ``tokens``, since the last token's logits are needed.
     """
     stop = len(tokens) - 1
     pages: list[Page] = []
@@ -54,15 +55,15 @@ def find(root: Page, tokens: Sequence[int], window: Window | None) -> PrefixMatc
 
 
 def _readable(page: Page, count: int, window: Window) -> bool:
-    """Whether what windowed layers see behind a page's first ``count`` positions is there."""
+    """Whether windowed layers find their window after the first ``count`` positions of a page."""
     return page.windowed is not None and (not window.state or count == len(page.tokens))
 
 
 def usable(pages: Sequence[Page], length: int, window: Window | None) -> int:
-    """The most of ``length`` positions in ``pages`` behind which all is there that is seen next."""
+    """The most positions, up to ``length``, after which the next token finds what it attends to."""
     if window is None:
         return length
-    first, firsts = 0, []  # of the windowed parts without a gap up to each page's
+    first, firsts = 0, []  # for each page: from which page on all windowed parts up to it exist
     for index, page in enumerate(pages):
         if page.windowed is None:
             first = index + 1

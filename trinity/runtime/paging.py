@@ -1,4 +1,4 @@
-"""Mapping the weights' pages ahead of the first step, beside the work that comes before it."""
+"""Maps the pages of the weights into memory in the background, before the first step."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 _MADV_DONTNEED = 4
 _MADV_NOHUGEPAGE = 15
-_MADV_POPULATE_READ = 22  # Linux 5.14; older kernels answer EINVAL, and pages come one by one
+_MADV_POPULATE_READ = 22  # Linux 5.14; older kernels return EINVAL, and pages are mapped one by one
 _STEP = 64 << 20
 
 
 class Populating(threading.Thread):
-    """Fills the page tables of ``arrays``, in order, until it is told to end."""
+    """A thread that fills the page tables of ``arrays``, in order, until it is told to end."""
 
     def __init__(self, arrays: list[NDArray[np.uint8]]) -> None:
         super().__init__(name="trinity-pages", daemon=True)
@@ -29,7 +29,7 @@ class Populating(threading.Thread):
 
     def run(self) -> None:
         """The thread's work."""
-        arrays, self._arrays = self._arrays, []  # nothing is held afterwards
+        arrays, self._arrays = self._arrays, []  # so that the thread does not keep the arrays alive
         madvise = _madvise()
         for array in arrays:
             start = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
@@ -40,17 +40,17 @@ class Populating(threading.Thread):
                     return
 
     def end(self) -> None:
-        """End it within a step, and wait for that."""
+        """End the thread and wait; it stops at the next part."""
         self._ending.set()
         self.join()
 
 
 def populate(arrays: Iterable[NDArray[np.uint8]]) -> Populating | None:
-    """Fill the page tables of ``arrays`` from a thread of its own; None where it cannot be done.
+    """Fill the page tables of ``arrays`` in a new thread; None if that is not possible.
 
-    A fault for every few pages costs more than reading them: half a second for a file of 1.2 GB
-    that is already in memory. A file on disk is read in order meanwhile. What exceeds half of the
-    free memory is left alone.
+    One page fault per few pages costs more than reading them: half a second for a file of 1.2 GB
+    that is in memory already. A file on disk is read in order meanwhile. At most half of the free
+    memory is filled.
     """
     if sys.platform != "linux":
         return None
@@ -64,29 +64,29 @@ def populate(arrays: Iterable[NDArray[np.uint8]]) -> Populating | None:
 
 
 def small_pages(address: int, nbytes: int) -> None:
-    """Let the system fill the memory there page by page, where it would take large ones."""
+    """Let the system fill this memory page by page rather than in large pages."""
     if sys.platform == "linux":
         _madvise()(*_whole_pages(address, nbytes), _MADV_NOHUGEPAGE)
 
 
 def give_back(address: int, nbytes: int) -> bool:
-    """Let the system have the memory there, which then reads as zeros; False where it cannot."""
+    """Return this memory to the system, so that it reads as zeros; False if that is not possible."""
     if sys.platform != "linux":
         return False
     return bool(_madvise()(*_whole_pages(address, nbytes), _MADV_DONTNEED) == 0)
 
 
 def _whole_pages(address: int, nbytes: int) -> tuple[int, int]:
-    """Start and bytes of the pages that lie within; the system would round the bytes up."""
-    page = mmap.PAGESIZE  # 4, 16 or 64 KiB
+    """The start and the size of the whole pages inside; the system would round the size up."""
+    page = mmap.PAGESIZE  # pages are 4, 16 or 64 KiB
     start = -(-address // page) * page
     return start, max(0, (address + nbytes - start) // page * page)
 
 
 def give_back_heap() -> None:
-    """Let the system have freed memory that the C library keeps; only glibc has a call for it.
+    """Return freed memory that the C library keeps to the system; only glibc has a call for it.
 
-    glibc keeps freed arrays of less than 32 MiB, and all that lies below one that is in use.
+    glibc keeps freed arrays of less than 32 MiB, and all memory below an array in use.
     """
     trim = _malloc_trim()
     if trim is not None:
@@ -97,7 +97,7 @@ def give_back_heap() -> None:
 def _malloc_trim() -> Any:
     if sys.platform != "linux":
         return None
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl does not have it
     if trim is not None:
         trim.argtypes = (ctypes.c_size_t,)
     return trim
@@ -111,7 +111,7 @@ def _madvise() -> Any:
 
 
 def available_memory() -> int:
-    """Bytes of memory that are free or can be freed; 0 where that is not known."""
+    """Bytes of memory that are free or can be freed; 0 if unknown."""
     try:
         with open("/proc/meminfo") as file:
             for line in file:
