@@ -34,6 +34,6 @@ class FileWatch:
             self.check()
 
     def after_walk(self) -> None:
-        """Check the file after a page fault, so that weights read as zeros do not produce a token."""
+        """Check the file after a page fault, so that zeros in place of weights give no token."""
         if TABLE[0] != self._faults:
             self.check()

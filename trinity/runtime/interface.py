@@ -71,7 +71,7 @@ class Engine(Protocol):
 
     @property
     def encodes(self) -> bool:
-        """Whether the model is an encoder: a step computes hidden states of whole texts, no logits."""
+        """Whether the model is an encoder: steps compute hidden states of whole texts, no logits."""
         ...
 
     @property
@@ -158,5 +158,5 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """End the threads and free all memory; afterwards only the engine's settings can be read."""
+        """End the threads and free all memory; later only the engine's settings can be read."""
         ...

@@ -57,7 +57,7 @@ class KernelChoice:
         return {address: key for key, address in self._chosen.items()}
 
     def work(self, kernel: Kernel, tags: Iterable[str]) -> bool:
-        """Whether a kernel passes for all these tags at the level itself, not only at a lower one."""
+        """Whether a kernel passes for all these tags at the level itself, not just a lower one."""
         return all(self._works(kernel, self.level, tag) for tag in tags)
 
     def _works(self, kernel: Kernel, level: str, tag: str) -> bool:

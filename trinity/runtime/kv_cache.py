@@ -279,7 +279,7 @@ class KVCache:
         self._pool.give_back(page)
 
     def _revoke(self, length: int) -> bool:
-        """Return to the recurrent state after a revocable row of the newest step, if there is one."""
+        """Return to the recurrent state after a revocable row of the newest step, if any."""
         index = length // PAGE
         if index >= len(self._pages):
             return False
@@ -327,7 +327,7 @@ class KVCache:
         self._window_table[index] = self._pool.enter_window(self._pages[index])
 
     def _pass(self, first: int, length: int) -> bool:
-        """Give back the windowed parts before page ``first``; book those for ``length`` positions."""
+        """Give back windowed parts before page ``first``; book those for ``length`` positions."""
         window = self._window
         assert window is not None
         while self._low < first:

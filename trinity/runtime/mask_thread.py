@@ -32,7 +32,7 @@ class Promise(Generic[T]):
             self._done.set()
 
     def result(self) -> T:
-        """The result of the call, made here if no thread has begun it; raises what the call raised."""
+        """The result of the call, made here if no thread has begun it; may raise."""
         self.run()
         self._done.wait()
         if self._error is not None:

@@ -98,7 +98,7 @@ class PageLayout:
         return self._placed(kv_type)[1]
 
     def sequence_bytes(self, kv_type: str, length: int) -> int:
-        """The maximum number of bytes that a sequence of ``length`` positions needs while it runs."""
+        """The most bytes that a sequence of ``length`` positions needs while it runs."""
         sizes, pages = self.sizes(kv_type), -(-length // PAGE)
         windows = min(pages, self.window.most_pages) if self.window else 0
         return pages * sizes.full + windows * sizes.windowed

@@ -70,7 +70,7 @@ def small_pages(address: int, nbytes: int) -> None:
 
 
 def give_back(address: int, nbytes: int) -> bool:
-    """Return this memory to the system, so that it reads as zeros; False if that is not possible."""
+    """Return this memory to the system, so that it reads as zeros; False if it cannot."""
     if sys.platform != "linux":
         return False
     return bool(_madvise()(*_whole_pages(address, nbytes), _MADV_DONTNEED) == 0)

@@ -1,8 +1,9 @@
 """Perplexity: how well a model predicts a text, measured as llama.cpp's perplexity tool does.
 
-The text's tokens are cut into windows. Each is evaluated alone, its first token replaced by BOS
-where the model wants one, and only its second half is scored, so that every scored token has at
-least half a window before it. Source: llama.cpp tools/perplexity/perplexity.cpp, perplexity().
+The text's tokens are divided into windows. Each window is computed alone; its first token is
+replaced by BOS if the model's file asks for one. Only the second half of a window is scored, so
+that every scored token has at least half a window before it. Source: llama.cpp
+tools/perplexity/perplexity.cpp, perplexity().
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ class Perplexity:
 
 
 def cut_windows(tokens: Sequence[int], window: int, bos: int | None) -> NDArray[np.int32]:
-    """Tokens (windows, ``window``), those after the last whole window left out.
+    """Tokens (windows, ``window``); tokens after the last whole window are dropped.
 
-    ``bos`` replaces each window's first token; None leaves it. Raises InputError where the text
-    is shorter than two windows, llama.cpp's limit for an estimate.
+    ``bos`` replaces each window's first token; None keeps it. Raises InputError if the text is
+    shorter than two windows, llama.cpp's limit for an estimate.
     """
     if len(tokens) < 2 * window:
         raise InputError(
@@ -63,7 +64,7 @@ def cut_windows(tokens: Sequence[int], window: int, bos: int | None) -> NDArray[
 
 
 def scored_part(window: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The tokens of a window that are predicted: all after its middle one."""
+    """The tokens of a window that are scored: those after its middle one."""
     return window[len(window) // 2 + 1 :]
 
 
@@ -86,7 +87,7 @@ def negative_log_likelihoods(
 def estimate(
     nlls: NDArray[np.float64], num_bytes: int, *, windows: int, total_windows: int, window: int
 ) -> Perplexity:
-    """The figures of the negative log-likelihoods so far, of tokens that are ``num_bytes`` text."""
+    """The estimate from the negative log-likelihoods of tokens whose text has ``num_bytes`` bytes."""
     mean = float(nlls.mean())
     variance = float(np.mean(nlls**2)) - mean**2
     error = math.sqrt(max(variance, 0.0) / (len(nlls) - 1)) if len(nlls) > 1 else 0.0

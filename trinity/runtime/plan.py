@@ -1,8 +1,8 @@
-"""A forward step as data: an array of records that name compiled kernels and their operands.
+"""A forward step as data: an array of records with the addresses of kernels and their operands.
 
-Building it is Python, once per model and kind of step; walking it is one compiled loop that all
-threads run. The step's own numbers (how many tokens, where they stand, whose caches) lie in
-``step.Step``, so a plan is built once and serves every step.
+Python writes the records, once per model and kind of step. One compiled loop, which all threads
+run, executes them. The numbers of a single step (token count, positions, KV caches) are in
+``step.Step``, so a plan is built once and serves every step of its kind.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from trinity_kernels.ops.matmul.tiles import matmul_tiles
 
 
 class Buffers:
-    """Every activation of a step, allocated once: ``rows`` tokens of each, 64-byte aligned."""
+    """The activations of a step, allocated once: ``rows`` rows of each buffer, 64-byte aligned."""
 
     def __init__(
         self, decoder: Decoder, weights: list[Weight], experts: list[ExpertWeight], rows: int,
@@ -58,12 +58,12 @@ class Buffers:
             count = rows * max(choice.per_token for choice in decoder.routes)
             self._arrays[name] = aligned(count * self._stride[name])
         self.experts = ExpertBuffers(decoder, experts, rows, threads, kernel) if experts else None
-        # Matrices of one tensor have their inputs in their form at the same time.
+        # The matrices of one tensor (one per head) need their converted inputs at the same time.
         sizes = [(w.matrices, w.form, w.k) for w in weights]
         sizes += [(1, w.form, w.k) for w in experts]
         codes = (n * activation_bytes(form, k) for n, form, k in sizes if form != "f32")
         self.codes = aligned(rows * max(codes, default=64))
-        # Activations as tiles, and what a thread unpacks weights into.
+        # Activations as tiles, and memory in which each thread unpacks weights.
         packed = [w for w in weights if variants.serves(kernel, w.type)]
         unpacked = [(w.type, w.k) for w in packed]
         unpacked += [(w.type, w.k) for w in experts if variants.serves(kernel, w.type)]
@@ -90,7 +90,7 @@ class Buffers:
 
 
 class PlanBuilder:
-    """Turns a decoder's operations into records over one model's weights and buffers."""
+    """Writes a decoder's operations as records, with one model's weights and buffers."""
 
     def __init__(
         self, decoder: Decoder, weights: Weights, context_length: int, threads: int,
@@ -108,12 +108,12 @@ class PlanBuilder:
             decoder.attention, context_length, context_length,
             [operation.state_width for _, operation in decoder.states],
         )  # fmt: skip
-        self.reached = 0.0  # positions that all tables hold
+        self.reached = 0.0  # positions that all tables contain
         self.squares: ChannelSquares | None = None
-        self.kept: list[NDArray[np.uint8]] = []  # what records hold addresses of
+        self.kept: list[NDArray[np.uint8]] = []  # memory whose addresses are in records
         self._vectors: dict[tuple[str, int, float], NDArray[np.float32]] = {}
         self._read_apart = decoder.tensors().keys()
-        # The weights of products, by what is before their names, then by name and first row.
+        # The weights of products by layer prefix, then by name and first row.
         self.bound = {"": self._bound("", decoder.prologue)}
         self.experts: dict[str, dict[tuple[str, int], ExpertWeight]] = {}
         for index, layer in enumerate(decoder.layers):
@@ -129,7 +129,7 @@ class PlanBuilder:
         }
 
     def _bound(self, prefix: str, operations: list[Operation]) -> dict[tuple[str, int], Weight]:
-        """The weights of some operations' products, by tensor and first row."""
+        """The weights of the operations' products, by tensor and first row."""
         bound = {}
         for operation in operations:
             if isinstance(operation, Linear):
@@ -152,7 +152,7 @@ class PlanBuilder:
     def _bound_experts(
         self, prefix: str, operations: list[Operation]
     ) -> dict[tuple[str, int], ExpertWeight]:
-        """As ``_bound``, of experts."""
+        """As ``_bound``, for weights of experts."""
         bound = {}
         for operation in operations:
             if isinstance(operation, ExpertLinear):
@@ -174,23 +174,23 @@ class PlanBuilder:
         return RopeTable(rotation, self.context_length, factors)
 
     def reach(self, positions: int) -> None:
-        """Make sure that the tables by position hold the first ``positions``."""
+        """Make the tables that depend on positions contain the first ``positions``."""
         if positions > self.reached:
             reached = [table.reach(positions) for table in self.rotations.values()]
             reached += [table.reach(positions) for table in self.temperatures.values()]
             self.reached = min(reached, default=math.inf)
 
     def vector(self, name: str, length: int, factor: float = 1.0) -> NDArray[np.float32]:
-        """A weight's values times ``factor``, without a name ``factor`` alone; kept alive here."""
+        """A weight's values times ``factor``, or ``factor`` alone without a name; kept alive here."""
         key = name, length, factor
         if key not in self._vectors:
             values = self.weights.vector(name, length) if name else np.ones(length, np.float32)
-            with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+            with np.errstate(over="ignore", invalid="ignore"):  # overflow shows in the logits
                 self._vectors[key] = values * np.float32(factor)
         return self._vectors[key]
 
     def turned(self, name: str, rows: int, columns: int) -> NDArray[np.float32]:
-        """A weight of ``rows`` rows with its columns as rows; kept alive here."""
+        """A weight with ``rows`` rows, transposed; kept alive here."""
         key = name, -rows, 1.0
         if key not in self._vectors:
             values = self.weights.vector(name, rows * columns)
@@ -201,9 +201,10 @@ class PlanBuilder:
         self, buffers: Buffers, step: Step, kv_type: str, few: int, rounding: Rounding,
         adapters: AdapterSet | None = None,
     ) -> list[NDArray[np.int64]]:  # fmt: skip
-        """The records of all layers. ``few``: of so few tokens attention is shared out; 0: of many.
+        """The records of all layers.
 
-        ``adapters``: what is added to the model's products.
+        ``few``: the most rows of a step whose attention is divided among threads by blocks of
+        positions; 0: it is divided by rows. ``adapters``: the LoRA adapters to apply.
         """
         writer = RecordWriter(self, buffers, step, kv_type, few, rounding, adapters)
         write_embeddings(writer)
@@ -219,10 +220,10 @@ class PlanBuilder:
     ) -> tuple[list[NDArray[np.int64]], list[tuple[int, int]]]:  # fmt: skip
         """The records from the residual stream to logits, for the rows that ``step`` names.
 
-        And which slots of which records are to hold the address of the logits.
+        Also returns the (record, slot) pairs that must contain the address of the logits.
         """
-        # A prompt's last row is a single row in any case. A head of plain numbers has the bits of
-        # a single row: ternary models have the same bits in every batch.
+        # The last row of a prompt is always a single row. An unquantized head gives the bits of a
+        # single row, so ternary models have the same bits in every batch.
         single = rounding is Rounding.SINGLE or output.form == "f32"
         rounding = Rounding.SINGLE if single else Rounding.FASTEST
         writer = RecordWriter(self, buffers, step, rounding=rounding, adapters=adapters)
@@ -243,9 +244,9 @@ class PlanBuilder:
         return writer.records, places
 
     def states(self, buffers: Buffers, step: Step) -> list[NDArray[np.int64]]:
-        """The record that writes hidden states behind the output norm into "h", packed.
+        """The record that writes hidden states after the output norm into "h".
 
-        For the rows that ``step`` names.
+        It writes the rows that ``step`` names, packed.
         """
         writer = RecordWriter(self, buffers, step)
         self._write_output_norm(writer, step)

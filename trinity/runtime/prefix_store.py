@@ -1,12 +1,11 @@
-"""Pages of evaluated texts in a folder, for later processes and for others on the same folder.
+"""Stores computed KV pages in a folder, for later processes and other processes with that folder.
 
-A page's file is named after a hash of whose keys and values it has and of all tokens up to its end,
-so what is found under a name is what is wanted. It has a magic number, the page's tokens, the
-CRC-32 of name, tokens and bytes, and the bytes of the page; a file that is not just so is removed.
-What windowed and recurrent layers have of a page is a file of its own. Files appear whole, by
-renaming, and are read, not mapped: a disk that fails is an error then and no signal. What was used
-longest ago is removed first, under a lock that all processes on the folder take, so that all files
-together stay below the limit.
+The name of a page's file is a hash of the model's identity and of all tokens up to the page's end.
+The file has a magic number, the page's tokens, the CRC-32 of name, tokens and bytes, and the page's
+bytes; any other file is removed. The windowed part of a page has its own file. Files are renamed
+into place when complete. They are read rather than mapped, so that a failing disk raises an error
+and not a signal. If the limit is exceeded, the files that were used longest ago are removed, under
+a lock that all processes with the folder use.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ except ImportError:  # Windows
 MAGIC = b"TPFX\x03\x00\x00\x00"
 SUFFIX = ".page"
 HEAD = len(MAGIC) + 4 * PAGE + 4
-# Files, and bytes of them together; while the disk is behind further ones are not kept.
+# Limits of unwritten files and of their bytes; while the disk cannot keep up, pages are not stored.
 MOST_UNWRITTEN, MOST_BYTES = 16, 256 << 20
 
 Bytes = NDArray[np.uint8]
 
 
 class PrefixStore:
-    """The pages of one model in ``folder``, of all models ``limit`` bytes at most.
+    """The pages of one model in ``folder``, which has a limit in bytes for all models.
 
-    ``identity`` says whose keys and values they are. One thread reads and saves; another writes.
-    Raises: InputError where the folder cannot be used.
+    ``identity`` identifies the model. One thread reads and saves; another one writes.
+    Raises: InputError if the folder cannot be used.
     """
 
     def __init__(self, folder: Path, limit: int, identity: str) -> None:
@@ -59,7 +58,7 @@ class PrefixStore:
         self.limit = limit
         self._identity = hashlib.sha256(identity.encode()).digest()
         self._unwritten: Queue[tuple[bytes, bytes, Bytes] | None] = Queue(MOST_UNWRITTEN)
-        self._held, self._lock = 0, Lock()  # bytes that are unwritten
+        self._held, self._lock = 0, Lock()  # bytes that are not written yet
         self._thread: Thread | None = None
         try:
             if why := distrusted(str(folder)):
@@ -67,28 +66,28 @@ class PrefixStore:
             make_private(str(folder))
             check_writable(str(folder))
             with self._locked():
-                self._make_room(0)  # the limit may have been another one
+                self._make_room(0)  # another process may have used a higher limit
         except OSError as error:
             raise InputError(f"{folder}: no evaluated texts can be kept there: {error}") from error
 
     def start(self, kind: str) -> bytes:
-        """The name of what precedes the first page of texts of one kind."""
+        """The name that precedes the first page of texts of one kind."""
         return hashlib.sha256(self._identity + kind.encode("utf-8", "surrogatepass")).digest()
 
     def name(self, before: bytes, tokens: Sequence[int]) -> bytes:
-        """The name of a page with these tokens behind the page called ``before``."""
+        """The name of the page with these tokens after the page named ``before``."""
         return hashlib.sha256(before + packed(tokens)).digest()
 
     def windowed(self, name: bytes) -> bytes:
-        """The name of the windowed part of the page called ``name``."""
+        """The name of the windowed part of the page named ``name``."""
         return hashlib.sha256(name + b"windowed").digest()
 
     def has(self, name: bytes) -> bool:
-        """Whether there is a file of the name."""
+        """Whether a file with this name exists."""
         return self._path(name).exists()
 
     def read(self, name: bytes, tokens: Sequence[int], to: Bytes) -> bool:
-        """Fill ``to`` with a page's bytes; False where it is not there, or not whole."""
+        """Fill ``to`` with a page's bytes; False if the file is missing or damaged."""
         path = self._path(name)
         try:
             with open(path, "rb") as file:
@@ -108,7 +107,7 @@ class PrefixStore:
         return True
 
     def save(self, name: bytes, tokens: Sequence[int], data: Bytes) -> None:
-        """Let a page be written soon, if it is not there and the writing keeps up."""
+        """Let the writer thread store a page, unless it exists or the disk cannot keep up."""
         path = self._path(name)
         if self._unwritten.full() or self._held + len(data) > MOST_BYTES or path.exists():
             return
@@ -121,7 +120,7 @@ class PrefixStore:
             self._thread.start()
 
     def close(self) -> None:
-        """Write what is still to be written."""
+        """Write the remaining pages and end the writer thread."""
         if self._thread is not None and self._thread.is_alive():
             self._unwritten.put(None)
             self._thread.join()
@@ -130,7 +129,7 @@ class PrefixStore:
         while (item := self._unwritten.get()) is not None:
             name, head, data = item
             path = self._path(name)
-            with suppress(OSError), self._locked():  # a full disk is no fault of the model's
+            with suppress(OSError), self._locked():  # a full disk must not break the model
                 size = HEAD + len(data)
                 if size <= self.limit and not path.exists():
                     self._make_room(size)
@@ -141,7 +140,7 @@ class PrefixStore:
                 self._held -= len(data)
 
     def _make_room(self, size: int) -> None:
-        """Remove what was used longest ago until there is room for so many bytes more."""
+        """Remove the files that were used longest ago until ``size`` more bytes fit."""
         files = []
         with os.scandir(self.folder) as entries:
             for entry in entries:
@@ -153,13 +152,13 @@ class PrefixStore:
         for _, length, path in sorted(files):
             if total <= self.limit:
                 return
-            with suppress(FileNotFoundError):  # another process has found it damaged
+            with suppress(FileNotFoundError):  # another process has removed it as damaged
                 os.unlink(path)
             total -= length
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """The lock of the folder, which nobody holds for longer than it takes to write a page."""
+        """Hold the folder's lock, which no process keeps longer than writing one page takes."""
         with open(self.folder / "lock", "ab") as file:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -170,17 +169,17 @@ class PrefixStore:
 
 
 def store_of(engine: Engine, folder: Path, limit: int) -> PrefixStore:
-    """The store of an engine's pages. Raises: InputError where the folder cannot be used."""
+    """The store for an engine's pages. Raises: InputError if the folder cannot be used."""
     sizes = sorted((name, *parts) for name, parts in engine.pool.sizes.items())
     of = (engine.fingerprint, engine.isa, engine.rounding, engine.context_length, sizes)
     return PrefixStore(folder, limit, " ".join(map(str, (*of, sys.byteorder))))
 
 
 def _check(name: bytes, head: bytes, data: Bytes) -> bytes:
-    """The CRC-32 of what a file has, and of its name."""
+    """The CRC-32 of a file's name and content."""
     return zlib.crc32(data.data, zlib.crc32(name + head)).to_bytes(4, "little")
 
 
 def packed(tokens: Sequence[int]) -> bytes:
-    """Tokens as 4 bytes each, little-endian."""
+    """Tokens as little-endian int32."""
     return np.asarray(tokens, "<u4").tobytes()

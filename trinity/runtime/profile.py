@@ -1,4 +1,4 @@
-"""Where a step's time goes: each record of a plan run alone, in the plan's order."""
+"""Measures a step: each record of a plan is run alone, in the plan's order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _PRODUCTS = ("matmul", "matmul_panels", "matmul_tiles")
 _TILES = ("tile_activations", "tile_q8", "tile_split")
-_OF_EXPERTS = ("expert_products", "expert_tiles")  # which call another kernel
+_OF_EXPERTS = ("expert_products", "expert_tiles")  # kernels that call another kernel
 _WIDTHS = {
     "norm": norm.K,
     **dict.fromkeys(("quantize_ternary", "quantize_q8", "quantize_q19"), quantize.K),
@@ -44,11 +44,11 @@ _WIDTHS = {
 
 @dataclass(frozen=True, slots=True)
 class OperationTime:
-    """One operation of a step, run alone by all threads.
+    """The time of one operation of a step, run alone by all threads.
 
-    ``rows`` tokens; weights of ``n`` rows of ``k`` values, ``n`` 0 where there are none. ``nbytes``
-    of weights or cache are read once; 0 where memory is not what counts. ``seconds``: the median
-    of the rounds, without the cost of starting the threads.
+    ``rows`` tokens; weights of ``n`` rows of ``k`` values, ``n`` 0 without weights. ``nbytes`` of
+    weights or KV cache are read once; 0 for operations that memory bandwidth does not limit.
+    ``seconds``: the median of the rounds, without the cost of starting the threads.
     """
 
     kernel: str
@@ -61,7 +61,7 @@ class OperationTime:
 
 
 class PlanRecorder:
-    """Runs plans by a team, and keeps them."""
+    """Runs plans on a team and keeps them."""
 
     def __init__(self, team: Team) -> None:
         self.team = team
@@ -74,7 +74,7 @@ class PlanRecorder:
 
 
 def profile_step(engine: CPUEngine, batch: Sequence[Rows], rounds: int) -> list[OperationTime]:
-    """The time of every operation of a step, each run alone; the caches stay as they are.
+    """The time of every operation of a step, each run alone; the KV caches do not change.
 
     Raises: as ``CPUEngine.step``.
     """
@@ -95,7 +95,7 @@ def profile_step(engine: CPUEngine, batch: Sequence[Rows], rounds: int) -> list[
         lambda: engine.embed(ids, adapted),
         rounds,
     )
-    del logits  # until here the records wrote into it
+    del logits  # until here, records have written into it
     for rows, length in zip(batch, before, strict=True):
         rows.cache.spoil(length)
         rows.cache.truncate(min(length, rows.cache.length))
@@ -110,10 +110,10 @@ def time_operations(
     prepare: Callable[[], object],
     rounds: int,
 ) -> list[OperationTime]:
-    """The records of ``plan``, each run alone, in order, so that caches are as in a real step.
+    """Run each record of ``plan`` alone, in order, so that CPU caches are as in a real step.
 
-    ``names``: kernel and tag by address. ``positions``: how many each cache of a decode step
-    has. ``prepare`` sets the step's input before each round.
+    ``names``: kernel and tag by address. ``positions``: the length of each KV cache in a decode
+    step. ``prepare`` sets the step's input before each round.
     """
     empty = plan[:0]
     idle = float(np.median([_seconds(team, empty) for _ in range(100)]))
@@ -153,7 +153,7 @@ def _described(
         k = int(slots[_WIDTHS[name]])
     if name in _PRODUCTS:
         n = int(slots[operands.N])
-        nbytes = n * int(slots[operands.W_STRIDE]) if rows else 0  # 0: of an adapter not used
+        nbytes = n * int(slots[operands.W_STRIDE]) if rows else 0  # 0: an unused adapter
     elif name in _OF_EXPERTS:
         _, tag = names[int(slots[experts.INNER])]
         groups = int(slots[experts.GROUPS])

@@ -1,4 +1,4 @@
-"""What prompts are made of: token ids that exist, and messages."""
+"""Checks prompts: token ids, lengths, empty prompts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer
 
 Messages = Sequence[Mapping[str, object]]
-# Characters of a text whose length is looked at before it is tokenized.
+# Texts with more characters are checked for their least number of tokens before tokenizing.
 LONG_TEXT = 1 << 16
 
 
@@ -37,7 +37,7 @@ def checked_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
 
 
 def check_ids(ids: NDArray[np.generic], vocab_size: int) -> None:
-    """Raise InputError where an id is outside the vocabulary."""
+    """Raise InputError if an id is outside the vocabulary."""
     for bad in (int(ids.min()), int(ids.max())):
         if not 0 <= bad < vocab_size:
             raise InputError(f"token id {bad} does not exist: the model has 0 to {vocab_size - 1}")
@@ -47,10 +47,10 @@ def prompt_ids(
     prompt: str | Sequence[int], tokenizer: Tokenizer, vocab_size: int, context_length: int, *,
     add_bos: bool, parse_special: bool,
 ) -> list[int]:  # fmt: skip
-    """The token ids that are evaluated for a prompt, BOS alone for an empty one.
+    """The token ids of a prompt; BOS alone for an empty one.
 
-    A long text that cannot fit, whatever its tokens are, is refused before it is tokenized.
-    Raises: ContextLengthError, InputError.
+    A very long text that cannot fit is refused before it is tokenized. Raises: ContextLengthError,
+    InputError.
     """
     if isinstance(prompt, str):
         check_length(prompt, tokenizer, context_length)
@@ -64,7 +64,7 @@ def prompt_ids(
 
 
 def ids_or_bos(ids: list[int], tokenizer: Tokenizer) -> list[int]:
-    """``ids``, or the BOS token if there are none. Raises: InputError."""
+    """``ids``, or the BOS token if there are none. Raises: InputError without a BOS token."""
     if ids:
         return ids
     if tokenizer.bos_id is None:
@@ -76,6 +76,6 @@ def ids_or_bos(ids: list[int], tokenizer: Tokenizer) -> list[int]:
 
 
 def check_length(text: str, tokenizer: Tokenizer, context_length: int) -> None:
-    """Raise ContextLengthError for a long text that cannot fit, without tokenizing it."""
+    """Raise ContextLengthError for a very long text that cannot fit, without tokenizing it."""
     if len(text) > LONG_TEXT:
         check_context(tokenizer.least_tokens(text), context_length, least=True)

@@ -1,4 +1,4 @@
-"""How often tokens occur at the end of a text that grows, for penalties that look at much of it."""
+"""Counts the tokens at the end of a growing text, for penalties with a long range."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 
 class RecentTokens:
-    """Counts of the last ``most`` tokens of one text, of all where ``most`` is negative.
+    """Counts of the last ``most`` tokens of one text; of all if ``most`` is negative.
 
-    A look costs a pass over the vocabulary and what is new, however long the text is.
+    The cost of ``look`` is one pass over the vocabulary and the new tokens, however long the text
+    is.
     """
 
     def __init__(self, most: int, vocab_size: int) -> None:
@@ -20,9 +21,9 @@ class RecentTokens:
         self._start = self._end = 0  # the part of the text that is counted
 
     def look(self, text: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The tokens that occur, by id, and how often each does.
+        """The distinct tokens, by id, and the count of each.
 
-        ``text`` is that of the look before with further tokens.
+        ``text`` must be the text of the previous call with further tokens.
         """
         end = len(text)
         start = 0 if self._most < 0 else max(0, end - self._most)

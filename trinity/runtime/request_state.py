@@ -1,4 +1,4 @@
-"""The sequence that generates: from logits to tokens, text, stop strings and chunks."""
+"""The sequence that generates a response: from logits to tokens, text, stop strings and chunks."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 LEAST_SHIFTED = 4
-MOST_FORCED = 16  # tokens that are evaluated at once like the next one
+MOST_FORCED = 16  # grammar-forced tokens computed in one step
 
 
 class RequestState(Sequence):
-    """A prompt and the answer to it, which goes to ``sink`` as chunks.
+    """A prompt and its response, which goes to ``sink`` as chunks.
 
-    Raises: ContextLengthError where the prompt exceeds the context; InputError as ``Sampler``, and
-    where the grammar has no meaning for the model.
+    Raises: ContextLengthError if the prompt exceeds the context; InputError as ``Sampler``, and if
+    the grammar cannot be used with the model.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RequestState(Sequence):
             cancel=request.cancel, adapters=adapters, domain=request.domain,
         )  # fmt: skip
         self.timings = Timings(prompt_tokens=len(prompt))
-        self.accepted = 0  # proposals of the newest step that were right
+        self.accepted = 0  # accepted tokens among those proposed for the newest step
         self._limits = request.limits
         keeps = request.limits.logprobs is not None and request.limits.processed_logprobs
         self._sampler = Sampler(request.sampling, vocab_size, keeps=keeps)
@@ -59,7 +59,7 @@ class RequestState(Sequence):
         self._enders = frozenset(own) | frozenset(request.limits.stop_tokens or ())
         self._context_length = context_length
         keep = request.limits.keep
-        # As in llama.cpp's server: the first token is kept, and a few places are left for others.
+        # As in llama.cpp's server: the first token is kept, and some positions are left for others.
         kept = len(prompt) if keep is None else keep + (prompt[0] == tokenizer.bos_id)
         self._keep = max(0, min(kept, context_length - LEAST_SHIFTED))
         self._tokenizer = tokenizer
@@ -68,7 +68,7 @@ class RequestState(Sequence):
         self._guide: Guide | None = None
         self._ahead: list[int] = []  # tokens that the guide has accepted and that come next
         if grammar is not None:
-            # An exception of a signal handler would get lost where it calls the tokenizer.
+            # The tokenizer's native code would lose an exception of a signal handler.
             self._guide, self._ahead = uninterrupted(begun, grammar, tokenizer, vocab_size)
         self._allowed: Promise[Allowed] | None = None
         self._ends = np.array([i for i in tokenizer.eog_ids if i < vocab_size], np.int64)
@@ -87,40 +87,42 @@ class RequestState(Sequence):
         self._guesses = Guesses()
         self._proposals: list[int] = []
         self._started = False
-        self._prompt_end = len(prompt)  # the tokens before it are evaluated as a prompt
-        self._since = 0.0  # when it was submitted, then started, then had its first token
+        self._prompt_end = len(prompt)  # the tokens before it are computed as a prompt
+        self._since = 0.0  # times of submission, start and first token
         self._stepped = 0.0  # seconds of the steps since the first token
 
     @property
     def first(self) -> int:
-        """Only what follows the newest token is wanted."""
+        """Only logits after the newest token are needed."""
         return len(self.tokens) - 1
 
     @property
     def running(self) -> bool:
-        """Whether the newest token, and those that a grammar forced with it, are not evaluated."""
+        """Whether only the newest token, and tokens that a grammar forced with it, are not
+        computed.
+        """
         if self.cache is None or self.cache.length < self._prompt_end:
             return False
         return 1 <= self.pending <= (1 if self._guide is None else MOST_FORCED)
 
     @property
     def _shifts(self) -> bool:
-        """Whether it goes on when the context is full; without a limit it would never end."""
+        """Whether the response continues when the context is full; it needs a limit to end at all."""
         limits = self._limits
         return limits.context_shift and limits.max_tokens is not None
 
     def submitted(self, arrival: int, client: str = "") -> None:
-        """Note its place and the time; tell again what it had when it was broken off."""
+        """Note the arrival and the time; repeat the chunks of an interrupted response."""
         super().submitted(arrival, client)
         self._since = perf_counter()
         ids, self._resumed = self._resumed, []
-        # The last one is chosen again, for with it the answer may have ended.
+        # The last token is chosen again, because the response may have ended with it.
         self._repeat(ids[:-1])
 
     def start(self, cache: KVCache) -> None:
-        """Be evaluated in ``cache``; the first time ends the waiting."""
+        """Start in ``cache``; the first call ends the waiting time."""
         super().start(cache)
-        # Tokens that were generated before it was broken off, or lost its pages, are a prompt now.
+        # Tokens generated before an interruption or preemption are now part of the prompt.
         self._prompt_end = len(self.tokens)
         if not self._started:
             self._started = True
@@ -130,19 +132,19 @@ class RequestState(Sequence):
                 self._tell(cache.length, 0.0)
 
     def evaluated(self) -> None:
-        """Tell how much of the prompt is evaluated, where somebody wants to know."""
+        """Report how much of the prompt is computed, if ``progress`` was requested."""
         if self._progress and self.cache is not None and not self.timings.completion_tokens:
             self._tell(self.cache.length, perf_counter() - self._since)
 
     @property
     def guessed(self) -> bool:
-        """Whether tokens are to be proposed for it."""
+        """Whether tokens are speculated for this sequence."""
         return self._most_proposals > 0
 
     def propose(
         self, budget: SpeculationBudget, most: int, draft: Draft | None = None
     ) -> list[int]:
-        """Tokens to evaluate behind the newest one; ``advance`` then wants their logits too."""
+        """Tokens to compute after the newest one; ``advance`` then needs their logits, too."""
         done = self.timings.completion_tokens
         most = min(most, self._most_proposals, self._context_length - len(self.tokens) - 1)
         if self._limits.max_tokens is not None:
@@ -153,13 +155,13 @@ class RequestState(Sequence):
         return self._proposals
 
     def prepare(self, mask_thread: MaskThread) -> None:
-        """Have the grammar find which tokens it allows."""
+        """Compute in ``mask_thread`` which tokens the grammar allows."""
         guide = self._guide
         if guide is not None and self._allowed is None and not self._ahead and not guide.complete:
             self._allowed = mask_thread.begin(guide.allowed)
 
     def advance(self, logits: Logits) -> None:
-        """Choose the next token, and further ones while they are the proposed ones."""
+        """Choose the next token, and further ones while they equal the proposed tokens."""
         assert self.cache is not None
         proposals, self._proposals, self.accepted = self._proposals, [], 0
         self.timings.drafts += bool(proposals)
@@ -198,17 +200,17 @@ class RequestState(Sequence):
         self.end(self._chunk(text, reason))
 
     def _proposed(self, budget: SpeculationBudget, most: int, draft: Draft | None) -> list[int]:
-        """Tokens that may come behind the newest one."""
+        """Tokens that may follow the newest one."""
         proposed = self._guesses.propose(self.tokens, budget, most, draft)
         if self._guide is None or not proposed:
             return proposed
-        if self._ahead:  # those do come
+        if self._ahead:  # forced tokens are certain
             return self._ahead[: len(proposed)]
-        # Forced tokens have a step of their own, be there proposals before them or not.
+        # Forced tokens are computed in a step of their own, even if proposals come before them.
         return proposed[: self._guide.fitting(proposed)]
 
     def _follow(self, guide: Guide, logits: Logits) -> None:
-        """Choose a token that the grammar allows, and take it with those that it then forces."""
+        """Choose a token that the grammar allows; add it and the tokens that it then forces."""
         if not self._ahead and not guide.complete:
             allowed = self._guided()
             token = self._sampler.sample(logits, self.tokens, allowed) if allowed.any() else None
@@ -217,8 +219,8 @@ class RequestState(Sequence):
                 return
             guide.accept([token])
             self._ahead = [token, *accepted(guide)]
-            self.timings.forced_tokens -= 1  # which counts it now
-        # For its log-probability a token needs logits of its own.
+            self.timings.forced_tokens -= 1  # the sampler now counts it
+        # A token's log-probability needs its own logits.
         count = len(self._ahead) if self._limits.logprobs is None else 1
         for token in self._ahead[:count]:
             self.timings.forced_tokens += 1
@@ -230,7 +232,7 @@ class RequestState(Sequence):
             self.finish("stop")
 
     def _repeat(self, ids: abc.Sequence[int]) -> None:
-        """Take tokens that were chosen before, with the random numbers that they took then."""
+        """Add tokens that were chosen before, and consume the random numbers that they took."""
         guide = self._guide
         for token in ids:
             if not self._ahead:
@@ -249,7 +251,9 @@ class RequestState(Sequence):
                 )
 
     def _unended(self, logits: Logits) -> Allowed | None:
-        """All tokens but those that end the answer, while it has fewer than the fewest."""
+        """The tokens that are allowed while there are fewer than ``min_tokens``: all but end
+        tokens.
+        """
         if self.timings.completion_tokens >= self._limits.min_tokens:
             return None
         allowed = np.ones(len(logits), np.bool_)
@@ -257,7 +261,7 @@ class RequestState(Sequence):
         return allowed
 
     def _guided(self) -> Allowed:
-        """Which tokens may come next."""
+        """The tokens that the grammar and ``min_tokens`` allow next."""
         assert self._guide is not None
         promise, self._allowed = self._allowed, None
         allowed = self._guide.allowed() if promise is None else promise.result()
@@ -266,7 +270,7 @@ class RequestState(Sequence):
         return allowed
 
     def _take(self, token: int, logits: Logits) -> None:
-        """Go on with a token, which was chosen by ``logits``."""
+        """Add a token that was chosen from ``logits``."""
         timings, limits = self.timings, self._limits
         if timings.completion_tokens:
             timings.decode_steps += 1
@@ -281,7 +285,7 @@ class RequestState(Sequence):
         self._add(token)
 
     def _add(self, token: int) -> None:
-        """Put a token to the answer, and end it where that is the last one."""
+        """Append a token to the response, and end the response if it is the last one."""
         timings, limits = self.timings, self._limits
         timings.completion_tokens += 1
         self.tokens.append(token)
@@ -301,7 +305,7 @@ class RequestState(Sequence):
             self._shift()
 
     def _shift(self) -> None:
-        """Drop half of what stands behind the tokens that are kept; the rest is evaluated anew."""
+        """Drop the older half of the tokens that are not kept; the rest is computed again."""
         behind = len(self.tokens) - self._keep
         del self.tokens[self._keep : self._keep + (behind + 1) // 2]
         self._guesses = Guesses()
@@ -332,19 +336,19 @@ class RequestState(Sequence):
         return self._tokenizer.bytes_of(token).decode("utf-8", "replace")
 
     def _lap(self) -> float:
-        """Seconds since the last lap, or since it was submitted."""
+        """Seconds since the previous call, or since the submission."""
         before, self._since = self._since, perf_counter()
         return self._since - before
 
 
 def begun(grammar: Grammar, tokenizer: Tokenizer, vocab_size: int) -> tuple[Guide, list[int]]:
-    """A grammar's guide, and the tokens with which every answer begins."""
+    """A guide of the grammar, and the tokens that every response begins with."""
     guide = grammar.guide(tokenizer, vocab_size)
     return guide, accepted(guide)
 
 
 def accepted(guide: Guide) -> list[int]:
-    """The tokens that a grammar forces, which it has then accepted."""
+    """The tokens that a grammar forces next; it has accepted them."""
     tokens = guide.forced()
     if tokens:
         guide.accept(tokens)

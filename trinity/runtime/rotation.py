@@ -1,4 +1,4 @@
-"""Tables of what depends on positions: cosines and sines to rotate by, temperatures."""
+"""Tables that depend on positions: cosines and sines of rotary embeddings, and temperatures."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from numpy.typing import NDArray
 
 from trinity.models.operations import Rotation, Temperature
 
-_STEP_VALUES = 1 << 20  # of a usual model, 8,192 positions
+_STEP_VALUES = 1 << 20  # bytes of a usual model's table, 8,192 positions
 
 
 class RopeTable:
-    """Cosines and sines for ``positions`` positions, made when a position is first reached.
+    """Cosines and sines for ``positions`` positions, computed when a position is first reached.
 
-    ``values`` has shape (positions, dim): dim / 2 cosines, then as many sines. Memory that was
-    never written is none, so a table for a long context costs what is used of it.
-    ``factors`` (dim / 2) divides the frequencies.
+    ``values`` has shape (positions, dim): dim
+    2 cosines, then as many sines. The system allocates pages on the first write, so a table for a
+    long context costs only what is used. ``factors`` (dim
+    2) divides the frequencies.
     Source: llama.cpp's rope_yarn and ggml_rope_yarn_corr_dims; the YaRN paper, section 3.
     """
 
@@ -31,11 +32,11 @@ class RopeTable:
 
     @property
     def address(self) -> int:
-        """Where the table begins."""
+        """The address of the table."""
         return int(self.values.ctypes.data)
 
     def reach(self, positions: int) -> int:
-        """Compute at least the first ``positions`` rows; returns how many there are."""
+        """Compute at least the first ``positions`` rows; return how many are computed."""
         while self._made < positions:
             end = min(self._made + self._step, len(self.values))
             angles = np.arange(self._made, end)[:, None] * self._frequencies
@@ -46,7 +47,7 @@ class RopeTable:
 
 
 class TemperatureTable:
-    """What the queries of ``positions`` positions are multiplied by, made as ``RopeTable`` is.
+    """The factors of queries by position, computed on demand as in ``RopeTable``.
 
     ``values`` has shape (positions,).
     """
@@ -58,11 +59,11 @@ class TemperatureTable:
 
     @property
     def address(self) -> int:
-        """Where the table begins."""
+        """The address of the table."""
         return int(self.values.ctypes.data)
 
     def reach(self, positions: int) -> int:
-        """Compute at least the first ``positions`` values; returns how many there are."""
+        """Compute at least the first ``positions`` values; return how many are computed."""
         scale, length = self._temperature.scale, self._temperature.length
         while self._made < positions:
             end = min(self._made + _STEP_VALUES, len(self.values))
@@ -75,7 +76,7 @@ class TemperatureTable:
 def _frequencies(
     rotation: Rotation, factors: NDArray[np.float32] | None
 ) -> tuple[NDArray[np.float64], float]:
-    """Angle per position of each pair of dimensions (dim / 2), and what both are times."""
+    """The angle per position for each pair of dimensions (dim 2), and the factor of both values."""
     scaling = rotation.scaling
     half = rotation.dim // 2
     frequencies = rotation.theta ** (-2.0 * np.arange(half) / rotation.dim)

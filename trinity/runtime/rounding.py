@@ -1,8 +1,8 @@
-"""Which bits the products of a step have, where kernels for few and for many rows differ in them.
+"""Selects the bits of a step's products if kernels for few and for many rows round differently.
 
-Dot products, panels and tiles add a product's terms in another order, and tiles round weights, so a
-row's bits depend on the kernel. Within one kernel they depend on the row alone. Everything beside
-products (attention, norms, recurrent states) gives a row the same bits in any step.
+Dot products, panels and tiles add the terms of a product in different orders, and tiles round
+weights. A row's bits therefore depend on the kernel, but within one kernel only on the row. All
+other operations (attention, norms, recurrent states) give a row the same bits in every step.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from trinity_kernels.ops.matmul import variants
 class Rounding(Enum):
     """The kernels of a step.
 
-    ``FASTEST``: those that are fastest for its number of rows. ``PROMPT``: those for many rows,
-    however few there are, so that a prompt has the same bits wherever it is cut and whatever else
-    is in the step. ``SINGLE``: those of a single row, however many there are.
+    ``FASTEST``: the fastest ones for the number of rows. ``PROMPT``: those for many rows, even if
+    there are few, so that a prompt's bits do not depend on how it is divided or on the rest of the
+    step. ``SINGLE``: those for a single row, even if there are many.
     """
 
     FASTEST = "fastest"
@@ -30,7 +30,7 @@ class Rounding(Enum):
 def same_bits(kernel: Kernel, types: Iterable[str]) -> bool:
     """Whether weights of ``types`` give a row the bits of a single row in every step.
 
-    ``kernel``: the one for many rows, of the types that it takes.
+    ``kernel``: the kernel for many rows of the types that it supports.
     """
     taken = (quant for quant in types if variants.serves(kernel, quant))
     return all(variants.serves(kernel, quant, exact=True) for quant in taken)

@@ -1,4 +1,4 @@
-"""From logits to the next token: penalties, truncation, temperature, log-probabilities."""
+"""Samples the next token from logits: penalties, truncation, temperature, log-probabilities."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = ["Sampler", "SamplingParams", "TokenLogprob", "best", "log_normalizer"
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
 
-COMPILED_FROM = 8192  # logits from which a compiled selection is faster than sorting them all
-SUM_BLOCK = 8192  # elements that are exponentiated at once, so that they stay in the cache
-FIRST_GUESS = 256  # how many tokens a nucleus is first looked for in
-GROWTH = 8  # and how many times more each time that these are too few
-LAST_GUESS = 16384  # after so many all of them are sorted
-LARGEST_DRAW = 1 - 2.0**-53  # below 1
-LONG = 2048  # tokens of a text from which on their counts are kept for the next token
+COMPILED_FROM = 8192  # number of logits from which a compiled selection is faster than sorting
+SUM_BLOCK = 8192  # elements per call of exp, so that they stay in the CPU cache
+FIRST_GUESS = 256  # first number of tokens to search a nucleus in
+GROWTH = 8  # factor of that number if it was too small
+LAST_GUESS = 16384  # number of attempts after which all logits are sorted
+LARGEST_DRAW = 1 - 2.0**-53  # the largest float below 1
+LONG = 2048  # length of a penalty range from which token counts are kept between calls
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """Natural log of the model's own probability of a token, before any sampling option.
+    """The natural logarithm of the model's own probability of a token, before sampling options.
 
-    ``text`` is the token's, with U+FFFD for bytes that are no text by themselves. ``top`` holds
-    the most probable tokens, best first; they have no ``top`` of their own.
+    ``text`` is the token's, with U+FFFD for bytes that are not valid text alone. ``top`` has the
+    most probable tokens, best first; their own ``top`` is empty.
     """
 
     token_id: int
@@ -44,12 +44,12 @@ class TokenLogprob:
 
 
 class Draws:
-    """Numbers from 0 to below 1, those that llama.cpp draws with the same seed.
+    """Random numbers in [0, 1), the same as llama.cpp's for the same seed.
 
-    They come from the 32-bit Mersenne Twister (Matsumoto and Nishimura, 1998), seeded as its
-    authors do it, two words to a number and the lower one first, as libstdc++'s
-    ``uniform_real_distribution<double>`` makes them. A seed of more than 32 bits, which llama.cpp
-    has not, is spread by NumPy; None is one from the operating system.
+    They come from the 32-bit Mersenne Twister (Matsumoto and Nishimura, 1998) with its authors'
+    seeding. Each number takes two words, the lower one first, as libstdc++'s
+    ``uniform_real_distribution<double>`` does. NumPy spreads seeds of more than 32 bits, which
+    llama.cpp does not have; None takes a seed from the operating system.
     """
 
     def __init__(self, seed: int | None) -> None:
@@ -66,10 +66,10 @@ class Draws:
 
 
 class Sampler:
-    """Chooses tokens for one sequence; owns its random numbers and one buffer of vocabulary size.
+    """Samples tokens for one sequence; owns its random numbers and one buffer of vocabulary size.
 
-    ``keeps``: it keeps what a token was drawn from, for ``logprob``.
-    Raises: InputError where ``logit_bias`` names a token outside the vocabulary.
+    ``keeps``: keep the distribution of the newest token, for ``logprob``.
+    Raises: InputError if ``logit_bias`` names a token outside the vocabulary.
     """
 
     def __init__(self, params: SamplingParams, vocab_size: int, *, keeps: bool = False) -> None:
@@ -83,12 +83,12 @@ class Sampler:
                 "logit_bias",
             )
         self._bias_ids = np.fromiter(bias.keys(), np.int64, len(bias))
-        with np.errstate(over="ignore"):  # seen as an infinite logit, once it is added
+        with np.errstate(over="ignore"):  # found as an infinite logit after it is added
             self._bias = np.fromiter(bias.values(), np.float64, len(bias)).astype(np.float32)
         self._adjusts = bool(bias) or params.has_penalties
         self._scratch = np.empty(vocab_size if self._adjusts else 0, np.float32)
-        self._recent: RecentTokens | None = None  # of a long text
-        # Ids and weights of which the newest token was drawn; None where it was certain.
+        self._recent: RecentTokens | None = None  # for long penalty ranges
+        # Ids and weights from which the newest token was drawn; None if it was certain.
         self._drawn: tuple[Ids, NDArray[np.float64]] | None = None
 
     def sample(
@@ -97,16 +97,16 @@ class Sampler:
         """The next token after ``history``, one that is ``allowed``.
 
         Shapes: logits (vocab,), left unchanged; allowed (vocab,).
-        Raises: TrinityError where the logits are not finite; InputError where ``logit_bias``
-        forbids every token.
+        Raises: TrinityError if the logits are not finite; InputError if ``logit_bias`` forbids
+        every token.
         """
-        check_finite(float(logits.max()))  # NaN wins, so one pass finds every case
+        check_finite(float(logits.max()))  # NaN is the maximum, so one pass finds every case
         if self._adjusts:
             logits = self._adjusted(logits, history)
         self._drawn = None
         if allowed is None:
             return self._chosen(logits)
-        # Only these are looked at, so that no rounding can choose another one.
+        # Only the best are compared, so that rounding cannot choose another token.
         (places,) = allowed.nonzero()
         logits = logits[places]
         if len(logits) == 0 or float(logits.max()) == -math.inf:
@@ -117,18 +117,19 @@ class Sampler:
         return chosen
 
     def skip(self) -> None:
-        """Go on as after a choice that was made elsewhere."""
+        """Consume the random number of a token that was chosen elsewhere."""
         if self.params.temperature != 0:
             self._draws.next()
 
     def forget(self) -> None:
-        """Take the next history for another text than the one before."""
+        """Forget the history, because the next one is another text."""
         self._recent = None
 
     def logprob(self, token_id: int, top: int, text: Callable[[int], str]) -> TokenLogprob:
-        """The log-probability with which ``token_id`` was just drawn, and the ``top`` best ones'.
+        """The log-probability with which ``token_id`` was just drawn, and those of the ``top``
+        best.
 
-        Tokens that the options left out have none. One that was not drawn is certain.
+        Tokens that the options excluded have none. A token that was not drawn was certain.
         """
         drawn, self._drawn = self._drawn, None
         if drawn is None:
@@ -150,7 +151,7 @@ class Sampler:
         if params.temperature == 0:
             return int(logits.argmax())
         ids, values = self._candidates(logits)
-        with np.errstate(over="ignore"):  # a tiny temperature: all but the best become -inf
+        with np.errstate(over="ignore"):  # with a tiny temperature, all but the best become -inf
             weights = np.exp((values.astype(np.float64) - float(values.max())) / params.temperature)
         if self._keeps:
             self._drawn = ids, weights
@@ -159,7 +160,7 @@ class Sampler:
         return int(ids[min(int(drawn), len(ids) - 1)])
 
     def _adjusted(self, logits: Floats, history: Sequence[int]) -> Floats:
-        """Logits after bias and penalties, in the scratch buffer."""
+        """The logits after bias and penalties, in the scratch buffer."""
         params = self.params
         out = self._scratch
         np.copyto(out, logits)
@@ -183,7 +184,7 @@ class Sampler:
         return out
 
     def _counted(self, recent: int, history: Sequence[int]) -> tuple[Ids, Ids]:
-        """The tokens among the last ``recent`` ones, and how often each occurs."""
+        """The distinct tokens among the last ``recent`` ones, and the count of each."""
         if recent <= LONG:
             last = np.asarray(history[len(history) - recent :], np.int64)
             return np.unique(last, return_counts=True)
@@ -218,7 +219,7 @@ class Sampler:
 
 
 def check_finite(highest: float) -> None:
-    """Raise TrinityError where the largest logit shows that one is NaN or +inf, or none finite."""
+    """Raise TrinityError if the largest logit shows that some are NaN or +inf, or none is finite."""
     if not math.isfinite(highest):
         raise TrinityError(
             f"the model's output is not finite (its largest logit is {highest}), so no token can "
@@ -228,20 +229,20 @@ def check_finite(highest: float) -> None:
 
 
 def best(logits: Floats, k: int) -> Ids:
-    """Ids of the ``k`` largest logits, largest first; equal ones by id."""
+    """The ids of the ``k`` largest logits, largest first; equal ones in order of id."""
     k = min(k, len(logits))
     if k <= 0:
         return np.empty(0, np.int64)
     if len(logits) < COMPILED_FROM or python_only() or not logits.flags.c_contiguous:
         return np.argsort(-logits, kind="stable")[:k]
-    # Only now, for this import loads the compiler.
+    # Imported here because it loads the compiler.
     from trinity_kernels.ops.select import largest
 
     return largest(logits, k)
 
 
 def _highest(shares: NDArray[np.float64], count: int) -> Ids:
-    """Places of the ``count`` largest shares, largest first; equal ones by place."""
+    """The indices of the ``count`` largest shares, largest first; equal ones in order of index."""
     if not count:
         return np.empty(0, np.int64)
     places = np.arange(len(shares))
@@ -252,7 +253,7 @@ def _highest(shares: NDArray[np.float64], count: int) -> Ids:
 
 
 def nucleus(values: Floats, top_p: float, normalizer: float) -> int:
-    """How many of the logits, sorted from the largest, make up a probability of ``top_p``."""
+    """How many of the logits, sorted from the largest, reach a probability of ``top_p`` together."""
     if top_p >= 1:
         return len(values)
     mass = np.cumsum(np.exp(values.astype(np.float64) - normalizer))
@@ -260,7 +261,7 @@ def nucleus(values: Floats, top_p: float, normalizer: float) -> int:
 
 
 def log_normalizer(logits: Floats) -> float:
-    """log(sum(exp(logits))): what is subtracted from a logit to give its log-probability."""
+    """log(sum(exp(logits))); a logit minus this is its log-probability."""
     highest = float(logits.max())
     starts = [*range(0, len(logits), SUM_BLOCK), len(logits)]
     total = math.fsum(
@@ -273,9 +274,9 @@ def log_normalizer(logits: Floats) -> float:
 def token_logprob(
     logits: Floats, token_id: int, top: int = 0, text: Callable[[int], str] = lambda token: ""
 ) -> TokenLogprob:
-    """The log-probability of ``token_id`` under raw ``logits``, and the ``top`` best tokens'.
+    """The log-probability of ``token_id`` under raw ``logits``, and those of the ``top`` best.
 
-    ``text`` gives a token's text.
+    ``text`` returns a token's text.
     """
     normalizer = log_normalizer(logits)
 

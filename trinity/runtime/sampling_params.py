@@ -1,4 +1,4 @@
-"""How the next token is chosen: the options, their defaults and their ranges. Needs no NumPy."""
+"""Sampling options with their defaults and ranges. Does not need NumPy."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class SamplingParams:
 
     @property
     def has_penalties(self) -> bool:
-        """Whether any penalty can change a logit."""
+        """Whether a penalty can change a logit."""
         return self.penalty_last_n != 0 and (
             self.repetition_penalty != 1.0
             or self.frequency_penalty != 0.0

@@ -1,10 +1,10 @@
-"""Which sequences have pages, and which of their tokens the next step evaluates.
+"""Decides which sequences have KV pages, and which of their tokens the next step computes.
 
-Sequences that run come first, one row each, or some more where a grammar forced tokens. Then come
-parts of prompts, of one priority those of each client in turn, as many rows as keep the step
-short enough for those that run. Who finds no page makes the youngest sequence give its pages
-back, which is evaluated again later. Sequences of the last priority stand still while there are
-others, and give them their places and pages.
+Sequences that generate come first, with one row each, or more if a grammar forced tokens. Then come
+parts of prompts: by priority, and within a priority clients take turns, with as many rows as keep
+the step short for the sequences that generate. If no page is free, the youngest sequence is
+preempted: it gives its pages back and is computed again later. Sequences of the last priority pause
+while there are others, and give up their slots and pages.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from trinity.runtime.kv_cache import KVCache
     from trinity.runtime.page import Domain
 
-LOGITS_BYTES = 64 << 20  # of one step
-CANDIDATES = 64  # of those that wait, looked at before a step
-WORTH_WAITING = 16  # tokens that another sequence is about to evaluate, too
+LOGITS_BYTES = 64 << 20  # rows of one step
+CANDIDATES = 64  # waiting sequences that are considered for a step
+WORTH_WAITING = 16  # common tokens for which a sequence waits for another one
 
 
 @dataclass(slots=True)
@@ -42,14 +42,14 @@ class ScheduledRows:
 
     sequence: Sequence
     cache: KVCache
-    count: int  # of the sequence's pending tokens
-    logits: int  # how many of the last rows want logits
+    count: int  # the number of the sequence's pending tokens
+    logits: int  # the number of last rows whose logits are needed
     is_prompt: bool = False
     proposals: list[int] = field(default_factory=list)  # speculated tokens after those
-    states: States | None = None  # where the step writes hidden states
+    states: States | None = None  # receives the hidden states
 
     def input(self) -> Rows:
-        """What the engine takes."""
+        """The input of the engine."""
         start = self.cache.length
         tokens = self.sequence.tokens[start : start + self.count]
         second = self.sequence.second
@@ -65,10 +65,10 @@ class ScheduledRows:
 
 
 class Scheduler:
-    """The sequences that wait, by rank, and those that are ``admitted``: that have a cache.
+    """The sequences that wait, by rank, and those that are ``admitted``: they have a KV cache.
 
-    Of these there are ``max_sequences`` at most, None for as many as find pages. A step has
-    ``batch_size`` tokens of prompts at most, None for as many as the engine takes.
+    At most ``max_sequences`` are admitted; None: as many as find pages. A step has at most
+    ``batch_size`` prompt tokens; None: as many as the engine takes.
     """
 
     def __init__(
@@ -77,29 +77,29 @@ class Scheduler:
     ) -> None:  # fmt: skip
         self.waiting: list[Sequence] = []
         self.admitted: list[Sequence] = []
-        self.closed = False  # nobody is admitted
-        self.held: dict[Domain, int] = {}  # slots: who arrived later has to wait
+        self.closed = False  # while set, no sequence is admitted
+        self.held: dict[Domain, int] = {}  # slots in which later sequences have to wait
         self.costs = StepCosts(target_seconds)
         self._fit = StepFit()
         self.budget = SpeculationBudget()
         self.steps = 0
-        self.shares = 0  # of sequences in all steps
-        self.steady = False  # whether one step has followed the other
+        self.shares = 0  # sequences in all steps
+        self.steady = False  # whether the newest step followed another without a pause
         self._engine = engine
         self._most = math.inf if max_sequences is None else max_sequences
         self._prompt_rows = engine.prefill_chunk if batch_size is None else batch_size
         self._most_logits = max(1, LOGITS_BYTES // (4 * engine.config.vocab_size))
         self._kv_type = ""  # of the newest step
-        self._blocked: Sequence | None = None  # found no pages; nobody after it is admitted
+        self._blocked: Sequence | None = None  # it found no pages; no sequence after it is admitted
         self._pages_came = False
-        self._yielding = False  # those of the last priority stand still
+        self._yielding = False  # sequences of the last priority pause
         self._turns = Turns()
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.admitted)
 
     def add(self, sequence: Sequence) -> None:
-        """Let a sequence wait for its admission."""
+        """Add a sequence to those that wait."""
         sequence.kv_type = sequence.kv_type or self._engine.kv_type
         if sequence.adapters is None:
             sequence.adapters = self._engine.adapter_weights()
@@ -108,7 +108,7 @@ class Scheduler:
     def stats(self) -> SchedulerStats:
         """Counts of requests and steps; any thread may call this during a step.
 
-        Requests of the last priority are not counted, because others do not wait for them.
+        Requests of the last priority are not counted, because other requests do not wait for them.
         """
         waiting = [sequence.client for sequence in list(self.waiting) if sequence.priority < LAST]
         admitted = [sequence for sequence in list(self.admitted) if sequence.priority < LAST]
@@ -123,7 +123,7 @@ class Scheduler:
         )
 
     def count(self, scheduled: list[ScheduledRows], processor_seconds: float) -> None:
-        """Count a step, and share out by rows what it took of all processors."""
+        """Count a step, and divide its CPU time among requests by their rows."""
         self.steps += 1
         self.shares += len(scheduled)
         self.steady = True
@@ -134,7 +134,7 @@ class Scheduler:
                 rows.sequence.timings.cpu_seconds += part * processor_seconds
 
     def postprocess(self, scheduled: list[ScheduledRows], logits: Logits) -> None:
-        """Let each sequence go on by the logits of its rows; forget those that end."""
+        """Give each sequence the logits of its rows; forget those that end."""
         end, ended = 0, False
         for rows in scheduled:
             start, end = end, end + rows.logits
@@ -155,7 +155,7 @@ class Scheduler:
     def learn(
         self, scheduled: list[ScheduledRows], pairs: float, seconds: float, turn_seconds: float
     ) -> None:
-        """Learn from the times of a step and of its whole turn.
+        """Learn from the duration of a step and of the whole turn.
 
         ``pairs``: the pairs of positions that the attention of its prompt rows computed.
         """
@@ -166,7 +166,7 @@ class Scheduler:
             self.budget.several(len(proposals), sequence.accepted, seconds)
             return
         if any(rows.count > 1 and not rows.is_prompt for rows in scheduled):
-            return  # forced tokens are neither a running sequence's row nor a prompt's
+            return  # forced tokens are rows of neither kind
         if prompt == 0 and running == 1:
             self.budget.single(seconds)
         self._fit.note(running, prompt, pairs, turn_seconds)
@@ -178,7 +178,7 @@ class Scheduler:
         return self.admitted + self.waiting
 
     def remove_ended(self) -> None:
-        """Forget the sequences that ended."""
+        """Forget the sequences that have ended."""
         if any(sequence.ended for sequence in self.admitted):
             self.admitted = [s for s in self.admitted if not s.ended]
             self._pages_came = True
@@ -188,20 +188,20 @@ class Scheduler:
             self._blocked = None
 
     def drop_cancelled(self) -> None:
-        """End the sequences that nobody wants any more."""
+        """End the sequences that were cancelled."""
         ended = False
         for sequence in self.all():
             try:
                 if sequence.cancelled:
                     sequence.finish("cancelled")
-            except BaseException as error:  # of a caller's ``cancel``, or of its last chunk
+            except BaseException as error:  # raised by ``cancel`` or the last chunk
                 sequence.fail(error)
             ended = ended or sequence.ended
         if ended:
             self.remove_ended()
 
     def schedule(self) -> list[ScheduledRows]:
-        """What the next step evaluates: caches of one element type, the types in turn."""
+        """The rows of the next step: KV caches of one element type, the types in turn."""
         if len(self.admitted) == 1 and not self.waiting and self.admitted[0].running:
             scheduled = self._alone(self.admitted[0])
             if scheduled:
@@ -210,7 +210,7 @@ class Scheduler:
         present = self.admitted + self._candidates()
         self._yielding = len({sequence.yields for sequence in present}) == 2
         scheduled = self._schedule(present)
-        if not scheduled and self._yielding:  # what the others wait for may be theirs
+        if not scheduled and self._yielding:  # otherwise it could hold what the others wait for
             self._yielding = False
             scheduled = self._schedule(present)
         return scheduled
@@ -221,7 +221,7 @@ class Scheduler:
             scheduled = self._running(kv_type)
             scheduled += self._prompts(kv_type, scheduled)
             self.remove_ended()
-            # Some may have given way to others.
+            # Some may have been preempted meanwhile.
             scheduled = [rows for rows in scheduled if rows.sequence.cache is rows.cache]
             if scheduled:
                 self._kv_type = kv_type
@@ -229,13 +229,13 @@ class Scheduler:
         return []
 
     def _running(self, kv_type: str) -> list[ScheduledRows]:
-        """The rows of each sequence that runs; where there are too many, the others are next."""
+        """The rows of sequences that generate; if there are too many, the others come next."""
         most = min(self._engine.prefill_chunk, self._most_logits)
         served = [s for s in self._going_on() if s.kv_type == kv_type and s.running][:most]
         if len(served) == most:
             self.admitted = [s for s in self.admitted if s not in served] + served
         scheduled = []
-        more = most - len(served)  # rows beside one for each
+        more = most - len(served)  # rows in addition to one each
         for sequence in sorted(served, key=lambda s: s.rank):
             cache = sequence.cache
             if cache is None:
@@ -248,7 +248,7 @@ class Scheduler:
         return scheduled
 
     def _alone(self, sequence: Sequence) -> list[ScheduledRows]:
-        """A row of the one sequence there is, and perhaps proposals behind it."""
+        """One row of the only sequence, perhaps with speculated tokens after it."""
         cache, proposals = sequence.cache, list[int]()
         count = min(sequence.pending, self._engine.prefill_chunk)
         if cache is None or not self._reserve(sequence, cache, count):
@@ -282,7 +282,7 @@ class Scheduler:
                 self._admit(sequence, scheduled)
             if sequence.cache is not None:
                 if sequence.whole and not scheduled and not used:
-                    room = self._engine.prefill_chunk  # whatever batch_size says
+                    room = self._engine.prefill_chunk  # independent of batch_size
                 count, wanted = sequence.rows_of_step(room, logits)
                 if count:
                     rows = ScheduledRows(sequence, sequence.cache, count, wanted, True)
@@ -297,14 +297,14 @@ class Scheduler:
         return scheduled
 
     def _prompting(self, kv_type: str) -> list[Sequence]:
-        """Those with tokens to evaluate that do not run, by rank."""
+        """Sequences with prompt tokens to compute, by rank."""
         waiting = [s for s in self._going_on() if not s.running]
         if not self.closed:
             waiting += [s for s in self._candidates() if not (self._yielding and s.yields)]
         return sorted((s for s in waiting if s.kv_type == kv_type), key=lambda s: s.rank)
 
     def _candidates(self) -> list[Sequence]:
-        """The first of those that wait, without those whose slot is held."""
+        """The first of the waiting sequences, without those whose slot is held."""
         waiting = self.waiting
         if self.held:
             waiting = [s for s in waiting if self._arrived_before_hold(s)]
@@ -313,7 +313,7 @@ class Scheduler:
         return waiting[:CANDIDATES]
 
     def _arrived_before_hold(self, sequence: Sequence) -> bool:
-        """Whether it need not wait for one who holds its slot."""
+        """Whether a sequence need not wait for the holder of its slot."""
         since = self.held.get(sequence.domain)
         return since is None or sequence.arrival < since
 
@@ -334,9 +334,9 @@ class Scheduler:
         return not any(_evaluates_for(rows, sequence) for rows in scheduled)
 
     def _admit(self, sequence: Sequence, scheduled: list[ScheduledRows]) -> None:
-        """Give a waiting sequence a cache where there are pages for its tokens and one page more.
+        """Give a waiting sequence a KV cache, if there are pages for its tokens and one more.
 
-        It gets what others have evaluated of its tokens. So it waits for one that is about to.
+        It reuses what others have computed of its tokens, so it waits for one that is about to.
         """
         if not self._may_enter(sequence, scheduled):
             return
@@ -371,19 +371,19 @@ class Scheduler:
             cache.release()
 
     def _fits(self, cache: KVCache, sequence: Sequence) -> bool:
-        """Reserve the pages that a sequence begins with, where one is left for its answer."""
+        """Reserve the pages that a sequence begins with and one page for its response."""
         if not cache.reserve(len(sequence.tokens)):
             return False
         return not self.admitted or cache.pool.available(cache.kv_type) > 0
 
     def _going_on(self) -> list[Sequence]:
-        """Those with a cache that do not stand still."""
+        """Admitted sequences that do not pause."""
         return [s for s in self.admitted if not (self._yielding and s.yields)]
 
     def _make_room(self, sequence: Sequence) -> bool:
-        """Take the pages of one that gives way to ``sequence``; False where there is none.
+        """Preempt a sequence in favour of ``sequence``; False if there is none.
 
-        That is the youngest of those that stand still, or of a client that has too many.
+        It is the youngest of those that pause, or of a client that has too many.
         """
         still = [s for s in self.admitted if self._yielding and s.yields]
         victim = max(still, key=lambda s: s.rank) if still else to_give_way(sequence, self.admitted)
@@ -392,7 +392,9 @@ class Scheduler:
         return victim is not None
 
     def _reserve(self, sequence: Sequence, cache: KVCache, count: int) -> bool:
-        """Room for more tokens, at younger ones' cost; False where it lost its own pages."""
+        """Reserve room for more tokens, preempting younger sequences; False if it was preempted
+        itself.
+        """
         while True:
             try:
                 if cache.reserve(cache.length + count):
@@ -406,7 +408,7 @@ class Scheduler:
                 return False
 
     def _preempt(self, sequence: Sequence) -> None:
-        """Take a sequence's pages; it waits in front of those that came later."""
+        """Take a sequence's pages; it waits before those that came later."""
         sequence.release()
         self.admitted.remove(sequence)
         self.add(sequence)
@@ -414,7 +416,7 @@ class Scheduler:
 
 
 def _evaluates_for(rows: ScheduledRows, sequence: Sequence) -> bool:
-    """Whether scheduled rows include tokens that ``sequence`` begins with, too, and may share."""
+    """Whether scheduled rows compute a prefix of ``sequence`` that it may share."""
     if not (sequence.shares and rows.sequence.shares):
         return False
     if (rows.sequence.adapters, rows.sequence.domain) != (sequence.adapters, sequence.domain):
@@ -425,7 +427,7 @@ def _evaluates_for(rows: ScheduledRows, sequence: Sequence) -> bool:
 
 
 def prompt_pairs(scheduled: list[ScheduledRows]) -> float:
-    """How many pairs of positions the attention of a step's prompt rows computes."""
+    """The number of pairs of positions that the attention of a step's prompt rows computes."""
     return sum(
         pairs(rows.cache.length, rows.cache.length + rows.count)
         for rows in scheduled

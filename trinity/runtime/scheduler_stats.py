@@ -1,4 +1,4 @@
-"""How much work a scheduler has, as seen from any thread."""
+"""How much work a scheduler has, readable from any thread."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStats:
-    """Numbers of requests at a moment, and of steps so far."""
+    """Numbers of requests now, and of steps so far."""
 
-    waiting: int = 0  # requests without a step so far, or without pages again
+    waiting: int = 0  # requests without a step so far, and preempted ones
     running: int = 0  # requests with pages
     prompting: int = 0  # running requests without a token so far
-    most_running: float = math.inf  # limit of ``running``
+    most_running: float = math.inf  # the limit of ``running``
     steps: int = 0
-    shares: int = 0  # sequences in all steps, each counted in each step
+    shares: int = 0  # sequences in all steps, counted once per step
     waiting_of: Mapping[str, int] = field(default_factory=dict)  # ``waiting`` by client

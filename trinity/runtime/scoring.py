@@ -1,4 +1,4 @@
-"""Sequences that are given and only scored: their logits, or how likely their tokens are."""
+"""Sequences that score given tokens: logits, likelihoods, log-probabilities."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class _Given(Sequence):
-    """Its result is None where it was cancelled."""
+    """A sequence whose result is None if it is cancelled."""
 
     def finish(self, reason: FinishReason) -> None:
-        """End without a result."""
+        """End with the result None."""
         self.end(None)
 
 
 class AllLogits(_Given):
-    """Writes the logits after every one of ``tokens`` into ``out`` (n_tokens, vocab), its result.
+    """Writes the logits after each of ``tokens`` into ``out`` (n_tokens, vocab), its result.
 
-    Numerics: a float32 cache, in which everything is evaluated from the beginning.
+    Numerics: the KV cache is float32, and nothing is reused.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class AllLogits(_Given):
 
     @property
     def first(self) -> int:
-        """All logits are wanted."""
+        """All logits are needed."""
         return 0
 
     def advance(self, logits: Logits) -> None:
-        """Copy them to their place."""
+        """Copy the logits to their rows of the result."""
         assert self.cache is not None
         end = self.cache.length
         self._out[end - len(logits) : end] = logits
@@ -57,28 +57,28 @@ class AllLogits(_Given):
 class Likelihoods(_Given):
     """Negative log-likelihoods, in nats, of all tokens of ``window`` after its middle one.
 
-    The cache has the engine's own element type, as in generation; the result is (n,) float64.
-    It fails with a TrinityError where the model's output is not finite.
+    The KV cache has the engine's element type, as in generation; the result is (n,) float64. It
+    fails with a TrinityError if the model's output is not finite.
     """
 
     def __init__(self, window: NDArray[np.int32], sink: Sink, cancel: Cancel | None = None) -> None:
-        # The last token predicts nothing that is known.
+        # The token after the last one is unknown.
         super().__init__(window[:-1].tolist(), sink, cancel=cancel)
         self._window = window
         self._found: list[NDArray[np.float64]] = []
 
     def start(self, cache: KVCache) -> None:
-        """Begin, or begin anew."""
+        """Begin, or start over."""
         super().start(cache)
         self._found.clear()
 
     @property
     def first(self) -> int:
-        """What follows the middle is predicted."""
+        """Tokens after the middle one are scored."""
         return len(self._window) // 2
 
     def advance(self, logits: Logits) -> None:
-        """Look up what they say of the tokens that follow."""
+        """Look up the log-likelihoods of the tokens that follow."""
         assert self.cache is not None
         end = self.cache.length
         targets = self._window[end - len(logits) + 1 : end + 1]
@@ -88,10 +88,10 @@ class Likelihoods(_Given):
 
 
 class PromptLogprobs(_Given):
-    """Log-probabilities of all of ``tokens`` but the first, with the ``top`` best in each place.
+    """Log-probabilities of all ``tokens`` but the first, each with the ``top`` best tokens.
 
-    The result is a list of TokenLogprob, whose texts are ``text`` of a token. The cache has the
-    engine's own element type, as in generation.
+    The result is a list of TokenLogprob; ``text`` returns a token's text. The KV cache has the
+    engine's element type, as in generation.
     """
 
     def __init__(
@@ -106,16 +106,16 @@ class PromptLogprobs(_Given):
 
     @property
     def first(self) -> int:
-        """Logits after every token are wanted."""
+        """The logits after every token are needed."""
         return 0
 
     def start(self, cache: KVCache) -> None:
-        """Begin, or begin anew."""
+        """Begin, or start over."""
         super().start(cache)
         self._found.clear()
 
     def advance(self, logits: Logits) -> None:
-        """Look up what they say of the tokens that follow."""
+        """Look up the log-probabilities of the tokens that follow."""
         for row in logits:
             target = self._targets[len(self._found)]
             self._found.append(token_logprob(row, target, self._top, self._text))

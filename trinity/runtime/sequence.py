@@ -1,6 +1,6 @@
-"""A sequence of tokens that the scheduler evaluates, for whatever is made of their logits.
+"""A sequence of tokens that the scheduler computes, whatever its logits are used for.
 
-Once it is submitted it belongs to the engine thread; only ``cancel`` is for others.
+After its submission it belongs to the engine thread; other threads may only call ``cancel``.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from trinity.runtime.mask_thread import MaskThread
 
 Logits = NDArray[np.float32]
-States = NDArray[np.float32]  # (n, hidden size), behind the output norm
-LAST = 1000  # the priority from which on a sequence yields
+States = NDArray[np.float32]  # (n, hidden size), after the output norm
+LAST = 1000  # sequences with this priority or a higher number yield
 
 
 class Sequence(ABC):
-    """Tokens of which the first ``cache.length`` are evaluated; without a cache it waits.
+    """Tokens, of which the first ``cache.length`` are computed; a sequence without a cache waits.
 
-    ``first`` is the place from which on logits are wanted. ``kv_type`` None means the engine's.
-    ``shares`` says whether it may use pages that other sequences have filled. The one with the
-    smallest ``rank`` has precedence: by priority, then its client's turn, then arrival.
-    ``adapters``: their weights; None: as loaded. It shares with others of its ``domain`` alone. One
-    that is ``of_states`` goes on by the hidden states of all its tokens, and no logits are computed
-    for it. ``whole``: all its tokens are evaluated in one step. ``second``: where the second text
-    of a pair begins.
+    ``first``: the index from which logits are needed. ``kv_type``: None means the engine's.
+    ``shares``: whether it may use pages that other sequences have filled. The sequence with the
+    smallest ``rank`` has precedence: by priority, then the client's turn, then arrival.
+    ``adapters``: their scales; None: the defaults. It shares pages only within its ``domain``. With
+    ``of_states`` it receives the hidden states of all its tokens instead of logits. ``whole``: all
+    its tokens are computed in one step. ``second``: the index where the second text of a pair
+    begins.
     """
 
     of_states = False
@@ -56,7 +56,7 @@ class Sequence(ABC):
         self.domain = domain
         self.priority = priority
         self.arrival = 0
-        self.turn = (0, 0)  # of its client, noted before each step
+        self.turn = (0, 0)  # the turn of its client, set before each step
         self.client = ""  # who sent it; clients take turns
         self.cache: KVCache | None = None
         self.ended = False
@@ -67,79 +67,81 @@ class Sequence(ABC):
     @property
     @abstractmethod
     def first(self) -> int:
-        """The place of the first token whose logits are wanted."""
+        """The index of the first token whose logits are needed."""
 
     @abstractmethod
     def advance(self, logits: Logits) -> None:
-        """Go on by the logits (n, vocab) of the newest n evaluated tokens, or by their states.
+        """Continue with the logits (n, vocab), or hidden states, of the newest n computed tokens.
 
-        Keep no view of them.
+        Implementations must not keep a view of them.
         """
 
     @abstractmethod
     def finish(self, reason: FinishReason) -> None:
-        """End before it would have ended by itself."""
+        """End early."""
 
     def evaluated(self) -> None:
-        """Note that some of its tokens are evaluated, of which no logits were wanted."""
+        """Called when some of its tokens are computed whose logits were not needed."""
         return
 
     @property
     def running(self) -> bool:
-        """Whether somebody waits for its next token, before which few have to be evaluated."""
+        """Whether its next token is awaited and only few tokens have to be computed before it."""
         return False
 
     @property
     def guessed(self) -> bool:
-        """Whether tokens are to be proposed for it."""
+        """Whether tokens are speculated for this sequence."""
         return False
 
     @property
     def yields(self) -> bool:
-        """Whether it stands still while there are others that do not."""
+        """Whether it pauses while there are sequences that do not yield."""
         return self.priority >= LAST
 
     @property
     def rank(self) -> tuple[int, tuple[int, int], int]:
-        """What it has precedence by."""
+        """The order of precedence; the smallest comes first."""
         return self.priority, self.turn, self.arrival
 
     @property
     def pending(self) -> int:
-        """How many of its tokens are not evaluated."""
+        """The number of tokens that are not computed."""
         return len(self.tokens) - (0 if self.cache is None else self.cache.length)
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody wants it any more."""
+        """Whether its result is not wanted any more."""
         if self._cancelled or self._sink() is None:
             return True
         return self._cancel is not None and self._cancel.is_set()
 
     def cancel(self) -> None:
-        """End it before its next step, from any thread."""
+        """End it before its next step; any thread may call this."""
         self._cancelled = True
 
     def prepare(self, mask_thread: MaskThread) -> None:
-        """Begin what can be computed while the step runs after which ``advance`` comes."""
+        """Start work that can run during the step before ``advance``."""
         return
 
     def submitted(self, arrival: int, client: str = "") -> None:
-        """Note its place among those of its priority, and whose it is."""
+        """Note its order of arrival and its client."""
         self.arrival, self.client = arrival, client
 
     def start(self, cache: KVCache) -> None:
-        """Be evaluated in ``cache``, which may hold the first tokens already."""
+        """Start in ``cache``, which may hold the first tokens already."""
         self.cache = cache
 
     def release(self) -> None:
-        """Give the pages back; what they held will be evaluated again."""
+        """Give the pages back; their tokens will be computed again."""
         if self.cache is not None:
             self.cache.release()
             self.cache = None
 
     def rows_of_step(self, rows: int, logits: int) -> tuple[int, int]:
-        """How many tokens a step takes, and of how many logits are wanted, given room for both."""
+        """How many tokens a step takes, and how many of their logits are needed, within both
+        limits.
+        """
         assert self.cache is not None
         start = self.cache.length
         if self.whole and rows < len(self.tokens):
@@ -151,14 +153,14 @@ class Sequence(ABC):
         return count, max(count - without, 0)
 
     def fail(self, error: BaseException) -> None:
-        """End by an exception, which is raised where the result is waited for."""
+        """End with an exception, which is raised in the caller."""
         if isinstance(error, MemoryError):
             refused, error = error, too_little_memory(error, "for a call")
             error.__cause__ = refused
         self.end(error)
 
     def end(self, item: Any) -> None:
-        """Give the last result; pages are back before anybody sees it."""
+        """Deliver the last result, after the pages were given back."""
         self.ended = True
         if self.cache is not None:
             self.cache.remember()
@@ -166,14 +168,16 @@ class Sequence(ABC):
         self.give(item)
 
     def give(self, item: Any) -> None:
-        """Put a result where it is waited for."""
+        """Deliver a result."""
         sink = self._sink()
         if sink is not None:
             sink.put(item)
 
 
 def check_context(length: int, context_length: int, *, least: bool = False) -> None:
-    """Raise ContextLengthError where ``length`` tokens, or that many at least, do not fit."""
+    """Raise ContextLengthError if ``length`` tokens do not fit. ``least``: the length is a lower
+    bound.
+    """
     if length > context_length:
         count = f"at least {length}" if least else length
         raise ContextLengthError(

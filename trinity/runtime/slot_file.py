@@ -1,16 +1,16 @@
-"""What a slot holds, in a file: tokens, and their keys and values, to go on from in another run.
+"""Saves the tokens of a slot with their keys and values, to restore them in another run.
 
-A slot is a number that requests give; its texts share pages among themselves alone. All integers
-are of 32 bits, little-endian. Functions take the domain of a slot:
+Requests with the same slot number share KV pages only among themselves. The functions take the
+domain of a slot. The file consists of little-endian int32 and bytes:
 
     magic "TSLT", version
-    number of words, words: -1, 1, number of tokens, tokens; or the tokens alone
-    length of the header, header (JSON): whose keys and values these are
-    of each page its full part, then its windowed part where the token after the last one sees it
+    number of words, words: -1, 1, number of tokens, tokens; or only the tokens
+    length of the header, header (JSON): the identity of the model
+    each page's full part, then its windowed part if the token after the last one attends to it
     CRC-32 of tokens, header and pages
 
-The words are those of the files of sequences that llama.cpp's server writes. Numbers have this
-machine's byte order in pages, as kernels have them there.
+The words are the same as in the sequence files of llama.cpp's server. Pages have the byte order of
+this machine.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from trinity_kernels.ops.kv_layout import KV_TYPES, PAGE
 from trinity_kernels.whole_file import whole_file
 
 MAGIC, VERSION = b"TSLT", 2
-OWN = 0o600  # the mode of a file: it has what somebody asked
-PACKED = (-1, 1)  # what the words begin with where the number of tokens comes next
+OWN = 0o600  # the mode of a new file: it contains a user's text
+PACKED = (-1, 1)  # the words begin with these if the number of tokens follows
 LARGEST_HEADER = 1 << 16
 STEP = 1 << 20
 T = TypeVar("T")
 
 
 class Between(Protocol):
-    """Calls a function while nobody else uses the engine, such as between two of its steps."""
+    """Calls a function while no other thread uses the engine, for example between two steps."""
 
     def __call__(self, function: Callable[[], T]) -> T:
-        """What the function returns."""
+        """Return the result of the function."""
         ...
 
 
 def at_once(function: Callable[[], T]) -> T:
-    """For callers that nobody else uses the engine beside."""
+    """For callers that are the only users of the engine."""
     return function()
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Whose keys and values they are: everything must be the same where they are read.
+    """Identifies the keys and values; all fields must be equal in the engine that reads them.
 
     ``model``: the engine's fingerprint; ``rounding``: how it rounds prompts. ``part_bytes``: of a
-    page's full and windowed part. ``window``: the positions that windowed layers see, 0 without
-    any.
+    page's full and windowed part. ``window``: the positions that windowed layers attend to; 0
+    without such layers.
     """
 
     model: str
@@ -75,19 +75,19 @@ class Header:
 
 
 def erase(engine: Engine, slot: Domain) -> int:
-    """Forget what a slot holds; how many tokens those were."""
+    """Forget what a slot holds; return its number of tokens."""
     held = engine.pool.held.get(slot)
     engine.pool.erase(slot)
     return 0 if held is None else len(held.tokens)
 
 
 def save(engine: Engine, slot: Domain, path: str, between: Between = at_once) -> tuple[int, int]:
-    """Write what a slot's last sequence left, as far as it is there; numbers of tokens and bytes.
+    """Write what still exists of a slot's last sequence; return the numbers of tokens and bytes.
 
-    The file appears whole or not at all. ``between`` calls what needs the engine for itself, which
-    is short; meanwhile the pages are in use, so that nobody writes into them.
-    Raises: InputError where the slot holds nothing; TrinityError where it cannot be written, or
-    where requests have all pages.
+    The file is complete or does not appear. ``between`` calls the short functions that need the
+    engine alone. Meanwhile the pages are in use, so nothing overwrites them.
+    Raises: InputError if the slot holds nothing; TrinityError if the file cannot be written, or if
+    requests have all pages.
     """
     cache, tokens = between(partial(_taken, engine, slot))
     try:
@@ -99,12 +99,12 @@ def save(engine: Engine, slot: Domain, path: str, between: Between = at_once) ->
 
 
 def restore(engine: Engine, slot: Domain, path: str, between: Between = at_once) -> tuple[int, int]:
-    """Let a slot hold what a file has, in place of what it holds; numbers of tokens and bytes.
+    """Replace what a slot holds by the content of a file; return the numbers of tokens and bytes.
 
     The file is checked before anything is forgotten. ``between`` is as in ``save``; no sequence of
-    the slot begins meanwhile.
-    Raises: InputError where the file is not there, is damaged or of another model; TrinityError
-    where there is no room.
+    the slot may begin meanwhile.
+    Raises: InputError if the file does not exist, is damaged or belongs to another model;
+    TrinityError if there is no room.
     """
     try:
         with open(path, "rb") as file:
@@ -115,12 +115,12 @@ def restore(engine: Engine, slot: Domain, path: str, between: Between = at_once)
 
 
 def _taken(engine: Engine, slot: Domain) -> tuple[KVCache, list[int]]:
-    """A cache of what is there of a slot's last sequence, and its tokens."""
+    """A KV cache with what exists of a slot's last sequence, and its tokens."""
     pool = engine.pool
     held = pool.held.get(slot)
     if held is not None:
         root = pool.root(held.kv_type, held.adapters, slot)
-        # One token more, for a sequence never begins with all of its own.
+        # One token more, because a sequence never reuses all of its tokens.
         pages, length, _ = find(root, [*held.tokens, -1], pool.window)
         if length:
             cache = engine.new_cache(held.kv_type, held.adapters, slot)
@@ -151,12 +151,12 @@ def _written(
             check = zlib.crc32(data.data, check)
         file.write(struct.pack("<I", check))
         size = file.tell()
-    os.chmod(path, OWN)  # a file that is replaced had its mode
+    os.chmod(path, OWN)  # as the file that is replaced
     return len(tokens), size
 
 
 class _SlotReader:
-    """A saved slot of ``left`` bytes; an end before those is reported as damage."""
+    """Reads a saved slot of ``left`` bytes; an early end is reported as damage."""
 
     def __init__(self, file: BinaryIO, path: str, left: int) -> None:
         self.path = path
@@ -165,7 +165,7 @@ class _SlotReader:
         self._file = file
 
     def take(self, count: int) -> bytes:
-        """The next bytes."""
+        """Read ``count`` bytes."""
         data = self._file.read(count) if count <= self.left else b""
         if len(data) != count:
             raise self.wrong(f"{count} bytes were expected where {self.left} are left")
@@ -173,37 +173,37 @@ class _SlotReader:
         return data
 
     def fill(self, data: NDArray[np.uint8]) -> None:
-        """Put the next bytes into ``data``."""
+        """Read bytes into ``data``."""
         if self._file.readinto(data.data) != len(data):  # type: ignore[attr-defined]
             raise self.wrong("it was cut short")
         self.left -= len(data)
 
     def rewind(self, start: int, size: int) -> None:
-        """Go back to ``start``, from which ``size`` bytes are wanted."""
+        """Go back to ``start``, from which ``size`` bytes will be read."""
         self._file.seek(start)
         self.left = size
 
     def place(self) -> int:
-        """Where the next byte is."""
+        """The position in the file."""
         return self._file.tell()
 
     def counted(self, count: int) -> bytes:
-        """The next bytes, which the sum at the end is made of."""
+        """Read ``count`` bytes that are part of the checksum."""
         data = self.take(count)
         self.check = zlib.crc32(data, self.check)
         return data
 
     def number(self) -> int:
-        """The next integer."""
+        """Read an integer."""
         return int(struct.unpack("<I", self.take(4))[0])
 
     def wrong(self, what: str) -> InputError:
-        """An error of this file."""
+        """An error about this file."""
         return InputError(f"{self.path}: it is no saved slot that can be used here: {what}")
 
 
 def _restored(engine: Engine, slot: Domain, file: _SlotReader, between: Between) -> int:
-    """Check and read a file; the number of tokens."""
+    """Check and read a file; return the number of tokens."""
     if file.take(4) != MAGIC:
         raise file.wrong(f"it does not begin with {MAGIC.decode()}")
     if (version := file.number()) != VERSION:
@@ -234,7 +234,7 @@ def _restored(engine: Engine, slot: Domain, file: _SlotReader, between: Between)
 
 
 def _room(engine: Engine, slot: Domain, header: Header, tokens: list[int], path: str) -> KVCache:
-    """A cache with pages for these tokens, still to be filled, in place of what the slot holds."""
+    """A KV cache with unfilled pages for these tokens, in place of what the slot holds."""
     erase(engine, slot)
     cache = engine.new_cache(header.kv_type, header.adapters, slot)
     try:
@@ -245,7 +245,7 @@ def _room(engine: Engine, slot: Domain, header: Header, tokens: list[int], path:
                     "that keys and values may have: give more kv_memory (--kv-memory)"
                 )
             cache.append(tokens[start : start + PAGE])
-        cache.reserve(len(tokens))  # lets go of windowed parts that hold nothing
+        cache.reserve(len(tokens))  # gives back windowed parts that hold nothing
     except BaseException:
         cache.release(discard=True)
         raise
@@ -253,7 +253,7 @@ def _room(engine: Engine, slot: Domain, header: Header, tokens: list[int], path:
 
 
 def _keep(cache: KVCache) -> None:
-    """Let the slot's next sequence find what a cache holds."""
+    """Let the slot's next sequence find what a KV cache holds."""
     cache.remember()
     cache.release()
 
@@ -278,7 +278,7 @@ def _tokens(engine: Engine, file: _SlotReader) -> list[int]:
 
 
 def _read_header(engine: Engine, file: _SlotReader) -> Header:
-    """The header, which must be that of this engine."""
+    """Read the header; it must match this engine."""
     length = file.number()
     if length > LARGEST_HEADER:
         raise file.wrong(f"its header has {length} bytes; {LARGEST_HEADER} are the most")
@@ -308,7 +308,7 @@ def _header(engine: Engine, kv_type: str, adapters: Sequence[float]) -> Header:
 
 
 def _parts(engine: Engine, cache: KVCache) -> Iterator[NDArray[np.uint8]]:
-    """The memory of what a cache holds, as far as the next token sees it."""
+    """The memory of a KV cache, as far as the next token attends to it."""
     window = engine.pool.window
     first = 0 if window is None else window.first_page(cache.length)
     for index in range(-(-cache.length // PAGE)):

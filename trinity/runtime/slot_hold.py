@@ -1,4 +1,4 @@
-"""One slot for one user, while the requests of all others go on."""
+"""Exclusive use of one slot, while requests of other slots continue."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from trinity.runtime.page import Domain
 
 
 class SlotHold:
-    """A slot whose answers wait until ``end``; the answers of all others go on.
+    """A slot whose requests wait until ``end``, while all other requests continue.
 
-    The scheduler grants the hold when the answers that were submitted to the slot before it have
-    ended, and puts None into ``sink``. The scheduler keeps a weak reference: a hold that is dropped
-    ends. Closing the model ends a hold that has not begun.
+    The scheduler grants the hold when the requests that were submitted to the slot before it have
+    ended, and puts None into ``sink``. It refers to the hold weakly: a hold that is dropped ends.
+    Closing the model ends a hold that has not begun.
     """
 
     def __init__(self, slot: Domain, sink: Sink, arrival: int) -> None:
         self.slot = slot
-        self.arrival = arrival  # its place among requests
+        self.arrival = arrival  # its order of arrival among requests
         self.granted = False
         self._sink = sink
         self._lock = threading.Lock()
@@ -30,28 +30,30 @@ class SlotHold:
 
     @property
     def over(self) -> bool:
-        """Whether the slot is free of it."""
+        """Whether the hold has ended."""
         return self._ended
 
     def grant(self) -> None:
-        """Tell who waits that the slot is his."""
+        """Tell the waiting caller that the slot is held."""
         if not self.granted:
             self.granted = True
             self._sink.put(None)
 
     def begin(self) -> None:
-        """Use the slot from now on; closing the model then waits for ``end``. Raises: InputError"""
+        """Use the slot from now on; closing the model then waits for ``end``. Raises: InputError."""
         with self._lock:
             if self._ended:
                 raise InputError("the model is closed; load it again")
             self._begun = True
 
     def end(self) -> None:
-        """Let the slot's answers go on; again is harmless."""
+        """Let the slot's requests continue. Ending again does nothing."""
         self._ended = True
 
     def close(self) -> bool:
-        """End it unless it was begun; whether it is over. Who still waits for it gets an error."""
+        """End the hold unless it was begun; return whether it has ended. A waiting caller gets an
+        error.
+        """
         with self._lock:
             if not self._begun and not self._ended:
                 self._ended = True
@@ -61,19 +63,19 @@ class SlotHold:
 
 
 class SlotHolds:
-    """The holds of one scheduler, those that wait and those that are granted, as they came."""
+    """The holds of one scheduler, waiting and granted, in order of arrival."""
 
     def __init__(self) -> None:
         self.holds: list[weakref.ref[SlotHold]] = []
 
     def add(self, hold: weakref.ref[SlotHold]) -> None:
-        """Let one more wait."""
+        """Add a hold that waits."""
         self.holds.append(hold)
 
     def look(self, is_free: Callable[[Domain, int], bool]) -> dict[Domain, int]:
-        """Forget those that are over, and grant the first of each slot that ``is_free``.
+        """Forget holds that have ended, and grant the first of each slot that ``is_free``.
 
-        Returns the slots that are held or waited for, with the arrival of the first who does.
+        Returns the slots that are held or waited for, with the arrival of the first hold.
         """
         first: dict[Domain, SlotHold] = {}
         for hold in self._alive():
@@ -84,7 +86,7 @@ class SlotHolds:
         return {slot: hold.arrival for slot, hold in first.items()}
 
     def close(self) -> bool:
-        """End all that were not begun; whether none is left."""
+        """End all holds that were not begun; return whether none is left."""
         left = [hold for hold in self._alive() if not hold.close()]
         return not left
 

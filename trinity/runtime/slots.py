@@ -1,4 +1,4 @@
-"""What is done with slots while requests run: each operation waits for its slot alone."""
+"""Operations on slots while requests run; each operation waits for its own slot only."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ T = TypeVar("T")
 
 
 class Run(Protocol):
-    """Runs a function that takes its time outside of the event loop."""
+    """Runs a slow function outside of the event loop."""
 
     def __call__(self, function: Callable[[], T]) -> Awaitable[T]:
-        """What the function returns."""
+        """Return the result of the function."""
         ...
 
 
 class Slots:
     """Operations on the slots of one model, in an event loop.
 
-    Each waits until the answers of its slot that were submitted before it have ended; those that
-    come later wait for it. Answers of other slots, and of none, go on: what needs the engine is
-    done between two steps, reading and writing of files by ``run``.
+    An operation waits until the slot's earlier requests have ended; later requests of the slot wait
+    for the operation. All other requests continue. Work that needs the engine is done between two
+    steps; ``run`` reads and writes files.
     """
 
     def __init__(self, engine_thread: EngineThread) -> None:
         self._engine_thread = engine_thread
 
     async def erase(self, slot: Domain) -> int:
-        """Forget what a slot holds; how many tokens those were."""
+        """Forget what a slot holds; return its number of tokens."""
         hold = await self._held(slot)
         try:
             inbox = AsyncInbox()
@@ -48,14 +48,15 @@ class Slots:
             self._end(hold)
 
     async def save(self, slot: Domain, path: str, run: Run) -> tuple[int, int]:
-        """Write what a slot holds into a file; numbers of tokens and bytes.
+        """Write what a slot holds to a file; return the numbers of tokens and bytes.
 
         Raises: as ``slot_file.save``.
         """
         return await self._with_file(save, slot, path, run)
 
     async def restore(self, slot: Domain, path: str, run: Run) -> tuple[int, int]:
-        """Let a slot hold what a file has; numbers of tokens and bytes.
+        """Replace what a slot holds by the content of a file; return the numbers of tokens and
+        bytes.
 
         Raises: as ``slot_file.restore``.
         """
@@ -68,7 +69,7 @@ class Slots:
         try:
             return await run(partial(self._begun, hold, what, path))
         finally:
-            if hold.close():  # else a thread is at it, and ends it
+            if hold.close():  # otherwise a thread is working on it and ends it
                 self._engine_thread.wake()
 
     def _begun(

@@ -1,9 +1,9 @@
-"""Guesses: proposed tokens are evaluated in one step with the token before them.
+"""Speculation: proposed tokens are computed in one step with the token before them.
 
-A step of a few tokens reads the weights once, so it costs less than as many steps of one. What a
-proposal's logits choose is chosen as ever, by the sampler, one token after the other; only where
-the chosen token is the proposed one its logits are there already. So the text is the same as
-without, to the last bit of every logit, and a wrong proposal costs time alone.
+A step of a few tokens reads the weights once, so it costs less than as many steps of one token. The
+sampler chooses each token as usual; if the chosen token equals the proposed one, the logits after
+it are already there. The text is therefore the same as without speculation, to the last bit of
+every logit, and a wrong proposal costs only time.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from trinity.runtime.speculation_budget import SpeculationBudget
 
 # Lengths of the n-grams that are looked up, longest first: long matches are right most often.
 SIZES = (16, 6, 3)
-MOST_INDEXED = 2048  # tokens of a text before each step: other requests wait meanwhile
+MOST_INDEXED = 2048  # tokens indexed before each step; other requests wait meanwhile
 
-# Makes at most so many tokens, while the callable wants them by their probabilities.
+# Drafts at most so many tokens, while the callable wants them by their probabilities.
 Draft = Callable[[int, Callable[[float], bool]], list[int]]
 
 
 class NgramIndex:
-    """A growing sequence of tokens, and for each n-gram in it what came after it last."""
+    """A growing sequence of tokens, and what last followed each n-gram in it."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens = list(tokens)
@@ -30,12 +30,12 @@ class NgramIndex:
         self._after: list[tuple[int, dict[tuple[int, ...], int]]] = []
         for size in SIZES:
             grams = zip(*(self.tokens[i:] for i in range(size)), strict=False)
-            # The last n-gram has nothing after it yet, and later ones replace earlier ones.
+            # The last n-gram has no continuation yet, and later ones replace earlier ones.
             self._after.append((size, dict(zip(grams, range(size, count), strict=False))))
         self._ends = [tuple(self.tokens[-size:]) for size in SIZES]
 
     def append(self, token: int) -> None:
-        """Add a token at the end."""
+        """Append a token."""
         tokens, ends = self.tokens, self._ends
         position = len(tokens)
         tokens.append(token)
@@ -45,7 +45,9 @@ class NgramIndex:
             ends[i] = tuple(tokens[-size:])
 
     def match(self) -> tuple[int, int]:
-        """The size of the longest known n-gram at the end, and where it went on; or zeros."""
+        """The length of the longest known n-gram at the end, and the position after its last
+        occurrence; zeros without one.
+        """
         for (size, after), end in zip(self._after, self._ends, strict=True):
             start = after.get(end)
             if start is not None:
@@ -53,7 +55,7 @@ class NgramIndex:
         return 0, 0
 
     def continuation(self, start: int, count: int) -> list[int]:
-        """``count`` tokens from ``start`` on; what reaches the end goes on with itself."""
+        """``count`` tokens from ``start`` on; a continuation that reaches the end repeats itself."""
         tokens = self.tokens[start : start + count]
         period = len(self.tokens) - start
         while len(tokens) < count:
@@ -62,14 +64,14 @@ class NgramIndex:
 
 
 class Guesses:
-    """What may come next in one text, and how often that was right."""
+    """Proposals for one text, and how often they were right."""
 
     def __init__(self) -> None:
         self._index: NgramIndex | None = None
-        self._size = 0  # of the n-gram that the newest guess follows
+        self._size = 0  # the length of the n-gram that the newest proposal follows
         self._guess: list[int] = []
-        self._at = 0  # the guess's place in the text
-        self._believed: list[float] = []  # its probabilities, where a layer of the model made it
+        self._at = 0  # the position of the proposal in the text
+        self._believed: list[float] = []  # its probabilities, if the drafting layer made it
 
     def propose(
         self,
@@ -78,9 +80,10 @@ class Guesses:
         most: int,
         draft: Draft | None = None,
     ) -> list[int]:
-        """What to evaluate after ``tokens``, at most ``most`` tokens, if it is worth its price.
+        """The tokens to compute after ``tokens``, at most ``most``, if they are worth their cost.
 
-        What stood after the text's end before, or what ``draft`` makes: what promises more.
+        They continue an earlier occurrence of the text's end, or come from ``draft``, whichever
+        promises more.
         """
         if self._index is None:
             self._index = NgramIndex(())
@@ -96,7 +99,7 @@ class Guesses:
             number, promised = budget.drafts(most)
             if number and promised > rate:
                 return self._drafted(tokens, budget, draft, number)
-        # One that is not evaluated still shows how reliable such proposals are.
+        # A proposal that is not computed still shows how reliable such proposals are.
         self._guess = index.continuation(start, max(count, 1)) if size else []
         self._size, self._at = size, len(tokens)
         return self._guess[:count]
@@ -111,7 +114,7 @@ class Guesses:
         return self._guess
 
     def _learn(self, tokens: Sequence[int], budget: SpeculationBudget) -> None:
-        """Compare the newest guess with what came."""
+        """Compare the newest proposal with the tokens that came."""
         came = tokens[self._at : self._at + len(self._guess)]
         if not came:
             return

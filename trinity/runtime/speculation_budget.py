@@ -1,32 +1,32 @@
-"""How many tokens speculation may propose, from what it has cost and won so far."""
+"""How many tokens speculation may propose, from what it has cost and gained so far."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# In steps of one token: what speculation may lose at the beginning, what it may lose more with each
-# step, and the most that it may gather for later losses.
+# In steps of one token: the losses that are allowed at first, the further losses allowed with each
+# step, and the most that can be saved up for later losses.
 STAKE, SHARE, MOST_CREDIT = 1.5, 0.03, 8.0
-# Until it is measured: what a proposed token costs, as a part of a step of one token.
+# The cost of a proposed token, relative to a step of one token, until it is measured.
 GUESSED_COST = 0.4
-# Proposals that are thought of as seen in the beginning, and those of them that were right.
+# Trials that are assumed at first, and the hits among them.
 TRIALS, HITS = 4.0, 3.0
-# What is left of older experience after each trial.
+# The weight of older experience after each trial.
 MEMORY = 0.9
-# The same of a drafting layer: it costs something to try, and each step shows one trial at least.
+# The same for a drafting layer: trying it has a cost, and each step shows at least one trial.
 GUESSED_DRAFT_COST, MOST_DRAFT_COST = 0.2, 2.0
 DRAFT_MEMORY, FORGETTING = 0.97, 0.995
-# What stands for its first tokens among the sizes of n-grams; and for tokens of which it believes
-# the least. The others follow.
+# Kinds of drafted tokens beside the n-gram lengths: a draft's first token, and the first of the
+# classes by confidence.
 DRAFTED, DOUBTED, GRADES = 0, -8, 8
-# Seconds of a step below which the bookkeeping itself would show.
+# Seconds of a step below which the bookkeeping itself would cost too much.
 CHEAP = 250e-6
 
 
 class SpeculationBudget:
-    """What speculation has won and lost with one model, which decides how much it may risk.
+    """The gains and losses of speculation with one model, which limit how much it may risk.
 
-    The losses of wrong proposals stay below ``STAKE`` steps of one token and 3% of all steps,
+    The losses of wrong proposals stay below ``STAKE`` steps of one token plus 3% of all steps,
     whatever the text and whatever a step of several tokens costs on this machine.
     """
 
@@ -40,35 +40,35 @@ class SpeculationBudget:
 
     @property
     def worthwhile(self) -> bool:
-        """Whether a step takes long enough to think about sparing it."""
+        """Whether a step takes long enough for speculation."""
         return self._single == 0 or self._single >= CHEAP
 
     def proposals(self, size: int, most: int) -> tuple[int, float]:
-        """How many tokens to propose after an n-gram of ``size``, at most ``most``.
+        """How many tokens to propose after an n-gram of length ``size``, at most ``most``.
 
-        And how many tokens a step's time then promises.
+        Also returns the number of tokens that this promises in the time of a single-token step.
         """
         return self._best(self.chance(size), self._cost, most)
 
     def drafts(self, most: int) -> tuple[int, float]:
-        """As ``proposals``, of tokens that a drafting layer makes."""
+        """As ``proposals``, for tokens from the drafting layer."""
         return self._best(self.chance(DRAFTED), self._cost + self._draft_cost, most)
 
     def chance(self, key: int) -> float:
-        """How probably a proposal of a kind is right."""
+        """The probability that a proposal of this kind is right."""
         trials, hits = self._seen.get(key, (0.0, 0.0))
         return (hits + HITS) / (trials + TRIALS)
 
     def run(self) -> DraftRun:
-        """A look at the tokens of one draft, one after the other."""
+        """Start a draft, whose tokens are decided one by one."""
         return DraftRun(self, self._cost, self._draft_cost)
 
     def _best(self, chance: float, cost: float, most: int) -> tuple[int, float]:
         if self._single == 0:
-            return 0, 1.0  # the first step tells what a step costs
+            return 0, 1.0  # the first step measures the cost
         most = min(most, int(self.credit / cost))
-        # The number that promises the most tokens per time: the mean of a run of hits over its
-        # cost rises with it and then falls.
+        # The best number maximizes tokens per time: the expected length of a run of hits divided by
+        # its cost, which rises and then falls.
         count, tokens, run, best = 0, 1.0, 1.0, 1.0
         for number in range(1, most + 1):
             run *= chance
@@ -79,12 +79,12 @@ class SpeculationBudget:
         return count, best
 
     def learn(self, size: int, right: int, wrong: bool) -> None:
-        """Note how many tokens after an n-gram of ``size`` were right before one was wrong."""
+        """Note how many tokens after an n-gram of length ``size`` were right before one was wrong."""
         trials, hits = self._seen.get(size, (0.0, 0.0))
         self._seen[size] = MEMORY * trials + right + wrong, MEMORY * hits + right
 
     def learn_draft(self, believed: Sequence[float], right: int, wrong: bool) -> None:
-        """As ``learn``, of drafted tokens whose probabilities the drafting layer ``believed``."""
+        """As ``learn``, for drafted tokens with the probabilities ``believed``."""
         if right or wrong:
             self._note(DRAFTED, float(right > 0))
         for number, probability in enumerate(believed[: right + wrong]):
@@ -95,7 +95,7 @@ class SpeculationBudget:
         self._seen[key] = DRAFT_MEMORY * trials + 1, DRAFT_MEMORY * hits + hit
 
     def drafted(self, count: int, seconds: float) -> None:
-        """Note the time in which a drafting layer looked at ``count`` tokens."""
+        """Note the time in which a drafting layer computed ``count`` tokens."""
         if not count:
             return
         steps = min(seconds / self._single, MOST_DRAFT_COST * count)
@@ -105,21 +105,21 @@ class SpeculationBudget:
     def single(self, seconds: float) -> None:
         """Note the time of a step of one token."""
         if self._single:
-            # A pause of the whole process is no step's cost.
+            # A pause of the whole process is not the cost of a step.
             seconds = 0.8 * self._single + 0.2 * min(seconds, 2 * self._single)
         self._single = seconds
         self.credit = min(self.credit + SHARE, MOST_CREDIT)
-        # A high cost may have been an accident; that it is tried again, the credit allows.
+        # A high measured cost may have been an accident; the credit allows another trial.
         self._cost = min(self._cost, 0.98 * self._cost + 0.02 * GUESSED_COST)
         lower = 0.98 * self._draft_cost + 0.02 * GUESSED_DRAFT_COST
         self._draft_cost = min(self._draft_cost, lower)
-        if DRAFTED in self._seen:  # other text may come
+        if DRAFTED in self._seen:  # later text may differ
             trials, hits = self._seen[DRAFTED]
             self._seen[DRAFTED] = FORGETTING * trials, FORGETTING * hits
 
     def several(self, proposed: int, accepted: int, seconds: float) -> None:
         """Note the time of a step with ``proposed`` tokens, of which ``accepted`` were right."""
-        # The first also builds the plan for such steps, which says nothing of the others.
+        # The first such step also builds its plan, so its time says nothing about others.
         most = 2.0 + proposed if self._built else 1 + self._cost * proposed
         steps = min(seconds / self._single, most)
         self._built = True
@@ -128,18 +128,20 @@ class SpeculationBudget:
 
 
 class DraftRun:
-    """The tokens of one draft: which of them are worth their rows, by what is believed of them."""
+    """A draft in progress: decides which of its tokens are worth their rows, by their
+    probabilities.
+    """
 
     def __init__(self, budget: SpeculationBudget, cost: float, draft_cost: float) -> None:
         self.believed: list[float] = []
-        self.looked = 0  # at so many tokens
+        self.looked = 0  # for so many tokens
         self._budget = budget
         self._cost = cost
         self._draft_cost = draft_cost
         self._run = self._tokens = self._spent = 1.0
 
     def wants(self, probability: float) -> bool:
-        """Whether a further token, of that probability by the layer, raises tokens per time."""
+        """Whether another token of this probability raises the expected tokens per time."""
         self.looked += 1
         self._spent += self._draft_cost
         run = self._run * self._budget.chance(confidence(probability))
@@ -151,5 +153,5 @@ class DraftRun:
 
 
 def confidence(probability: float) -> int:
-    """The kind of proposal that a drafted token of some probability is."""
+    """The class of drafted tokens with about this probability."""
     return DOUBTED + min(int(GRADES * probability), GRADES - 1)

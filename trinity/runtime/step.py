@@ -1,4 +1,4 @@
-"""The rows of one step, checked and written where compiled kernels read them."""
+"""The input of one step, checked and written where compiled kernels read it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from trinity.runtime.page_pool import PagePool
 
 
 class Step:
-    """Arrays that change with every step; a plan's records hold their addresses."""
+    """Arrays that change with every step; a plan's records contain their addresses."""
 
     def __init__(self, rows: int, reaches: Collection[int] = ()) -> None:
         self.tokens = np.zeros(1, np.int64)  # number of rows
         self.positions = np.zeros(rows, np.int32)
-        # For each reach of attention in both directions: the first and last position a row sees.
+        # For each range of bidirectional attention: the first and last position that a row attends
+        # to.
         self.spans = {reach: np.zeros((2, rows), np.int32) for reach in reaches}
         self.caches = np.zeros(rows, np.int64)
         self.window_caches = np.zeros(rows, np.int64)
         self.state_tables = np.zeros((rows, 2), np.int64)  # before and after each row
-        self.wanted = 0  # number of rows whose logits are wanted
+        self.wanted = 0  # number of rows whose logits are needed
         self.wanted_rows = np.zeros(rows, np.int32)
         self.outputs = np.zeros(1, np.int64)  # number of rows that the head computes at once
         self.output_rows = np.zeros(rows, np.int32)
 
     def place(self, first: int, start: int, count: int) -> None:
-        """Give ``count`` rows from row ``first`` on the positions from ``start`` on."""
+        """Set the positions of ``count`` rows from row ``first`` on to ``start`` and following."""
         end = first + count
         if count == 1:
             self.positions[first] = start
@@ -45,7 +46,7 @@ class Step:
 
 
 class StepInput:
-    """Checks a batch of rows and writes it into a ``Step``."""
+    """Checks a batch of rows and writes it to a ``Step``."""
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class StepInput:
             raise InputError(f"a step takes {most} rows, got {end}")
         if not 0 <= rows.logits <= count:
             raise InputError(f"logits of {rows.logits} rows are wanted, of {count}")
-        # Kernels read a cache by its address: a foreign or full one would corrupt memory.
+        # Kernels access a cache by its address: a foreign or full one would corrupt memory.
         if type(cache) is not KVCache or cache.pool is not pool:
             raise InputError(
                 "the cache is not one of this engine's; take one from its new_cache(), got "

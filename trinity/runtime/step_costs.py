@@ -1,4 +1,4 @@
-"""How long steps take, and how many prompt rows fit so that running sequences do not wait long."""
+"""Predicts step durations, and limits prompt rows so that generating sequences do not wait long."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ import numpy as np
 
 Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
 
-MEMORY = 0.93  # of older steps of a kind, after each one
-PULL = 0.001  # towards zero, as a part of what was seen: what a few steps do not tell apart
-MOST = 3.0  # times what was expected: a pause of the whole process is no step's cost
-LEAST = 1e-6  # seconds, where a coarse clock shows none
-ALIKE = 16  # steps one after the other that are noted as one: a fit takes 0.1 ms
-UNITS = np.array([1.0, 4.0, 1.0, 32.0, 16000.0])  # so that what is seen is near 1
-FIRST_ROWS = 8  # tried before anything is measured
-LEAST_ROWS = 4  # so that a prompt gets on, however slow the machine is
-MANY_ROWS = 64  # the least of a step of sequences that yield, for few rows take as long
-# Of the target, that prompts get at least: where many run, their own rows may take all of it.
+MEMORY = 0.93  # weight of older steps of a kind after each new one
+PULL = 0.001  # regularization relative to the data, as few steps cannot separate the costs
+MOST = 3.0  # times the expected duration: longer pauses are not the cost of a step
+LEAST = 1e-6  # seconds, for clocks that are too coarse
+ALIKE = 16  # consecutive steps that are noted together, because a fit takes 0.1 ms
+UNITS = np.array([1.0, 4.0, 1.0, 32.0, 16000.0])  # scales the features to about 1
+FIRST_ROWS = 8  # rows to try before anything is measured
+LEAST_ROWS = 4  # so that a prompt progresses on any machine
+MANY_ROWS = 64  # least rows of a step of yielding sequences, because fewer take as long
+# The share of the target that prompts always get; many generating rows alone may exceed it.
 LEAST_PART = 0.5
-# Targets that a step with prompts may take: the more, the more wait for each that runs.
+# A step with prompts may take so many targets; the more sequences wait per generating one, the
+# more.
 LEAST_PATIENCE, MOST_PATIENCE, PATIENCE = 1.2, 3.0, 0.6
-MOST_PAUSE, PAUSE_PART = 0.003, 0.05  # seconds; of a step
-LAST_SECONDS = 0.25  # of a step of prompts of the last priority: whoever comes waits for its end
-SHARE = 0.3  # of a new measurement in a mean
+MOST_PAUSE, PAUSE_PART = 0.003, 0.05  # seconds of a step
+LAST_SECONDS = 0.25  # seconds of a prompt step of the last priority; others wait for it
+SHARE = 0.3  # weight of a new measurement in a mean
 
 
 def pairs(start: int, end: int) -> float:
-    """About how many places the tokens from ``start`` to ``end`` look at, each at those before."""
+    """About how many earlier positions the tokens from ``start`` to ``end`` attend to in total."""
     return (end * end - start * start) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Seconds of a step, and of what it has.
+    """Seconds of a step and of its parts.
 
-    ``running``: of each row of a sequence that runs. ``prompts``: more where it has rows of
-    prompts, ``row`` of each of these, ``pair`` of each place that such a row looks at.
+    ``running``: per row of a sequence that generates. ``prompts``: additional if there are prompt
+    rows; ``row``: per prompt row; ``pair``: per position that such a row attends to.
     """
 
     step: float = 0.0
@@ -47,27 +48,29 @@ class StepTimes:
     pair: float = 0.0
 
     def seconds(self, running: float, rows: int = 0, pairs: float = 0.0, steps: int = 1) -> float:
-        """Of ``steps`` steps with so many running rows each, and so many rows of prompts in all."""
+        """The duration of ``steps`` steps, each with ``running`` rows, and ``rows`` prompt rows in
+        total.
+        """
         each = self.step + running * self.running + (self.prompts if rows else 0.0)
         return steps * each + rows * self.row + pairs * self.pair
 
 
 class StepFit:
-    """Least squares of the relative errors of the newest steps; no time is below 0.
+    """A least-squares fit of the relative errors of the newest steps; no cost is negative.
 
-    Steps with prompts and steps without are forgotten apart: hours of the one tell nothing new of
-    the other.
+    Steps with and without prompts are forgotten separately, because hours of one kind say nothing
+    about the other.
     """
 
     def __init__(self) -> None:
         self.times = StepTimes()
         self._products = np.zeros((2, 5, 5))
         self._sums = np.zeros((2, 5))
-        self._alike: list[float] = []  # the seconds of steps of so many running rows alone
+        self._alike: list[float] = []  # durations of steps without prompts, to be noted together
         self._running = 0
 
     def note(self, running: int, rows: int, pairs: float, seconds: float) -> None:
-        """Note the seconds of a step with so many running rows and rows of prompts."""
+        """Note the duration of a step with ``running`` rows and ``rows`` prompt rows."""
         if self._alike and (rows or running != self._running or len(self._alike) == ALIKE):
             alike, self._alike = self._alike, []
             self._learn(self._running, 0, 0.0, float(np.median(alike)))
@@ -105,12 +108,12 @@ class StepFit:
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """How long steps may take, and what they take.
+    """The expected costs of steps, and how long steps may take.
 
-    ``target``: seconds that a step shall take where somebody waits for its token. It takes longer
-    where many wait for a first token, and where the running rows alone take so long: then prompts
-    get as much time as these. ``most`` rows of prompts beside running sequences, for a few rows
-    may cost like many; ``places`` that a row looked at lately.
+    ``target``: seconds of a step while a caller waits for the next token. It grows if many requests
+    wait for their first token, and if generating rows alone take that long: prompts then get as
+    much time as these. ``most``: the limit of prompt rows beside generating sequences, since a few
+    rows may cost like many. ``places``: positions that a prompt row attended to recently.
     """
 
     target: float
@@ -120,24 +123,25 @@ class StepCosts:
 
     @property
     def row_seconds(self) -> float:
-        """Of one more row of a prompt; 0 until measured."""
+        """Seconds of one more prompt row; 0 until measured."""
         return self.times.row + self.places * self.times.pair
 
     @property
     def last_rows(self) -> int:
-        """Rows of prompts for a step of sequences that yield."""
+        """Prompt rows for a step of sequences that yield."""
         rows = LAST_SECONDS / self.row_seconds if self.row_seconds else 0.0
         return max(int(rows), MANY_ROWS)
 
     @property
     def pause(self) -> float:
-        """Seconds to wait for further requests after a sleep, a small part of a step."""
+        """Seconds to wait for further requests after an idle time, a small part of a step."""
         return min(MOST_PAUSE, PAUSE_PART * self.times.seconds(1))
 
     def prompt_rows(self, running: int, waiting: int) -> int:
-        """Rows of prompts for a step with so many running sequences, while so many wait to run.
+        """Prompt rows for a step with ``running`` generating sequences, while ``waiting`` wait to
+        start.
 
-        Where prompts slow a step down whatever they have, their rows take as long as that at least.
+        If prompts have a fixed cost per step, their rows take at least as long as that cost.
         """
         rows = float(self.most)
         if self.row_seconds:
@@ -149,10 +153,10 @@ class StepCosts:
         return max(int(rows), LEAST_ROWS)
 
     def after(self, times: StepTimes, running: int, rows: int, places: float) -> StepCosts:
-        """What is known after a step with so many running rows, rows of prompts and places."""
+        """The updated costs after a step."""
         if not rows:
             return replace(self, times=times)
         mean = (1 - SHARE) * self.places + SHARE * places / rows if self.places else places / rows
-        # At most twice as many rows next: what is beyond them has not been measured.
+        # At most twice as many rows next, because the cost beyond is not measured.
         most = max(self.most, 2 * rows) if running else self.most
         return replace(self, times=times, most=most, places=mean)

@@ -1,4 +1,4 @@
-"""The plans of an engine's steps, each built when it is first used."""
+"""The plans of an engine's steps; each is built on first use."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from trinity.runtime.step import Step
 from trinity.runtime.weights import Weight
 from trinity_kernels.record import RECORD
 
-# The cache's element type; whether the step has few rows; its kernels; whether a row uses an
-# adapter.
+# The KV element type; whether the step has few rows; its kernels; whether a row uses an adapter.
 PlanKey = tuple[str, bool, Rounding, bool]
 
 
@@ -24,15 +23,15 @@ PlanKey = tuple[str, bool, Rounding, bool]
 class StepPlan:
     """The records of one kind of step."""
 
-    records: NDArray[np.void]  # of the layers, then of the head
-    head: int  # index of the head's first record
-    logits: list[tuple[int, int]]  # records and slots that hold the address of the logits
+    records: NDArray[np.void]  # those of the layers, then those of the head
+    head: int  # the index of the head's first record
+    logits: list[tuple[int, int]]  # records and slots that contain the address of the logits
 
 
 class StepPlans(dict[PlanKey, StepPlan]):
-    """The plan of each kind of step; looking a new kind up builds its plan.
+    """The plan of each kind of step; looking up a new kind builds its plan.
 
-    ``heads``: the weights that make logits, at most one. ``few``: the most rows of a step whose
+    ``heads``: the weights that compute logits, at most one. ``few``: the most rows of a step whose
     attention is divided among threads by blocks of positions.
     """
 

@@ -1,7 +1,7 @@
-"""Stop strings in a stream of text, where one may begin in one piece and end in another.
+"""Finds stop strings in a stream of text, where one may span several chunks.
 
 The strings of a request become an automaton (Aho and Corasick, Communications of the ACM 18(6),
-1975), so that a piece of text costs in proportion to its length, however many strings there are.
+1975), so the cost is proportional to the length of the text, however many strings there are.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from weakref import WeakValueDictionary
 class StopStrings:
     """The automaton of a set of stop strings.
 
-    A state stands for the longest end of the text so far that begins a stop string; 0 is the empty
-    one. Building it takes time and memory in proportion to the length of all strings together.
+    A state represents the longest end of the text that begins a stop string; 0 is the empty one.
+    Building it takes time and memory in proportion to the total length of the strings.
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._next: dict[tuple[int, str], int] = {}
-        self.depth = [0]  # the length of what each state stands for
-        self._fallback = [0]  # the state of the longest proper end of that
-        self.ends = [0]  # the length of the longest stop string that it ends with
+        self.depth = [0]  # the length of the text that each state represents
+        self._fallback = [0]  # the state of its longest proper end
+        self.ends = [0]  # the length of the longest stop string at its end
         children: list[list[tuple[str, int]]] = [[]]
         for string in strings:
             state = 0
@@ -38,7 +38,7 @@ class StopStrings:
                 state = following
             self.ends[state] = len(string)
         waiting = deque(child for _, child in children[0])
-        while waiting:  # by depth, as each state needs those of its shorter ends
+        while waiting:  # in order of depth, because each state needs those of its shorter ends
             state = waiting.popleft()
             fallback = self._fallback[state]
             self.ends[state] = self.ends[state] or self.ends[fallback]
@@ -57,7 +57,7 @@ _shared: WeakValueDictionary[tuple[str, ...], StopStrings] = WeakValueDictionary
 
 
 def automaton_of(strings: Sequence[str]) -> StopStrings:
-    """The automaton of these strings; requests that run at the same time share it."""
+    """The automaton of these strings; concurrent requests share it."""
     key = tuple(strings)
     automaton = _shared.get(key)
     if automaton is None:
@@ -66,10 +66,10 @@ def automaton_of(strings: Sequence[str]) -> StopStrings:
 
 
 class StopMatcher:
-    """Passes text on until a stop string appears; holds back what may become one.
+    """Passes text on until a stop string appears; holds back text that may become one.
 
-    A stop string that is complete ends the text, even where a longer one could still have begun
-    before it. The stop string itself is never passed on.
+    A complete stop string ends the text, even if a longer one could begin before it. The stop
+    string itself is not passed on.
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
@@ -84,10 +84,10 @@ class StopMatcher:
         return self.found is not None
 
     def push(self, text: str) -> str:
-        """What is certain to be output after ``text``. Sets ``found`` at a stop string.
+        """Add ``text`` and return what can be output now. A stop string sets ``found``.
 
-        Of several strings that ``text`` completes, the one that begins first ends the text, the
-        shortest of those that begin there.
+        Of several complete strings, the one that begins first ends the text, and among those the
+        shortest.
         """
         if self.stopped:
             return ""
@@ -108,6 +108,6 @@ class StopMatcher:
         return out
 
     def finish(self) -> str:
-        """What was held back, once no more text comes."""
+        """The text that was held back, at the end."""
         out, self._held = self._held, ""
         return out

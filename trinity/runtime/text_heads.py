@@ -1,4 +1,4 @@
-"""What an embedder or a reranker makes of one hidden state: a vector, or the score of a pair.
+"""The layers after the pooling of embedders and rerankers: to an embedding or to a score.
 
 Source: sentence-transformers' Dense and LogitScore; transformers' BertForSequenceClassification,
 XLMRobertaForSequenceClassification and GenericForSequenceClassification; llama.cpp,
@@ -23,7 +23,7 @@ Vector = NDArray[np.float64]
 Head = Callable[[Vector], Vector]
 
 _DENSE = ("dense_2", "dense_3")
-# By the last word of torch.nn's names.
+# By the last part of torch.nn's names.
 _ACTIVATIONS: dict[object, Head] = {
     "Identity": lambda x: x,
     "Tanh": np.tanh,
@@ -36,7 +36,7 @@ _ACTIVATIONS: dict[object, Head] = {
 
 @dataclass(frozen=True, slots=True)
 class _Dense:
-    """A layer from a vector to the next."""
+    """A dense layer with an activation."""
 
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
@@ -44,13 +44,12 @@ class _Dense:
 
 
 class TextHeads:
-    """The weights that a file has behind its hidden states of ``hidden_size`` values.
+    """The layers of a model's file that follow its hidden states of ``hidden_size`` values.
 
-    ``size``: values of a vector of a text. ``labels``: the classifier's rows, 0 where the file has
-    none. ``ranks``: whether these make a score of a pair of texts: one row does, and two do where
-    pooling_type says that the model ranks. ``has_pooler``: a layer (``cls.weight``) is before it.
-    ``padding_id``: the token that is no part of a text, or None.
-    Raises: ConfigError where shapes do not fit each other.
+    ``size``: the number of values of an embedding. ``labels``: the rows of the classifier, 0
+    without one. ``has_pooler``: a layer (``cls.weight``) comes before the classifier.
+    ``padding_id``: the padding token, or None.
+    Raises: ConfigError if shapes do not fit together.
     """
 
     def __init__(self, provider: WeightProvider, hidden_size: int) -> None:
@@ -75,22 +74,25 @@ class TextHeads:
                     raise self._error("cls.weight", f"{hidden_size} rows")
 
     def vector(self, pooled: Vector) -> Vector:
-        """The vector of a text, (size,), of its pooled hidden states."""
+        """The embedding, (size,), of pooled hidden states."""
         for layer in self._dense:
             pooled = layer.activation(layer.weight @ pooled + layer.bias)
         return pooled
 
     @property
     def ranks(self) -> bool:
-        """Whether ``score`` is how well a text answers a query."""
+        """Whether ``score`` tells how well a text answers a query.
+
+        This holds for one row, and for two rows if pooling_type says that the model ranks.
+        """
         metadata = self._provider.metadata
         said = metadata.get(f"{metadata.get('general.architecture')}.pooling_type")
         return self.labels == 1 or (self.labels == 2 and said == RANKS)
 
     def score(self, state: Vector) -> Vector:
-        """The score of a pair, (1,), of the hidden state of its first or last token.
+        """The score of a pair, (1,), from the hidden state of its first or last token.
 
-        One row's product as it is; of two rows' products the softmax, of which the first counts.
+        With one row it is the logit; with two rows the probability of the first.
         """
         if self.has_pooler:
             state = np.tanh(self._pooler @ state + self._pooler_bias)

@@ -1,4 +1,4 @@
-"""Whole texts, and pairs of them, as embedders and rerankers read them: token ids, cut to fit."""
+"""Reads texts and pairs of texts for embedders and rerankers: token ids, cut to the limit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from trinity.runtime.prompts import LONG_TEXT, check_ids, check_length, checked_
 if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer
 
-# Of a long text only so much is tokenized that these tokens follow the last one that is kept: what
-# is cut off may change the tokens before it, but not that far.
+# A long text is tokenized until so many tokens follow the last one that is kept: the text after
+# them could only change tokens nearer to its cut.
 _MARGIN = 256
 
 
 class Texts(NamedTuple):
-    """Token ids of texts; the numbers of those that were cut; tokens of the prompt to leave out."""
+    """Token ids of texts, the indices of those that were cut, and the prompt's tokens to leave out
+    of pooling.
+    """
 
     rows: list[list[int]]
     cut: tuple[int, ...] = ()
@@ -29,7 +31,7 @@ class Texts(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Token ids of a query with each text, where texts begin if that matters, which were cut."""
+    """Token ids of each pair, the index where its text begins if needed, the indices of cut pairs."""
 
     rows: list[list[int]]
     seconds: list[int | None]
@@ -38,7 +40,7 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TextReader:
-    """Makes token ids of texts, at most ``context_length`` for each and what ``rules`` allow."""
+    """Tokenizes texts, with the limits of ``context_length`` and ``rules``."""
 
     tokenizer: Tokenizer
     rules: TextRules
@@ -47,11 +49,12 @@ class TextReader:
 
     @property
     def limit(self) -> int:
-        """The most tokens of a text, special ones included."""
+        """The maximum number of tokens of a text, with special tokens."""
         return min(self.context_length, self.rules.max_tokens or self.context_length)
 
     def prompt(self, prompt: str | None, name: str | None) -> str:
-        """What goes before each text: ``prompt``, that of a name, the default one, or "".
+        """The text to put before each text: ``prompt``, the one named ``name``, the default one, or
+        "".
 
         Raises: InputError for a name that the model does not have.
         """
@@ -66,10 +69,10 @@ class TextReader:
     def texts(
         self, texts: Sequence[str | Sequence[int]], prompt: str = "", *, truncate: bool = True
     ) -> Texts:
-        """Token ids of texts, or ids that are used as they are but for their length.
+        """Token ids of texts; given token ids are only cut.
 
-        Raises: InputError for a text without tokens; ContextLengthError for one that is longer than
-        ``limit``, unless ``truncate`` is set.
+        Raises: InputError for a text without tokens; ContextLengthError for a text that is longer
+        than ``limit``, unless ``truncate`` is set.
         """
         if isinstance(texts, str):
             raise InputError("texts is one text; give a list of texts")
@@ -94,7 +97,7 @@ class TextReader:
         return Texts(rows, tuple(cut), skip)
 
     def pair(self, first: str, second: str, *, truncate: bool) -> tuple[list[int], int, bool]:
-        """Token ids of two texts, where the second one's begin, and whether they were cut.
+        """Token ids of two texts, the index where the second begins, and whether they were cut.
 
         The longer one is cut. Source: the tokenizers library, utils/truncation.rs, LongestFirst.
         """
@@ -118,7 +121,7 @@ class TextReader:
         return [*head, *second_ids[: counts[1]], *ids[len(ids) - end :]], len(head), True
 
     def prompted_pair(self, whole: str, end: str, *, truncate: bool) -> tuple[list[int], bool]:
-        """Token ids of a query and a text within a prompt that ends with ``end``, which stays."""
+        """Token ids of a query and a text in a prompt that ends with ``end``, which is not cut."""
         ids = self.tokenizer.encode(self._beginning(whole, end), add_bos=False, parse_special=True)
         if len(ids) <= self.limit:
             return ids, False
@@ -129,7 +132,7 @@ class TextReader:
 
     @property
     def _ends(self) -> tuple[int, int]:
-        """How many special tokens are put before and after a text."""
+        """The number of special tokens before and after a text."""
         tokenizer = self.tokenizer
         return (
             int(tokenizer.add_bos and tokenizer.bos_id is not None),
@@ -137,7 +140,7 @@ class TextReader:
         )
 
     def _cut(self, ids: list[int], begin: int, end: int) -> list[int]:
-        """``limit`` tokens: special ones at both ends, where there are any, a part of the rest."""
+        """Cut ids to ``limit`` tokens and keep the special tokens at both ends."""
         tokenizer, room = self.tokenizer, self.limit - begin - end
         if room <= 0 or ids[:begin] != [tokenizer.bos_id][:begin]:
             begin, room = 0, self.limit - end
@@ -151,7 +154,7 @@ class TextReader:
         return self.tokenizer.encode_whole(self._beginning(text))
 
     def _beginning(self, text: str, end: str = "") -> str:
-        """As much of a long text as its first ``limit`` tokens need, before ``end``."""
+        """The part of a long text that its first ``limit`` tokens need, followed by ``end``."""
         size = max(LONG_TEXT, 16 * self.limit)
         while size < len(text) and not self.rules.cuts_left:
             part = text[:size]
@@ -161,7 +164,7 @@ class TextReader:
         return text
 
     def _prompt_length(self, prompt: str) -> int:
-        """Tokens that a prompt takes at the beginning of a text.
+        """The number of tokens of a prompt at the beginning of a text.
 
         Source: sentence_transformers base/modules/transformer.py, _get_prompt_length.
         """
@@ -185,9 +188,9 @@ class TextReader:
 
 
 def cut_notice(cut: Sequence[int], count: int, limit: int, *, larger: bool) -> str:
-    """What a user should know where the texts ``cut``, of ``count``, were longer than ``limit``.
+    """The warning that the texts ``cut``, of ``count``, were longer than ``limit``.
 
-    ``larger``: the model can have a context beyond that.
+    ``larger``: the model supports a larger context.
     """
     which = f"{len(cut)} of {count} texts, the first is text {cut[0]}"
     more = "the model takes no more"

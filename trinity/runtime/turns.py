@@ -1,9 +1,8 @@
-"""Whose request is next where several clients ask: their requests take turns.
+"""Fair scheduling of clients: their requests take turns.
 
-A request's turn is the number of requests of the same client that came before it and have not
-ended; of equal ones, that of the client comes first for whom a request was begun the longest ago.
-So a client who comes waits for at most one request of each other client, however many they have
-sent. Requests of a single client keep the order in which they came.
+A request's turn is the number of the client's earlier requests that have not ended. Among equal
+turns, the client whose newest request was started longest ago comes first. A new client therefore
+waits for at most one request of each other client. Requests of a single client keep their order.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """Notes turns before each step."""
+    """Sets the turns of sequences before each step."""
 
     def __init__(self) -> None:
         self.several = False  # whether there are several clients
-        self._begun: dict[str, int] = {}  # which request of all was the client's newest to begin
+        self._begun: dict[str, int] = {}  # the start order of each client's newest request
         self._count = 0
 
     def note(self, sequences: list[Sequence]) -> None:
-        """Note the turn of each sequence that has not ended; the same for all of one client."""
+        """Set the turn of each sequence that has not ended; with a single client all are equal."""
         before, first = self.several, sequences[:1]
         self.several = any(sequence.client != first[0].client for sequence in sequences)
         if self.several:
@@ -41,7 +40,7 @@ class Turns:
                 sequence.turn = 0, 0
 
     def begin(self, sequence: Sequence) -> None:
-        """Note that a sequence has a place."""
+        """Note that a sequence was admitted."""
         self._count += 1
         if not self.several:
             self._begun.clear()
@@ -49,10 +48,10 @@ class Turns:
 
 
 def to_give_way(sequence: Sequence, admitted: Iterable[Sequence]) -> Sequence | None:
-    """Which of the ``admitted`` gives its place to one that waits; None where none has to.
+    """The sequence of ``admitted`` that is preempted for ``sequence``; None if there is none.
 
-    It is the last of the client that has most, if that one would not have fewer than the client of
-    ``sequence`` afterwards. None of a higher priority gives way.
+    It is the last one of the client with most admitted sequences, unless that client would then
+    have fewer than the client of ``sequence``. Sequences of a higher priority are not preempted.
     """
     others = [other for other in admitted if other.priority >= sequence.priority]
     counts = Counter(other.client for other in others)

@@ -1,4 +1,4 @@
-"""A call of others in the engine thread, between two steps."""
+"""A function call in the engine thread, between two steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trinity.runtime.inbox import Sink
 class Visit:
     """A function that the engine thread calls between two steps; ``sink`` gets its result.
 
-    All requests wait meanwhile, so it has to take no longer than a step.
+    All requests wait meanwhile, so it must not take longer than a step.
     """
 
     def __init__(self, function: Callable[[], object], sink: Sink) -> None:
@@ -20,7 +20,7 @@ class Visit:
         self._sink = sink
 
     def make(self) -> None:
-        """Call it; the sink gets what it returns or raises."""
+        """Call the function; the sink gets its result or its exception."""
         item: Any
         try:
             item = self._function()
@@ -29,5 +29,5 @@ class Visit:
         self._sink.put(item)
 
     def refuse(self) -> None:
-        """Do not call it, for the model is closed."""
+        """Refuse the call, because the model is closed."""
         self._sink.put(InputError("the model is closed; load it again"))

@@ -1,7 +1,7 @@
 """Tensors of a provider, checked and bound for the plan: addresses, strides, scales.
 
-Weights stay in the file's mapping, but for ternary ones whose codes are not in the kernels' order
-(formats/ternary_rows.py).
+Weights stay in the file's mapping, except for ternary ones whose codes are not in the kernels'
+order (formats/ternary_rows.py).
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from trinity.runtime.expert_weight import ExpertWeight
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
 
-# Of ternary weights; inverted scales are 1 / 0.02 or so.
+# Of ternary weights; inverted scales are about 1 / 0.02.
 LARGEST_SCALE = 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One linear's weight: N rows of K, ``stride`` bytes apart; ``data`` keeps the memory alive.
+    """The weight of one linear: N rows of K, ``stride`` bytes apart; ``data`` keeps the memory
+    alive.
 
-    ``matrices``: of how many in the tensor, each with an input of its own, this is one.
+    ``matrices``: the number of matrices in the tensor, each with its own input; this is one of
+    them.
     """
 
     name: str
@@ -46,7 +48,7 @@ class Weight:
 
     @property
     def form(self) -> str:
-        """The form of activations that this weight multiplies with."""
+        """The form of activations that this weight multiplies."""
         return FORMS[self.type]
 
     @property
@@ -55,17 +57,17 @@ class Weight:
         return self.n * self.stride
 
     def scaled(self, factor: float) -> Weight:
-        """The same weight, with results ``factor`` times as large."""
+        """The same weight with results multiplied by ``factor``."""
         if factor == 1:
             return self
         bias = self.bias
         if bias is not None:
-            with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+            with np.errstate(over="ignore", invalid="ignore"):  # overflow shows in the logits
                 bias = bias * np.float32(factor)
         return replace(self, scale=self.scale * factor, bias=bias)
 
     def part(self, first: int, rows: int) -> Weight:
-        """Rows ``first`` on of it, ``rows`` many, as a weight of their own; nothing is copied."""
+        """``rows`` rows from row ``first`` on as a weight; nothing is copied."""
         end = first + rows
         data = self.data[first * self.stride : end * self.stride]
         bias = None if self.bias is None else self.bias[first:end]
@@ -73,7 +75,7 @@ class Weight:
 
 
 class Weights:
-    """What the plan asks of a provider: vectors and linears by name, each of the right shape."""
+    """Vectors and linears of a provider by name; their shapes are checked."""
 
     def __init__(self, provider: WeightProvider) -> None:
         self.provider = provider
@@ -81,15 +83,15 @@ class Weights:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of all tensors that the file has."""
+        """The names of all tensors in the file."""
         return self._names
 
     def has(self, name: str) -> bool:
-        """Whether the file has that tensor."""
+        """Whether the file has a tensor."""
         return name in self._names
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor that the file has."""
+        """The shape of a tensor."""
         return self.provider.tensor(name).shape
 
     def vector(self, name: str, length: int) -> NDArray[np.float32]:
@@ -98,11 +100,11 @@ class Weights:
         return np.ascontiguousarray(tensor.dequantize().reshape(-1))
 
     def frequency_factors(self, name: str, length: int) -> NDArray[np.float32]:
-        """As ``vector``, of numbers that frequencies can be divided by."""
+        """As ``vector``, for factors that divide frequencies; their range is checked."""
         factors = self.vector(name, length)
         allowed = FIELDS["frequency_factor"]
         least, most = allowed.low, allowed.high
-        if not ((factors >= least) & (factors <= most)).all():  # also NaN
+        if not ((factors >= least) & (factors <= most)).all():  # also finds NaN
             raise ConfigError(
                 f"{self.provider.path}: tensor {name!r} has values from {factors.min()} to "
                 f"{factors.max()}; {least:g} to {most:g} are expected: the file is damaged"
@@ -110,7 +112,7 @@ class Weights:
         return factors
 
     def check_vector(self, name: str, length: int) -> Tensor:
-        """The tensor of ``length`` values, not yet read."""
+        """The tensor of ``length`` values, not read yet."""
         tensor = self._tensor(name)
         if prod(tensor.shape) != length:
             raise ConfigError(
@@ -120,7 +122,7 @@ class Weights:
         return tensor
 
     def matrix(self, name: str, *shape: int) -> Tensor:
-        """A tensor of ``shape``, rows last but one, in a type that the kernels know."""
+        """A tensor of ``shape``, (..., rows, columns), in a type that has kernels."""
         tensor = self._tensor(name)
         if tensor.shape != shape and not (shape[0] == 1 and tensor.shape == shape[1:]):
             raise ConfigError(
@@ -151,7 +153,7 @@ class Weights:
         bias = None
         if self.has(f"{name}.bias") and f"{name}.bias" not in apart:
             bias = self.vector(f"{name}.bias", n)
-        with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow shows in the logits
             if bias is not None and scales_bias:
                 bias = bias * np.float32(scale)
             product = float(np.float32(scale) * np.float32(weight.scale))
@@ -182,7 +184,7 @@ class Weights:
     def _of_experts(
         self, name: str, scales: NDArray[np.float64], n: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float32] | None]:
-        """Scales and biases of all experts of ``n`` rows, where one tensor holds them."""
+        """Scales and biases of all experts with ``n`` rows, if one tensor holds them."""
         count = len(scales)
         if self.has(f"{name}.scale"):
             scales = scales * self._scales(f"{name}.scale", count)
@@ -244,9 +246,10 @@ def _bound(name: str, tensor: Tensor, n: int, k: int) -> Weight:
 def warn_of_inverted_scales(
     typed: Iterable[tuple[str, float]], path: str, progress: Callable[[str], object] | None
 ) -> None:
-    """Warn where ternary ``scales`` of the file at ``path`` look like one over what they should be.
+    """Warn if the ternary ``scales`` of the file at ``path`` look like reciprocals of the right
+    ones.
 
-    They are means of weights' magnitudes or so. ``typed``: types, and their scales.
+    The right ones are about the mean magnitude of the weights. ``typed``: types and their scales.
     """
     scales = [abs(scale) for type_name, scale in typed if TYPES[type_name].tensor_scale]
     scales.sort()

@@ -1,4 +1,4 @@
-"""Operations as records of a plan: a file for each kind of operation, and the table of them."""
+"""Operations as records of a plan: one file for each kind of operation, and the table of them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ WITH_ADAPTERS: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     Linear: adapters.write_linear,
     Route: expert_adapters.write_route,
 }
-# What reads and writes its buffers alone, in one record; and what may begin beside it.
+# Operations of one record that touch only their own buffers, and those that may run beside them.
 _LOCAL = (Copy, Gated, GatedAdd, Norm, Scale)
 _BESIDE = (*_LOCAL, HeadLinear, Linear)
 
@@ -83,10 +83,10 @@ def write(writer: RecordWriter, operation: Operation) -> None:
 
 
 def write_all(writer: RecordWriter, operations: Sequence[Operation]) -> None:
-    """Append the records of operations in order; what shares no buffer does not wait.
+    """Append the records of operations in order, without barriers between independent ones.
 
-    Threads that need not meet go on to the next operation, which then runs beside those that are
-    not over: it may touch none of their buffers.
+    Without a barrier, threads start the next operation while others still run the previous ones. It
+    must therefore share no buffer with any of them.
     """
     running: set[str] = set()
     for operation, following in pairwise([*operations, None]):

@@ -1,8 +1,8 @@
-"""What adapters add to products: two small ones, of rows whose weight is not 0.
+"""Wraps products with those of LoRA adapters, for rows whose adapter scale is not 0.
 
-The first matrices bring an operation's input to a few values a row, which are multiplied by the
-row's weight; the second ones' results are added onto the operation's. All of them are products of
-plain numbers, whose sums depend on their own row alone: what other rows use changes no bit of it.
+The first matrix maps an operation's input to a few values per row, which are multiplied by the
+row's scale. The product with the second matrix is added to the operation's result. All matrices are
+unquantized, so a row's sums depend on that row alone and do not change with other rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def deltas_of(
 
 
 def write_embeddings(writer: RecordWriter) -> None:
-    """What adapters add to embeddings, before the first layer."""
+    """Add the adapters' embeddings, before the first layer."""
     adapters = writer.adapters
     if adapters is None:
         return
@@ -67,7 +67,10 @@ def write_inner(
     *,
     head: bool = False,
 ) -> None:
-    """The first matrices of the inputs at ``sources``. ``head``: of the rows of the output."""
+    """The products of the inputs ``sources`` with the first matrices.
+
+    ``head``: for the rows that the output head computes.
+    """
     for delta in deltas:
         adapters = _own(writer)
         column = delta.column
@@ -85,9 +88,10 @@ def write_outer(
     *,
     head: bool = False,
 ) -> list[int]:
-    """The weights of rows, then the second matrices; which records these are.
+    """Scale the first products by row, then add the products with the second matrices.
 
-    Adapters add to a value in turn: each thread has the same rows of all their matrices.
+    Returns the indices of the records that write to ``outs``. Several adapters may add to one value
+    without a barrier, because a thread has the same rows in all their matrices.
     """
     adapters = writer.adapters
     if adapters is None or not deltas:
@@ -124,6 +128,6 @@ def _values(adapters: AdapterSet, column: int) -> RowsView:
 
 
 def _rows(adapters: AdapterSet, delta: LoraDelta, head: bool) -> NDArray[np.int64]:
-    """How many rows an adapter works on: none where no row of the step uses it."""
+    """The number of rows that an adapter is computed for: 0 if no row of the step uses it."""
     counts = adapters.outputs if head else adapters.tokens
     return counts[delta.adapter : delta.adapter + 1]

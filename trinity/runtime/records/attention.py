@@ -1,4 +1,4 @@
-"""Attention: shared out by blocks for few tokens, by tokens for many."""
+"""Attention: divided among threads by blocks of positions for few tokens, by tokens for many."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trinity_kernels.record import float_bits
 
 
 def write(writer: RecordWriter, attention: Attention) -> None:
-    """The attention of one layer over a cache."""
+    """The attention of the writer's layer over its KV cache."""
     buffers = writer.buffers
     sinks, firsts = 0, 0
     lasts = writer.step.positions.ctypes.data

@@ -1,4 +1,4 @@
-"""Operations on one value after the other."""
+"""Elementwise operations: activations, scales, soft-caps, gated sums and copies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trinity_kernels.record import float_bits
 
 
 def write_gated(writer: RecordWriter, gated: Gated, rows: NDArray[np.int64] | None = None) -> None:
-    """The feed-forward's activation."""
+    """The activation of a feed-forward."""
     buffers, op = writer.buffers, activation
     gate, up = buffers.view(gated.gate), dict[int, int]()
     if gated.up:
@@ -24,7 +24,7 @@ def write_gated(writer: RecordWriter, gated: Gated, rows: NDArray[np.int64] | No
 
 
 def write_scale(writer: RecordWriter, scaled: Scale) -> None:
-    """A buffer times one number."""
+    """Multiply a buffer by a number."""
     buffers, op, factor = writer.buffers, scale, scaled.factor
     if scaled.weight:
         factor *= writer.number(scaled.weight)
@@ -37,7 +37,7 @@ def write_scale(writer: RecordWriter, scaled: Scale) -> None:
 def write_softcap(
     writer: RecordWriter, x: RowsView, width: int, cap: float, rows: NDArray[np.int64]
 ) -> int:
-    """Rows of ``width`` values kept within -cap and cap; the slot that holds their address."""
+    """Soft-cap rows of ``width`` values to -cap...cap; returns the record's slot of their address."""
     op = softcap
     writer.record(op.softcap, "none", {
         **x.slots(op.X, op.STRIDE), op.K: width, op.CAP: float_bits(cap),
@@ -46,7 +46,7 @@ def write_softcap(
 
 
 def write_gated_add(writer: RecordWriter, added: GatedAdd) -> None:
-    """A buffer times each token's gate, onto another."""
+    """Add a buffer to another, multiplied by each token's gate."""
     buffers, op = writer.buffers, gated_add
     writer.record(op.gated_add, "none", {
         **buffers.view(added.gate).slots(op.GATE, op.GATE_STRIDE),
@@ -57,7 +57,7 @@ def write_gated_add(writer: RecordWriter, added: GatedAdd) -> None:
 
 
 def write_copy(writer: RecordWriter, copied: Copy) -> None:
-    """Copies parts of the rows of one buffer to another."""
+    """Copy parts of the rows of one buffer to another."""
     buffers, op = writer.buffers, copy
     x = buffers.view(copied.x).after(4 * copied.x_first)
     out = buffers.view(copied.out).after(4 * copied.out_first)

@@ -1,4 +1,4 @@
-"""What adapters add to experts: as to other products, with pairs of each expert's own."""
+"""Wraps operations of experts with those of LoRA adapters, which have matrices for each expert."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trinity_kernels.ops.matmul.rows import matmul
 
 
 def write_route(writer: RecordWriter, choice: Route) -> None:
-    """The choice of experts, then the adapters' weights for each row of an expert."""
+    """The routing, then the adapters' scales for each expert's rows."""
     experts.write_route(writer, choice)
     adapters = writer.adapters
     if adapters is None or not adapters.has_experts:
         return
     own = experts.buffers_of(writer)
     for number, weights in enumerate(adapters.row_weights):
-        # A row of one value for each token, copied to the rows of its experts.
+        # Copies each token's scale, a row of one value, to the rows of its experts.
         writer.record(mix.mix, "none", {
             mix.X: adapters.weights[number].ctypes.data, mix.X_STRIDE: 4,
             mix.OUT: weights.ctypes.data, mix.OUT_STRIDE: 4, mix.K: 1, mix.PER_TOKEN: 1,
@@ -30,7 +30,7 @@ def write_route(writer: RecordWriter, choice: Route) -> None:
 
 
 def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
-    """A linear of experts with what adapters add to it."""
+    """A linear of experts, with the products of adapters after its own."""
     deltas, adapters, buffers = deltas_of(writer, linear), writer.adapters, writer.buffers
     if adapters is None or not deltas:
         experts.write_linear(writer, linear)

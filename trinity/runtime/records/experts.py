@@ -1,4 +1,4 @@
-"""Experts: the choice, their products, their activation, their sum."""
+"""Experts: routing, products, activation, weighted sum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trinity_kernels.record import float_bits
 
 
 def write_route(writer: RecordWriter, choice: Route) -> None:
-    """Each token's experts and weights, then the rows of all of them."""
+    """Choose each token's experts and their weights, then list the rows of each expert."""
     buffers, own = writer.buffers, buffers_of(writer)
     bias = 0
     if choice.bias:
@@ -115,7 +115,7 @@ def write_product(
     barrier: bool,
     add: bool = False,
 ) -> None:
-    """One product of each expert's rows."""
+    """The products of all experts' rows with one weight."""
     values = {
         **operand.slots(op.X, op.X_STRIDE), op.W: weight.addresses.ctypes.data,
         op.W_STRIDE: weight.stride, op.N: weight.n, op.K: weight.k,
@@ -131,7 +131,7 @@ def write_product(
 
 
 def _packed(writer: RecordWriter, weight: ExpertWeight) -> dict[int, int]:
-    """What kernels that pack weights and activations need."""
+    """The slots of kernels that pack weights and activations."""
     return {
         op.TILES: buffers_of(writer).tiles.ctypes.data,
         experts.TILE_STEP: pair_bytes(weight),
@@ -141,7 +141,7 @@ def _packed(writer: RecordWriter, weight: ExpertWeight) -> dict[int, int]:
 
 
 def _of_experts(writer: RecordWriter, inner: Kernel, tag: str) -> dict[int, int]:
-    """What stands in the record of a kernel that calls ``inner`` for each expert."""
+    """The slots of a kernel that calls ``inner`` for each expert."""
     return {
         experts.INNER: writer.builder.address(inner, tag),
         experts.GROUPS: buffers_of(writer).groups.ctypes.data,
@@ -155,7 +155,7 @@ def write_gated(writer: RecordWriter, gated: ExpertGated) -> None:
 
 
 def write_mix(writer: RecordWriter, mixed: Mix) -> None:
-    """The weighted sum of each token's experts."""
+    """The weighted sum of the results of each token's experts."""
     buffers, own = writer.buffers, buffers_of(writer)
     writer.record(mix.mix, "none", {
         **buffers.view(mixed.x).slots(mix.X, mix.X_STRIDE),
@@ -166,14 +166,14 @@ def write_mix(writer: RecordWriter, mixed: Mix) -> None:
 
 
 def buffers_of(writer: RecordWriter) -> ExpertBuffers:
-    """What a step's experts need in memory."""
+    """The buffers of a step's experts."""
     if writer.buffers.experts is None:
         raise TypeError("the operations have experts, the weights have none")
     return writer.buffers.experts
 
 
 def rows_of(own: ExpertBuffers, per_token: int) -> dict[int, int]:
-    """Where each token's rows are."""
+    """The slots that describe which rows belong to which token."""
     return {
         expert_rows.PER_TOKEN: per_token,
         expert_rows.PLACES: own.places.ctypes.data,
@@ -183,7 +183,7 @@ def rows_of(own: ExpertBuffers, per_token: int) -> dict[int, int]:
 
 
 def _write_squares(writer: RecordWriter, linear: ExpertLinear, weights: list[ExpertWeight]) -> None:
-    """Gathering, where it was asked for; the next records only read x, so nobody waits."""
+    """If sums of squares are collected, add the input's; the next records only read x."""
     gathered, buffers, own = writer.builder.squares, writer.buffers, buffers_of(writer)
     if gathered is not None:
         sums = gathered.expert_buffer(weights)

@@ -18,7 +18,7 @@ def write(
     rows: NDArray[np.int64] | None = None,
     index: NDArray[np.int32] | None = None,
 ) -> None:
-    """A norm, of the rows of its input that ``index`` names where it is given."""
+    """A norm; ``index`` names the rows of its input, by default all."""
     buffers = writer.buffers
     values = norm.width * (norm.groups if norm.per_group else 1)
     bias = 0

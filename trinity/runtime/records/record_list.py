@@ -1,4 +1,4 @@
-"""A list of records that grows: the common part of all plans."""
+"""A growing list of records: the common part of all plan writers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ class RecordList:
         self, kernel: Kernel, tag: str, values: dict[int, int], *, barrier: bool = True,
         rows: NDArray[np.int64] | None = None,
     ) -> None:  # fmt: skip
-        """Append one record. ``values``: its slots. ``barrier``: threads wait for each other after
-        it. ``rows`` replaces the list's own.
+        """Append one record.
+
+        ``values``: its slots. ``barrier``: all threads wait for each other after it. ``rows``
+        replaces the list's own.
         """
         row = np.zeros(slots.SLOTS, np.int64)
         row[slots.KERNEL] = self.kernel_address(kernel, tag)

@@ -1,4 +1,4 @@
-"""Operations that keep a state of each sequence."""
+"""Operations with a recurrent state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trinity_kernels.record import float_bits
 
 
 def _addresses(writer: RecordWriter, operation: Recurrent) -> tuple[int, int, int]:
-    """Of the positions, of the tables of state, and where in their parts it begins."""
+    """The addresses of positions and state tables, and the state's offset in its page part."""
     step = writer.step
     tables = int(step.state_tables.ctypes.data)
     return int(step.positions.ctypes.data), tables, writer.state(operation)

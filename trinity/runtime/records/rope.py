@@ -1,4 +1,4 @@
-"""Rotation, and storing into the cache."""
+"""Rotary embedding, and storing keys and values in the KV cache."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trinity_kernels.ops import rope as op
 
 
 def write(writer: RecordWriter, rope: Rope) -> None:
-    """Queries and keys turned; keys and values in their pages."""
+    """Rotate queries and keys, and write keys and values to their pages."""
     buffers, builder = writer.buffers, writer.builder
     values = {
         **buffers.view("q").slots(op.Q, op.Q_STRIDE),

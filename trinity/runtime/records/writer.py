@@ -1,4 +1,4 @@
-"""What every record is written with: addresses of buffers, weights, the step's numbers."""
+"""Writes the records of a decoder: addresses of buffers, weights, and arrays of the step."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RecordWriter(RecordList):
         self.prefix = ""
         self.layer = 0
         layers = builder.decoder.attention
-        # By layer: where it begins in its part of a page, the tables of those parts.
+        # By layer: its offset in its part of a page, and the address of the tables of those parts.
         layout, indices = builder.layout, builder.decoder.attention_layers
         starts = layout.offsets(kv_type) if kv_type else []
         self.offsets = dict(zip(indices, starts, strict=False))
@@ -63,7 +63,7 @@ class RecordWriter(RecordList):
             (-(-attention.scratch_bytes(a.width_of_values) // 64) * 64 for a in layers), default=0
         )
         self.scratch = aligned(self.scratch_stride * builder.threads)
-        # The records hold addresses into these: they live as long as the builder.
+        # The records contain addresses of these, so they must live as long as the builder.
         builder.kept.append(self.scratch)
         if kv_type and few and layers:
             blocks = -(-builder.context_length // attention.BLOCK)
@@ -76,20 +76,22 @@ class RecordWriter(RecordList):
         return self.builder.weights.has(self.prefix + name)
 
     def vector(self, name: str, length: int, factor: float = 1.0) -> int:
-        """The address of a weight of ``length`` values times ``factor``; without a name, of it."""
+        """The address of a weight of ``length`` values times ``factor``, or of ``factor`` without a
+        name.
+        """
         whole = self.prefix + complete(name) if name else ""
         return int(self.builder.vector(whole, length, factor).ctypes.data)
 
     def turned(self, name: str, rows: int, columns: int) -> int:
-        """The address of a weight's columns, one behind the other."""
+        """The address of a transposed weight."""
         return int(self.builder.turned(self.prefix + complete(name), rows, columns).ctypes.data)
 
     def state(self, operation: Recurrent) -> int:
-        """Where the state of an operation of the layer begins in the windowed part of a page."""
+        """The offset of an operation's state in the windowed part of a page."""
         return self._states[self.layer, operation]
 
     def number(self, name: str) -> float:
-        """A weight of one value."""
+        """The value of a weight with one value."""
         return float(self.builder.vector(self.prefix + complete(name), 1)[0])
 
     def kernel_for(self, weights: Sequence[Weight | ExpertWeight]) -> Kernel:
