@@ -13,32 +13,35 @@ FinishReason = Literal["stop", "length", "cancelled"]
 
 @dataclass(slots=True)
 class Timings:
-    """What one generation cost; its consumer's time is none of it.
+    """The cost of one generation. Times are seconds, without the time of the caller.
 
-    Units: seconds. ``prompt_tokens`` counts the whole prompt, ``cached_tokens`` those of it that
-    were evaluated before, for whomever. ``waiting_seconds`` pass until its first step,
-    ``prompt_seconds`` then until the first token is chosen. ``completion_seconds`` is the time of
-    ``decode_steps`` forward steps of one token each, or of fewer steps that did the same: of
-    ``proposed_tokens`` evaluated along with the token before them, ``accepted_tokens`` turned out
-    to be the next. ``forced_tokens`` of the answer were the only ones that its grammar allowed:
-    they are evaluated along with the token before them. ``drafts`` is the number of steps with
-    proposed tokens. Requests that run at the same time share
-    their steps, so theirs overlap. ``cpu_seconds`` is processor time of the whole process during
-    the steps, of each step the part that the request's rows were of all rows: those do not overlap.
+    Requests that run at the same time share steps, so their times overlap.
     """
 
     prompt_tokens: int = 0
+    """The length of the whole prompt."""
     cached_tokens: int = 0
+    """Prompt tokens that an earlier request had computed."""
     prompt_seconds: float = 0.0
+    """From the first step to the choice of the first token."""
     completion_tokens: int = 0
+    """The number of generated tokens."""
     decode_steps: int = 0
+    """Steps of one token after the first token; a step with accepted tokens counts for each."""
     completion_seconds: float = 0.0
+    """The time of ``decode_steps``."""
     proposed_tokens: int = 0
+    """Speculated tokens, computed in one step with the token before them."""
     accepted_tokens: int = 0
+    """Speculated tokens that were right."""
     waiting_seconds: float = 0.0
+    """From the submission to the first step."""
     forced_tokens: int = 0
+    """Tokens that were the only ones the grammar allowed."""
     drafts: int = 0
+    """Steps with speculated tokens."""
     cpu_seconds: float = 0.0
+    """The process's CPU time in the request's steps, divided by rows; these do not overlap."""
 
     @property
     def prompt_tokens_per_second(self) -> float:
@@ -54,43 +57,45 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a streamed answer: text that is certain, and the tokens read for it.
+    """A part of a streamed response.
 
-    A piece may come from several tokens (part of a character, the beginning of a stop string).
-    The last chunk has ``finish_reason`` and ``timings``, and its text may be empty. ``logprobs``
-    runs parallel to ``token_ids`` where log-probabilities were asked for. ``stop`` is the stop
-    string that ended the answer, in the last chunk, if one did.
-
-    Where ``progress`` was asked for, every chunk has the timings so far, and chunks without text
-    come before the first token: as the prompt begins to be evaluated, and after each part of it.
-    Their ``evaluated`` is how many of its tokens are evaluated, those from the cache too.
+    A chunk may consist of several tokens (parts of a character, the beginning of a stop string).
+    With the option ``progress``, chunks without text come before the first token: when the prompt
+    starts, and after each part of it.
     """
 
     text: str
+    """Text that is certain; may be empty in the last chunk."""
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
+    """One for each of ``token_ids`` if log-probabilities were requested."""
     finish_reason: FinishReason | None = None
+    """Given in the last chunk; see ``Completion``."""
     timings: Timings | None = None
+    """Given in the last chunk, with ``progress`` in every chunk."""
     stop: str | None = None
+    """The stop string that ended the response, in the last chunk."""
     evaluated: int | None = None
+    """Prompt tokens computed so far, cached ones included, in the chunks of ``progress``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole answer.
-
-    ``finish_reason`` is "stop" (an end-of-generation token or a stop string), "length"
-    (``max_tokens`` reached or the context full) or "cancelled". ``token_ids`` leaves out the
-    end-of-generation token, but holds the tokens of a stop string, which ``text`` leaves out.
-    ``prompt_tokens`` is the prompt's number of tokens. ``str(completion)`` is the text.
-    """
+    """A whole response; ``str(completion)`` is its text."""
 
     text: str
+    """The text without the stop string."""
     token_ids: list[int]
+    """All tokens, those of the stop string included, without the end-of-generation token."""
     finish_reason: FinishReason
+    """ "stop" (an end-of-generation token or a stop string), "length" (``max_tokens`` or the
+    context is reached) or "cancelled".
+    """
     timings: Timings
     prompt_tokens: int
+    """The number of tokens of the prompt."""
     logprobs: list[TokenLogprob] | None = None
+    """One for each of ``token_ids`` if log-probabilities were requested."""
 
     def __str__(self) -> str:
         return self.text

@@ -71,7 +71,7 @@ class Engine(Protocol):
 
     @property
     def encodes(self) -> bool:
-        """Whether the model is an encoder: steps compute hidden states of whole texts, no logits."""
+        """Whether the model is an encoder: steps compute hidden states of whole texts."""
         ...
 
     @property

@@ -16,19 +16,9 @@ MOST_STOP_STRINGS, MOST_STOP_CHARACTERS = 1024, 8192
 
 @dataclass(frozen=True, slots=True)
 class GenerationLimits:
-    """When an answer ends, and what is noted of it; checked as ``SamplingParams`` is.
+    """When a response ends, and which log-probabilities are returned.
 
-    ``max_tokens`` None goes on until the context is full: prompt and answer have its length
-    together, and a prompt of that length gets one token. ``stop`` is a string, several (1,024 at
-    most, of 8,192 characters together), or None; the field holds a tuple. ``stop_tokens`` end the
-    answer as end-of-generation tokens do; none of either is chosen before the answer has
-    ``min_tokens``. ``ignore_eos`` makes end-of-generation tokens ordinary ones. ``logprobs`` n
-    notes each token's log-probability and the n best; ``processed_logprobs``: those with which
-    tokens are drawn, behind all options of sampling, rather than the model's own.
-
-    ``context_shift``: an answer with ``max_tokens`` goes on when the context is full, without the
-    older half of the tokens behind the first ``keep``, which None makes those of the prompt. What
-    is left is evaluated again, as a text of its own.
+    Raises: InputError for a value of the wrong type or out of range.
     """
 
     max_tokens: Annotated[
@@ -40,6 +30,7 @@ class GenerationLimits:
             none=-1,
         ),
     ] = None
+    """Prompt and response share the context. A prompt that fills it gets one token."""
     stop: Annotated[
         Sequence[str],
         Option(
@@ -51,6 +42,7 @@ class GenerationLimits:
             metavar="TEXT",
         ),
     ] = ()
+    """At most 1,024 strings, 8,192 characters together. The field holds a tuple."""
     stop_tokens: Annotated[
         Collection[int] | None,
         Option(
@@ -59,6 +51,7 @@ class GenerationLimits:
             values="token ids, or None",
         ),
     ] = frozenset()
+    """Until ``min_tokens``, neither these nor end-of-generation tokens are sampled."""
     min_tokens: Annotated[
         int, Option("Minimum number of tokens to generate; no end token is sampled before.", low=0)
     ] = 0
@@ -86,6 +79,9 @@ class GenerationLimits:
             ("--context-shift",),
         ),
     ] = False
+    """Drops the older half of the tokens after the first ``keep`` and computes the rest again.
+    Needs ``max_tokens``.
+    """
     keep: Annotated[
         int | None,
         Option(

@@ -18,52 +18,9 @@ from trinity.runtime.sampling_params import SamplingParams
 
 
 class GenerationOptions(TypedDict, total=False):
-    """Options of every method that generates; all may be left out.
+    """Options of every method that generates; all are optional.
 
-    Sampling, explained in ``SamplingParams``: temperature (0.8; 0 is greedy), top_k (40), top_p
-    (0.95), min_p (0.05), repetition_penalty (1), frequency_penalty (0), presence_penalty (0),
-    penalty_last_n (64), logit_bias (none), seed (from the operating system).
-
-    The end, explained in ``GenerationLimits``: max_tokens (None: until the context is full), stop
-    (a string or several; None for none), stop_tokens (none), min_tokens (0), ignore_eos (False),
-    logprobs (None; n notes the n best tokens too), processed_logprobs (False: the model's own),
-    context_shift (False), keep (0; None: the prompt).
-
-    ``grammar`` (None) is a ``trinity.Grammar`` that the answer keeps to: JSON of a schema, a
-    regular expression, a choice, a grammar. The answer ends with "stop" once it is whole; where
-    it ends by anything else it is the beginning of a whole one.
-
-    The prompt: add_bos (True: where the model's file wants one), parse_special (False: text such
-    as "<|eot_id|>" is text). ``cache_prompt`` (True) shares keys and values with other requests
-    that begin with the same tokens; without it, equal calls do exactly the same arithmetic,
-    which matters for quantized types whose prefill and decode round differently.
-
-    ``skip_special`` (True) leaves special tokens out of the text. Models write calls of tools and
-    reasoning between such tokens: ``trinity.conversation`` wants False.
-
-    ``speculative`` (True): in a text that repeats itself, guess the next tokens from the text so
-    far and evaluate them in one step. It changes the time alone. A number is the most tokens to
-    guess at once, 0 or False turns it off.
-
-    ``priority`` (0): of the requests that wait, those with lower numbers are taken first; those of
-    1000 and more stand still while there are others.
-
-    ``lora`` (None: as loaded) maps adapters, numbered from 0 in the order in which the model was
-    loaded with them, to their weights; those that it does not name have 0.
-
-    ``slot`` (None): the number of a cache of its own, which the answer shares with others of that
-    slot alone. ``cache_salt`` (none): a text; prompts share keys and values only with those that
-    were given the same one.
-
-    ``progress`` (False): every chunk of a stream has timings so far, and while the prompt is
-    evaluated chunks without text say how much of it is.
-
-    ``resumed`` (none) are the tokens of an answer to the same prompt with the same options that was
-    broken off: it goes on behind them, and its text begins with theirs. It needs a seed or
-    temperature 0, and has no ``logprobs``.
-
-    ``cancel`` is anything with ``is_set()``, such as a ``threading.Event``: once set, generation
-    ends before the next token or the next part of the prompt. The engine thread asks it.
+    ``SamplingParams`` explains the first group, ``GenerationLimits`` the second.
     """
 
     temperature: float
@@ -76,6 +33,7 @@ class GenerationOptions(TypedDict, total=False):
     penalty_last_n: int
     logit_bias: Mapping[int, float] | None
     seed: int | None
+
     max_tokens: int | None
     stop: str | Sequence[str] | None
     stop_tokens: Collection[int] | None
@@ -85,19 +43,57 @@ class GenerationOptions(TypedDict, total=False):
     processed_logprobs: bool
     context_shift: bool
     keep: int | None
+
     grammar: Grammar | None
+    """Constrains the text: JSON of a schema, a regular expression, a choice or a grammar.
+
+    The response ends with "stop" when the grammar is complete; with any other finish reason it is
+    the beginning of a complete one.
+    """
     add_bos: bool
+    """Add BOS if the model's file asks for it (default True)."""
     parse_special: bool
+    """Read text such as "<|eot_id|>" in the prompt as special tokens (default False)."""
     cache_prompt: bool
+    """Share keys and values with requests with the same first tokens (default True).
+
+    With False, equal calls do exactly the same arithmetic. This matters for quantized types whose
+    prefill and decode round differently.
+    """
     skip_special: bool
+    """Omit special tokens from the text (default True).
+
+    ``trinity.conversation`` needs False, because models write tool calls and reasoning between
+    special tokens.
+    """
     speculative: bool | int
+    """Speculate repeated text (default True); a number limits the tokens per step.
+
+    It changes the speed but not the text.
+    """
     priority: int
+    """Lower values are scheduled first (default 0).
+
+    Requests with 1000 or more pause while any other request runs.
+    """
     lora: Mapping[int, float] | None
+    """Scales of adapters by number, in the order of loading; 0 for others (default: as loaded)."""
     slot: int | None
+    """Share cached prefixes only with requests of this slot (default: no slot)."""
     cache_salt: str
+    """Share cached prefixes only with requests of the same salt (default "")."""
     progress: bool
+    """Report timings in every chunk, and progress during prefill (default False)."""
     resumed: Sequence[int] | None
+    """Tokens of an interrupted response to the same request, to continue from (default None).
+
+    The text begins with theirs. Needs a seed or temperature 0, and no ``logprobs``.
+    """
     cancel: Cancel | None
+    """Ends the generation before the next token, or the next part of the prompt, once set.
+
+    The engine thread calls its ``is_set``.
+    """
 
 
 PROPOSALS = 15

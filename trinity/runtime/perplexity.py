@@ -24,25 +24,21 @@ SMALLEST_WINDOW = 4
 
 @dataclass(frozen=True, slots=True)
 class Perplexity:
-    """How well a text is predicted.
-
-    Attributes:
-        perplexity: exp of the mean negative log-likelihood of the scored tokens.
-        error: the standard error of that mean, times the perplexity.
-        bits_per_byte: bits that the scored tokens cost, by the bytes of text that they are.
-        scored_tokens: tokens that were predicted: the second half of each window.
-        windows: windows evaluated so far.
-        total_windows: windows that the text has.
-        window: tokens of a window.
-    """
+    """How well a text is predicted."""
 
     perplexity: float
+    """exp of the mean negative log-likelihood of the scored tokens."""
     error: float
+    """The standard error of that mean, times the perplexity."""
     bits_per_byte: float
+    """-log2 of the probability of the scored tokens, divided by the bytes of their text."""
     scored_tokens: int
+    """Tokens that were predicted: the second half of each window."""
     windows: int
+    """Windows computed so far."""
     total_windows: int
     window: int
+    """Tokens per window."""
 
 
 def cut_windows(tokens: Sequence[int], window: int, bos: int | None) -> NDArray[np.int32]:
@@ -87,7 +83,7 @@ def negative_log_likelihoods(
 def estimate(
     nlls: NDArray[np.float64], num_bytes: int, *, windows: int, total_windows: int, window: int
 ) -> Perplexity:
-    """The estimate from the negative log-likelihoods of tokens whose text has ``num_bytes`` bytes."""
+    """The estimate from negative log-likelihoods of tokens whose text has ``num_bytes`` bytes."""
     mean = float(nlls.mean())
     variance = float(np.mean(nlls**2)) - mean**2
     error = math.sqrt(max(variance, 0.0) / (len(nlls) - 1)) if len(nlls) > 1 else 0.0

@@ -181,7 +181,7 @@ class PlanBuilder:
             self.reached = min(reached, default=math.inf)
 
     def vector(self, name: str, length: int, factor: float = 1.0) -> NDArray[np.float32]:
-        """A weight's values times ``factor``, or ``factor`` alone without a name; kept alive here."""
+        """A weight's values times ``factor``, or ``factor`` without a name; kept alive here."""
         key = name, length, factor
         if key not in self._vectors:
             values = self.weights.vector(name, length) if name else np.ones(length, np.float32)

@@ -107,7 +107,7 @@ class RequestState(Sequence):
 
     @property
     def _shifts(self) -> bool:
-        """Whether the response continues when the context is full; it needs a limit to end at all."""
+        """Whether the response continues when the context is full; this needs ``max_tokens``."""
         limits = self._limits
         return limits.context_shift and limits.max_tokens is not None
 

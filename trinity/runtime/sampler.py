@@ -219,7 +219,7 @@ class Sampler:
 
 
 def check_finite(highest: float) -> None:
-    """Raise TrinityError if the largest logit shows that some are NaN or +inf, or none is finite."""
+    """Raise TrinityError if the largest logit shows a NaN or +inf, or that none is finite."""
     if not math.isfinite(highest):
         raise TrinityError(
             f"the model's output is not finite (its largest logit is {highest}), so no token can "
@@ -253,7 +253,7 @@ def _highest(shares: NDArray[np.float64], count: int) -> Ids:
 
 
 def nucleus(values: Floats, top_p: float, normalizer: float) -> int:
-    """How many of the logits, sorted from the largest, reach a probability of ``top_p`` together."""
+    """How many of the logits, sorted from the largest, reach the probability ``top_p``."""
     if top_p >= 1:
         return len(values)
     mass = np.cumsum(np.exp(values.astype(np.float64) - normalizer))

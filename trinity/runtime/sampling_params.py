@@ -14,21 +14,21 @@ from trinity.options.option import Option, check_options
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Options of the sampler, in the order in which they act. Defaults are llama.cpp's.
+    """Sampling options, in the order in which they apply. Defaults are llama.cpp's.
 
     1. ``logit_bias``: token id to a number added to its logit; ``-inf`` forbids the token.
-    2. Penalties, for tokens among the last ``penalty_last_n`` of prompt and answer (-1: all of
-       them, 0: no penalties). ``repetition_penalty`` divides a positive logit and multiplies a
+    2. Penalties, for tokens among the last ``penalty_last_n`` of prompt and response (-1: all,
+       0: no penalties). ``repetition_penalty`` divides a positive logit and multiplies a
        negative one; then ``frequency_penalty`` is subtracted once per occurrence and
        ``presence_penalty`` once.
-    3. ``top_k``: the k best tokens stay (0: all).
-    4. ``top_p``: the fewest tokens whose probabilities sum to at least ``top_p`` stay (1: all).
-    5. ``min_p``: tokens with at least ``min_p`` times the best one's probability stay (0: all).
-    6. ``temperature`` divides the logits before the draw; 0 takes the best token after steps 1
-       and 2, the lowest id where several are equal.
+    3. ``top_k``: keep the k best tokens (0: all).
+    4. ``top_p``: keep the fewest tokens whose probabilities sum to ``top_p`` or more (1: all).
+    5. ``min_p``: keep tokens with at least ``min_p`` times the best probability (0: all).
+    6. ``temperature`` divides the logits before sampling; 0 takes the best token after steps 1
+       and 2, and the lowest id if several are equal.
 
-    ``seed`` makes the draw reproducible; None takes one from the operating system. The random
-    numbers of a seed below 2^32 are llama.cpp's.
+    ``seed`` makes sampling reproducible; None takes a seed from the operating system. Seeds below
+    2^32 give the same random numbers as in llama.cpp.
 
     Raises: InputError for a value of the wrong type or out of range.
     """

@@ -40,7 +40,7 @@ class SlotHold:
             self._sink.put(None)
 
     def begin(self) -> None:
-        """Use the slot from now on; closing the model then waits for ``end``. Raises: InputError."""
+        """Start using the slot; closing the model then waits for ``end``. Raises: InputError."""
         with self._lock:
             if self._ended:
                 raise InputError("the model is closed; load it again")

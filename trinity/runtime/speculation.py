@@ -55,7 +55,7 @@ class NgramIndex:
         return 0, 0
 
     def continuation(self, start: int, count: int) -> list[int]:
-        """``count`` tokens from ``start`` on; a continuation that reaches the end repeats itself."""
+        """``count`` tokens from ``start`` on; a continuation past the end repeats itself."""
         tokens = self.tokens[start : start + count]
         period = len(self.tokens) - start
         while len(tokens) < count:

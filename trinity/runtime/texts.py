@@ -31,7 +31,7 @@ class Texts(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Token ids of each pair, the index where its text begins if needed, the indices of cut pairs."""
+    """Token ids of each pair, where its text begins if needed, the indices of cut pairs."""
 
     rows: list[list[int]]
     seconds: list[int | None]

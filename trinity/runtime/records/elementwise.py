@@ -37,7 +37,7 @@ def write_scale(writer: RecordWriter, scaled: Scale) -> None:
 def write_softcap(
     writer: RecordWriter, x: RowsView, width: int, cap: float, rows: NDArray[np.int64]
 ) -> int:
-    """Soft-cap rows of ``width`` values to -cap...cap; returns the record's slot of their address."""
+    """Soft-cap rows of ``width`` values to -cap...cap; return the slot of their address."""
     op = softcap
     writer.record(op.softcap, "none", {
         **x.slots(op.X, op.STRIDE), op.K: width, op.CAP: float_bits(cap),
