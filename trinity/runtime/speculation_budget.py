@@ -79,7 +79,7 @@ class SpeculationBudget:
         return count, best
 
     def learn(self, size: int, right: int, wrong: bool) -> None:
-        """Note how many tokens after an n-gram of ``size`` were right, and whether one was wrong."""
+        """Note how many tokens after an n-gram of ``size`` were right before one was wrong."""
         trials, hits = self._seen.get(size, (0.0, 0.0))
         self._seen[size] = MEMORY * trials + right + wrong, MEMORY * hits + right
 
