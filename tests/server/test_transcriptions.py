@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import queue
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -15,7 +18,7 @@ from starlette.testclient import TestClient
 
 import trinity
 from tests.processor_time import within
-from tests.server.conftest import socket_server
+from tests.server.conftest import LIMIT, socket_server
 from tests.speech.test_audio import tone, write_wav
 from trinity.model import Model
 from trinity.server.app import make_app
@@ -24,7 +27,7 @@ from trinity.server.models import Models
 from trinity.server.multipart import form_fields
 from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
-from trinity.server.speech import Speech
+from trinity.server.speech import LONGEST, Speech
 
 openai = pytest.importorskip("openai")
 soundfile = pytest.importorskip("soundfile")
@@ -233,9 +236,9 @@ def test_keywords_are_shown_to_the_model(
     shown: list[object] = []
     transcribe = Speech.transcribe
 
-    async def watched(self: Speech, audio: bytes, **options: object) -> Any:
+    async def watched(self: Speech, client: str, audio: bytes, **options: object) -> Any:
         shown.append(options["initial_prompt"])
-        return await transcribe(self, audio, **options)
+        return await transcribe(self, client, audio, **options)
 
     monkeypatch.setattr(Speech, "transcribe", watched)
     audio = (folder / "audio.wav").read_bytes()
@@ -400,3 +403,52 @@ def test_a_large_damaged_form_takes_no_time() -> None:
             form_fields(body, FORM)
 
     within(2.0, test)
+
+
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_a_long_recording_is_refused_by_its_seconds(
+    model: Model, folder: Path, stream: str
+) -> None:
+    """Three seconds, where the server takes two and a half, then three."""
+    models = Models([Served("demo", "demo.gguf", lambda: model, model=model)])
+    models._unload = _keep  # type: ignore[method-assign]
+    audio = (folder / "audio.wav").read_bytes()
+    for longest, status in ((2.5, 413), (3.0, 200)):
+        speech = Speech(
+            "toy", lambda: trinity.SpeechModel(folder / "hf", threads=1), longest=longest
+        )
+        app = make_app(models, ServerOptions(), speech=speech)
+        with TestClient(app, base_url="http://localhost") as client:
+            answer = send(client, audio, temperature="1", language="en", stream=stream)
+        assert answer.status_code == status
+    assert ServerOptions().max_audio_seconds == LONGEST
+
+
+def test_clients_take_turns_and_none_has_the_whole_queue() -> None:
+    """One client's recordings wait: another client's is next, and the first's ninth is refused."""
+    speech = Speech("toy", lambda: None)  # type: ignore[arg-type, return-value]
+    begun, may = queue.SimpleQueue[bytes](), threading.Event()
+
+    def run(audio: bytes, *given: Any) -> None:
+        begun.put(audio)
+        assert may.wait(LIMIT)
+
+    speech._run = run  # type: ignore[method-assign, assignment]
+
+    async def test() -> None:
+        first = speech.start("a", b"a0")
+        assert await asyncio.to_thread(begun.get, True, LIMIT) == b"a0"
+        started = [speech.start("a", b"a%d" % number) for number in range(1, 9)]
+        with pytest.raises(ApiError) as refused:
+            speech.start("a", b"a9")
+        assert (refused.value.status, refused.value.code) == (429, "queue_full")
+        other = speech.start("b", b"b0")
+        may.set()
+        await first.transcript()
+        await other.transcript()
+        assert begun.get(timeout=LIMIT) == b"b0"
+        for one in started:
+            one.close()
+        await asyncio.to_thread(speech.close)
+
+    asyncio.run(test())

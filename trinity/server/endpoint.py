@@ -55,9 +55,14 @@ class Call(Generic[B]):
         """Start to generate; as ``Service.start``."""
         return await self.service.start(self.ignored, self.caller, name, job)
 
+    def unload(self, name: str) -> None:
+        """Unload a model that is not used; as ``Models.unload_when_idle``. Raises: ApiError 404."""
+        models = self.service.models
+        models.unload_when_idle(models.find(self.ignored, name), self.caller.owner)
+
     async def lease(self, name: str | None) -> ModelLease:
         """Load the model of a name and lease it; as ``Models.lease``."""
-        return await self.service.models.lease(self.ignored, name)
+        return await self.service.models.lease(self.ignored, name, self.caller.owner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,12 +77,17 @@ def with_prefixes(loaded: Callable[[], Model], folder: str, limit: int) -> Model
     return model
 
 
-def speech_of(text: str, quantize: str | None, loading: Mapping[str, Any], notice: Say) -> Speech:
-    """The speech model of NAME=REF or REF; of the options of loading it has threads and isa."""
+def speech_of(
+    text: str, quantize: str | None, longest: float, loading: Mapping[str, Any], notice: Say
+) -> Speech:
+    """The speech model of NAME=REF or REF; of the options of loading it has threads and isa.
+
+    ``longest``: most seconds of a recording.
+    """
     name, ref = name_and_ref(text)
     given = {key: loading.get(key) for key in ("threads", "isa")}
     load = partial(SpeechModel, ref, quantize=quantize, progress=notice, **given)
-    return Speech(name, load, notice)
+    return Speech(name, load, notice, longest)
 
 
 def name_and_ref(text: str) -> tuple[str, str]:

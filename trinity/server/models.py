@@ -82,8 +82,11 @@ class Models:
             )
         return found
 
-    async def lease(self, ignored: Ignored, name: str | None) -> ModelLease:
-        """Load the model of a name and lease it. Raises: ApiError 404 for an unknown name, 503."""
+    async def lease(self, ignored: Ignored, name: str | None, owner: str = "") -> ModelLease:
+        """Load the model of a name and lease it for an owner.
+
+        Raises: ApiError 404 for an unknown name, 503.
+        """
         served = self.find(ignored, name)
         served.used = next(self._uses)
         served.leaving = False
@@ -96,6 +99,7 @@ class Models:
                 raise ApiError(
                     503, f"the model {served.name} cannot be loaded; the server's log says why"
                 ) from error
+        served.owners.add(owner)
         return ModelLease(served, served.model, self._freed)
 
     async def _load(self, served: Served) -> None:
@@ -109,6 +113,7 @@ class Models:
                     need = await asyncio.to_thread(served.weigh)
                     await self._make_room(need, served)
                 served.model = await asyncio.to_thread(served.load)
+                served.owners.clear()
                 self.began = True
             finally:
                 served.loading = False
@@ -146,8 +151,14 @@ class Models:
         if model is not None:
             await asyncio.to_thread(model.close)
 
-    def unload_when_idle(self, served: Served) -> None:
-        """Unload a model once it is idle, unless a request asks for it before."""
+    def unload_when_idle(self, served: Served, owner: str = "") -> None:
+        """Unload a model once it is idle, unless a request asks for it before.
+
+        It stays loaded while another owner has used it and has not asked to unload it.
+        """
+        served.owners.discard(owner)
+        if served.owners:
+            return
         served.leaving = True
         task = asyncio.create_task(self._unload_idle(served))
         self._unloading.add(task)

@@ -78,6 +78,8 @@ class Served:
     bytes: int = 0
     loading: bool = False
     leaving: bool = False  # unload it once nobody uses it
+    # Owners of keys that have used it since it was loaded and have not asked to unload it.
+    owners: set[str] = field(default_factory=set)
     # By owner: weights of adapters for requests that do not give them.
     lora: dict[str, Mapping[int, float]] = field(default_factory=dict)
     aliases: Sequence[str] = ()  # further names

@@ -221,7 +221,7 @@ class Service:
         Raises: ApiError (no such model; too many wait) and the errors of ``Model.prepared``.
         """
         self._check_size(job)
-        lease = await self.models.lease(ignored, name)
+        lease = await self.models.lease(ignored, name, caller.owner)
         try:
             defaults = {**self.defaults, "lora": lease.lora_of(caller.owner)}
             job = replace(job, options=self._salted(caller, {**defaults, **job.options}))

@@ -62,7 +62,9 @@ def serve(
 
     speech = None
     if options.speech_model is not None:
-        speech = speech_of(options.speech_model, options.speech_quantize, loading, say)
+        speech = speech_of(
+            options.speech_model, options.speech_quantize, options.max_audio_seconds, loading, say
+        )
     app = make_app(models, options, failed, defaults, speech)
     if options.log_requests:
         log_to(say)

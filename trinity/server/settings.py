@@ -122,6 +122,9 @@ class ServerOptions:
     max_audio: Annotated[int, size("Most bytes of a body with a recording.", "--max-audio")] = (
         32 << 20
     )
+    max_audio_seconds: Annotated[
+        float, Option("Most seconds of a recording.", ("--max-audio-seconds",), above=0)
+    ] = 7200.0
     max_file: Annotated[
         int, size("Most bytes of a body with a file of requests.", "--max-file")
     ] = 100 << 20

@@ -1,4 +1,4 @@
-"""The Whisper model of a server: loaded when it is asked for, one recording after the other."""
+"""The Whisper model of a server. It transcribes one recording at a time; clients take turns."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ import logging
 import tempfile
 import threading
 from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trinity.errors import FormatError, InputError, TrinityError, UnsupportedError
 from trinity.server.errors import ApiError
+from trinity.server.threads import Shares
+from trinity.speech.audio import open_audio
+from trinity.speech.resampling import RATE
 from trinity.speech.transcript import Segment, Transcript, collected
 
 if TYPE_CHECKING:
     from trinity.speech.model import SpeechModel
 
 log = logging.getLogger("trinity.server")
+T = TypeVar("T")
 
-MOST_WAITING = 16
+# Most waiting recordings, of all clients and of one; more get 429.
+MOST_WAITING, MOST_WAITING_OF_ONE = 16, 8
+LONGEST = 7200.0  # seconds of a recording
 # The names that OpenAI's clients know and send by default; each means the server's one model.
 BUILT_IN_NAMES = frozenset(
     {
@@ -30,9 +37,10 @@ BUILT_IN_NAMES = frozenset(
 
 
 class Speech:
-    """A speech model by its ``name``; ``load`` makes it. Recordings wait for each other.
+    """A speech model by its ``name``; ``load`` makes it.
 
-    ``notice`` takes a line if the model cannot be loaded at the start.
+    ``notice`` takes a line if the model cannot be loaded at the start. Recordings of more than
+    ``longest`` seconds are refused.
     """
 
     def __init__(
@@ -40,12 +48,13 @@ class Speech:
         name: str,
         load: Callable[[], SpeechModel],
         notice: Callable[[str], None] = lambda line: None,
+        longest: float = LONGEST,
     ) -> None:
         self.name = name
-        self._load, self._notice = load, notice
+        self._load, self._notice, self._longest = load, notice, longest
         self._model: SpeechModel | None = None
-        self._worker = ThreadPoolExecutor(1, "trinity-speech")
-        self._waiting = 0
+        self._shares = Shares("trinity-speech", 1, "recordings", MOST_WAITING, MOST_WAITING_OF_ONE)
+        self._futures = set[Future[Any]]()
         self._closing = threading.Event()
 
     def check_name(self, name: str | None, any_name: bool) -> None:
@@ -58,18 +67,11 @@ class Speech:
                 "model_not_found",
             )
 
-    def start(self, audio: bytes, **options: Any) -> Transcribing:
+    def start(self, client: str, audio: bytes, **options: Any) -> Transcribing:
         """Begin the transcription of a file of these bytes; options are those of SpeechOptions.
 
         Raises: ApiError 429 if too many recordings wait.
         """
-        if self._waiting >= MOST_WAITING:
-            raise ApiError(
-                429,
-                f"{self._waiting} recordings wait; at most {MOST_WAITING} may",
-                code="queue_full",
-                headers={"Retry-After": "10"},
-            )
         loop, left = asyncio.get_running_loop(), threading.Event()
         segments = asyncio.Queue[Segment | None]()
 
@@ -77,22 +79,21 @@ class Speech:
             loop.call_soon_threadsafe(segments.put_nowait, segment)
 
         def ended(running: asyncio.Future[Transcript]) -> None:
-            self._waiting -= 1
             segments.put_nowait(None)
             if not running.cancelled():
                 running.exception()  # seen, even if nobody waits for it any more
 
-        self._waiting += 1
-        running = loop.run_in_executor(self._worker, self._run, audio, left, options, told)
+        work = partial(self._run, audio, left, options, told)
+        running = asyncio.wrap_future(self._submit(client, work))
         running.add_done_callback(ended)
         return Transcribing(running, segments, left)
 
-    async def transcribe(self, audio: bytes, **options: Any) -> Transcript:
+    async def transcribe(self, client: str, audio: bytes, **options: Any) -> Transcript:
         """What is said in a file of these bytes; options are those of SpeechOptions.
 
         Cancelling the caller ends it. Raises: ApiError, also if the audio cannot be read.
         """
-        transcribing = self.start(audio, **options)
+        transcribing = self.start(client, audio, **options)
         try:
             return await transcribing.transcript()
         finally:
@@ -106,7 +107,7 @@ class Speech:
     async def load_now(self) -> None:
         """Load it. A model that cannot be loaded is reported, and requests for it get 503."""
         try:
-            await asyncio.get_running_loop().run_in_executor(self._worker, self._loaded)
+            await asyncio.wrap_future(self._submit("", self._loaded))
         except TrinityError as error:
             self._notice(
                 f"warning: the speech model {self.name} cannot be loaded, so requests for "
@@ -116,9 +117,16 @@ class Speech:
     def close(self) -> None:
         """Begin nothing more, and end what runs."""
         self._closing.set()
-        self._worker.shutdown(wait=True, cancel_futures=True)
+        self._shares.close()
+        wait(list(self._futures))
         if self._model is not None:
             self._model.close()
+
+    def _submit(self, client: str, work: Callable[[], T]) -> Future[T]:
+        future = self._shares.submit(client, work)
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        return future
 
     def _loaded(self) -> SpeechModel:
         if self._model is None:
@@ -141,6 +149,7 @@ class Speech:
             file.flush()
             cancel = _Either(left, self._closing)
             try:
+                self._check_length(file.name, cancel)
                 found = collected(model.stream(file.name, cancel=cancel, **options), told)
             except (FormatError, UnsupportedError, InputError) as error:
                 message = str(error)
@@ -151,6 +160,22 @@ class Speech:
         if self._closing.is_set():
             raise ApiError(503, "the server is being stopped")
         return found
+
+    def _check_length(self, path: str, cancel: _Either) -> None:
+        """Decode a recording until its limit. Raises: ApiError 413 for a longer one."""
+        left = self._longest * RATE
+        for block in open_audio(path)():
+            left -= len(block)
+            if left < 0:
+                raise ApiError(
+                    413,
+                    f"the recording has more than {self._longest:g} seconds; send it in parts, or "
+                    "start the server with a larger --max-audio-seconds",
+                    "file",
+                    "audio_too_long",
+                )
+            if cancel.is_set():
+                return
 
 
 class Transcribing:

@@ -27,9 +27,8 @@ async def load(call: Call[ModelName]) -> ASGI:
 
 
 async def unload(call: Call[ModelName]) -> ASGI:
-    """Unload a model once nobody uses it."""
-    models = call.service.models
-    models.unload_when_idle(models.find(call.ignored, call.body.model))
+    """Unload a model once nobody uses it and every key that used it has asked for it."""
+    call.unload(call.body.model)
     return Json(Success())
 
 

@@ -96,9 +96,9 @@ async def _answer(
     pieces = speech.pieces if logprobs else None
     options |= {"task": task, "initial_prompt": prompt, "first_temperature": body.temperature}
     if stream:
-        begun = speech.start(audio, **options).begun
+        begun = speech.start(call.caller.client, audio, **options).begun
         return Stream(begun, partial(events, pieces=pieces))
-    found = await speech.transcribe(audio, **options)
+    found = await speech.transcribe(call.caller.client, audio, **options)
     return whole(found, body.response_format, task, bool(options.get("word_times")), pieces)
 
 

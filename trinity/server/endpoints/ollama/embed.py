@@ -74,8 +74,7 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
                 truncate=body.truncate is not False,
             )  # fmt: skip
     if body.unloads:
-        models = call.service.models
-        models.unload_when_idle(models.find(call.ignored, name))
+        call.unload(name)
     if found is None:
         return Json(EmbedAnswer(body.shown, []))
     rows = await written(unit(found.rows))
@@ -96,8 +95,7 @@ async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
             )
             rows = await written(found.rows)
     if body.unloads:
-        models = call.service.models
-        models.unload_when_idle(models.find(call.ignored, name))
+        call.unload(name)
     return Json(EmbeddingsAnswer(rows[0]))
 
 

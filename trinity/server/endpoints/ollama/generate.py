@@ -157,7 +157,7 @@ async def _answered(
     began, body, service = time.perf_counter(), call.body, call.service
     name = body.served(call.ignored, service.models)
     if body.empty and body.unloads:
-        service.models.unload_when_idle(service.models.find(call.ignored, name))
+        call.unload(name)
         return Json(only(line(body.shown, "", "", []), "unload"))
     with await call.lease(name) as model:
         check(call.ignored, body, model, call.request.url.path.rpartition("/")[2])
@@ -189,8 +189,7 @@ def check(
 async def _started(call: Call[Any], name: str, job: ChatJob | TextJob, *, unloads: bool) -> Answers:
     answers = await call.start(name, job)
     if unloads:
-        models = call.service.models
-        models.unload_when_idle(models.find(call.ignored, name))
+        call.unload(name)
     return answers
 
 
