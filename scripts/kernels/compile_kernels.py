@@ -3,9 +3,8 @@
     python scripts/kernels/compile_kernels.py
     python scripts/kernels/compile_kernels.py --kinds    # what `make test` needs
 
-A process that compiles keeps 10 to 30 MB for each kernel, one that reads it from the cache 0.2 MB.
-So processes compile a few each and end, two at a time, and the tests find everything compiled. What
-the cache holds already is not compiled again.
+Kernels that the cache has are not compiled again. A process that compiles never gives memory back,
+so a process that uses more than MOST_MEMORY ends and another one goes on.
 """
 
 from __future__ import annotations
@@ -14,19 +13,26 @@ import argparse
 import json
 import subprocess
 import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from tests.matrix import KINDS  # noqa: E402
+from trinity.tools.machine import peak_rss  # noqa: E402
 from trinity_kernels.code_files import cache_folder  # noqa: E402
 from trinity_kernels.isa import available_levels, python_only  # noqa: E402
-from trinity_kernels.ops.matmul.activations import FORMS  # noqa: E402
+from trinity_kernels.ops.matmul import variants  # noqa: E402
 from trinity_kernels.selftest import KERNELS, kernels_of  # noqa: E402
 
-EACH = 12  # kernels that a process compiles
+MOST_MEMORY = 512 << 20  # bytes
+# F16 is also the type of most embeddings, KV caches and encoders of the tests' models.
+TYPES = KINDS | {"F16"}
 Wanted = tuple[str, str, str]  # kernel, level, tag
 
 
@@ -39,11 +45,12 @@ def _stop() -> None:
 
 
 def not_compiled(kinds: bool) -> list[Wanted]:
-    """The kernels that the cache lacks; ``kinds``: of products those of one type of each file."""
+    """The kernels that the cache lacks; ``kinds``: of products only those of TYPES."""
+    products = {variant.kernel.name for variant in variants.VARIANTS}
     found: dict[Wanted, None] = {}
     for level in available_levels():
         for name, tag in kernels_of(level):
-            if kinds and tag in FORMS and tag not in KINDS:
+            if kinds and name in products and tag not in TYPES:
                 continue
             kernel = KERNELS[name].kernel
             try:
@@ -53,34 +60,77 @@ def not_compiled(kinds: bool) -> list[Wanted]:
     return list(found)
 
 
-def compile_here(wanted: list[Wanted]) -> None:
-    for name, level, tag in wanted:
+def compile_requested() -> None:
+    """Compile what the lines of standard input name; answer each with the memory in use."""
+    for line in sys.stdin:
+        name, level, tag = json.loads(line)
         KERNELS[name].kernel.address(level, tag)
+        print(peak_rss() or 0, flush=True)
 
 
-def compile_apart(wanted: list[Wanted]) -> None:
-    """Compile in a process of its own. Raises: CalledProcessError where it fails."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--these", json.dumps(wanted)]
-    subprocess.run(command, check=True, cwd=ROOT)
+@contextmanager
+def compiling_process() -> Iterator[Callable[[Wanted], int]]:
+    """A process that compiles a kernel at a call, which returns the memory in use.
+
+    Raises: CalledProcessError where the process fails.
+    """
+    command = [sys.executable, str(Path(__file__).resolve()), "--child"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked, answers = process.stdin, process.stdout
+
+        def compiled(kernel: Wanted) -> int:
+            print(json.dumps(kernel), file=asked, flush=True)
+            answer = answers.readline()
+            if not answer:
+                raise subprocess.CalledProcessError(process.wait(), [*command, *kernel])
+            return int(answer)
+
+        yield compiled
+
+
+def compile_all(wanted: list[Wanted], workers: int) -> None:
+    """Compile in ``workers`` processes at a time, half of which begin at the end.
+
+    So kernels of one level, which share most of their code, come after each other in a process.
+    """
+    left, lock, count = deque(wanted), threading.Lock(), len(wanted)
+
+    def work(place: int) -> None:
+        while left:
+            with compiling_process() as compiled:
+                memory = 0
+                while memory < MOST_MEMORY:
+                    with lock:
+                        if not left:
+                            return
+                        kernel = left.pop() if place % 2 else left.popleft()
+                        done = count - len(left)
+                    if done % 25 == 0:
+                        print(f"{done} of {count}", flush=True)
+                    memory = compiled(kernel)
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(work, range(workers)))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workers", type=int, default=2, help="processes at a time")
     parser.add_argument("--kinds", action="store_true", help="one quantization type of each file")
-    parser.add_argument("--these", type=json.loads, help=argparse.SUPPRESS)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.these is not None:
-        compile_here(options.these)
+    if options.child:
+        compile_requested()
         return
     if cache_folder() is None or python_only():
         return  # nothing can be kept
     wanted = not_compiled(options.kinds)
     if wanted:
-        print(f"compiling {len(wanted)} kernels", flush=True)
-    parts = [wanted[start : start + EACH] for start in range(0, len(wanted), EACH)]
-    with ThreadPoolExecutor(options.workers) as pool:
-        list(pool.map(compile_apart, parts))
+        print(f"compiling {len(wanted)} kernels, once on this machine", flush=True)
+        compile_all(wanted, options.workers)
 
 
 if __name__ == "__main__":
