@@ -7,7 +7,7 @@
 #   make test-arm  kernels on emulated ARM    make docs    the documents as a site
 #   make test-real tests on published models  make clean   remove everything made here
 #   make test-clients  real client programs; CLIENTS="llm_cli ollama_python" takes only these
-#   make wheel     a wheel that has machine code for x86-64
+#   make wheel     a wheel that has machine code for x86-64 and AArch64
 #
 # PYTHON chooses the interpreter. Tests run in WORKERS processes, PYTEST_ARGS goes to pytest:
 # make test PYTEST_ARGS="-k gguf", make test WORKERS=0 PYTEST_ARGS="-x --pdb"
@@ -114,7 +114,8 @@ $(RUN):
 		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
 		$(PYTHON) -m pip --python $(VENV)/bin/python install --quiet pip; }
 
-# The wheel has machine code for x86-64, so a first run compiles nothing. What build/code has is kept.
+# The wheel has machine code for x86-64 and AArch64, so a first run compiles nothing. What build/code
+# has is kept, so an interrupted run can be continued.
 wheel: $(VENV)/installed-dev
 	$(RUN) scripts/kernels/package_code.py build/code --workers $(WORKERS)
 	rm -rf build/wheel && mkdir -p build/wheel
