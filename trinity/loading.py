@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.resources
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -159,7 +158,7 @@ def chat_model() -> str:
 
 
 def _packaged(name: str, title: str) -> str:
-    path = str(importlib.resources.files("trinity") / "data" / name)
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", name)
     if not os.path.isfile(path):
         raise InputError(
             f"{path}: the {title} is missing from this installation; install trinity again, "

@@ -13,7 +13,6 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from functools import cache
-from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -77,13 +76,14 @@ class _Finder:
         original = importlib.util.find_spec(NAME + name.removeprefix(COPY))
         if original is None:
             return None
-        spec = ModuleSpec(name, _Loader(original), origin=original.origin)
+        loader: Any = _Loader(original)
+        spec = ModuleSpec(name, loader, origin=original.origin)
         spec.submodule_search_locations = original.submodule_search_locations
         spec.has_location = original.has_location
         return spec
 
 
-class _Loader(Loader):
+class _Loader:  # no importlib.abc.Loader, whose module imports many others
     def __init__(self, original: ModuleSpec) -> None:
         self.original = original
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sys
 import textwrap
 from contextlib import suppress
@@ -54,6 +53,8 @@ def say_wrapped(text: str, indent: int = 0) -> None:
     ``indent`` is that of the lines after the first one.
     """
     if sys.stderr.isatty():
+        import shutil
+
         width = max(40, shutil.get_terminal_size().columns)
         text = textwrap.fill(escaped(text), width, subsequent_indent=" " * indent)
         say(text, keep="\n")

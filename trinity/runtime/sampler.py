@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,16 +55,21 @@ class Draws:
     """
 
     def __init__(self, seed: int | None) -> None:
-        if seed is None or seed >= 2**32:
-            self._bits = np.random.MT19937(seed)
+        self._bits = random.Random()  # the same generator, but for the seeding
+        if seed is None:
+            return
+        if seed < 2**32:
+            words, position = [seed], 624
+            for i in range(1, 624):
+                words.append((1812433253 * (words[-1] ^ words[-1] >> 30) + i) % 2**32)
         else:
-            self._bits = np.random.MT19937(0)
-            np.random.RandomState(self._bits).seed(seed)
+            state: Any = np.random.MT19937(seed).state["state"]
+            words, position = state["key"].tolist(), state["pos"]
+        self._bits.setstate((3, (*words, position), None))
 
     def next(self) -> float:
         """The next number."""
-        low, high = self._bits.random_raw(), self._bits.random_raw()
-        return min((high << 32 | low) / 2**64, LARGEST_DRAW)
+        return min(self._bits.getrandbits(64) / 2**64, LARGEST_DRAW)
 
 
 class Sampler:
