@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 STACK, LEAST_STACK = 8 << 20, 1 << 20
-# What ends a program that does not handle it, and may reach one in good order.
+# Signals that end a program which does not handle them, and that can be handled in an orderly way.
 _ENDS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
 
 def begin() -> None:
-    """Let signals end the process as ``end`` does, and give closed standard streams a place.
+    """Let signals end the process as ``end`` does, and open closed standard streams.
 
-    Without the latter the next file that is opened would be standard output to whoever prints.
-    A signal that the process was started to ignore stays ignored. The stack is as large as nested
-    input needs, else the process ends with an error.
+    Otherwise the next file that is opened would become standard output. Signals that the process
+    was started to ignore stay ignored. The stack must be large enough for nested input, otherwise
+    the process exits with an error.
     """
     for name in _ENDS:
-        number = getattr(signal, name, None)  # Windows has few
+        number = getattr(signal, name, None)  # Windows has few of them
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, end)
     for descriptor in range(3):
@@ -40,10 +40,10 @@ def begin() -> None:
 
 
 def ensure_stack() -> None:
-    """Have stacks of 8 MB, or as much as the system allows; exit with 1 where that is too little.
+    """Set the stack size to 8 MB, or to what the system allows; exit with 1 if that is too little.
 
-    Python refuses input that is nested too deeply, such as JSON, before a stack of usual size is
-    full. A smaller one (``ulimit -s``) would end in a segmentation fault.
+    Python refuses input that is nested too deeply, such as JSON, before a stack of usual size
+    overflows. A smaller stack (``ulimit -s``) would end in a segmentation fault.
     """
     try:
         import resource
@@ -61,21 +61,24 @@ def ensure_stack() -> None:
     resource.setrlimit(resource.RLIMIT_STACK, (most, hard))
     import threading
 
-    threading.stack_size(STACK)  # that of threads was chosen when the process started
+    threading.stack_size(STACK)  # the stack size of threads was fixed when the process started
 
 
 def discard_unfinished() -> None:
     """Remove files that are being written."""
     writers = sys.modules.get("trinity_kernels.whole_file")
-    if writers is not None and hasattr(writers, "discard_unfinished"):  # else nothing is written
+    if writers is not None and hasattr(
+        writers, "discard_unfinished"
+    ):  # else no file is being written
         writers.discard_unfinished()
 
 
 def end(number: int, _frame: FrameType | None = None) -> None:
-    """End now, from within a signal's handler: status 130 for Ctrl-C, else death by the signal.
+    """Exit from a signal's handler: status 130 for Ctrl-C, otherwise death by the signal.
 
-    Unfinished files are removed first. Nothing is unwound: code that catches everything, such as
-    the compiler's callbacks, could keep the process alive, and threads of a team are waiting.
+    Unfinished files are removed first. The stack is not unwound, because code that catches every
+    exception, such as the compiler's callbacks, could keep the process alive, and the threads of a
+    team wait.
     """
     discard_unfinished()
     if os.name == "posix" and os.isatty(2):
@@ -90,7 +93,7 @@ def end(number: int, _frame: FrameType | None = None) -> None:
 
 
 def leave_threads(status: int) -> None:
-    """Exit with ``status`` at once if a thread still computes, which Python would wait for."""
+    """Exit with ``status`` at once if a thread still computes, because Python would wait for it."""
     import threading
 
     end = time.monotonic() + 1.0

@@ -21,7 +21,7 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-# What a request of n bytes gets beyond the limits: to be taken apart, for an answer as long.
+# Limits grow by so much per byte of the request, to parse it and to reply at the same length.
 MEMORY_PER_BYTE = 12
 BYTES_PER_SECOND = 20_000_000
 REPLY_PER_BYTE = 4
@@ -65,7 +65,7 @@ def run(module: str, memory_bytes: int, reply_bytes: int) -> None:
 
 
 def _reset_signals() -> None:
-    """Ctrl-C is the parent's; what the parent ignores or blocks must still end this process."""
+    """Reset signals: the parent handles Ctrl-C; what it ignores or blocks must still end the child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform != "win32":
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -76,7 +76,7 @@ def _reset_signals() -> None:
 def _reply(
     answer: Callable[[Any], Any], requests: int, length: int, longest: int
 ) -> tuple[bytes, bytes]:
-    """Kind and JSON of what ``answer`` says to the next request."""
+    """The kind and the JSON of the reply of ``answer`` to the next request."""
     try:
         body = json.dumps(answer(json.loads(_read(requests, length)))).encode()
     except MemoryError:
@@ -112,13 +112,13 @@ def _send(file: int, kind: bytes, body: bytes) -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """End this process by SIGPROF after ``seconds`` of processor time; 0 switches that off."""
+    """End this process by SIGPROF after ``seconds`` of CPU time; 0 disables that."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _limit_memory_for_good(size: int) -> int:
-    """Keep the address space below ``size`` bytes or a limit that is stricter; gives which."""
+    """Limit the address space to ``size`` bytes or a stricter limit; return the limit."""
     if resource is None:
         return size
     ceiling = min(x % (1 << 64) for x in (size, *resource.getrlimit(resource.RLIMIT_AS)))
@@ -127,14 +127,14 @@ def _limit_memory_for_good(size: int) -> int:
 
 
 def _limit_memory(size: int, ceiling: int) -> None:
-    """Let the address space grow to ``size`` bytes. macOS may refuse, and enforces nothing."""
+    """Limit the address space to ``size`` bytes. macOS may refuse, and does not enforce it."""
     if resource is not None:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_AS, (min(size, ceiling), ceiling))
 
 
 def _give_up_rights() -> Callable[[], int]:
-    """Open nothing and change nothing from now on; gives what tells the address space's size."""
+    """Forbid opening and changing files; return the function that measures the address space."""
     try:
         file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
@@ -151,9 +151,9 @@ def _give_up_rights() -> Callable[[], int]:
 
 
 def _lock_out() -> None:
-    """Linux: no new privileges, no file that is not open already, no capabilities.
+    """Linux: no new privileges, no newly opened files, no capabilities.
 
-    Kernels without Landlock, or with an older one, give up what they know.
+    Kernels with an older Landlock, or none, restrict what they can.
     """
     import ctypes
 

@@ -92,7 +92,7 @@ class GenerationTag(Extension):
 
 
 class TemplateDict:
-    """dict() and dict.fromkeys(); the type's other methods would change what is immutable."""
+    """dict() and dict.fromkeys() only; other methods of the type could change immutable values."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         """As dict()."""
@@ -104,7 +104,7 @@ class TemplateDict:
 
 
 class TemplateNamespace(Namespace):
-    """A namespace without names that mean something to Python or Jinja2."""
+    """A namespace whose names have no special meaning in Python or Jinja2."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:  # so that "self" may be a name
         names = dict(*args[1:], **kwargs)

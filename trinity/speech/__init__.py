@@ -1,1 +1,1 @@
-"""Speech to text with Whisper's models: audio files in, texts with times out."""
+"""Speech to text with Whisper models: audio files in, timed transcripts out."""

@@ -1,9 +1,9 @@
-"""When each token of a window's text was said: where the decoder looked, followed through time.
+"""Word times: when each token of a window's text was spoken.
 
-Source: openai/whisper, timing.py, find_alignment. Some heads of the decoder's attention to the
-encoder's states look at the frames of what comes next. Their probabilities, each frame's normalized
-over the tokens and smoothed over time, are costs of a way that goes on through tokens and frames at
-once (dynamic time warping); where it goes on to a token, that token begins.
+Source: openai/whisper, timing.py, find_alignment. Some heads of the decoder's cross-attention
+attend to the frames of the token that comes next. Their probabilities, normalized over the tokens
+for each frame and smoothed over time, score a monotonic path through tokens and frames (dynamic
+time warping). A token begins where the path reaches it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from trinity.speech.tokens import SECONDS, SpeechTokens
 from trinity.speech.weights import SpeechWeights
 from trinity_kernels.team import Team
 
-SMOOTHED = 7  # frames of 0.02 s under the median
-_BOTH, _TOKEN, _FRAME = 0, 1, 2  # in what the way goes on
+SMOOTHED = 7  # width of the median filter, in frames of 0.02 s
+_BOTH, _TOKEN, _FRAME = 0, 1, 2  # steps of a path: what they advance
 
 
 class Alignment:
-    """Finds times in the window that the encoder has just run over."""
+    """Finds times in the window that the encoder has computed last."""
 
     def __init__(
         self,
@@ -42,30 +42,31 @@ class Alignment:
         self._keys: dict[tuple[int, int], NDArray[np.float32]] = {}
 
     def times(self, prompt: Sequence[int], ids: Sequence[int], frames: int) -> list[float]:
-        """Seconds from the window's beginning at which each of ``ids`` begins, then their end.
+        """The seconds from the window's beginning at which each of ``ids`` begins, then their end.
 
-        ``prompt``: what stands before them, without times; ``frames``: mel frames with sound.
+        ``prompt``: the tokens before them, without times; ``frames``: the number of mel frames with
+        sound.
         """
         begin = list(prompt)
         if begin[-1] != self._tokens.without_times:
             begin.append(self._tokens.without_times)
         text = [*begin, *ids, self._tokens.end]
         weights = self._looks(text, max(1, frames // 2))
-        # The row of a token is where it is foretold: that of the token before it.
+        # The row before a token predicts it, so that row has the token's attention.
         matrix = smoothed(normalized(weights)).mean(0)[len(begin) - 1 : -1]
         return [round(float(frame) * SECONDS, 2) for frame in jumps(matrix)]
 
     def _looks(self, text: Sequence[int], count: int) -> NDArray[np.float32]:
-        """Probabilities (heads, tokens, frames) over the first ``count`` of the states.
+        """Attention probabilities (heads, tokens, frames) over the first ``count`` encoder states.
 
-        Raises: FormatError where weights give no numbers.
+        Raises: FormatError if the weights give values that are not numbers.
         """
         queries = self._decoder.queries(self._team, text)
         states, dim = self._encoder.states[:count], self._config.width // self._config.decoder.heads
         probabilities = []
         for layer, head in self._config.alignment_heads:
             with np.errstate(over="ignore", invalid="ignore"):
-                keys = states @ self._key(layer, head, dim).T  # they have no bias
+                keys = states @ self._key(layer, head, dim).T  # these have no bias
                 scores = queries[layer][:, head * dim : (head + 1) * dim] @ keys.T
                 scores *= np.float32(dim**-0.5)
                 scores = np.exp(scores - scores.max(-1, keepdims=True))
@@ -87,14 +88,14 @@ class Alignment:
 
 
 def normalized(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Each frame's (heads, tokens, frames) with mean 0 and deviation 1 over the tokens."""
+    """Weights (heads, tokens, frames) with mean 0 and deviation 1 over the tokens of each frame."""
     mean, deviation = weights.mean(-2, keepdims=True), weights.std(-2, keepdims=True)
     scores: NDArray[np.float32] = (weights - mean) / np.maximum(deviation, np.float32(1e-30))
     return scores
 
 
 def smoothed(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The median of SMOOTHED frames around each, mirrored at the ends."""
+    """The median of the SMOOTHED frames around each frame, mirrored at the ends."""
     half = SMOOTHED // 2
     if weights.shape[-1] <= half:
         return weights
@@ -105,7 +106,7 @@ def smoothed(weights: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def jumps(matrix: NDArray[np.float32]) -> NDArray[np.intp]:
-    """The frame at which each row begins on the way of the largest sum through (rows, frames)."""
+    """The frame at which each row begins on the path with the largest sum through (rows, frames)."""
     trace = _trace(-matrix)
     row, frame = matrix.shape[0] - 1, matrix.shape[1] - 1
     begins = np.zeros(matrix.shape[0], np.intp)
@@ -121,7 +122,7 @@ def jumps(matrix: NDArray[np.float32]) -> NDArray[np.intp]:
 
 
 def _trace(costs: NDArray[np.float32]) -> NDArray[np.int8]:
-    """How each place of (rows, frames) is best reached, one diagonal after the other."""
+    """The best step to each place of (rows, frames), computed one diagonal at a time."""
     rows, frames = costs.shape
     least = np.full((rows + 1, frames + 1), np.inf, np.float32)
     least[0, 0] = 0

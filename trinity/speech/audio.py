@@ -1,4 +1,4 @@
-"""Audio as mono float32 of 16 kHz: from arrays and files, read as it is needed."""
+"""Reads audio as 16 kHz mono float32, from arrays and files, block by block."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ AudioLike = str | os.PathLike[str] | NDArray[Any]
 
 
 def open_audio(audio: AudioLike, rate: int = RATE) -> Blocks:
-    """A function that gives the audio's blocks at 16 kHz, from its beginning each time.
+    """A function that returns the audio's blocks at 16 kHz, each time from the beginning.
 
-    ``audio``: a path, or samples of shape (n,) or (n, channels): floats from -1 to 1, or integers,
-    ``rate`` of them a second. Raises: InputError, FormatError, UnsupportedError; those of the
-    samples only where they are read.
+    ``audio``: a path, or samples of shape (n,) or (n, channels), floats from -1 to 1 or integers,
+    with ``rate`` samples per second. Raises: InputError, FormatError, UnsupportedError; errors
+    about samples are raised when these are read.
     """
     if isinstance(audio, np.ndarray):
         samples = _mono(audio)
@@ -47,7 +47,7 @@ def open_audio(audio: AudioLike, rate: int = RATE) -> Blocks:
         raise InputError(f"{path}: cannot be opened: {error.strerror or error}") from error
     if is_wav(head):
         with open(path, "rb") as file:
-            read_header(file, path)  # a wrong one is an error now
+            read_header(file, path)  # report a wrong file now
         return lambda: _wav(path)
     if not head:
         raise FormatError(f"{path}: the file is empty; give an audio file")
@@ -107,10 +107,10 @@ def _by_library(path: str) -> Iterator[NDArray[np.float32]]:
 
 
 def _blocks(file: Any, path: str) -> Iterator[NDArray[np.float32]]:
-    """What soundfile decodes, the mean of the channels. Raises: FormatError.
+    """The samples that soundfile decodes, averaged over channels. Raises: FormatError.
 
-    ``SoundFile.blocks`` yields as many samples as the header promises, past the end of what can be
-    decoded from memory that was never written.
+    ``SoundFile.blocks`` yields as many samples as the header promises; after the end of the data
+    these would be uninitialized memory.
     """
     while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):
         with np.errstate(over="ignore", invalid="ignore"):

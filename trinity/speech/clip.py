@@ -1,4 +1,4 @@
-"""A whole audio as windows of mel frames, of which only what is needed is in memory."""
+"""An audio as windows of mel frames; only the needed part is in memory."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from trinity.speech.mel import FRAME, HOP, log_mel, scaled
 from trinity.speech.resampling import RATE
 
 _HALF = FRAME // 2
-_MANY = 3000  # frames at once while the loudest is sought
+_MANY = 3000  # frames per step while the loudest value is searched
 
 
 class Clip:
-    """Frames of one audio: ``frames`` with sound in them, HOP samples apart.
+    """The mel frames of one audio: ``frames`` of them have sound, HOP samples apart.
 
-    As in openai/whisper, silence follows the audio, and the frames of a window after its end are
-    0. faster-whisper has the same windows; transformers fills them with frames of silence. The
-    audio is read twice, once for its length and its loudest value, by which all others are scaled,
-    and once for ``features``, whose windows go forwards.
+    As in openai/whisper and faster-whisper, frames after the end of the audio are 0; transformers
+    uses frames of silence. The audio is read twice: once for its length and its largest log-mel
+    value, which scales all others, and once for ``features``, whose windows only move forward.
     """
 
     def __init__(self, blocks: Blocks, bands: int, window: int) -> None:
@@ -34,18 +33,19 @@ class Clip:
         self.frames = max(1, self.samples // HOP)
         self._reader = _chunks(blocks, window * HOP)
         self._held = np.zeros(0, np.float32)
-        self._start = 0  # the place of the first sample that is held, in the mirrored audio
+        self._start = 0  # the position of the first sample in memory, in the mirrored audio
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """The duration in seconds."""
         return self.samples / RATE
 
     def features(self, first: int, silence: bool = False) -> NDArray[np.float32]:
-        """The window that begins at that frame, (window, bands); no earlier than the last one.
+        """The window (window, bands) from frame ``first`` on, which must not decrease between
+        calls.
 
-        ``silence``: frames after the audio's end are those of silence instead of 0. openai/whisper
-        detects the language by such a window.
+        ``silence``: frames after the end of the audio are frames of silence instead of 0, as
+        openai/whisper has them for language detection.
         """
         begin = first * HOP
         end = begin + (self._window - 1) * HOP + FRAME
@@ -60,7 +60,7 @@ class Clip:
         return mel
 
     def _measure(self, blocks: Blocks) -> tuple[int, float]:
-        """How many samples there are, and the largest log-mel value of their frames."""
+        """The number of samples, and the largest log-mel value of their frames."""
         counted, complete = 0, False
 
         def counting() -> Iterator[NDArray[np.float32]]:
@@ -83,9 +83,9 @@ class Clip:
 
 
 def _chunks(blocks: Blocks, size: int) -> Iterator[NDArray[np.float32]]:
-    """The audio with its mirrored beginning, then silence without end, ``size`` samples at a time.
+    """The audio with its mirrored beginning, then endless silence, ``size`` samples at a time.
 
-    No method: a generator that a Clip holds must not hold the Clip.
+    This is not a method, so that the generator of a Clip does not refer to the Clip.
     """
     begun, first = False, np.zeros(0, np.float32)
     for block in chain(blocks(), _silence(size)):

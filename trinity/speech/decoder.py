@@ -1,8 +1,8 @@
-"""Whisper's decoder as plans: tokens and what was encoded to logits.
+"""Whisper's decoder as plans: from tokens and encoder states to logits.
 
-Token and position embeddings are added; layers have causal self-attention, attention to the
-encoder's states, whose keys and values were made once, and a feed-forward, each after a norm; a
-last norm; logits by the token embeddings.
+Token and position embeddings are added. Each layer has causal self-attention, cross-attention to
+the encoder states, whose keys and values are computed once per window, and a feed-forward, each
+after a norm. A last norm follows; the token embeddings give the logits.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from trinity.speech.weights import SpeechWeights
 from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.team import Team
 
-FEW = 16  # rows of a step whose attention is shared out by blocks; rows of logits
+FEW = 16  # rows of a step whose attention is divided by blocks of positions; rows of logits
 
 
 class SpeechDecoder:
-    """Runs the decoder over ``cross``, the encoder's keys and values."""
+    """Runs the decoder with ``cross``, the encoder's keys and values."""
 
     def __init__(
         self, config: SpeechConfig, weights: SpeechWeights, recorder: Recorder, cross: Pages
@@ -61,17 +61,18 @@ class SpeechDecoder:
         self._aligning: SpeechPlan | None = None
 
     def begin(self) -> History:
-        """A text without tokens."""
+        """The history of a text without tokens."""
         stack = self._config.decoder
         return History(stack.positions, stack.layers * self._layer_bytes)
 
     def run(
         self, team: Team, rows: Sequence[tuple[int, History]], wanted: Sequence[int]
     ) -> NDArray[np.float32]:
-        """Evaluate (token, its text's history) in order; logits after the rows of ``wanted``.
+        """Compute rows of (token, its text's history) in order; logits after the rows ``wanted``.
 
-        Returns (len(wanted), vocabulary), valid until the next call; ``wanted`` has FEW at most.
-        Raises: TrinityError where they are not finite.
+        Returns (len(wanted), vocabulary), valid until the next call. ``wanted`` has at most FEW
+        indices.
+        Raises: TrinityError if the logits are not finite.
         """
         self._enter(rows)
         self._wanted[0] = len(wanted)
@@ -86,9 +87,9 @@ class SpeechDecoder:
         return logits
 
     def queries(self, team: Team, tokens: Sequence[int]) -> dict[int, NDArray[np.float32]]:
-        """What a text asks of the encoder's states, by layers that have alignment heads.
+        """The cross-attention queries of a text, for each layer that has alignment heads.
 
-        Returns (len(tokens), width) for each, valid until the next call.
+        Returns (len(tokens), width) for each layer, valid until the next call.
         """
         if self._aligning is None:  # memory that only word times need
             layers = sorted({layer for layer, _ in self._config.alignment_heads})
@@ -105,7 +106,7 @@ class SpeechDecoder:
         return {layer: rows.values[: len(tokens)] for layer, rows in self._kept.items()}
 
     def _enter(self, rows: Sequence[tuple[int, History]]) -> None:
-        """Put rows of (token, its text's history) where plans begin."""
+        """Write rows of (token, its text's history) to the input of the plans."""
         count = len(rows)
         for row, (_, history) in enumerate(rows):
             self._places[row] = history.length
@@ -114,7 +115,7 @@ class SpeechDecoder:
         tokens = np.array([token for token, _ in rows])
         x = self._x.values[:count]
         self._embeddings.put(tokens, x)
-        with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow shows in the logits
             x += self._positions[self._places[:count]]
         self._count[0] = count
 
@@ -139,7 +140,7 @@ class SpeechDecoder:
         self, recorder: Recorder, weights: SpeechWeights, layer: int, few: int,
         queries: SpeechBuffer | None = None,
     ) -> None:  # fmt: skip
-        """A layer's operations; ``queries``: where those over the encoder's states are kept."""
+        """The operations of a layer. ``queries`` receives its cross-attention queries."""
         config, d, inner = self._config, self._config.width, self._config.decoder.inner
         name = f"dec.blk.{layer}."
         x, h, a = self._x.at(), self._h.at(), self._a.at()

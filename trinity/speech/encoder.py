@@ -1,9 +1,10 @@
-"""Whisper's encoder as plans: mel frames to the keys and values that the decoder attends to.
+"""Whisper's encoder as plans: from mel frames to the keys and values of cross-attention.
 
-Two convolutions of three taps, the second of stride 2, are linears over unfolded rows: rows of
-frames lie one behind the other, so that three of them are one longer row. Then layers with norms
-before attention and feed-forward, attention in both directions, and a last norm. Between two
-attentions each row stands alone: a piece of the rows goes all the way before the next, in caches.
+The two convolutions have three taps; the second has stride 2. They are computed as linears: rows of
+frames are contiguous, so that three of them form one longer row. Each layer has norms before
+attention and feed-forward, and bidirectional attention; a last norm follows. Between two attentions
+every row is independent, so a piece of the rows passes all operations while it is in the CPU
+caches.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from trinity.speech.recording import Heads, Pages, Recorder, SpeechBuffer
 from trinity.speech.weights import PADDING_MOST, SpeechWeights
 from trinity_kernels.team import Team
 
-TOGETHER = 8  # rows of queries that attention takes at once, as if they were heads
-PIECE = 240  # rows that go from one attention to the next together; whole tiles and panels
+TOGETHER = 8  # rows of queries that attention computes together, as if they were heads
+PIECE = 240  # rows of a piece between two attentions; whole tiles and panels
 
 
 class SpeechEncoder:
-    """Runs the encoder; ``cross`` is where the decoder's keys and values of each layer lie."""
+    """Runs the encoder; ``cross`` has the keys and values of each decoder layer."""
 
     def __init__(self, config: SpeechConfig, weights: SpeechWeights, recorder: Recorder) -> None:
         self._config, self._weights, self._recorder = config, weights, recorder
@@ -73,21 +74,21 @@ class SpeechEncoder:
         self._layers = recorder.take()
 
     def run(self, team: Team, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Encode a window (frames, bands): fills ``cross``.
+        """Encode a window (frames, bands) and fill ``cross``.
 
         Returns the states (positions, width), valid until the next call.
         """
         self._mel.values[1 : 1 + len(features)] = features
         team.run(self._stem.records)
         count = self._config.encoder.positions
-        with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow shows in the logits
             self._x.values[:count] += self._positions
         team.run(self._layers.records)
         return self.states
 
     @property
     def states(self) -> NDArray[np.float32]:
-        """Those of the last window (positions, width)."""
+        """The states of the last window (positions, width)."""
         return self._h.values[: self._config.encoder.positions]
 
     def _write_stem(self) -> None:
@@ -106,7 +107,7 @@ class SpeechEncoder:
         recorder.activation("gelu_erf", self._x.at(), d)
 
     def _each_piece(self) -> Iterator[int]:
-        """The first row of each piece, while records are for its rows."""
+        """Yield the first row of each piece; records written meanwhile are for that piece."""
         recorder = self._recorder
         recorder.most = PIECE
         for first, recorder.rows in self._pieces:
@@ -121,7 +122,7 @@ class SpeechEncoder:
         self._recorder.norm(self._x.at(first), weight, bias, self._h.at(first))
 
     def _write_queries(self, layer: int, first: int) -> None:
-        """Queries, keys and values of a piece."""
+        """The queries, keys and values of a piece."""
         d, name = self._config.width, f"enc.blk.{layer}.attn_"
         self._write_norm(f"{name}norm", first)
         self._recorder.linear(self._h.at(first), *(
@@ -130,7 +131,7 @@ class SpeechEncoder:
         ))  # fmt: skip
 
     def _write_rest(self, layer: int, mixed: SpeechBuffer, first: int) -> None:
-        """What comes behind attention, of a piece."""
+        """The operations of a piece after attention."""
         config, d, inner = self._config, self._config.width, self._config.encoder.inner
         name, recorder, linear = f"enc.blk.{layer}.", self._recorder, self._weights.linear
         x, h, wide = self._x.at(first), self._h.at(first), self._inner.at()
@@ -153,15 +154,16 @@ class SpeechEncoder:
             )  # fmt: skip
 
     def _write_attention(self, layer: int, heads: Heads) -> SpeechBuffer:
-        """Attention of all rows; returns where the result is."""
+        """Attention of all rows; returns the buffer of the result."""
         recorder, d = self._recorder, self._config.width
         out = self._weights.linear(f"enc.blk.{layer}.attn_o", d, d)
         if out.form != "f32" and recorder.has_byte_attention():
             recorder.byte_attention(self._q.at(), self._k.at(), self._v.at(), heads, self._h.at())
             return self._h
         recorder.store(self._k.at(), self._v.at(), heads, self._places, self._caches, 0)
-        # Rows of one head's queries lie together, so that keys and values are read once for them.
-        recorder.rows = self._groups  # fewer than most
+        # Queries of one head from several rows are contiguous, so keys and values are read once for
+        # them.
+        recorder.rows = self._groups  # fewer rows than ``most``
         piece = 4 * heads.dim
         for i in range(TOGETHER):
             rows = RowsView(self._q.at(i).address, TOGETHER * self._q.stride)
@@ -181,9 +183,9 @@ class SpeechEncoder:
 
 
 def _frames(config: SpeechConfig, width: int) -> SpeechBuffer:
-    """Rows of frames that convolutions unfold.
+    """Rows of frames for the convolutions.
 
-    One row of zeros before the first frame, one after the last: what convolutions see there. Behind
-    them is what the last unfolded row reads for the padding of weights.
+    The convolutions need one row of zeros before the first frame and one after the last. The memory
+    after that is read where weights are padded.
     """
     return SpeechBuffer(config.frames + 2 + -(-PADDING_MOST // width), width, 4 * width)

@@ -1,4 +1,4 @@
-"""The keys and values of one decoded text, in pages that texts with a common beginning share."""
+"""The keys and values of one decoded text, in pages that texts with the same prefix share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trinity_kernels.ops.kv_layout import PAGE
 
 
 class History:
-    """Up to ``positions`` positions, in pages of ``nbytes`` bytes that are taken when needed."""
+    """Up to ``positions`` positions, in pages of ``nbytes`` bytes that are allocated on demand."""
 
     def __init__(self, positions: int, nbytes: int) -> None:
         self._positions, self._nbytes = positions, nbytes
@@ -21,18 +21,18 @@ class History:
 
     @property
     def address(self) -> int:
-        """That of the table of pages."""
+        """The address of the table of pages."""
         return int(self._table.ctypes.data)
 
     def extend(self, count: int) -> None:
-        """Take pages for ``count`` further positions, which are then part of it."""
+        """Make room for ``count`` more positions and add them."""
         self.length += count
         while len(self._pages) * PAGE < self.length:
             with enough_memory("for speech", ADVICE):
                 self._add(np.zeros(self._nbytes + 64, np.uint8))
 
     def fork(self) -> History:
-        """Another text with the same beginning; what both may still write to is copied."""
+        """Another text with the same prefix; the page that both may still write to is copied."""
         other = History(self._positions, self._nbytes)
         whole = self.length // PAGE
         for page in self._pages[:whole]:
@@ -50,5 +50,5 @@ class History:
 
 
 def _aligned(page: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """From its first address that is a multiple of 64 on."""
+    """The part of a page from its first address that is a multiple of 64."""
     return page[-page.ctypes.data % 64 :]

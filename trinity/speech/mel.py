@@ -1,8 +1,10 @@
-"""The log-mel spectrogram that Whisper's encoder takes.
+"""The log-mel spectrogram, the input of Whisper's encoder.
 
-Frames of 400 samples, 160 apart, centred, the audio mirrored at its ends; a periodic Hann window,
-the power spectrum, triangular filters on Slaney's mel scale (Auditory Toolbox, 1998) of area 1,
-log10 with a floor of 1e-10. Values are kept within 8 below the largest of all, then (x + 4) / 4.
+Frames of 400 samples, 160 apart and centred, with the audio mirrored at its ends; a periodic Hann
+window; the power spectrum; triangular filters on Slaney's mel scale (Auditory Toolbox, 1998) with
+area 1; log10 with a floor of 1e-10. Values are limited to 8 below the largest of all, then scaled
+to (x + 4)
+4.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ from numpy.typing import NDArray
 from trinity.speech.resampling import RATE
 
 FRAME, HOP = 400, 160
-_TOGETHER = 256  # frames whose spectra stay in the processor's cache
+_TOGETHER = 256  # frames whose spectra fit into the CPU cache
 FLOOR, RANGE = 1e-10, np.float32(8)
 _BREAK, _STEP, _LOG_STEP = 1000.0, 200.0 / 3, np.log(6.4) / 27
 
 
 @cache
 def mel_filters(bands: int) -> NDArray[np.float64]:
-    """Weights (bands, FRAME / 2 + 1) of the spectrum's bins, from 0 to 8000 Hz."""
+    """Filter weights (bands, FRAME 2 + 1) for the bins from 0 to 8000 Hz."""
     edges = _hertz(np.linspace(_mel(0.0), _mel(RATE / 2), bands + 2))
     bins = np.linspace(0, RATE / 2, FRAME // 2 + 1)
     low, centre, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
@@ -31,9 +33,10 @@ def mel_filters(bands: int) -> NDArray[np.float64]:
 
 
 def log_mel(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
-    """log10 of the bands' powers, time first: (frames, bands).
+    """log10 of the power in each band: (frames, bands).
 
-    ``samples`` has half a frame before the first frame's centre and after the last's.
+    ``samples`` must have half a frame before the centre of the first frame and after that of the
+    last.
     """
     frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME)[::HOP]
     window, filters = _hann(), mel_filters(bands).T
@@ -46,7 +49,7 @@ def log_mel(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
 
 
 def scaled(log: NDArray[np.float32], loudest: float) -> NDArray[np.float32]:
-    """What the encoder takes, where ``loudest`` is the largest value of the whole audio."""
+    """The encoder's input; ``loudest`` is the largest value of the whole audio."""
     return (np.maximum(log, np.float32(loudest) - RANGE) + np.float32(4)) / np.float32(4)
 
 

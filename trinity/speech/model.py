@@ -1,4 +1,4 @@
-"""A loaded Whisper model and what is done with it."""
+"""A loaded Whisper model: transcription, language detection."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ Progress = Callable[[str], None]
 
 
 class SpeechModel:
-    """Whisper's encoder and decoder with their vocabulary.
+    """A Whisper model: encoder, decoder and vocabulary.
 
-    ``path`` is a GGUF file, a directory of Hugging Face's format, or "hf:USER/REPO". ``threads``
-    defaults to the fast physical cores, ``isa`` to the best level of this CPU. ``progress`` takes
-    lines such as "compiling kernels". ``quantize`` is a type of blocks such as "Q8_0", which the
-    weights of linears are brought to while loading; without it weights keep the file's type.
-    Windows are worked on one after the other, whoever asks for them. Close it, or use it in a with
+    ``path`` is a GGUF file, a Hugging Face directory, or "hf:USER/REPO". ``threads`` defaults to
+    the number of fast physical cores, ``isa`` to the best level of this CPU. ``progress`` receives
+    lines such as "compiling kernels". ``quantize`` is a block type such as "Q8_0" to which the
+    weights of linears are quantized while loading; by default they keep the file's type.
+
+    Calls from several threads take turns, window by window. Close the model, or use it in a with
     statement.
 
     Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
@@ -102,16 +103,17 @@ class SpeechModel:
 
     @property
     def languages(self) -> list[str]:
-        """The codes of the languages that the model knows; of a model of English alone, none."""
+        """The codes of the languages that the model knows; empty for an English-only model."""
         return list(self._tokens.languages)
 
     def transcribe(
         self, audio: AudioLike, *, rate: int = RATE, cancel: Cancel | None = None, **options: Any
     ) -> Transcript:
-        """What is said in ``audio``: a file, or samples of shape (n,) or (n, channels).
+        """Transcribe ``audio``: a file, or samples of shape (n,) or (n, channels).
 
-        ``rate``: samples a second, of an array. Options are those of ``SpeechOptions``. Where
-        ``cancel`` is set meanwhile, what was found so far is the result, marked as not complete.
+        ``rate``: samples per second of an array. ``SpeechOptions`` lists the options. If ``cancel``
+        is set meanwhile, the result so far is returned, marked as incomplete. Raises: InputError,
+        FormatError, UnsupportedError.
         """
         return collected(self.stream(audio, rate=rate, cancel=cancel, **options))
 
@@ -120,7 +122,8 @@ class SpeechModel:
     ) -> Generator[Segment, None, tuple[str, float, bool]]:
         """As ``transcribe``, segment by segment.
 
-        The generator's value is the language, the duration in seconds, and whether it is complete.
+        The generator's return value is the language, the duration in seconds, and whether the
+        transcript is complete.
         """
         wanted = checked_options(options)
         tokens = self._tokens
@@ -166,7 +169,7 @@ class SpeechModel:
                 language,
             )
         while not windows.done and not cancelled():
-            with self._lock:  # between windows others may transcribe
+            with self._lock:  # other calls may run between windows
                 self._check_open()
                 segments = windows.next_window()
                 self._check_files_if_needed()
@@ -174,9 +177,9 @@ class SpeechModel:
         return language, clip.seconds, windows.done
 
     def detect_language(self, audio: AudioLike, *, rate: int = RATE) -> dict[str, float]:
-        """The probability of each language, by the first 30 s, the most probable first.
+        """The probability of each language in the first 30 s, the most probable first.
 
-        Raises: InputError for a model of English alone.
+        Raises: InputError for an English-only model.
         """
         if not self._tokens.languages:
             raise InputError(f"{self.path}: a model of English alone tells no languages apart")
@@ -186,7 +189,7 @@ class SpeechModel:
             return self._languages(Clip(blocks, self.config.bands, self.config.frames))
 
     def pieces(self, segment: Segment) -> list[tuple[bytes, float]]:
-        """The bytes and the log-probability of each token of text in a segment."""
+        """The bytes and the log-probability of each text token of a segment."""
         ids = zip(segment.tokens, segment.logprobs, strict=True)
         spoken = [(token, logprob) for token, logprob in ids if token < self._tokens.end]
         pieces = self._tokens.pieces([token for token, _ in spoken])
@@ -194,9 +197,9 @@ class SpeechModel:
 
     @contextmanager
     def parts(self) -> Iterator[tuple[SpeechEncoder, SpeechDecoder, Team]]:
-        """The encoder, the decoder and the threads, which nobody else uses meanwhile.
+        """The encoder, the decoder and the threads, for exclusive use in the block.
 
-        Raises: InputError where the model is closed.
+        Raises: InputError if the model is closed.
         """
         with self._lock:
             self._check_open()
@@ -204,7 +207,7 @@ class SpeechModel:
             self._check_files_if_needed()
 
     def close(self) -> None:
-        """Release threads, memory and files; again is harmless."""
+        """Free threads, memory and files. Closing again does nothing."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -243,13 +246,15 @@ class SpeechModel:
         self._provider.check()
 
     def _check_files_if_needed(self) -> None:
-        """What was read as zeros because the file was cut meanwhile must not become a text."""
+        """Check the files after a page fault: zeros read from a truncated file must not become
+        text.
+        """
         if faults() != self._faults:
             self._check_files()
 
 
 def checked_options(options: dict[str, Any]) -> SpeechOptions:
-    """Options by name. Raises: InputError for an unknown name or a wrong value."""
+    """Check options by name. Raises: InputError for an unknown name or a wrong value."""
     known = SpeechOptions.__dataclass_fields__
     for name in options:
         if name not in known:
@@ -258,7 +263,7 @@ def checked_options(options: dict[str, Any]) -> SpeechOptions:
 
 
 def _block_type(name: str) -> str:
-    """The type of blocks that a mix is of. Raises: InputError for one that is none of rows."""
+    """The block type of a quantization mix. Raises: InputError if its rows have no block type."""
     type_name = find_mix(name).base
     if type_name in WRITABLE:
         return type_name
@@ -272,9 +277,9 @@ def transcribe(
     audio: AudioLike, model: str | os.PathLike[str] | SpeechModel, *, rate: int = RATE,
     cancel: Cancel | None = None, **options: Any,
 ) -> Transcript:  # fmt: skip
-    """What is said in ``audio``, by a loaded model or by one that is loaded for this call alone."""
+    """Transcribe ``audio`` with a loaded model, or with one that is loaded for this call."""
     if isinstance(model, SpeechModel):
         return model.transcribe(audio, rate=rate, cancel=cancel, **options)
-    checked_options(options)  # a bad option must not cost a load
+    checked_options(options)  # report a bad option before loading
     with SpeechModel(model) as loaded:
         return loaded.transcribe(audio, rate=rate, cancel=cancel, **options)

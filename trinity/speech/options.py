@@ -1,4 +1,4 @@
-"""How speech is transcribed: the options of ``SpeechModel.transcribe``."""
+"""Options of transcription."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_BEAMS = 8
 
 @dataclass(frozen=True, slots=True)
 class SpeechOptions:
-    """Options of a transcription. Raises: InputError for a value out of range."""
+    """Options of ``SpeechModel.transcribe``. Raises: InputError for a value out of range."""
 
     language: Annotated[
         str | None,

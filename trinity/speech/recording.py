@@ -1,4 +1,4 @@
-"""Records of Whisper's operations, over buffers of float32 rows."""
+"""Writes the records of Whisper's operations, over buffers of float32 rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ADVICE = "close other programs or take a smaller model"
 
 
 class SpeechBuffer:
-    """A buffer of ``count`` rows of ``width`` float32, zeros, aligned for the widest vectors."""
+    """A buffer of ``count`` rows of ``width`` float32, initially 0, aligned to 64 bytes."""
 
     def __init__(self, count: int, width: int, stride: int | None = None) -> None:
         self.stride = row_bytes(width) if stride is None else stride
@@ -39,12 +39,12 @@ class SpeechBuffer:
         self.values = self._rows.reshape(count, -1)[:, :width]
 
     def at(self, row: int = 0) -> RowsView:
-        """Where the rows from ``row`` on lie."""
+        """The rows from ``row`` on."""
         return RowsView(int(self._rows.ctypes.data) + row * self.stride, self.stride)
 
 
 class Pages:
-    """Keys and values of ``layers`` layers at ``positions`` positions, in pages of the kernels."""
+    """Keys and values of ``layers`` layers at ``positions`` positions, in the kernels' page layout."""
 
     def __init__(self, layers: int, positions: int, heads: int, head_dim: int) -> None:
         self.layer_bytes = kv_layout.layer_bytes(KV_TYPE, heads, head_dim, head_dim)
@@ -57,19 +57,19 @@ class Pages:
 
     @property
     def address(self) -> int:
-        """That of the table of pages."""
+        """The address of the table of pages."""
         return int(self.table.ctypes.data)
 
 
 class Heads(NamedTuple):
-    """The heads of an attention."""
+    """The number and the width of attention heads."""
 
     number: int
     dim: int
 
 
 class SpeechPlan(NamedTuple):
-    """Records for a team, and what they hold addresses of."""
+    """Records for a team, and the objects whose addresses they contain."""
 
     records: NDArray[np.void]
     kept: tuple[object, ...]
@@ -89,13 +89,13 @@ class Recorder(RecordList):
         self._buffers: dict[tuple[str, int, int], SpeechBuffer] = {}
 
     def number(self, value: int) -> NDArray[np.int64]:
-        """An int64 that records hold the address of."""
+        """An int64 whose address records can contain."""
         made = np.array([value], np.int64)
         self._kept.append(made)
         return made
 
     def take(self) -> SpeechPlan:
-        """The records so far; the next ones begin another plan."""
+        """Return the records so far; the next ones form another plan."""
         records = np.zeros(len(self.records), RECORD)
         records["slots"] = self.records
         self.records = []
@@ -109,7 +109,7 @@ class Recorder(RecordList):
         out: RowsView,
         index: NDArray[np.int32] | None = None,
     ) -> None:
-        """Layer norm, of the rows that ``index`` names where it is given."""
+        """A layer norm; ``index`` names the input rows, by default all."""
         op = norm
         self._kept += [weight, bias, index]
         self.record(op.norm, "layer", {
@@ -151,7 +151,7 @@ class Recorder(RecordList):
         return slots
 
     def _buffer(self, use: str, rows: int, stride: int) -> RowsView:
-        """Memory that one linear needs while it works: the next one of its sizes has the same."""
+        """Memory of one linear during its products; later linears of the same sizes share it."""
         key = use, rows, stride
         if key not in self._buffers:
             self._buffers[key] = SpeechBuffer(rows, stride // 4)
@@ -170,7 +170,7 @@ class Recorder(RecordList):
         self, x: RowsView, x_step: int, out: RowsView, out_step: int, groups: int, width: int,
         barrier: bool,
     ) -> None:  # fmt: skip
-        """Pieces of rows from x to out; steps are bytes."""
+        """Copy parts of rows from x to out; steps are in bytes."""
         op = copy
         self.record(op.copy, "none", {
             **x.slots(op.X, op.X_STRIDE), op.X_STEP: x_step,
@@ -182,7 +182,7 @@ class Recorder(RecordList):
         self, key: RowsView, value: RowsView, heads: Heads, positions: NDArray[np.int32],
         caches: NDArray[np.int64], offset: int,
     ) -> None:  # fmt: skip
-        """Keys and values into their pages, without a rotation."""
+        """Write keys and values to their pages, without rotation."""
         op = rope
         self._kept += [positions, caches]
         self.record(op.rope_store, KV_TYPE, {
@@ -204,9 +204,11 @@ class Recorder(RecordList):
         few: int = 0,
         longest: int = 0,
     ) -> None:
-        """Each row's queries, ``group`` for each head, over the positions up to ``positions``.
+        """Attention of each row's queries, ``group`` per head, to the positions up to
+        ``positions``.
 
-        ``few``: at most so many rows, whose blocks of ``longest`` positions are shared out.
+        ``few``: the maximum number of rows whose blocks of ``longest`` positions are divided among
+        threads; 0: rows are divided.
         """
         op = attention
         stride = -(-op.scratch_bytes(heads.dim) // 64) * 64
@@ -231,7 +233,7 @@ class Recorder(RecordList):
             self.record(op.attention, KV_TYPE, values)
 
     def has_byte_attention(self) -> bool:
-        """Whether attention over bytes works here and is faster than that of float32."""
+        """Whether int8 attention works here and is faster than float32 attention."""
         op, choice = byte_attention, self._choice
         kernels = (op.pack_bytes, op.byte_attention)
         return choice.level in op.LEVELS and all(
@@ -241,9 +243,9 @@ class Recorder(RecordList):
     def byte_attention(
         self, q: RowsView, k: RowsView, v: RowsView, heads: Heads, out: RowsView
     ) -> None:
-        """Every row's queries over all rows' keys and values, brought to bytes; rows are ``most``.
+        """Attention of every row to all ``most`` rows, with int8 queries, keys and values.
 
-        The places have one stride.
+        All views must have the same stride.
         """
         op, most = byte_attention, self.most
         packed = self._buffer("heads", heads.number, op.head_bytes(most, heads.dim))

@@ -1,4 +1,4 @@
-"""Audio of any sample rate as audio of 16 kHz, block by block."""
+"""Resamples audio of any sample rate to 16 kHz, block by block."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 RATE = 16000
 _ZEROS = 16  # zero crossings of the sinc on each side
-_PHASES = 1024  # most filters for each input sample; interpolation between them is below -120 dB
-_VALUES = 1 << 20  # filter taps that are worked on at once
-_BETA = 8.6  # of the Kaiser window: about 90 dB
+_PHASES = 1024  # most filters per input sample; the interpolation error is below -120 dB
+_VALUES = 1 << 20  # filter taps per step
+_BETA = 8.6  # of the Kaiser window, about 90 dB
 
 
 class Resampler:
-    """From ``rate`` samples a second to RATE, by a windowed sinc.
+    """Resamples from ``rate`` samples per second to RATE with a windowed sinc.
 
-    The cut-off is 0.95 of half the lower of both rates. Output n is the input at n * rate / RATE.
-    Common rates have a filter for each position of an output between two inputs. Others would need
-    up to 16,000 filters, so their filters are interpolated between a bounded number: memory does
-    not depend on the rate, and time depends on the input's length.
+    The cut-off is 0.95 of half the lower rate. Output n is the input at n * rate
+    RATE. Common rates have one filter for each position of an output between two inputs. Other
+    rates would need up to 16,000 filters; they interpolate between a limited number of filters.
+    Memory does therefore not depend on the rate, and time depends on the length of the input.
     """
 
     def __init__(self, rate: int) -> None:
@@ -30,27 +30,27 @@ class Resampler:
         self._reach = int(np.ceil(_ZEROS / cutoff))
         self._phases = min(self._up, int(np.ceil(_PHASES * cutoff)))
         taps = np.arange(-self._reach, self._reach + 1)
-        # Of each phase, the distances of its taps in input samples.
+        # For each phase, the distances of its taps in input samples.
         distances = taps[None, :] - np.arange(self._phases + 1)[:, None] / self._phases
         window = np.i0(_BETA * np.sqrt(np.maximum(1 - (distances / (self._reach + 1)) ** 2, 0)))
         filters = np.sinc(cutoff * distances) * window
         self._filters = (filters / filters.sum(1, keepdims=True)).astype(np.float32)
         self._rest = np.zeros(self._reach, np.float32)
-        self._start = -self._reach  # the input position of the first sample that is kept
+        self._start = -self._reach  # the input position of the first sample in memory
         self._made = 0
         self._seen = 0
 
     def push(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What further samples make certain."""
+        """Add samples and return the outputs that they complete."""
         self._seen += len(samples)
         return self._resample(samples, (self._seen - self._reach) * self._up)
 
     def finish(self) -> NDArray[np.float32]:
-        """The last outputs, with silence after the input's end."""
+        """The last outputs, with silence after the end of the input."""
         return self._resample(np.zeros(self._reach + 1, np.float32), self._seen * self._up)
 
     def _resample(self, samples: NDArray[np.float32], end: int) -> NDArray[np.float32]:
-        """All outputs at times before ``end`` / up input samples."""
+        """All outputs at times before ``end`` up, in input samples."""
         held = np.concatenate([self._rest, samples])
         count = max(0, -(-end // self._down) - self._made)
         out = np.empty(count, np.float32)
@@ -72,7 +72,7 @@ class Resampler:
         return out
 
     def _filters_at(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The filters of outputs at ``positions`` / up after an input."""
+        """The filters of outputs at the offsets ``positions`` up from an input sample."""
         lower, beyond = np.divmod(positions * self._phases, self._up)
         if self._phases == self._up:
             filters: NDArray[np.float32] = self._filters[lower]

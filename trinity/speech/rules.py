@@ -1,4 +1,4 @@
-"""Which token may come next: the rules of Whisper's decoding.
+"""Which tokens may come next: the rules of Whisper's decoding.
 
 Source: openai/whisper, decoding.py (SuppressBlank, SuppressTokens, ApplyTimestampRules), and
 transformers, WhisperTimeStampLogitsProcessor.
@@ -16,7 +16,7 @@ from trinity.speech.tokens import SpeechTokens
 
 
 class DecodingRules:
-    """Rules for texts with times, or without them."""
+    """The decoding rules, with or without timestamps."""
 
     def __init__(self, config: SpeechConfig, tokens: SpeechTokens, times: bool) -> None:
         self._always = np.array(config.suppressed, np.intp)
@@ -25,7 +25,7 @@ class DecodingRules:
         self._tokens, self._times = tokens, times
 
     def apply(self, logits: NDArray[np.float32], text: Sequence[int]) -> None:
-        """Set the logits (vocabulary,) of what may not follow ``text``, new ids, to -inf."""
+        """Set the logits (vocabulary,) of tokens that may not follow the new ids ``text`` to -inf."""
         nothing = -np.inf
         logits[self._always] = nothing
         if not text:
@@ -41,18 +41,18 @@ class DecodingRules:
         last = text[-1] >= first
         before = len(text) < 2 or text[-2] >= first
         if last and before:
-            logits[first:] = nothing  # a pair is complete: text comes
+            logits[first:] = nothing  # a pair of timestamps is complete: text follows
         elif last:
             logits[:end] = nothing  # the beginning of the next piece, or the end
         times = [token for token in text if token >= first]
         if times:
-            # Times never decrease; a piece has some length.
+            # Timestamps never decrease, and a piece is not empty.
             logits[first : times[-1] + (0 if last and not before else 1)] = nothing
         self._prefer_times(logits, first)
 
     @staticmethod
     def _prefer_times(logits: NDArray[np.float32], first: int) -> None:
-        """No text where all times together are more probable than its best token."""
+        """Suppress text if all timestamps together are more probable than the best text token."""
         times = logits[first:].astype(np.float64)
         largest = times.max()
         if np.isfinite(largest):
@@ -62,7 +62,7 @@ class DecodingRules:
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Logarithms of the probabilities of (..., vocabulary)."""
+    """The log-probabilities of logits (..., vocabulary)."""
     shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
     logs: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
     return logs

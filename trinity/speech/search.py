@@ -1,4 +1,4 @@
-"""The text of one window: greedy, by samples, or by beams."""
+"""Decodes the text of one window: greedily, by sampling, or by beam search."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Cancelled = Callable[[], bool]
 
 @dataclass(slots=True)
 class SpeechHypothesis:
-    """New ids without the end, the log-probability of each, and their sum (with the end's).
+    """A decoded text: new ids without the end token, their log-probabilities, and the sum with the
+    end.
 
-    ``no_speech``: the probability that there is none.
+    ``no_speech``: the probability that the window has no speech.
     """
 
     ids: list[int]
@@ -31,14 +32,14 @@ class SpeechHypothesis:
 
     @property
     def mean(self) -> float:
-        """The mean logarithm, of ids and end."""
+        """The mean log-probability of the ids and the end token."""
         return self.total / (len(self.ids) + 1)
 
     @property
     def rank(self) -> float:
-        """What beams are compared by: the sum by the number of ids, without the end.
+        """The score of a beam: the sum divided by the number of ids, without the end token.
 
-        openai/whisper (MaximumLikelihoodRanker) and CTranslate2 do so too.
+        openai/whisper (MaximumLikelihoodRanker) and CTranslate2 use the same.
         """
         return self.total / max(1, len(self.ids))
 
@@ -52,7 +53,7 @@ class _Beam:
 
 
 class Search:
-    """Looks for texts; ``most`` new ids at most."""
+    """Decodes texts of at most ``most`` new ids."""
 
     def __init__(
         self,
@@ -72,13 +73,13 @@ class Search:
         temperature: float,
         draws: np.random.Generator,
     ) -> SpeechHypothesis:
-        """One text: the best token each time, or one drawn where ``temperature`` is not 0."""
+        """Decode one text: the best tokens, or sampled ones if ``temperature`` is not 0."""
         history = self._decoder.begin()
         logits, no_speech = self._begin(prompt, history)
         hypothesis = SpeechHypothesis([], 0.0, no_speech)
         while True:
             rules.apply(logits, hypothesis.ids)
-            if logits.max() == -np.inf:  # the model's lists leave nothing
+            if logits.max() == -np.inf:  # the model's suppressed tokens leave none
                 return hypothesis
             logs = log_softmax(logits)
             chosen = int(logits.argmax())
@@ -95,10 +96,10 @@ class Search:
             logits = self._decoder.run(self._team, [(chosen, history)], [0])[0].copy()
 
     def beams(self, prompt: Sequence[int], rules: DecodingRules, count: int) -> SpeechHypothesis:
-        """The text of the best ``rank`` among those that ``count`` beams end with.
+        """Decode with ``count`` beams; return the finished text with the best ``rank``.
 
-        Each step keeps the ``count`` best continuations of all beams; one that ends leaves the
-        beams, and when as many have ended, the search is over.
+        Each step keeps the ``count`` best continuations of all beams. A continuation with the end
+        token is finished; the search ends when ``count`` texts are.
         """
         first = self._decoder.begin()
         logits, no_speech = self._begin(prompt, first)
@@ -108,7 +109,7 @@ class Search:
             choices: list[tuple[float, int, int]] = []
             for number, beam in enumerate(beams):
                 rules.apply(rows[number], beam.ids)
-                if rows[number].max() == -np.inf:  # the model's lists leave nothing
+                if rows[number].max() == -np.inf:  # the model's suppressed tokens leave none
                     continue
                 logs = log_softmax(rows[number])
                 least = max(0, len(logs) - count - 1)

@@ -1,4 +1,4 @@
-"""The tokens of a Whisper model that have a meaning of their own, and texts of the others."""
+"""The special tokens of a Whisper model, and the text of the others."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from trinity.formats.speech_config import SpeechConfig
 from trinity.tokenizers import tokenizer_from_metadata
 
 TASKS = ("transcribe", "translate")
-SECONDS = 0.02  # from one time's token to the next
+SECONDS = 0.02  # seconds between the times of two timestamp tokens
 _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 
 
 class SpeechTokens:
-    """Ids by meaning. ``languages``: code to id, empty for a model of English alone.
+    """The ids of special tokens. ``languages``: code to id, empty for an English-only model.
 
-    ``first_time``: the id of 0.00 s, from which on all are times, SECONDS apart.
-    Raises: ConfigError where the vocabulary lacks what every such model has; TokenizerError.
+    ``first_time``: the id of 0.00 s; all ids from there on are timestamps, SECONDS apart.
+    Raises: ConfigError if the vocabulary lacks tokens that every Whisper model has; TokenizerError.
     """
 
     def __init__(self, metadata: Mapping[str, object], config: SpeechConfig) -> None:
@@ -49,27 +49,27 @@ class SpeechTokens:
             )
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of those ids that are text."""
+        """The text of the ids that are text tokens."""
         return self._tokenizer.decode([token for token in ids if token < self.end])
 
     def pieces(self, ids: Sequence[int]) -> list[bytes]:
-        """The bytes of each id of text; a character may be cut between two ids."""
+        """The bytes of each text token; a character may be divided between two tokens."""
         stream = self._tokenizer.stream()
         return [stream.bytes_of(token) for token in ids]
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, which has no special tokens."""
+        """The ids of a text, without special tokens."""
         return [token for token in self._tokenizer.encode(text) if token < self.end]
 
     def prompt(self, language: str | None, task: str, times: bool) -> list[int]:
-        """The ids that a text begins with."""
+        """The ids that precede a text."""
         ids = [self.start]
         if self.languages:
             ids += [self.language(language or "en"), self.tasks[task]]
         return ids if times else [*ids, self.without_times]
 
     def language(self, code: str) -> int:
-        """The id of a language. Raises InputError where the model does not know it."""
+        """The id of a language. Raises InputError if the model does not know it."""
         if code in self.languages:
             return self.languages[code]
         known = ", ".join(self.languages) or "none: it is of English alone"

@@ -1,4 +1,4 @@
-"""What was said, with times: as data, as plain text, and as subtitles."""
+"""Transcripts with times: as data, as plain text, and as subtitles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word with its punctuation, and the space before it, in seconds of the audio."""
+    """A word with its punctuation and the space before it; times are seconds of the audio."""
 
     start: float
     end: float
@@ -17,25 +17,25 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of speech, ``start`` to ``end`` in seconds of the audio.
-
-    ``tokens``: its ids, times among them. ``mean_logprob``: how sure the model was, the mean
-    logarithm of the probabilities of the window's tokens. ``no_speech``: the probability that the
-    window has none. ``temperature``: 0 where the best tokens were taken. ``words``: only where
-    times of words were asked for. ``seek``: the first frame, of 10 ms, of its window.
-    ``logprobs``: the log-probability of each of ``tokens``.
-    """
+    """A piece of speech, ``start`` to ``end`` in seconds of the audio."""
 
     start: float
     end: float
     text: str
     tokens: tuple[int, ...]
+    """Token ids, including timestamps."""
     mean_logprob: float
+    """The mean log-probability of the tokens of its window: how certain the model was."""
     no_speech: float
+    """The probability that its window has no speech."""
     temperature: float
+    """The sampling temperature; 0: the most probable tokens."""
     words: tuple[Word, ...] = ()
+    """Given if word times were requested."""
     seek: int = 0
+    """The first frame, of 10 ms, of its window."""
     logprobs: tuple[float, ...] = ()
+    """The log-probability of each of ``tokens``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def collected(
     stream: Generator[Segment, None, tuple[str, float, bool]],
     told: Callable[[Segment], None] = lambda segment: None,
 ) -> Transcript:
-    """Run ``SpeechModel.stream`` to its end, with each segment ``told`` as it comes."""
+    """Run ``SpeechModel.stream`` to its end; ``told`` is called with each segment."""
     segments: list[Segment] = []
     while True:
         try:
@@ -71,7 +71,7 @@ def collected(
 
 
 def srt(segments: Sequence[Segment]) -> str:
-    """Subtitles as SubRip has them."""
+    """Subtitles in SubRip format."""
     blocks = [
         f"{number}\n{clock(segment.start, ',')} --> {clock(segment.end, ',')}\n"
         f"{_lines(segment.text)}\n"
@@ -81,7 +81,7 @@ def srt(segments: Sequence[Segment]) -> str:
 
 
 def vtt(segments: Sequence[Segment]) -> str:
-    """Subtitles as WebVTT (W3C) has them."""
+    """Subtitles in WebVTT format (W3C)."""
     blocks = [
         f"{clock(segment.start, '.')} --> {clock(segment.end, '.')}\n"
         f"{_escaped(_lines(segment.text))}\n"
@@ -91,7 +91,7 @@ def vtt(segments: Sequence[Segment]) -> str:
 
 
 def clock(seconds: float, point: str) -> str:
-    """A time as hours, minutes, seconds and thousandths, ``point`` before these."""
+    """A time as hours, minutes, seconds and milliseconds; ``point`` separates these."""
     thousandths = round(1000 * seconds)
     minutes, rest = divmod(thousandths, 60000)
     hours, minutes = divmod(minutes, 60)
@@ -99,7 +99,7 @@ def clock(seconds: float, point: str) -> str:
 
 
 def _lines(text: str) -> str:
-    """Without empty lines, which end a subtitle, and without arrows, which begin one."""
+    """The text without empty lines, which end a subtitle, and without arrows, which begin one."""
     kept = " ".join(text.split())
     return kept.replace("-->", "->")
 

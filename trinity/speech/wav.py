@@ -1,4 +1,4 @@
-"""WAV files: integers of 8 to 32 bits and floats."""
+"""Reads WAV files: integers of 8 to 32 bits and floats."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from trinity.errors import FormatError, UnsupportedError
 
-_BLOCK, _BYTES = 1 << 16, 1 << 22  # most frames and bytes at once
+_BLOCK, _BYTES = 1 << 16, 1 << 22  # maximum number of frames and bytes per block
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _WIDTHS = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64)}
-_STREAMED = (0, 0xFFFFFFFF)  # lengths that writers leave where they cannot go back
+_STREAMED = (0, 0xFFFFFFFF)  # lengths of writers that cannot seek back
 MOST_RATE, LEAST_RATE, MOST_CHANNELS = 768000, 1000, 64
 
 
 class WavForm(NamedTuple):
-    """What a file's header says; ``frames`` is None where its writer did not know."""
+    """The header of a WAV file; ``frames`` is None if its writer did not know it."""
 
     kind: int
     bits: int
@@ -34,7 +34,7 @@ def is_wav(head: bytes) -> bool:
 
 
 def read_header(file: BinaryIO, path: str) -> WavForm:
-    """The form of a file at its beginning, left at its first sample.
+    """Read the header at the beginning of a file; the file is then at its first sample.
 
     Raises: FormatError, UnsupportedError.
     """
@@ -71,7 +71,7 @@ def read_header(file: BinaryIO, path: str) -> WavForm:
 
 
 def check_limits(path: str, rate: int, channels: int) -> None:
-    """Raises: FormatError for a rate or a number of channels that no recording has."""
+    """Raise FormatError for an implausible sample rate or number of channels."""
     if not LEAST_RATE <= rate <= MOST_RATE:
         raise FormatError(f"{path}: {rate} samples a second; expected {LEAST_RATE} to {MOST_RATE}")
     if channels > MOST_CHANNELS:
@@ -79,9 +79,9 @@ def check_limits(path: str, rate: int, channels: int) -> None:
 
 
 def read_blocks(file: BinaryIO, form: WavForm, path: str) -> Iterator[NDArray[np.float32]]:
-    """All samples, the mean of the channels, from -1 to 1.
+    """All samples, averaged over channels, from -1 to 1.
 
-    Raises: FormatError where the file ends before its header says, or has samples that are no
+    Raises: FormatError if the file is shorter than its header says, or has samples that are not
     numbers.
     """
     frame = form.channels * form.bits // 8
@@ -109,7 +109,7 @@ def read_blocks(file: BinaryIO, form: WavForm, path: str) -> Iterator[NDArray[np
 
 
 def _floats(raw: bytes, form: WavForm) -> NDArray[np.float32]:
-    """Samples as they are stored, from -1 to 1."""
+    """Stored samples as floats from -1 to 1."""
     if form.kind == _FLOAT:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.frombuffer(raw, f"<f{form.bits // 8}").astype(np.float32)

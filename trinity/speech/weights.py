@@ -15,20 +15,21 @@ from trinity_kernels.quantizers import quantize_rows
 from trinity_kernels.quants import TYPES
 
 _WIDTHS = {"F32": "u4", "F16": "u2", "BF16": "u2"}
-# What takes over where a row is no whole number of blocks.
+# Used for rows that are not a multiple of the block size.
 _FALLBACK = "Q8_0"
-CONVOLUTIONS = "Q8_0"  # what they are beside quantized layers
+CONVOLUTIONS = "Q8_0"  # the type of convolutions in a quantized model
 PADDING_MOST = TYPES[CONVOLUTIONS].block_size - 1
 
 
 class SpeechWeights:
-    """Linears, vectors and tables by their names.
+    """The linears, vectors and tables of a model, by name.
 
-    Linears stay in the files' mapping, but for convolutions, whose values are put into the order
-    of unfolded rows, and are Q8_0 where the layers are quantized. ``quantize``: linears become that
-    type of blocks in memory, Q8_0 or what they are where their rows are no whole number of blocks.
-    Raises: ConfigError for a tensor that is missing or of another shape, InputError for one to be
-    quantized that is already.
+    Linears stay in the files' mapping. Convolutions are copied into the order of the encoder's
+    longer rows, as Q8_0 if the layers are quantized. ``quantize``: linears are converted to this
+    block type in memory, or to Q8_0, or not at all, if their rows are not a multiple of the block
+    size.
+    Raises: ConfigError for a tensor that is missing or has another shape; InputError for a tensor
+    to be quantized that already is.
     """
 
     def __init__(self, provider: WeightProvider, quantize: str | None = None) -> None:
@@ -40,19 +41,19 @@ class SpeechWeights:
         return self._weights.vector(name, length)
 
     def table(self, name: str, rows: int, width: int) -> NDArray[np.float32]:
-        """A tensor (rows, width) as float32: positions."""
+        """A tensor (rows, width) as float32, such as position embeddings."""
         return self._weights.matrix(name, rows, width).dequantize()
 
     def rows(self, name: str, rows: int, width: int) -> TokenEmbedding:
-        """A tensor (rows, width) of which single rows are read: token embeddings."""
+        """A tensor (rows, width) from which single rows are read: token embeddings."""
         return TokenEmbedding(self._weights, name, rows, width, 1.0)
 
     def part(self, name: str, rows: int, width: int, first: int, last: int) -> NDArray[np.float32]:
-        """Rows of a tensor (rows, width) as float32, as the file has them."""
+        """Rows ``first`` to ``last`` of a tensor (rows, width) as float32, not quantized."""
         return self._weights.matrix(name, rows, width).dequantize()[first:last].copy()
 
     def linear(self, name: str, n: int, k: int) -> Weight:
-        """``name``.weight (n, k), with ``name``.bias where there is one."""
+        """``name``.weight (n, k), with ``name``.bias if there is one."""
         if name not in self._made:
             weight = self._weights.linear(name, n, k)
             smaller = self._smaller(k)
@@ -70,8 +71,7 @@ class SpeechWeights:
     def convolution(self, name: str, n: int, channels: int, taps: int, as_bytes: bool) -> Weight:
         """``name``.weight (n, channels, taps) as a linear over ``taps`` rows of channels.
 
-        ``as_bytes``: Q8_0, in which products take half the time; K is padded with zeros to whole
-        blocks.
+        ``as_bytes``: as Q8_0, which takes half the time; K is padded with zeros to whole blocks.
         """
         tensor = self._weights.matrix(f"{name}.weight", n, channels, taps)
         kind, values = tensor.type, tensor.data.view(_WIDTHS.get(tensor.type, "u1"))
@@ -91,7 +91,7 @@ class SpeechWeights:
         return _quantized(padded, moved, CONVOLUTIONS)
 
     def _smaller(self, k: int) -> str | None:
-        """The type that rows of ``k`` weights become."""
+        """The type to which rows of ``k`` weights are quantized."""
         if self._quantize is None:
             return None
         types = (self._quantize, _FALLBACK)
@@ -101,7 +101,7 @@ class SpeechWeights:
 
 
 def _quantized(tensor: Tensor, weight: Weight, kind: str) -> Weight:
-    """The weight with rows of another type, made of its tensor's."""
+    """The weight with rows of another type, quantized from its tensor."""
     values = tensor.dequantize()
     if not np.isfinite(values).all():
         raise FormatError(

@@ -1,4 +1,4 @@
-"""A whole audio, window by window: which text a window has, where its pieces are, what comes next.
+"""Transcribes an audio window by window: its text, its segments, and the next window's position.
 
 Source of the rules: openai/whisper, transcribe.py; transformers has the same.
 """
@@ -24,19 +24,20 @@ from trinity.speech.words import words_of
 from trinity_kernels.team import Team
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-# Beyond these a text is tried again, or is none.
+# Beyond these limits a text is decoded again, or discarded.
 MOST_COMPRESSED, LEAST_LOGPROB, NO_SPEECH = 2.4, -1.0, 0.6
-# Of silence and noise the models write "You" or "Thank you" with a mean of -0.6 to -1.
+# For silence and noise the models write "You" or "Thank you" with a mean of -0.6 to -1.
 SURELY_NO_SPEECH, LEAST_LOGPROB_THEN = 0.7, -0.5
-_UNSURE = 0.5  # a text of a higher temperature is not shown to the next windows
+_UNSURE = 0.5  # texts of higher temperatures do not condition the next windows
 _FRAMES_OF_TIME = round(SECONDS * RATE / HOP)
 
 
 class Windows:
-    """The segments of a clip in order.
+    """The segments of a clip, in order.
 
-    ``prompt`` begins the text of each window; before it stand ``shown``, and with ``carry`` the
-    last ids of the text so far, up to ``most_shown`` in all. ``frames``: those of a window.
+    ``prompt`` begins the text of each window. Before it comes ``shown``, and with ``carry`` the
+    last ids of the text so far, together at most ``most_shown`` ids. ``frames``: the length of a
+    window.
     """
 
     def __init__(
@@ -50,26 +51,26 @@ class Windows:
         self._cancelled, self._alignment, self._language = cancelled, alignment, language
         self._shown = list(shown)
         self._carried: list[int] = []
-        self._draws = np.random.default_rng(0)  # the same text each time
-        self.at = 0  # the first frame that is not yet done
+        self._draws = np.random.default_rng(0)  # reproducible
+        self.at = 0  # the first frame that is not transcribed yet
 
     @property
     def done(self) -> bool:
-        """Whether the audio is at its end."""
+        """Whether the end of the audio is reached."""
         return self.at >= self._clip.frames
 
     def next_window(self) -> list[Segment]:
-        """The segments of the next window, and on by what they cover; none where cancelled."""
+        """Transcribe the next window and move on; returns its segments, none if cancelled."""
         self._encoder.run(self._team, self._clip.features(self.at))
         hypothesis, temperature, last_temperature = self._best()
-        if self._cancelled():  # a text that was cut is none
+        if self._cancelled():  # an interrupted text is discarded
             return []
         start, here = self.at, min(self._frames, self._clip.frames - self.at)
         self.at += here
         if _is_silence(hypothesis):
             return []
         pieces, done = pieces_of(hypothesis.ids, self._tokens.first_time, here)
-        self.at = start + (done or here)  # always on
+        self.at = start + (done or here)  # always move on
         if last_temperature > _UNSURE:
             self._carried = []
         times, logprobs = self._word_times(pieces, here), hypothesis.logprobs
@@ -79,14 +80,14 @@ class Windows:
             spoken = [token for token in ids if token < self._tokens.end]
             begins, times = times[: len(spoken) + 1], times[len(spoken) :]
             text = self._tokens.text(ids).strip()
-            if not text or first >= min(last, here):  # nothing, or behind the audio's end
+            if not text or first >= min(last, here):  # empty, or after the end of the audio
                 continue
             if self._options.carry and last_temperature <= _UNSURE:
                 self._carried += spoken
             begin, end = _seconds(start + first), min(_seconds(start + last), self._clip.seconds)
             words: tuple[Word, ...] = ()
             if begins:
-                # A piece's own times are surer: the first word of a window is found at its begin.
+                # The segment's own timestamps are more reliable for its first and last word.
                 placed = [min(max(_seconds(start) + offset, begin), end) for offset in begins]
                 words = tuple(words_of(spoken, placed, self._tokens, self._language))
             segments.append(
@@ -100,17 +101,17 @@ class Windows:
     def _word_times(
         self, pieces: Sequence[tuple[int, int, list[int]]], here: int
     ) -> Sequence[float]:
-        """When each id of the window's text begins, and the last ends; none where not wanted."""
+        """When each id of the window's text begins, and the last ends; empty without word times."""
         spoken = [token for _, _, ids in pieces for token in ids if token < self._tokens.end]
         if not self._options.word_times or not spoken:
             return ()
         return self._alignment.times(self._prompt, spoken, here)
 
     def _best(self) -> tuple[SpeechHypothesis, float, float]:
-        """A window's text, its temperature, and the last temperature that was tried.
+        """The window's text, its temperature, and the last temperature that was tried.
 
-        A text that looks wrong is tried again at higher temperatures. Where all look wrong, the
-        most probable of those that do not repeat themselves is kept, as in faster-whisper.
+        A text that looks wrong is decoded again at higher temperatures. If all look wrong, the most
+        probable of those without repetition is kept, as in faster-whisper.
         """
         prompt, before = self._prompt, self._tokens.before
         room = self._most_shown - len(self._shown)
@@ -140,25 +141,26 @@ class Windows:
 
 
 def _is_silence(hypothesis: SpeechHypothesis) -> bool:
-    """Whether nothing is said: the rule of openai/whisper, and a stricter one of our own."""
+    """Whether the window is silent: openai/whisper's rule, and a stricter one of our own."""
     least = LEAST_LOGPROB_THEN if hypothesis.no_speech > SURELY_NO_SPEECH else LEAST_LOGPROB
     return hypothesis.no_speech > NO_SPEECH and hypothesis.mean < least
 
 
 def compression_ratio(text: bytes) -> float:
-    """How many times smaller zlib makes a text; high where it repeats itself."""
+    """The length of a text relative to its zlib compression; high if it repeats itself."""
     return len(text) / len(zlib.compress(text))
 
 
 def pieces_of(
     ids: Sequence[int], first_time: int, frames: int
 ) -> tuple[list[tuple[int, int, list[int]]], int]:
-    """(first frame, last frame, ids) of a window's pieces, and how many frames are done with them.
+    """The segments (first frame, last frame, ids) of a window, and the number of frames they cover.
 
-    Two times in a row end a piece and begin the next. Where the ids end with such a pair, what
-    follows belongs to the next window; where they end with one time, nothing follows. Without a
-    pair there is one piece, from its first time, which the sources leave out, to its last.
-    ``frames``: those of the window with sound in them.
+    Two consecutive timestamps end a segment and begin the next. If the ids end with such a pair,
+    the rest belongs to the next window; if they end with a single timestamp, the window is
+    complete. Without a pair there is one segment, from its first timestamp, which the sources drop,
+    to its last.
+    ``frames``: the window's frames with sound.
     """
     times = [token >= first_time for token in ids]
     cuts = [i for i in range(1, len(ids)) if times[i - 1] and times[i]]

@@ -1,4 +1,4 @@
-"""The words of a text with times, put together from tokens.
+"""Groups the tokens of a text into words with times.
 
 Source: openai/whisper, tokenizer.py (split_to_word_tokens) and timing.py (merge_punctuations).
 """
@@ -20,9 +20,9 @@ _CLOSING = "\"'.。,，!！?？:：”)]}、"
 def words_of(
     ids: Sequence[int], times: Sequence[float], tokens: SpeechTokens, language: str
 ) -> list[Word]:
-    """Words of a piece; ``times``: when each id begins, then when the last ends, in seconds.
+    """The words of a segment; ``times``: when each id begins, then when the last ends, in seconds.
 
-    A word has the space before it that the text has, and its punctuation.
+    A word includes the space before it and its punctuation.
     """
     pieces = _characters(ids, tokens)
     if language not in _WITHOUT_SPACES:
@@ -35,14 +35,14 @@ def words_of(
 
 
 def _characters(ids: Sequence[int], tokens: SpeechTokens) -> list[tuple[str, int]]:
-    """Texts of whole characters, and of how many ids each is."""
+    """Texts of whole characters, each with its number of ids."""
     characters, held = list[tuple[str, int]](), list[int]()
     whole, length = tokens.text(ids), 0
     for token in ids:
         held.append(token)
         text = tokens.text(held)
         end = length + text.find("\ufffd")
-        if "\ufffd" not in text or whole[end : end + 1] == "\ufffd":  # such a character itself
+        if "\ufffd" not in text or whole[end : end + 1] == "\ufffd":  # a real U+FFFD character
             characters.append((text, len(held)))
             held, length = [], length + len(text)
     if held:
@@ -51,7 +51,7 @@ def _characters(ids: Sequence[int], tokens: SpeechTokens) -> list[tuple[str, int
 
 
 def _joined(pieces: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Texts up to each space, and punctuation apart."""
+    """Texts up to each space, with punctuation separate."""
     words: list[tuple[str, int]] = []
     for text, count in pieces:
         apart = text.startswith(" ") or text.strip() in string.punctuation
@@ -64,7 +64,7 @@ def _joined(pieces: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def _merged(words: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
-    """Punctuation goes with the word that it opens or closes."""
+    """Words with the punctuation that opens or closes them."""
     opened: list[tuple[str, int, int]] = []
     for text, first, last in reversed(words):
         if opened and text.startswith(" ") and text.strip() and text.strip() in _OPENING:
