@@ -65,7 +65,7 @@ def run(module: str, memory_bytes: int, reply_bytes: int) -> None:
 
 
 def _reset_signals() -> None:
-    """Reset signals: the parent handles Ctrl-C; what it ignores or blocks must still end the child."""
+    """Reset signals: the parent handles Ctrl-C; what it ignores must still end the child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform != "win32":
         signal.signal(signal.SIGPROF, signal.SIG_DFL)

@@ -106,7 +106,7 @@ def smoothed(weights: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def jumps(matrix: NDArray[np.float32]) -> NDArray[np.intp]:
-    """The frame at which each row begins on the path with the largest sum through (rows, frames)."""
+    """The frame where each row begins on the path of the largest sum through (rows, frames)."""
     trace = _trace(-matrix)
     row, frame = matrix.shape[0] - 1, matrix.shape[1] - 1
     begins = np.zeros(matrix.shape[0], np.intp)

@@ -44,7 +44,7 @@ class SpeechBuffer:
 
 
 class Pages:
-    """Keys and values of ``layers`` layers at ``positions`` positions, in the kernels' page layout."""
+    """Keys and values of ``layers`` layers at ``positions`` positions, in the kernels' layout."""
 
     def __init__(self, layers: int, positions: int, heads: int, head_dim: int) -> None:
         self.layer_bytes = kv_layout.layer_bytes(KV_TYPE, heads, head_dim, head_dim)

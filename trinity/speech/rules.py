@@ -25,7 +25,7 @@ class DecodingRules:
         self._tokens, self._times = tokens, times
 
     def apply(self, logits: NDArray[np.float32], text: Sequence[int]) -> None:
-        """Set the logits (vocabulary,) of tokens that may not follow the new ids ``text`` to -inf."""
+        """Set the logits (vocabulary,) of tokens that may not follow the ids ``text`` to -inf."""
         nothing = -np.inf
         logits[self._always] = nothing
         if not text:

@@ -40,16 +40,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The whole: ``language`` is a code such as "en"; ``duration`` in seconds.
-
-    ``complete`` is False where it was cancelled.
-    """
+    """The transcript of an audio."""
 
     text: str
     language: str
+    """A code such as "en"."""
     duration: float
+    """Seconds of the audio."""
     segments: tuple[Segment, ...]
     complete: bool = True
+    """False if the transcription was cancelled."""
 
 
 def collected(
