@@ -1,13 +1,13 @@
-"""The vocabulary in which a family says what its layers compute.
+"""The operations in which a family describes its layers.
 
-An operation carries its parameters and states the shapes of what it reads and writes: buffers,
+An operation has its parameters, and the shapes of what it reads and writes. The buffers of a plan,
 the binding of tensors and the check of a file against its configuration follow from these.
 
-Buffers are named and hold a row of float32 for each token: ``x`` is the residual stream, ``h`` a
-normalized copy of it, ``q``, ``k``, ``v`` the projections, ``a`` the attention's result, ``gate``
-and ``up`` the feed-forward's halves; a family may name others. Weights are named as in the file,
-without ``blk.N.`` and without ``.weight``; a name that ends with ``.weight``, ``.bias`` or
-``.scale`` is complete, and one that ends with a dot is complete without it.
+Buffers have names and a row of float32 per token: ``x`` is the residual stream, ``h`` its normalized
+copy, ``q``, ``k``, ``v`` the projections, ``a`` the attention's result, ``gate`` and ``up`` the
+halves of the feed-forward; a family may name others. Weights are named as in the file, without
+``blk.N.`` and ``.weight``. A name that ends with ``.weight``, ``.bias`` or ``.scale`` is complete,
+and one that ends with a dot is complete without the dot.
 """
 
 from __future__ import annotations
@@ -24,24 +24,22 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """out = norm(x) * weight, over each of ``groups`` vectors of ``width`` values in a row.
+    """out = norm(x) * weight, for each of ``groups`` vectors of ``width`` values in a row.
 
-    ``kind`` "rms" divides by the root of the mean square, "layer" takes the mean off before, and
-    adds the weight's ``.bias`` where the file has one. ``weight`` "": none. ``per_group``: each
-    group has a weight of its own. The weight, or 1, is multiplied by ``factor``. ``add`` adds the
-    result onto out instead. ``eps`` is added to the mean square, 0: the model's.
+    "rms" divides by the root of the mean square. "layer" subtracts the mean first, and adds the
+    weight's ``.bias`` if the file has one.
     """
 
     x: str
-    weight: str
+    weight: str  # "": none
     out: str
     width: int
     groups: int = 1
-    add: bool = False
+    add: bool = False  # add the result to the values in out
     kind: Literal["rms", "layer"] = "rms"
-    per_group: bool = False
-    factor: float = 1.0
-    eps: float = 0.0
+    per_group: bool = False  # each group has its own weight
+    factor: float = 1.0  # multiplies the weight, or 1 without a weight
+    eps: float = 0.0  # added to the mean square; 0: the model's
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""
@@ -56,7 +54,7 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """``rows`` rows of a weight, from row ``first`` on: what goes to the buffer ``out``."""
+    """``rows`` rows of a weight, from row ``first`` on; the results go to the buffer ``out``."""
 
     weight: str
     out: str
@@ -86,7 +84,7 @@ class Linear:
         return {self.x: self.width} | {product.out: product.rows for product in self.products}
 
     def weights(self) -> Shapes:
-        """Shape of each weight, rows first; of a fused one that of all its parts together."""
+        """Shape of each weight, rows first; a fused weight counts as a whole."""
         rows: dict[str, int] = {}
         for product in self.products:
             end = product.first + product.rows
@@ -96,20 +94,16 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class HeadLinear:
-    """A matrix for each of ``heads``: out's head = weight[head] @ the first values of x's head.
-
-    A head of x has ``x_step`` values, of which the first ``width`` are multiplied; its ``rows``
-    results begin a head of ``out_step`` values.
-    """
+    """A matrix for each of ``heads``: out's head = weight[head] @ the first values of x's head."""
 
     x: str
     out: str
     weight: str
     heads: int
-    rows: int
-    width: int
-    x_step: int
-    out_step: int
+    rows: int  # results per head
+    width: int  # values of a head of x that are multiplied
+    x_step: int  # values of a head of x
+    out_step: int  # values of a head of out
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""
@@ -122,9 +116,9 @@ class HeadLinear:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """``groups`` pieces of ``width`` values from x to out.
+    """Copy ``groups`` parts of ``width`` values from x to out.
 
-    Piece g begins at value x_first + g * x_step of x and goes to out_first + g * out_step.
+    Part g begins at value x_first + g * x_step of x and goes to out_first + g * out_step.
     """
 
     x: str
@@ -151,23 +145,19 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """A table of rotations: pair i of ``dim`` values turns by position * theta ** (-2 i / dim).
-
-    ``scaling`` stretches it; ``factors`` names a tensor of dim / 2 values that divide the
-    frequencies, where the file has one. ``long_factors`` takes its place in a context of more than
-    ``scaling.original_context_length`` tokens.
-    """
+    """A table of rotations: pair i of ``dim`` values turns by position * theta ** (-2 i / dim)."""
 
     theta: float
     dim: int
     scaling: RopeScaling = NO_SCALING
-    factors: str = ""
+    factors: str = ""  # a tensor of dim / 2 divisors of the frequencies; optional in the file
     long_factors: str = ""
+    """Replaces ``factors`` if the context exceeds ``scaling.original_context_length`` tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Temperature:
-    """Queries at position p are multiplied by 1 + scale * ln(1 + floor(p / length))."""
+    """A factor of the queries at position p: 1 + scale * ln(1 + floor(p / length))."""
 
     scale: float
     length: int
@@ -175,22 +165,16 @@ class Temperature:
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotate the heads of q and k by their positions; then k and v go to the cache.
-
-    ``rotation`` is None where positions are not rotated; it turns the values of a head from
-    ``first`` on. A head of v has ``value_dim`` values, 0: as many as one of k; ``value`` names the
-    buffer, whose first values they are. ``stores`` False: there is no k and no v, for the attention
-    reads another layer's.
-    """
+    """Rotate the heads of q and k by their positions, and store k and v in the cache."""
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    rotation: Rotation | None
-    first: int = 0
-    value_dim: int = 0
-    value: str = "v"
-    stores: bool = True
+    rotation: Rotation | None  # None: positions are not rotated
+    first: int = 0  # the first value of a head that is rotated
+    value_dim: int = 0  # values of a head of v; 0: as many as of k
+    value: str = "v"  # the buffer of v, whose first values are used
+    stores: bool = True  # False: the attention reads another layer's k and v
     temperature: Temperature | None = None
 
     def buffers(self) -> Widths:
@@ -203,33 +187,28 @@ class Rope:
         return widths
 
     def weights(self) -> Shapes:
-        """None of a layer's own: the tables' tensors belong to the model."""
+        """None: the tensors of the tables belong to the model."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """a = softmax(q K * scale) V over the cache, ``num_heads`` in ``num_kv_heads`` groups.
+    """a = softmax(q K * scale) V over the cache; ``num_heads`` share ``num_kv_heads``.
 
-    Each token sees the positions up to its own, with a ``window`` only so many of them, itself
-    included. ``both_ways``: it sees all of its text, with a ``reach`` only so many on each side.
-    ``softcap`` c, where not 0: a score s becomes c * tanh(s / c). ``sinks``: a weight with one
-    score a head that takes part in the softmax without a value. ``value_dim``: values of a head of
-    V and of a, 0: as many as of q. ``cache_of``: the layer whose keys and values are read, None:
-    its own.
+    A token attends to the positions up to its own.
     """
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
     scale: float
-    window: int = 0
-    softcap: float = 0.0
-    sinks: str = ""
-    value_dim: int = 0
-    cache_of: int | None = None
-    both_ways: bool = False
-    reach: int = 0
+    window: int = 0  # only to the last so many positions, its own included; 0: to all
+    softcap: float = 0.0  # c, if not 0: a score s becomes c * tanh(s / c)
+    sinks: str = ""  # a weight of one score per head that joins the softmax without a value
+    value_dim: int = 0  # values of a head of V and of a; 0: as many as of q
+    cache_of: int | None = None  # the layer whose keys and values are read; None: its own
+    both_ways: bool = False  # a token attends to its whole text
+    reach: int = 0  # with both_ways: to so many positions on each side; 0: to all
 
     @property
     def width_of_values(self) -> int:
@@ -252,15 +231,14 @@ class Attention:
 class Gated:
     """gate = act(gate) * up; silu, gelu (tanh form), gelu_erf, relu2, sigmoid, none, swiglu_oai.
 
-    The last is gpt-oss's, with limits. ``up`` "": gate = act(gate). ``first``: the value of up's
-    row at which the factors begin.
+    swiglu_oai is that of gpt-oss, with limits.
     """
 
     activation: str
     width: int
     gate: str = "gate"
-    up: str = "up"
-    first: int = 0
+    up: str = "up"  # "": gate = act(gate)
+    first: int = 0  # the first value of up's row that is used
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""
@@ -274,7 +252,7 @@ class Gated:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """x = x * factor, and times the one value of ``weight`` where it is named."""
+    """x = x * factor, also times the value of ``weight`` if it is named."""
 
     x: str
     width: int
@@ -292,7 +270,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class GatedAdd:
-    """out = out + sigmoid(gate) * x, with one value of ``gate`` for a token."""
+    """out = out + sigmoid(gate) * x; ``gate`` has one value per token."""
 
     gate: str
     x: str
@@ -312,25 +290,21 @@ class GatedAdd:
 class Route:
     """Choose ``per_token`` of ``num_experts`` for each token, with their weights.
 
-    The scores are the values of buffer ``scores``. ``gating``: their probabilities are the softmax
-    or the sigmoid of all scores, or the softmax of the chosen ones ("softmax_chosen"). ``bias``
-    names a tensor that is added for the choice alone. ``normalize`` divides the chosen weights by
-    their sum, which is ``least_sum`` at least; ``scale`` multiplies them. ``num_groups`` of
-    experts, of which ``groups_used`` are chosen from by the sum of their ``group_best`` best, one
-    or two, where not 0.
+    ``gating``: probabilities are the softmax or the sigmoid of all scores, or the softmax of the
+    chosen scores ("softmax_chosen").
     """
 
-    scores: str
+    scores: str  # a buffer
     num_experts: int
     per_token: int
     gating: Gating = "softmax"
-    normalize: bool = True
-    scale: float = 1.0
-    bias: str = ""
-    least_sum: float = 6.1e-5
-    num_groups: int = 0
-    groups_used: int = 0
-    group_best: int = 2
+    normalize: bool = True  # divide the chosen weights by their sum
+    scale: float = 1.0  # multiplies the weights
+    bias: str = ""  # a tensor added to the scores for the choice only
+    least_sum: float = 6.1e-5  # the lower bound of that sum
+    num_groups: int = 0  # of experts; 0: no groups
+    groups_used: int = 0  # experts of so many groups can be chosen
+    group_best: int = 2  # groups are compared by the sum of so many best scores
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""
@@ -345,12 +319,9 @@ class Route:
 class ExpertLinear:
     """A linear of each of ``num_experts``, for the experts that ``Route`` chose for a token.
 
-    Its weights have the shape (experts, rows, width), or are one tensor for each expert, with its
-    number behind the name (``ffn_gate.3``). They may have a ``.bias`` (experts, rows) and a
-    ``.scale`` (experts) beside. The buffers that products write have a row for each token and
-    expert of it. ``spread``: x is a token's row, which all its experts share; else x has a row for
-    each token and expert. ``scales_results``: a ``.scale`` is the model's own, of whatever the
-    expert gives, rather than a part of how its weights are stored.
+    Weights have the shape (experts, rows, width), or there is one tensor per expert with its number
+    after the name (``ffn_gate.3``). They may have a ``.bias`` (experts, rows) and a ``.scale``
+    (experts). The output buffers have a row for each token and expert.
     """
 
     x: str
@@ -358,20 +329,21 @@ class ExpertLinear:
     products: tuple[Product, ...]
     num_experts: int
     per_token: int
-    spread: bool
+    spread: bool  # x has a row per token, which its experts share; else one per token and expert
     scales_results: bool = False
+    """``.scale`` is a factor of the expert's result, rather than of its stored weights."""
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer that has a row for each token."""
+        """Values of a row of each buffer with a row per token."""
         return {self.x: self.width} if self.spread else {}
 
     def expert_buffers(self) -> Widths:
-        """Values of a row of each buffer that has a row for each token and expert of it."""
+        """Values of a row of each buffer with a row per token and expert."""
         widths = {product.out: product.rows for product in self.products}
         return widths if self.spread else widths | {self.x: self.width}
 
     def weights(self) -> Shapes:
-        """Shape of each weight; of a fused one that of all its parts together."""
+        """Shape of each weight; a fused weight counts as a whole."""
         rows: dict[str, int] = {}
         for product in self.products:
             end = product.first + product.rows
@@ -381,19 +353,19 @@ class ExpertLinear:
 
 @dataclass(frozen=True, slots=True)
 class ExpertGated:
-    """As ``Gated``, on rows of each token and expert. ``up`` "": gate = act(gate)."""
+    """As ``Gated``, for rows of each token and expert."""
 
     activation: str
     width: int
     gate: str = "expert_gate"
-    up: str = "expert_up"
+    up: str = "expert_up"  # "": gate = act(gate)
 
     def buffers(self) -> Widths:
-        """None that has a row for each token."""
+        """None with a row per token."""
         return {}
 
     def expert_buffers(self) -> Widths:
-        """Values of a row of each buffer that has a row for each token and expert of it."""
+        """Values of a row of each buffer with a row per token and expert."""
         return dict.fromkeys(filter(None, (self.gate, self.up)), self.width)
 
     def weights(self) -> Shapes:
@@ -403,20 +375,20 @@ class ExpertGated:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """out = the sum of x's rows of a token's experts, each times its weight; ``add`` onto out."""
+    """out = the weighted sum of x's rows of a token's experts."""
 
     x: str
     out: str
     width: int
     per_token: int
-    add: bool = False
+    add: bool = False  # add to the values in out
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer that has a row for each token."""
+        """Values of a row of each buffer with a row per token."""
         return {self.out: self.width}
 
     def expert_buffers(self) -> Widths:
-        """Values of a row of each buffer that has a row for each token and expert of it."""
+        """Values of a row of each buffer with a row per token and expert."""
         return {self.x: self.width}
 
     def weights(self) -> Shapes:
@@ -428,18 +400,18 @@ class Mix:
 class CausalConv:
     """x = act(the convolution of each channel of x over the last ``taps`` tokens).
 
-    The weight may have a ``.bias`` beside it. ``activation``: "silu", or "" for none.
+    The weight may have a ``.bias``.
     """
 
     x: str
     weight: str
     width: int
     taps: int
-    activation: str = ""
+    activation: str = ""  # "silu", or "" for none
 
     @property
     def state_width(self) -> int:
-        """Float32 values of the state."""
+        """The number of float32 values of the state."""
         return self.width * (self.taps - 1)
 
     def buffers(self) -> Widths:
@@ -453,12 +425,10 @@ class CausalConv:
 
 @dataclass(frozen=True, slots=True)
 class DeltaRule:
-    """out = the gated delta rule of a state of each of ``heads`` (ops/delta_rule.py).
+    """out = the gated delta rule, with a state for each of ``heads`` (ops/delta_rule.py).
 
-    A row of x has queries and keys of ``key_heads`` heads of ``key_dim`` values each, then values
-    of ``heads`` heads of ``value_dim``. ``beta`` and ``alpha`` have one value for each head.
-    ``tiled``: head h goes with the head h % key_heads of keys, else with h // (heads / key_heads).
-    Queries are multiplied by ``scale``.
+    A row of x has queries, then keys, of ``key_heads`` heads of ``key_dim`` values, then values of
+    ``heads`` heads of ``value_dim``. ``beta`` and ``alpha`` have one value per head.
     """
 
     x: str
@@ -469,14 +439,15 @@ class DeltaRule:
     key_heads: int
     key_dim: int
     value_dim: int
-    scale: float
+    scale: float  # multiplies the queries
     tiled: bool = False
+    """Head h uses key head h % key_heads, otherwise h // (heads / key_heads)."""
     a: str = "ssm_a."
     bias: str = "ssm_dt.bias"
 
     @property
     def state_width(self) -> int:
-        """Float32 values of the state."""
+        """The number of float32 values of the state."""
         return _state_values(self.heads, self.key_dim, self.value_dim)
 
     def buffers(self) -> Widths:
@@ -496,10 +467,10 @@ class DeltaRule:
 
 @dataclass(frozen=True, slots=True)
 class SelectiveScan:
-    """out = Mamba-2's selective scan of a state of each of ``heads`` (ops/selective_scan.py).
+    """out = Mamba-2's selective scan, with a state for each of ``heads`` (ops/selective_scan.py).
 
     A row of x has ``heads`` heads of ``head_dim`` values, then b and c of ``groups`` groups of
-    ``key_dim`` values each. ``dt`` has one value for each head.
+    ``key_dim`` values each. ``dt`` has one value per head.
     """
 
     x: str
@@ -515,7 +486,7 @@ class SelectiveScan:
 
     @property
     def state_width(self) -> int:
-        """Float32 values of the state."""
+        """The number of float32 values of the state."""
         return _state_values(self.heads, self.key_dim, self.head_dim)
 
     def buffers(self) -> Widths:
@@ -533,11 +504,11 @@ class SelectiveScan:
 
 
 def _state_values(heads: int, keys: int, values: int) -> int:
-    """As the kernels lay state out: a head's values are padded to 16."""
+    """The size of a state in the kernels, which pad the values of a head to 16."""
     return heads * keys * -(-values // 16) * 16
 
 
-Recurrent = CausalConv | DeltaRule | SelectiveScan  # what keeps a state of a sequence
+Recurrent = CausalConv | DeltaRule | SelectiveScan  # operations with a recurrent state
 Operation = (
     Norm | Linear | HeadLinear | Copy | Rope | Attention | Gated | Scale | GatedAdd
     | CausalConv | DeltaRule | SelectiveScan
