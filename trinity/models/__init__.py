@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Architectures(Mapping[str, Architecture]):
-    """Every architecture by its name."""
+    """Looks up architectures by name."""
 
     def __getitem__(self, name: str) -> Architecture:
         for file in _mentioning(name):
@@ -59,7 +59,7 @@ def _files() -> list[str]:
 
 
 def _mentioning(name: str) -> Iterator[str]:
-    """The files that may declare an architecture: the one of its name, then those that write it."""
+    """The files that may declare an architecture: the one of its name, then others with it."""
     files = _files()
     first = name.replace("-", "_")
     if first in files:
@@ -95,7 +95,7 @@ def families_of(architecture: str) -> tuple[Family, ...]:
 
 
 def refuse_speech(metadata: Mapping[str, object], source: str) -> None:
-    """Raise UnsupportedError for a model of speech, which is run by other commands."""
+    """Raise UnsupportedError for a speech model, which other commands run."""
     if is_speech(metadata):
         raise UnsupportedError(
             f"{source}: a Whisper model, which writes down speech: it runs with `trinity "
@@ -104,9 +104,9 @@ def refuse_speech(metadata: Mapping[str, object], source: str) -> None:
 
 
 def find_architecture(name: str, source: str, names: Collection[str] = ()) -> Architecture:
-    """The architecture that a file with tensors ``names`` says that it has.
+    """The architecture named in a file that has tensors ``names``.
 
-    Raises UnsupportedError, which lists those there are, and says which are near it and what no
+    Raises UnsupportedError with the supported architectures, similar ones, and the tensors that no
     family reads.
     """
     refuse_speech({"general.architecture": name}, source)
@@ -128,7 +128,7 @@ def find_architecture(name: str, source: str, names: Collection[str] = ()) -> Ar
 
 
 def _check_kinds(architecture: Architecture, config: ModelConfig, source: str) -> None:
-    """Raises UnsupportedError for layers of another kind in a family that has one kind."""
+    """Raise UnsupportedError for layers of several kinds in a family with one kind."""
     if architecture.mixed:
         return
     sizes = config.layer_intermediate_sizes
@@ -146,10 +146,10 @@ def _check_kinds(architecture: Architecture, config: ModelConfig, source: str) -
 
 
 def make_decoder(config: ModelConfig, names: Collection[str], source: str) -> Decoder:
-    """The layers of a model that has tensors of these ``names``, which are not checked.
+    """The layers of a model that has tensors with these ``names``; shapes are not checked.
 
-    Raises: UnsupportedError as ``find_architecture`` does; ConfigError for a configuration that the
-    architecture cannot have, which names the key that is missing.
+    Raises: UnsupportedError as ``find_architecture``; ConfigError for an impossible configuration,
+    with the missing key.
     """
     architecture = find_architecture(config.architecture, source, names)
     config = architecture.completed(config)
@@ -172,9 +172,9 @@ def decoder_of(
     shape: Callable[[str], tuple[int, ...]],
     source: str,
 ) -> Decoder:
-    """The layers of a model whose file has tensors of these ``names`` and shapes.
+    """The layers of a model whose file has tensors with these ``names`` and shapes.
 
-    Raises: as ``make_decoder`` and ``Decoder.check`` do.
+    Raises: as ``make_decoder`` and ``Decoder.check``.
     """
     decoder = make_decoder(config, names, source)
     decoder.check(shape, source)
@@ -182,10 +182,10 @@ def decoder_of(
 
 
 def check_architecture(provider: WeightProvider) -> None:
-    """Check that the file's architecture is supported, before anything else of the file is read.
+    """Check that the file's architecture is supported, before anything else is read.
 
-    Raises UnsupportedError as ``find_architecture`` does, and for a file without an architecture
-    whose type or tensors are those of another kind of model.
+    Raises UnsupportedError as ``find_architecture``, and for a file without an architecture whose
+    type or tensors are those of another kind of model.
     """
     metadata, names = provider.metadata, provider.tensor_names()
     refuse_speech(metadata, provider.path)
@@ -200,9 +200,9 @@ def check_architecture(provider: WeightProvider) -> None:
 
 
 def check_model(provider: WeightProvider) -> None:
-    """Hold an open model's tensors against its configuration, of speech or of texts.
+    """Check an open model's tensors against its configuration, for text and speech models.
 
-    Raises: UnsupportedError and ConfigError as ``decoder_of`` and ``speech_config`` do.
+    Raises: UnsupportedError and ConfigError as ``decoder_of`` and ``speech_config``.
     """
     names = frozenset(provider.tensor_names())
 
@@ -217,10 +217,10 @@ def check_model(provider: WeightProvider) -> None:
 
 
 def read_model(values: Mapping[str, object], source: str) -> tuple[Family, HFConfig]:
-    """The family and configuration of the object ``values`` of the file ``source``.
+    """The family and configuration of the config.json object ``values`` of the file ``source``.
 
-    Raises ConfigError for values that are missing, impossible or at odds; UnsupportedError for a
-    class that is not known, listing those that are, and for what trinity cannot read.
+    Raises ConfigError for values that are missing, impossible or contradictory; UnsupportedError
+    for an unknown class, with the known ones, and for features that trinity does not support.
     """
     from trinity.formats.huggingface.config import class_name_of, hf_config
     from trinity.formats.huggingface.values import shown

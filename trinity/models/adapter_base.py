@@ -1,4 +1,4 @@
-"""What of a model adapters may change."""
+"""The parts of a model that adapters may change."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from trinity.models.operations import ExpertLinear, HeadLinear, Linear
 
 
 def base_of(decoder: Decoder, provider: WeightProvider, families: tuple[Family, ...]) -> Base:
-    """What adapters of an open model must fit: its embeddings, products and output.
+    """The embeddings, products and output of an open model that adapters must fit.
 
-    ``families``: the classes of transformers that are such a model.
+    ``families``: the transformers classes of such models.
     """
     config = decoder.config
     shapes = {

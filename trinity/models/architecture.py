@@ -1,4 +1,4 @@
-"""What a family's file declares."""
+"""The declaration of an architecture."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class TokenTable:
 
 @dataclass(frozen=True, slots=True)
 class AddedRowNames:
-    """Weights with a row for each position, and for each text of a pair; "" where there is none.
+    """Weights with a row for each position, and for each text of a pair; "" if there are none.
 
-    ``texts`` may lack in a file.
+    ``texts`` may be missing in a file.
     """
 
     positions: str = ""
@@ -36,48 +36,53 @@ class AddedRowNames:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """One family of decoders, or of encoders.
+    """An architecture of decoders or of encoders.
 
-    ``names``: the values of ``general.architecture`` that mean it. ``layer(config, index, has)``:
-    the operations of layer ``index`` in order; ``has`` tells whether the file has a weight of that
-    layer. ``rope_halves``: dimensions (i, i + n/2) rotate together, else neighbours (2i, 2i+1), as
-    the family's GGUF files have it. ``embedding_scale(config)``: what embeddings are multiplied by.
-    ``tables(config)``: further embeddings; ``prologue(config)``: operations between embeddings and
-    the first layer, whose weights belong to the model. ``norm``: the kind of the last norm, "none":
-    there is none; ``output_norm``: the name of its weight. ``encodes``: tokens see the whole of
-    their text, and there is no head: the result is their hidden states. ``added_rows``: weights of
-    which a row is added to each embedding: one by the token's position, one by the number of the
-    text that it belongs to, 0 or 1.
-    ``logit_scale(config)``: what logits are multiplied by; then those of a model with
-    ``logit_softcap(config)`` c become c * tanh(logit / c). ``window``: that of windowed layers
-    where the file names none. ``needs``: fields of the configuration without which the family has
-    no meaning, each with the key that gives it. ``unread``: tensors of a layer that a file may
-    have, and the family does without. ``mixed``: a layer may have no heads of keys, or no dense
-    feed-forward. ``drafting(config, has)``: the operations of the layer behind the last, which
-    makes of DRAFT_STATE, the hidden state behind a token's output norm, and DRAFT_TOKEN, the
-    embedding of the token after it, the residual stream of what comes then.
+    Functions of a configuration may also take ``has``, which tells whether the file has a weight of
+    the layer.
     """
 
     names: tuple[str, ...]
+    """The values of ``general.architecture``."""
     layer: Callable[[ModelConfig, int, Has], list[Operation]]
+    """The operations of the layer with this index, in order."""
     rope_halves: bool
+    """In GGUF files, dimensions (i, i + n/2) rotate together; otherwise (2i, 2i+1)."""
     embedding_scale: Callable[[ModelConfig], float] = lambda config: 1.0
+    """The factor of embeddings."""
     tables: Callable[[ModelConfig], tuple[TokenTable, ...]] = lambda config: ()
+    """Further token embeddings."""
     prologue: Callable[[ModelConfig], list[Operation]] = lambda config: []
+    """Operations before the first layer; their weights have no layer prefix."""
     norm: Literal["rms", "layer", "none"] = "rms"
+    """The kind of the output norm."""
     output_norm: str = "output_norm"
+    """The weight of the output norm."""
     encodes: bool = False
+    """An encoder: attention is bidirectional, and the result is the hidden states."""
     added_rows: AddedRowNames = AddedRowNames()
+    """Position and token-type embeddings."""
     logit_scale: Callable[[ModelConfig], float] = lambda config: 1.0
+    """The factor of logits."""
     logit_softcap: Callable[[ModelConfig], float] = lambda config: config.final_logit_softcap or 0.0
+    """c, if not 0: scaled logits become c * tanh(logit / c)."""
     window: int | None = None
+    """The window of windowed layers if the file has none."""
     needs: tuple[tuple[str, str], ...] = ()
+    """Fields of the configuration that must be given, each with its GGUF key."""
     unread: frozenset[str] = frozenset()
+    """Tensors of a layer that a file may have and the architecture ignores."""
     mixed: bool = False
+    """Layers may have no key heads, or no dense feed-forward."""
     drafting: Callable[[ModelConfig, Has], list[Operation]] | None = None
+    """The operations of the multi-token prediction layer.
+
+    They compute the residual stream for the next token from DRAFT_STATE, the hidden state of a
+    token after the output norm, and DRAFT_TOKEN, the embedding of the following token.
+    """
 
     def completed(self, config: ModelConfig) -> ModelConfig:
-        """The configuration with what the family has where the file says nothing."""
+        """The configuration with the family's own values where the file says nothing."""
         if config.sliding_window is None and self.window is not None:
             return replace(config, sliding_window=self.window)
         return config

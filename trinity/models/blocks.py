@@ -1,4 +1,4 @@
-"""What most families' layers have in common: projections, attention, a feed-forward."""
+"""Parts of layers that most families share: projections, attention, feed-forward."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from trinity.models.operations import (
 
 
 def rotation_of(config: ModelConfig, window: int = 0) -> Rotation:
-    """The rotation that the configuration describes, with llama 3's factors where there are any.
+    """The rotation of the configuration, with llama 3's frequency factors if the file has them.
 
-    Layers with a ``window`` have a base of their own where the file names one.
+    Layers with a ``window`` may have their own base.
     """
     theta = (config.rope_theta_swa if window else 0.0) or config.rope_theta
     return Rotation(theta, config.rope_dim, config.rope_scaling, factors="rope_freqs.weight")
@@ -39,7 +39,7 @@ def norm(
 
 
 def drafting_pair(config: ModelConfig) -> list[Operation]:
-    """A token's embedding and the state before it to one row, of a layer that proposes tokens."""
+    """For a drafting layer: a token's embedding and the state before it as one row."""
     width = config.hidden_size
     return [
         norm(config, DRAFT_TOKEN, "nextn.enorm", DRAFT_TOKEN),
@@ -53,10 +53,9 @@ def drafting_pair(config: ModelConfig) -> list[Operation]:
 def projections(
     config: ModelConfig, has: Has, x: str = "h", *, head_norms: bool | None = None
 ) -> list[Operation]:
-    """x to q, k and v, by a weight each or by one that holds the rows of all three.
+    """Project x to q, k and v, with one weight each or one fused weight.
 
-    ``head_norms``: each head of q and k is normalized then; None: where the file has weights for
-    that.
+    ``head_norms``: whether each head of q and k is normalized; None: if the file has the weights.
     """
     heads, kv_heads = config.num_heads, config.num_kv_heads
     query, keys = heads * config.head_dim, kv_heads * config.head_dim
@@ -85,7 +84,7 @@ def attention(
     softcap: float = 0.0, sinks: str = "", temperature: Temperature | None = None,
     both_ways: bool = False, reach: int = 0,
 ) -> list[Operation]:  # fmt: skip
-    """Rotation and attention; ``scale`` is 1 / sqrt(head_dim) where it is 0."""
+    """Rotation and attention; ``scale`` 0 means 1 sqrt(head_dim)."""
     sizes = config.num_heads, config.num_kv_heads, config.head_dim
     return [
         Rope(*sizes, rotation, value_dim=config.value_dim, temperature=temperature),
@@ -99,7 +98,7 @@ def attention(
 def attention_output(
     config: ModelConfig, out: str = "x", *, add: bool = True, scale: float = 1.0
 ) -> Linear:
-    """a, times ``scale``, to the residual stream, or to another buffer."""
+    """Project a, times ``scale``, to the residual stream or another buffer."""
     product = Product("attn_output", out, config.hidden_size)
     width = config.num_heads * (config.value_dim or config.head_dim)
     return Linear("a", width, (product,), add, scale)
@@ -109,9 +108,9 @@ def feed_forward(
     config: ModelConfig, activation: str, x: str = "h", *,
     form: Literal["gate and up", "fused", "up"] = "gate and up",
 ) -> list[Operation]:  # fmt: skip
-    """x to act(gate) * up; "fused": one weight has the rows of both, the gate's first.
+    """gate = act(gate) * up, from x; "fused": one weight has the rows of both, the gate's first.
 
-    "up": there is no gate, but act(up).
+    "up": gate = act(up), without a gate.
     """
     size = config.intermediate_size
     products = {
@@ -126,6 +125,6 @@ def feed_forward(
 def feed_forward_output(
     config: ModelConfig, out: str = "x", *, add: bool = True, scale: float = 1.0
 ) -> Linear:
-    """act(gate) * up, times ``scale``, to the residual stream, or to another buffer."""
+    """Project the feed-forward, times ``scale``, to the residual stream or another buffer."""
     product = Product("ffn_down", out, config.hidden_size)
     return Linear("gate", config.intermediate_size, (product,), add, scale, scales_bias=True)

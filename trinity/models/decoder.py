@@ -1,4 +1,4 @@
-"""The layers of one model: what follows from its architecture and its configuration."""
+"""The layers of one model, from its architecture and its configuration."""
 
 from __future__ import annotations
 
@@ -29,18 +29,20 @@ from trinity.models.operations import (
 )
 
 _LAYER_TENSOR = re.compile(r"blk\.(\d{1,18})\.(.+)")
-# Which a drafting layer may have of its own; else it uses the model's.
+# Optional weights of a drafting layer; without them it uses the model's.
 DRAFT_NORM, DRAFT_HEAD = "nextn.shared_head_norm.weight", "nextn.shared_head_head.weight"
 DRAFT_EMBEDDING = "nextn.embed_tokens.weight"
-_OF_ENDS = ("output", "token_embd")  # the tensors before and after the layers
-_UNREAD = frozenset({"attn_rot_embd.weight"})  # tables of old files, which everybody computes
+_OF_ENDS = ("output", "token_embd")  # tensors before and after the layers
+_UNREAD = frozenset(
+    {"attn_rot_embd.weight"}
+)  # tables in old files, which every engine computes itself
 
 
 class Decoder:
-    """The operations of all layers of one model, whose file has tensors of these ``names``.
+    """The operations of all layers of a model whose file has tensors with these ``names``.
 
-    ``head``: the weight that makes logits of hidden states; "" where nothing does. ``drafting``:
-    the operations of a layer that proposes tokens, [] where the file has none.
+    ``head``: the weight that computes logits; "" if there are none. ``drafting``: the operations of
+    the multi-token prediction layer, [] without one.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Decoder:
         return self.drafting_prefix + complete(name) in self._names
 
     def _whole(self, drafting: list[Operation]) -> list[Operation]:
-        """The drafting layer where the file has all of it: the model runs without it, too."""
+        """The drafting layer if the file has all of it; the model runs without it, too."""
         needed = [
             name
             for operation in drafting
@@ -80,12 +82,12 @@ class Decoder:
 
     @property
     def drafting_prefix(self) -> str:
-        """What is before the names of the drafting layer's weights."""
+        """The prefix of the names of the drafting layer's weights."""
         return f"blk.{self.config.num_layers}."
 
     @cached_property
     def widths(self) -> dict[str, int]:
-        """Values of a row of each buffer, the most that any operation wants."""
+        """The maximum number of values of a row of each buffer."""
         widths = {"x": self.config.hidden_size, "h": self.config.hidden_size}
         for table in self.architecture.tables(self.config):
             widths[table.buffer] = table.width
@@ -96,7 +98,7 @@ class Decoder:
 
     @cached_property
     def expert_widths(self) -> dict[str, int]:
-        """As ``widths``, of buffers that have a row for each token and expert of it."""
+        """As ``widths``, for buffers with a row per token and expert."""
         widths: dict[str, int] = {}
         for _, operation in self.operations():
             if isinstance(operation, ExpertLinear | ExpertGated | Mix):
@@ -106,14 +108,14 @@ class Decoder:
 
     @cached_property
     def routes(self) -> list[Route]:
-        """Every choice of experts."""
+        """The routing of each layer with experts."""
         return [operation for _, operation in self.operations() if isinstance(operation, Route)]
 
     @cached_property
     def attention(self) -> list[Attention]:
-        """Every layer's attention; that of its own cache says what the layer keeps there.
+        """The attention of every layer that has one; the drafting layer's is last.
 
-        A layer may have none; that of the drafting layer is the last.
+        An attention without ``cache_of`` determines what its layer stores.
         """
         all_attentions = []
         for index, layer in enumerate(self._all_layers):
@@ -125,7 +127,7 @@ class Decoder:
 
     @cached_property
     def attention_layers(self) -> list[int]:
-        """The layers that ``attention`` is of."""
+        """The layers of ``attention``."""
         return [
             index
             for index, layer in enumerate(self._all_layers)
@@ -138,7 +140,7 @@ class Decoder:
 
     @cached_property
     def states(self) -> list[tuple[int, Recurrent]]:
-        """Every operation that keeps a state, after its layer."""
+        """Every operation with a recurrent state, with its layer."""
         return [
             (index, operation)
             for index, layer in enumerate(self.layers)
@@ -181,7 +183,7 @@ class Decoder:
     def _weights_of(
         self, prefix: str, operation: Operation
     ) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Tensors of one operation; of experts a stack, or one each where the file has these."""
+        """The tensors of one operation; for experts, a stack or one each, as in the file."""
         for name, shape in operation.weights().items():
             if isinstance(operation, ExpertLinear) and self._one_by_one(prefix + name):
                 for expert in range(shape[0]):
@@ -193,11 +195,11 @@ class Decoder:
         return f"{name}.weight" not in self._names and f"{name}.0.weight" in self._names
 
     def check(self, shape: Callable[[str], tuple[int, ...]], source: str) -> None:
-        """Hold the tensors that the model needs, and what lies beside them, against the file's.
+        """Check the shapes of the file's tensors.
 
-        ``shape`` gives a tensor's shape. Raises ConfigError that names the tensor, its shape and
-        the expected one, or a layer that is to read another's cache and cannot; UnsupportedError
-        for a tensor of a layer that no operation reads: without it the model would be another one.
+        ``shape`` returns a tensor's shape. Raises ConfigError with the tensor, its shape and the
+        expected one, or for a layer that reads the cache of a layer without one; UnsupportedError
+        for a layer's tensor that no operation reads, since ignoring it would give another model.
         """
         if not self.attention and not self.states:
             raise UnsupportedError(
@@ -205,7 +207,7 @@ class Decoder:
                 "of which at least one has"
             )
         self._check_shared_caches(source)
-        # One after the other: the metadata can name any number, of which the file has a few.
+        # One after the other: the metadata can name any number of layers, and the file has few.
         needed: set[str] = set()
         for name, expected in self._tensors():
             needed.add(name)
@@ -222,7 +224,7 @@ class Decoder:
         self._refuse_unread(needed | optional.keys(), source)
 
     def optional_tensors(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of tensors that a file may have: biases, scales, factors of rotations."""
+        """Name and shape of optional tensors: biases, scales, frequency factors."""
         return dict(self._optional())
 
     def _optional(self) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -297,7 +299,7 @@ class Decoder:
                 )
 
     def operations(self) -> Iterator[tuple[str, Operation]]:
-        """Every operation, after what is before its weights' names."""
+        """Every operation, with the prefix of its weights' names."""
         yield from (("", operation) for operation in self.prologue)
         for index, layer in enumerate(self._all_layers):
             yield from ((f"blk.{index}.", operation) for operation in layer)
@@ -309,12 +311,13 @@ class Decoder:
 
 
 def _cached(attention: Attention) -> tuple[int, int, int]:
-    """Heads in the cache, and values of a key and of a value."""
+    """Key-value heads in the cache, and values per head of keys and of values."""
     return attention.num_kv_heads, attention.head_dim, attention.width_of_values
 
 
 def _check(name: str, shape: tuple[int, ...], expected: tuple[int, ...], source: str) -> None:
-    # One value may be written without dimensions, a vector with some of 1, one row without it.
+    # A scalar may have no dimensions, a vector dimensions of 1, and a single row only one
+    # dimension.
     alike = shape in (expected, expected[1:]) if expected[0] == 1 else shape == expected
     if len(expected) == 1:
         alike = prod(shape) == expected[0]
@@ -326,7 +329,7 @@ def _check(name: str, shape: tuple[int, ...], expected: tuple[int, ...], source:
 
 
 def token_tables(decoder: Decoder) -> list[TokenTable]:
-    """The embeddings of a model, that of the residual stream first."""
+    """The embeddings of a model; that of the residual stream is first."""
     architecture, config = decoder.architecture, decoder.config
     scale = architecture.embedding_scale(config)
     first = TokenTable("token_embd", "x", config.hidden_size, scale)

@@ -1,7 +1,7 @@
-"""What to say of a model whose architecture no family here declares.
+"""Suggests similar families for a model whose architecture is unknown.
 
-Families are compared with the file by the names of its layers' tensors alone: its keys may be ones
-that only its own architecture has.
+Families are compared by the names of the layers' tensors only, because the file's keys may be
+specific to its own architecture.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from trinity.models.architecture import Architecture
 from trinity.models.decoder import Decoder
 
 _KIND = re.compile(r"blk\.\d+\.(.+?)(?:\.\d+)?(?:\.weight|\.bias|\.scale)?")
-_LAYERS = 3  # with a state, with attention, with neither where a family has such
+_LAYERS = 3  # kinds of layers: with a recurrent state, with attention, with neither
 _MOST_SHOWN, _MOST_NEAR = 8, 4
-_MOST_KINDS = 1 << 11  # that are compared; models have some 30
-_LONGEST_NAME = 64  # that is compared: a file may have one as long as itself
+_MOST_KINDS = 1 << 11  # names that are compared; models have about 30
+_LONGEST_NAME = (
+    64  # characters of a name that are compared, because a hostile file may have very long names
+)
 
 
 def nearest(name: str, names: Collection[str], architectures: Mapping[str, Architecture]) -> str:
-    """Which families are near the architecture ``name``, whose file has tensors ``names``.
+    """Describe which families are similar to the architecture ``name``, by name or tensors.
 
-    Near by name, or by the kinds of a layer's tensors; and which kinds no family reads, which is
-    what trinity lacks. Empty where there is nothing to say.
+    Also names the kinds of tensors that no family reads, which trinity lacks. Empty if there is
+    nothing to say.
     """
     close = get_close_matches(name[:_LONGEST_NAME].lower(), architectures, n=3)
     said = [f"near in name: {', '.join(close)}"] if close else []
@@ -53,13 +55,13 @@ def nearest(name: str, names: Collection[str], architectures: Mapping[str, Archi
 
 
 def _kinds(names: Collection[str]) -> set[str]:
-    """Names without the layer's number, that of an expert, and what is behind."""
+    """Tensor names without the layer's number, an expert's number, and the suffix."""
     matches = (_KIND.fullmatch(name) for name in names)
     return {match[1] for match in matches if match}
 
 
 def _read(architecture: Architecture, kinds: Collection[str]) -> set[str]:
-    """The kinds that a family's layers read of a file that has ``kinds``."""
+    """The kinds of tensors that a family's layers read of a file that has ``kinds``."""
     names = {
         f"blk.{index}.{kind}.{what}"
         for kind in kinds
@@ -68,14 +70,14 @@ def _read(architecture: Architecture, kinds: Collection[str]) -> set[str]:
     }
     try:
         decoder = Decoder(architecture, _config(architecture, kinds), names)
-    except TrinityError:  # the family can do nothing with a model of this form
+    except TrinityError:  # the family cannot describe a model of this form
         return set()
     optional = {name for name in decoder.optional_tensors() if name in names}
     return _kinds({*decoder.tensors(), *optional})
 
 
 def _config(architecture: Architecture, kinds: Collection[str]) -> ModelConfig:
-    """The smallest model of a family that has what it needs and what ``kinds`` show."""
+    """The smallest model of a family with its needed fields and the features of ``kinds``."""
     experts = None
     if "ffn_gate_inp" in kinds or "experts" in dict(architecture.needs):
         experts = ExpertConfig(

@@ -3,11 +3,11 @@
 An operation has its parameters, and the shapes of what it reads and writes. The buffers of a plan,
 the binding of tensors and the check of a file against its configuration follow from these.
 
-Buffers have names and a row of float32 per token: ``x`` is the residual stream, ``h`` its normalized
-copy, ``q``, ``k``, ``v`` the projections, ``a`` the attention's result, ``gate`` and ``up`` the
-halves of the feed-forward; a family may name others. Weights are named as in the file, without
-``blk.N.`` and ``.weight``. A name that ends with ``.weight``, ``.bias`` or ``.scale`` is complete,
-and one that ends with a dot is complete without the dot.
+Buffers have names and a row of float32 per token: ``x`` is the residual stream, ``h`` its
+normalized copy, ``q``, ``k``, ``v`` the projections, ``a`` the attention's result, ``gate`` and
+``up`` the halves of the feed-forward; a family may name others. Weights are named as in the file,
+without ``blk.N.`` and ``.weight``. A name that ends with ``.weight``, ``.bias`` or ``.scale`` is
+complete, and one that ends with a dot is complete without the dot.
 """
 
 from __future__ import annotations
