@@ -1,16 +1,17 @@
-"""deepseek2: DeepSeek V2 to V3.1 and what is built like them: latent attention, experts.
+"""deepseek2: DeepSeek V2 to V3.1 and similar models: multi-head latent attention (MLA), experts.
 
-Keys and values of all heads follow from ``kv_lora_rank`` values of a token, and the cache holds
-these. Today's files have the matrices that lead from a head's query to them, and from them to its
-values; older ones have one that makes every head's keys and values, which the cache then holds.
-YaRN stretches the rotation of a head's last values and leaves its magnitude; the scores grow.
-The norms of latents add an epsilon of their own, whatever the file says of the others.
+The keys and values of all heads are computed from ``kv_lora_rank`` values of a token, and the KV
+cache holds these. Current files have the matrices that map a head's query to the latent values, and
+from these to the head's values. Older files have one matrix that computes the keys and values of
+every head, which the cache then holds. YaRN stretches the rotated part of a head without changing
+its magnitude, and increases the scores. The norms of latents have their own epsilon, regardless of
+the file.
 Source: llama.cpp src/models/deepseek2.cpp; transformers' DeepseekV2 and DeepseekV3.
 
-Checkpoints have one matrix for each head's keys and values; the model has two, that of the keys
+Checkpoints have one matrix with each head's keys and values. The model has two; the keys' is
 transposed, so that queries can be projected instead. DeepSeek V3 chooses experts by sigmoid, with a
-bias that only chooses. The largest V2 and V3 have groups of experts: a group counts as its best one
-in V2, as its two best in V3. Source: llama.cpp conversion/deepseek.py, DeepseekV2Model.
+bias that only affects the choice. The largest V2 and V3 have groups of experts, ranked by the best
+expert in V2 and by the two best in V3. Source: llama.cpp conversion/deepseek.py, DeepseekV2Model.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from trinity.models.operations import (
     Rotation,
 )
 
-_LATENT_EPSILON = 1e-6  # transformers' DeepseekV3RMSNorm has it where no other is given
+_LATENT_EPSILON = 1e-6  # the default of transformers' DeepseekV3RMSNorm
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
@@ -64,12 +65,12 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 def _drafting(config: ModelConfig, has: Has) -> list[Operation]:
-    """A pair to one row, then a layer like the last one."""
+    """Combine a pair into one row, then a layer like the last one."""
     return [*blocks.drafting_pair(config), *_layer(config, config.num_layers, has)]
 
 
 def _absorbed(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
-    """One head of keys: the latent values, and behind them those that rotate."""
+    """One key head: the latent values, followed by the rotated ones."""
     heads, rank, turned = config.num_heads, latent.kv_lora_rank, config.rope_dim
     plain, size = latent.key_dim - turned, rank + turned
     return [
@@ -87,7 +88,7 @@ def _absorbed(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
 
 
 def _expanded(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
-    """Keys and values of every head; what rotates of a key is the same in all."""
+    """Keys and values of every head; the rotated part of a key is the same in all heads."""
     heads, rank, turned = config.num_heads, latent.kv_lora_rank, config.rope_dim
     size, values = latent.key_dim, latent.value_dim
     plain = size - turned
@@ -106,7 +107,7 @@ def _expanded(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
 
 
 def _queries(config: ModelConfig, latent: LatentConfig, out: str, keys: Product) -> list[Operation]:
-    """h to every head's query, by way of fewer values in the large models, and to ``keys``."""
+    """Project h to every head's query, in large models through fewer values, and to ``keys``."""
     size, rank = config.num_heads * latent.key_dim, latent.q_lora_rank
     if not rank:
         return [Linear("h", config.hidden_size, (Product("attn_q", out, size), keys))]
@@ -123,7 +124,7 @@ def _output(config: ModelConfig, x: str, latent: LatentConfig) -> Linear:
 
 
 def _multiplier(config: ModelConfig) -> float:
-    """mscale_all_dim, of which the converter writes a tenth; 0: the file has none."""
+    """The YaRN factor mscale_all_dim; files contain a tenth of it. 0: the file has none."""
     return config.rope_scaling.yarn_log_multiplier / 0.1
 
 
@@ -131,7 +132,7 @@ def _rotation(config: ModelConfig) -> Rotation:
     rotation = blocks.rotation_of(config)
     if not config.rope_scaling.yarn_log_multiplier:
         return rotation
-    # mscale and mscale_all_dim, whose quotient it would be times, are equal in all models.
+    # mscale and mscale_all_dim are equal in all models, so their quotient is 1.
     return replace(rotation, scaling=replace(config.rope_scaling, yarn_log_multiplier=1.0))
 
 
@@ -157,7 +158,7 @@ def _experts(config: ModelConfig, has: Has) -> list[Operation]:
 ARCHITECTURES = (
     Architecture(
         ("deepseek2",), _layer, rope_halves=False, needs=(("latent", "attention.kv_lora_rank"),),
-        # Beside attn_kv_b some files have what it is made of.
+        # Some files also have the matrices that attn_kv_b is made of.
         unread=frozenset({"attn_k_b.weight", "attn_v_b.weight"}), drafting=_drafting,
     ),
 )  # fmt: skip
@@ -169,7 +170,7 @@ _LOG_MULTIPLIER = 0.1  # of mscale_all_dim, in this architecture alone
 
 
 def _latent(config: HFConfig) -> tuple[LatentConfig, int]:
-    """The sizes of latent attention, and how many values of a head's key rotate."""
+    """The sizes of latent attention, and the number of rotated values of a key."""
     values = config.values
     plain = values.size("qk_nope_head_dim", "latent_key_dim")
     rotated = values.size("qk_rope_head_dim", "rope_dim")
@@ -192,7 +193,7 @@ def _latent(config: HFConfig) -> tuple[LatentConfig, int]:
 
 
 def _table(config: ModelConfig, values: Values, feed_forward: Table) -> Table:
-    """The rows of each head's keys and values are one matrix; the model's keys are transposed."""
+    """Each head's keys and values are the rows of one matrix; the model's keys are transposed."""
     heads, latent = config.num_heads, config.latent
     plain = latent.key_dim - config.rope_dim if latent else 0
 
@@ -224,7 +225,7 @@ def _is_third(config: HFConfig) -> bool:
 
 
 def _check(config: HFConfig) -> None:
-    """Raises UnsupportedError for routing of the other version, or that nobody has released."""
+    """Raise UnsupportedError for another version's routing, or one that no released model has."""
     expected: dict[str, tuple[object, ...]] = {"moe_layer_freq": (None, 1)}
     if _is_third(config):
         expected |= {
@@ -236,7 +237,7 @@ def _check(config: HFConfig) -> None:
         expected |= {
             "topk_method": (None, "greedy", _OF_GROUPS),
             "scoring_func": (None, "softmax"),
-            "norm_topk_prob": (None, False),  # which transformers' class does not look at
+            "norm_topk_prob": (None, False),  # ignored by transformers' class
         }
     mixture.refuse_other(config, expected)
 

@@ -1,8 +1,8 @@
-"""exaone4: norms behind the branches alone, and over each head of q and k.
+"""exaone4: norms after the branches only, and over each head of q and k.
 
-The large model has three windowed layers to a full one, and its full ones do not rotate.
-Source: transformers' Exaone4; llama.cpp src/models/exaone4.cpp, which sees windows in models of 64
-layers alone.
+The large model has three windowed layers per full layer, and its full layers do not rotate.
+Source: transformers' Exaone4; llama.cpp src/models/exaone4.cpp, which uses windows only in models
+of 64 layers.
 """
 
 from __future__ import annotations

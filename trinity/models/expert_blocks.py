@@ -1,4 +1,4 @@
-"""What families with experts have in common: a router, its experts, one that every token takes."""
+"""Parts that families with experts share: router, experts, shared expert."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trinity.models.operations import (
     Route,
 )
 
-NEEDED = ("experts", "expert_count")  # of families that have no dense form
+NEEDED = ("experts", "expert_count")  # of families without dense layers
 
 
 def experts_of(config: ModelConfig) -> ExpertConfig:
@@ -30,7 +30,7 @@ def experts_of(config: ModelConfig) -> ExpertConfig:
 
 
 def size_of(config: ModelConfig) -> int:
-    """The width of an expert where the file names none, in Qwen's families."""
+    """The width of an expert in Qwen's families if the file names none."""
     return config.intermediate_size // experts_of(config).num_experts_per_tok
 
 
@@ -45,10 +45,10 @@ def routed(
     scale: float = 1.0,
     gated: bool = True,
 ) -> list[Operation]:
-    """h to the experts that its scores choose; their sum, times ``scale``, onto the stream.
+    """Route h to experts; add their sum, times ``scale``, to the residual stream.
 
-    What the file says of an expert's ``size``, of gating and of normalization goes first.
-    ``gated`` False: see ``mixture``.
+    The file's values of expert size, gating and normalization override the arguments. ``gated``
+    False: see ``mixture``.
     """
     return [
         router(config),
@@ -58,7 +58,7 @@ def routed(
 
 
 def router(config: ModelConfig) -> Linear:
-    """h to a score for each expert."""
+    """A score of h for each expert."""
     count = experts_of(config).num_experts
     product = Product("ffn_gate_inp", "scores", count)
     return Linear("h", config.hidden_size, (product,), scales_bias=True)
@@ -67,9 +67,9 @@ def router(config: ModelConfig) -> Linear:
 def route(
     config: ModelConfig, has: Has, gating: Gating, normalize: bool, scale: float = 1.0
 ) -> Route:
-    """The choice by scores, as the file or else the family has it.
+    """The choice of experts, with the file's options or else the family's.
 
-    Groups of experts go by their best probability in DeepSeek V2, by the two best sigmoids in V3.
+    Groups of experts are ranked by their best probability in DeepSeek V2, by the two best in V3.
     """
     experts = experts_of(config)
     gating = experts.gating or gating
@@ -97,9 +97,9 @@ def mixture(
 ) -> list[Operation]:
     """h through each chosen expert, and the weighted sum. ``scales_results``: see ExpertLinear.
 
-    Without ``gated`` an expert is down(act(up)). A file has one weight for gate and up, or two, or,
-    if it is very old, two for each expert.
-    Raises ConfigError where neither the file nor the family knows the ``size`` of an expert.
+    Without ``gated`` an expert is down(act(up)). A file has one weight for gate and up, or two, or
+    in very old files two for each expert.
+    Raises ConfigError if neither the file nor the family knows the ``size`` of an expert.
     """
     experts, hidden = experts_of(config), config.hidden_size
     size = experts.intermediate_size or size
@@ -136,10 +136,10 @@ def shared_expert(
     scale: float = 1.0,
     form: Literal["gate and up", "up"] = "gate and up",
 ) -> list[Operation]:
-    """h to the expert that every token takes, onto the stream; nothing where there is none.
+    """The shared expert, which every token uses; nothing if there is none.
 
-    ``size``: its width where the file names none. ``gated``: times the sigmoid of its own score.
-    ``form`` "up": there is no gate, but act(up).
+    ``size``: its width if the file names none. ``gated``: times the sigmoid of its own score.
+    ``form`` "up": act(up) without a gate.
     """
     hidden, size = config.hidden_size, experts_of(config).shared_intermediate_size or size
     if not size:

@@ -1,6 +1,6 @@
 """falcon-h1: attention and Mamba-2 side by side in every layer, on the same normalized input.
 
-The file's weights hold all of the model's multipliers.
+The multipliers of the model are part of the file's weights.
 Source: llama.cpp src/models/falcon-h1.cpp; transformers' FalconH1.
 """
 
@@ -24,7 +24,7 @@ from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    # llama.cpp's converter leaves ".weight" away there.
+    # llama.cpp's converter omits ".weight" there.
     ffn_norm = "ffn_norm" if has("ffn_norm") else "ffn_norm."
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
@@ -71,7 +71,7 @@ def _factor(values: Values, key: str) -> float:
 
 
 def _times(module: str, *factors: tuple[float, ...], ends: tuple[int, ...] = ()) -> TableRow:
-    """The module's rows, up to each of ``ends``, times the factors; in GGUF they are so."""
+    """The module's rows, multiplied by one factor up to each of ``ends``, as in GGUF."""
     name = (f"{module}.weight",)
     if all(factor == 1.0 for of_part in factors for factor in of_part):
         return TableRow((Stored(name),))

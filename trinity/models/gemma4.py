@@ -1,14 +1,13 @@
 """gemma4: Gemma 4's 31B, E2B and E4B (an embedding for each layer), 26B-A4B (experts).
 
-Norms before and behind each branch, with plain weights, and one without weight over each head of v.
-Windowed and full layers differ in the size of heads, their number for k and v, and the rotation, of
-which full layers have a part alone. A layer without a weight for v takes k before its norm. The
-last layers of some models have no keys and values of their own and read those of the last layer of
-their kind that has. Experts work beside a feed-forward that every token takes, and their router has
-a norm of its own.
+There are norms with plain weights before and after each branch, and one without weight over each
+head of v. Windowed and full layers differ in head size, number of key-value heads and rotation;
+full layers rotate only a part of each head. A layer without a weight for v uses k before its norm.
+The last layers of some models have no keys and values and read those of the last layer of their
+kind that has. Experts run beside a dense feed-forward, and their router has its own norm.
 Source: llama.cpp src/models/gemma4.cpp; transformers' Gemma4.
 
-In config.json ``per_layer_config`` says what differs by layer; older configurations have
+In config.json ``per_layer_config`` has the differences between layers; older configurations have
 ``global_head_dim`` and ``num_global_key_value_heads``. Source: transformers' Gemma4TextConfig;
 llama.cpp conversion/gemma.py, Gemma4Model.
 """
@@ -106,7 +105,7 @@ def _projections(
 
 
 def _cache_of(config: ModelConfig, index: int) -> int | None:
-    """The layer whose keys and values this one reads, None: its own."""
+    """The layer whose keys and values this layer reads; None: its own."""
     own = config.num_layers - config.shared_kv_layers
     if index < own:
         return None
@@ -138,7 +137,7 @@ def _feed_forward(config: ModelConfig, index: int) -> list[Operation]:
 
 
 def _beside_experts(config: ModelConfig, has: Has) -> list[Operation]:
-    """Experts, and their sum onto the feed-forward's result."""
+    """Experts, added to the result of the feed-forward."""
     hidden = config.hidden_size
     return [
         blocks.norm(config, "dense", "post_ffw_norm_1", "dense"),
@@ -152,7 +151,7 @@ def _beside_experts(config: ModelConfig, has: Has) -> list[Operation]:
 
 
 def _layer_embedding(config: ModelConfig, index: int) -> list[Operation]:
-    """The stream gates the token's embedding for this layer, which is added to it."""
+    """Add the token's embedding for this layer, gated by the residual stream."""
     size, hidden = config.per_layer_input_size, config.hidden_size
     if not size:
         return []
@@ -174,7 +173,7 @@ def _tables(config: ModelConfig) -> tuple[TokenTable, ...]:
 
 
 def _prologue(config: ModelConfig) -> list[Operation]:
-    """The layers' embeddings: those of the token, and projections of its ordinary one."""
+    """The layers' embeddings: those of the token, and projections of its ordinary embedding."""
     size, hidden, layers = config.per_layer_input_size, config.hidden_size, config.num_layers
     if not size:
         return []
@@ -195,7 +194,7 @@ ARCHITECTURES = (
             ("sliding_window", "attention.sliding_window"),
             ("sliding_window_pattern", "attention.sliding_window_pattern"),
         ),
-        # Of layers that share keys and values, which some files have all the same.
+        # Unused tensors of layers that share keys and values; some files contain them.
         unread=frozenset({"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"}),
     ),
 )  # fmt: skip
@@ -203,11 +202,11 @@ ARCHITECTURES = (
 # -- In transformers' checkpoints --
 
 _TANH = "gelu_pytorch_tanh"
-_SWITCH = "experts.switch_glu"  # mlx-lm's experts, with gate and up apart
+_SWITCH = "experts.switch_glu"  # mlx-lm's experts, with separate gate and up
 
 
 def _heads(config: HFConfig, index: int) -> tuple[int, int]:
-    """Dimensions of a head and number of heads of keys in a layer."""
+    """The head size and the number of key-value heads of a layer."""
     values = config.values
     if config.windowed[index]:
         return config.head_dim, config.num_kv_heads
@@ -224,7 +223,7 @@ def _heads(config: HFConfig, index: int) -> tuple[int, int]:
 
 
 def _full_heads(config: HFConfig) -> tuple[int, int]:
-    """The same of all layers without a window. Raises where GGUF cannot say them."""
+    """The same for all layers without a window. Raises if GGUF cannot express them."""
     values, full = config.values, [i for i, has in enumerate(config.windowed) if not has]
     if not full or full[-1] != config.num_layers - 1:
         raise ConfigError(f"{config.source}: the last layer must be one of full_attention")
@@ -251,7 +250,7 @@ def _full_heads(config: HFConfig) -> tuple[int, int]:
 
 
 def _first_shared(config: HFConfig) -> int:
-    """The first of the layers that read other layers' keys and values."""
+    """The first layer that reads another layer's keys and values."""
     shared = config.values.size("num_kv_shared_layers", "shared_kv_layers", 0, smallest=0)
     own = config.windowed[: max(0, config.num_layers - shared)]
     if set(own) != set(config.windowed):
@@ -262,7 +261,7 @@ def _first_shared(config: HFConfig) -> int:
 
 
 def _widths(config: HFConfig) -> list[int]:
-    """Of the feed-forward in each layer."""
+    """The width of the feed-forward in each layer."""
     width, own = config.intermediate_size, _first_shared(config)
     wide = 2 * width if config.values.flag("use_double_wide_mlp") else width
     return [width] * own + [wide] * (config.num_layers - own)

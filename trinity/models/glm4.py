@@ -1,4 +1,4 @@
-"""glm4: norms before and behind each branch; gate and up in one weight; partial rotation.
+"""glm4: norms before and after each branch; gate and up in one weight; partial rotation.
 
 Source: llama.cpp src/models/glm4.cpp; transformers' Glm4.
 """

@@ -1,7 +1,8 @@
 """glm4moe: GLM 4.5 to 4.7; first layers dense, the others with experts; partial rotation.
 
-Experts are chosen by sigmoid, with a bias that only chooses; their weights are what the file says.
-The norm behind attention is that of the feed-forward: what it takes is not normalized again.
+Experts are chosen by sigmoid, with a bias that only affects the choice; the file says how they are
+weighted. The norm after attention is that of the feed-forward, so the input of the feed-forward is
+not normalized twice.
 Source: llama.cpp src/models/glm4-moe.cpp; transformers' Glm4Moe.
 """
 
@@ -30,7 +31,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 def _drafting(config: ModelConfig, has: Has) -> list[Operation]:
-    """A pair to one row, then a layer like the last one."""
+    """Combine a pair into one row, then a layer like the last one."""
     return [*blocks.drafting_pair(config), *_layer(config, config.num_layers, has)]
 
 

@@ -1,7 +1,7 @@
 """granite, granitemoe and granitehybrid: llama with four scales.
 
-They are of embeddings, scores, branches and logits. granitemoe has experts, and in some models one
-that every token takes. granitehybrid has Mamba-2 where a layer has no heads of keys.
+The scales multiply embeddings, attention scores, branches and logits. granitemoe has experts, in
+some models also a shared one. granitehybrid has Mamba-2 in layers without key-value heads.
 Source: llama.cpp src/models/granite.cpp and granite-hybrid.cpp; transformers' Granite, GraniteMoe,
 GraniteMoeShared and GraniteMoeHybrid.
 """
@@ -104,7 +104,7 @@ _MOE, _SHARED = "block_sparse_moe", "shared_mlp"
 _GATE, _UP = both_rows(f"{_MOE}.input_linear.weight", f"{_MOE}.switch_mlp.{{}}_proj.weight")
 _SHARED_GATE, _SHARED_UP = both_rows(f"{_SHARED}.input_linear.weight")
 _DOWN = ("output_linear", "switch_mlp.down_proj")  # of transformers and of mlx-lm
-# Experts, and what every token takes.
+# Experts and the shared expert.
 EXPERTS: Table = {
     "ffn_gate_inp": f"{_MOE}.router.layer",
     "ffn_gate_exps": _GATE,
@@ -123,14 +123,14 @@ _EXPERT_LAYER: Table = {
 
 
 def _shared_width(config: HFConfig) -> int:
-    """Of the feed-forward that every token takes; 0 in a class that has none, whatever is said."""
+    """The width of the shared expert; 0 in classes without one."""
     if config.class_name == "GraniteMoeForCausalLM":
         return 0
     return config.values.size("shared_intermediate_size", "shared_intermediate_size", 0, smallest=0)
 
 
 def scales(config: HFConfig) -> Keys:
-    """Of embeddings, scores, branches and logits."""
+    """The scales of embeddings, scores, branches and logits."""
     return {field: config.values.real(name, field, 1.0) for field, name in _SCALES.items()}
 
 
@@ -138,7 +138,7 @@ def _expert_keys(config: HFConfig) -> Keys:
     shared = _shared_width(config)
     return {
         **scales(config),
-        "expert_intermediate_size": None,  # what it is without: feed_forward_length
+        "expert_intermediate_size": None,  # the feed_forward_length of models without the key
         "shared_intermediate_size": shared or None,
     }
 

@@ -1,7 +1,7 @@
-"""Norms at the inputs of linears, which a file may have in any family.
+"""Optional norms at the inputs of linears, in any family.
 
-BitNet's embedding models are Qwen 3 and Gemma 3 with a root-mean-square norm before each linear, of
-the weight's name with ``_norm_in``: of linears that share an input each has its own.
+BitNet's embedding models are Qwen 3 and Gemma 3 with a root-mean-square norm before each linear,
+named after its weight with ``_norm_in``. Linears that share an input have separate norms.
 Source: BitNet docs/bitnet-embeddings-i2s-guide.md.
 """
 
@@ -17,7 +17,7 @@ SUFFIX = "_norm_in"
 
 
 def with_input_norms(layer: list[Operation], has: Has) -> list[Operation]:
-    """The operations of a layer, with the norms that the file has before its linears."""
+    """The operations of a layer, with the file's norms before its linears."""
     return [part for operation in layer for part in _parts(operation, has)]
 
 
@@ -30,7 +30,7 @@ def _parts(operation: Operation, has: Has) -> Iterator[Operation]:
     if not normed:
         yield operation
         return
-    # Each in a buffer of its own: what follows may begin while another is still read.
+    # Each norm has its own buffer, because the next one may run while another is still read.
     for name in normed:
         yield Norm(operation.x, name + SUFFIX, name + SUFFIX, operation.width)
     for name in weights:

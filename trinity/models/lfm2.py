@@ -1,6 +1,6 @@
-"""lfm2 and lfm2moe: short convolutions with two gates where a layer has no heads of keys.
+"""lfm2 and lfm2moe: gated short convolutions in layers without key-value heads.
 
-lfm2moe has experts behind its first layers, chosen by sigmoids.
+lfm2moe has experts after its first layers, chosen by sigmoid.
 Source: llama.cpp src/models/lfm2.cpp; transformers' Lfm2 and Lfm2Moe.
 """
 
@@ -128,7 +128,7 @@ def _dense_layers(config: HFConfig) -> int:
 
 
 def _width(config: HFConfig) -> int:
-    """Of a dense layer, as transformers' Lfm2MLP makes it."""
+    """The width of a dense layer, as transformers' Lfm2MLP computes it."""
     values = config.values
     width = values.size("block_ff_dim", "intermediate_size", config.intermediate_size)
     if config.experts is not None or not values.flag("block_auto_adjust_ff_dim", True):
@@ -141,7 +141,7 @@ def _width(config: HFConfig) -> int:
 
 
 def _kinds(config: HFConfig) -> tuple[bool, ...]:
-    """Whether each layer is a convolution; older configurations list those that are not."""
+    """Whether each layer is a convolution; older configurations list the attention layers."""
     full = config.values.values.get("full_attn_idxs")
     if config.values.has("layer_types") or not isinstance(full, list):
         return layer_kinds(config, _KINDS)
@@ -180,7 +180,7 @@ def _expert_keys(config: HFConfig) -> Keys:
     }
 
 
-# Older configurations give the width by block_ff_dim alone.
+# Older configurations give the width as block_ff_dim.
 _DEFAULTS: dict[str, object] = {
     "rope_theta": 1000000.0, "tie_word_embeddings": True, "intermediate_size": 12288,
     "norm_eps": 1e-5, "use_expert_bias": True,

@@ -20,7 +20,7 @@ from trinity.models.operations import Operation
 def layer(
     config: ModelConfig, index: int, has: Has, *, head_norms: bool | None = None
 ) -> list[Operation]:
-    """A layer of llama, and of the families that differ from it in names and biases alone.
+    """A layer of llama, and of families that differ only in names and biases.
 
     ``head_norms``: see ``blocks.projections``.
     """
@@ -95,7 +95,7 @@ FAMILIES = (
         class_names=("MixtralForCausalLM",),
         architectures={"silu": "llama"},
         layer=_EXPERT_LAYER,
-        # What it is where there is no key: feed_forward_length.
+        # The default without the key is feed_forward_length.
         keys=lambda config: {"expert_intermediate_size": None},
         terms=Terms(
             windows=True,

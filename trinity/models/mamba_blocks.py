@@ -1,4 +1,4 @@
-"""Mamba-2's layer, which several families have in the place of attention or beside it."""
+"""Mamba-2's layer, which several families use instead of attention or beside it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ssm_of(config: ModelConfig) -> SSMConfig:
 
 
 def mamba(config: ModelConfig, has: Has, *, scale: float = 1.0) -> list[Operation]:
-    """h through the layer, times ``scale``, onto the stream. The norm behind it may be missing."""
+    """h through the layer, times ``scale``, onto the residual stream. Its last norm is optional."""
     ssm = ssm_of(config)
     inner, channels = ssm.inner_size, ssm.channels
     products = (

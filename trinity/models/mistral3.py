@@ -44,7 +44,7 @@ ARCHITECTURES = (Architecture(("mistral3",), _layer, rope_halves=False),)
 
 # -- In transformers' checkpoints --
 
-# Of the class, where the configuration has neither rope_parameters nor rope_scaling.
+# The class's default, if the configuration has neither rope_parameters nor rope_scaling.
 _YARN = {
     "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0,
     "original_max_position_embeddings": 16384, "mscale": 1.0, "mscale_all_dim": 1.0,
@@ -61,7 +61,7 @@ _LAYER: Table = {
 
 
 def _keys(config: HFConfig) -> Keys:
-    """Queries grow with their position, in steps of the original context of YaRN."""
+    """The keys; queries grow with their position in steps of YaRN's original context."""
     parameters = rope_parameters(config.values)
     yarn = config.rope.scaling
     if not isinstance(yarn, YarnScaling):

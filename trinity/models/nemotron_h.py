@@ -1,7 +1,7 @@
-"""nemotron_h and nemotron_h_moe: layers of Mamba-2, of attention or of a feed-forward alone.
+"""nemotron_h and nemotron_h_moe: layers of only Mamba-2, attention or a feed-forward.
 
-A layer without heads of keys and without a feed-forward is Mamba-2's, one without a feed-forward
-attention, which has no rotation. A feed-forward has no gate, but a squared ReLU.
+A layer without key-value heads and without a feed-forward is Mamba-2; one with key-value heads is
+attention, without rotation. The feed-forward has no gate; its activation is a squared ReLU.
 Source: llama.cpp src/models/nemotron-h.cpp; transformers' NemotronH.
 """
 
@@ -149,9 +149,9 @@ def _nemotron_layer(config: ModelConfig, values: Values) -> Table:
     return {
         "attn_norm": "norm",
         **mamba_table(config, source, "use_conv_bias"),
-        # GGUF has Q's and K's rows permuted, though nothing rotates.
+        # GGUF has Q's and K's rows permuted, although nothing rotates.
         **attention(module=source, permuted=True),
-        # The layers of experts are those that have it.
+        # Layers of experts are those with this tensor.
         "ffn_gate_inp": TableRow((Stored((f"{source}.gate.weight",)),), optional=True),
         "exp_probs_b.bias": tensor(f"{source}.gate.e_score_correction_bias"),
         **experts(f"{source}.experts", gate=""),

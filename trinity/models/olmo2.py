@@ -1,6 +1,6 @@
-"""olmo2 (OLMo 2 and 3): norms behind the branches alone, and over the whole of q and of k.
+"""olmo2 (OLMo 2 and 3): norms after the branches only, and over the whole of q and of k.
 
-OLMo 3 has three windowed layers to a full one; only full ones stretch their rotation.
+OLMo 3 has three windowed layers per full layer; YaRN applies to full layers only.
 Source: llama.cpp src/models/olmo2.cpp; transformers' Olmo2 and Olmo3.
 """
 

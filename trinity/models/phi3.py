@@ -1,8 +1,8 @@
 """phi3: Phi-3, 3.5, 4 and 4-mini. One weight for q, k and v, one for gate and up; longrope.
 
-A file with factors of its rotations (longrope) has two sets: one for contexts up to the original
-length, one for longer ones.
-Source: llama.cpp src/models/phi3.cpp; transformers' Phi3, whose window llama.cpp leaves out.
+Files with frequency factors (longrope) have two sets: one for contexts up to the original length,
+one for longer contexts.
+Source: llama.cpp src/models/phi3.cpp; transformers' Phi3, whose window llama.cpp ignores.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PHI3: Table = {
 
 
 def _phi3_keys(config: HFConfig) -> Keys:
-    """A window of 0 tells Phi 4 from the others."""
+    """The keys; a window of 0 distinguishes Phi 4 from the others."""
     original = config.values.size("original_max_position_embeddings", "rope_original_context")
     return {
         "rope_original_context": original,

@@ -21,7 +21,7 @@ ARCHITECTURES = (
 
 # -- In transformers' checkpoints --
 
-# Of an embedder's checkpoint, which is the model without its head.
+# Embedders' checkpoints are the model without its head.
 WITHOUT_HEAD = (
     ("layers.", "model.layers."),
     ("embed_tokens.", "model.embed_tokens."),

@@ -78,7 +78,7 @@ def _with_feed_forward(config: ModelConfig, has: Has, branch: list[Operation]) -
 
 
 def _drafting(config: ModelConfig, has: Has) -> list[Operation]:
-    """A pair to one row, then a layer of attention."""
+    """Combine a pair into one row, then an attention layer."""
     return [*blocks.drafting_pair(config), *_with_feed_forward(config, has, _attention(config))]
 
 
@@ -87,7 +87,7 @@ def _delta_rule(config: ModelConfig, ssm: SSMConfig, has: Has, tiled: bool) -> l
     return [
         *_inputs(config, ssm, has),
         CausalConv("qkv", "ssm_conv1d", ssm.channels, ssm.conv_kernel, "silu"),
-        # Queries and keys of length 1: the root of the sum of squares instead of their mean.
+        # Queries and keys get length 1: an RMS norm without the mean.
         Norm("qkv", "", "qkv", dim, 2 * ssm.num_groups, factor=dim**-0.5, eps=_L2_EPS / dim),
         DeltaRule(
             "qkv", "beta", "alpha", "o", heads, ssm.num_groups, dim, ssm.head_dim, dim**-0.5, tiled
@@ -99,12 +99,12 @@ def _delta_rule(config: ModelConfig, ssm: SSMConfig, has: Has, tiled: bool) -> l
 
 
 def _inputs(config: ModelConfig, ssm: SSMConfig, has: Has) -> list[Operation]:
-    """h to queries, keys and values, to z, and to beta and alpha of each head."""
+    """Project h to queries, keys and values, to z, and to beta and alpha of each head."""
     heads, groups, dim, inner = ssm.num_heads, ssm.num_groups, ssm.state_size, ssm.inner_size
     split: list[Operation] = []
     products = [Product("attn_qkv", "qkv", ssm.channels), Product("attn_gate", "z", inner)]
     if has("ssm_in"):
-        # Of older files: query, key, values and z of each head of keys.
+        # Older files have query, key, values and z of each key head in one weight.
         of_group = inner // groups
         step = 2 * dim + 2 * of_group
         products = [Product("ssm_in", "qkvz", groups * step)]
@@ -191,7 +191,7 @@ def _states(config: HFConfig) -> SSMConfig:
 
 
 _ENDS: Table = {**EMBEDDING, "output_norm": at("model.norm", add=1)}
-# The query's projection has the rows of a gate after each head's.
+# The query's projection has the rows of a gate after those of each head.
 _PROJECTIONS = attention(bias="attention_bias", output_bias="attention_bias")
 _ATTENTION: Table = {
     **{name: _PROJECTIONS[name] for name in ("attn_k", "attn_v", "attn_output", "attn_q")},
@@ -223,7 +223,7 @@ def _ssm(config: ModelConfig) -> SSMConfig:
 
 
 def _delta_rule_table(config: ModelConfig) -> Table:
-    """Of Qwen 3.5: heads of values in turns."""
+    """Of Qwen 3.5, whose heads of values are interleaved."""
     ssm = _ssm(config)
     groups, heads, keys = ssm.num_groups, ssm.num_heads, 2 * ssm.keys_size
     turned, values = heads_in_turns(groups, heads), heads_in_turns(groups, heads, first=keys)
@@ -250,7 +250,7 @@ def _delta_rule_table(config: ModelConfig) -> Table:
 
 
 def _delta_rule_of_next_table(config: ModelConfig) -> Table:
-    """Of Qwen3-Next: one weight has query, key, values and z of each head of keys."""
+    """Of Qwen3-Next, with one weight for query, key, values and z of each key head."""
     ssm = _ssm(config)
     groups, dim, of_group = ssm.num_groups, ssm.state_size, ssm.inner_size // ssm.num_groups
 
@@ -315,10 +315,10 @@ def _newer_keys(config: HFConfig) -> Keys:
     return {**_keys(config), "rope.dimension_sections": np.array(padded, np.int32)}
 
 
-# Of transformers' class, where the configuration has none; text does not depend on them.
+# Defaults of transformers' class; text does not depend on them.
 _SECTIONS = (11, 11, 10)
-_WITHIN_MLX = (("language_model.", ""),)  # whose class has the text's model within another
-_UNUSED = r"mtp\..*"  # where it is not a whole layer that proposes tokens
+_WITHIN_MLX = (("language_model.", ""),)  # classes that contain the text model in another one
+_UNUSED = r"mtp\..*"  # if they are not a whole drafting layer
 _EXPERTS = ExpertTerms(("num_experts", "num_local_experts"))
 _SIZES: dict[str, object] = {
     "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,

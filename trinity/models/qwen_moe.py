@@ -1,7 +1,7 @@
-"""qwen2moe and qwen3moe: Qwen's attention, experts in the place of the feed-forward.
+"""qwen2moe and qwen3moe: Qwen's attention, with experts in place of the feed-forward.
 
-Qwen 2's weights of experts are not normalized, and there is one that every token takes, times the
-sigmoid of a score. Qwen 3's are always normalized, whatever the checkpoint's configuration said.
+Qwen 2 does not normalize the weights of experts, and has a shared expert, which is multiplied by
+the sigmoid of a score. Qwen 3 always normalizes them, whatever the checkpoint's configuration says.
 Source: llama.cpp src/models/qwen2moe.cpp and qwen3moe.cpp; transformers' Qwen2Moe and Qwen3Moe.
 """
 
@@ -48,7 +48,9 @@ _SHARED = "shared_expert_intermediate_size"
 
 
 def check_routing(config: HFConfig, *, normalizes: bool) -> None:
-    """Raises UnsupportedError for routing that GGUF, which has no key for it, does not mean."""
+    """Raise UnsupportedError for routing that differs from the default, since GGUF has no key for
+    it.
+    """
     dense, step = (config.values.values.get(k) for k in ("mlp_only_layers", "decoder_sparse_step"))
     if dense or step not in (None, 1):
         raise UnsupportedError(
@@ -62,7 +64,7 @@ def check_routing(config: HFConfig, *, normalizes: bool) -> None:
         )
 
 
-# Experts, and one that every token takes.
+# Experts and a shared expert.
 WITH_SHARED: Table = {
     "ffn_gate_inp": "mlp.gate",
     **experts("mlp.experts"),
