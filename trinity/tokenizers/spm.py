@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from trinity.errors import TokenizerError
 from trinity.tokenizers.vocabulary import BYTE, CONTROL, UNKNOWN, Vocabulary
 
@@ -18,6 +20,8 @@ SPACE = "\u2581"  # how these vocabularies write a space
 _ZERO = bytes(4)  # a score
 _MODEL_TYPE_BPE = 2  # TrainerSpec.model_type
 _PIECE_NORMAL, _PIECE_UNKNOWN, _PIECE_CONTROL, _PIECE_BYTE = 1, 2, 3, 6  # SentencePiece.Type
+# What precedes a piece's text, by the length of that: lengths of one byte, as of nearly all pieces.
+_HEADS = [b"\n%c\n%c" % (length + 9, length) for length in range(119)]
 
 
 class SPMEncoder:
@@ -60,24 +64,31 @@ def _model_proto(vocab: Vocabulary) -> bytes:
     text. Missing byte tokens and the unknown token that the library needs are added at the end.
     """
     assert vocab.scores is not None
-    pieces: list[bytes] = []
+    scores: list[bytes] = vocab.scores.astype("<f4").view("V4").tolist()
+    # Gemma has 262,144 pieces: nearly all are made in this line, the others again below.
+    pieces = [
+        _HEADS[len(raw)] + raw + b"\x15" + score + b"\x18\1" if len(raw) < len(_HEADS) else b""
+        for raw, score in zip(map(str.encode, vocab.tokens), scores, strict=True)
+    ]
     missing = set(range(256))
-    scores = vocab.scores.astype("<f4").tobytes()
-    for i, (token, kind) in enumerate(zip(vocab.tokens, vocab.types.tolist(), strict=True)):
+    kinds = np.isin(vocab.types, (CONTROL, UNKNOWN, BYTE)).tolist()
+    repeated = len(vocab.ids) < len(vocab)
+    for i, token in enumerate(vocab.tokens):
+        if not (kinds[i] or repeated or token[:3] == "<0x" or "\0" in token or not pieces[i]):
+            continue
         byte = vocab.byte_of(i) if token.startswith("<0x") else None
-        score = scores[4 * i : 4 * i + 4]
         if byte in missing and token == f"<0x{byte:02X}>" and vocab.ids[token] == i:
             missing.discard(byte)
-            pieces.append(_piece(token, score, _PIECE_BYTE))
+            pieces[i] = _piece(token, scores[i], _PIECE_BYTE)
         elif (
-            kind in (CONTROL, UNKNOWN, BYTE)
+            kinds[i]
             or byte is not None
             or vocab.ids[token] != i
             or "\0" in token  # which the library rejects
         ):
-            pieces.append(_piece(unused_name(vocab, i), _ZERO, _PIECE_CONTROL))
+            pieces[i] = _piece(unused_name(vocab, i), _ZERO, _PIECE_CONTROL)
         else:
-            pieces.append(_piece(token, score, _PIECE_NORMAL))
+            pieces[i] = _piece(token, scores[i], _PIECE_NORMAL)
     pieces += [_piece(f"<0x{byte:02X}>", _ZERO, _PIECE_BYTE) for byte in sorted(missing)]
     pieces.append(_piece(unused_name(vocab, len(vocab)), _ZERO, _PIECE_UNKNOWN))
     # TrainerSpec: model_type 3, byte_fallback 35. NormalizerSpec: name 1, add_dummy_prefix 3,
@@ -98,9 +109,6 @@ def unused_name(vocab: Vocabulary, number: int) -> str:
 def _piece(text: str, score: bytes, kind: int) -> bytes:
     """Return ModelProto's field 1: a SentencePiece of piece 1, score 2 (32-bit float), type 3."""
     raw = text.encode()
-    length = len(raw)
-    if length < 119:  # lengths of one byte, as for nearly all pieces
-        return b"\n%c\n%c%b\x15%b\x18%c" % (length + 9, length, raw, score, kind)
     return _bytes(1, _bytes(1, raw) + b"\x15" + score + _number(3, kind))
 
 
