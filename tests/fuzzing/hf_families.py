@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from trinity.formats.huggingface.config import HFConfig
-from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.hf_model import HFModel
 from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.stored import BLOCK, Stored, as_it_is
 from trinity.formats.huggingface.table import TableRow
-from trinity.formats.huggingface.values import Values
 from trinity.models import families, read_model
 from trinity.providers.huggingface_tensors import CheckpointLayout, names_of
 
@@ -107,33 +104,33 @@ def stored_tensors(values: Json, form: int = 0) -> Iterator[tuple[str, Shape, bo
 
     ``form``: which of the forms of a tensor, counted over again where there are fewer.
     """
-    family, config = read_model(values, "config.json")
+    model = read_model(values, "config.json")
     found: dict[str, tuple[Stored, list[Shape]]] = {}
-    for source, _, entry, shape in _tensors(config, family):
+    for source, _, entry, shape in _tensors(model):
         chosen = entry.forms[form % len(entry.forms)]
         names = names_of(chosen, source, shape)
         for name in names:
             own = shape[1:] if len(names) > 1 and not chosen.blocks else shape
             found.setdefault(name, (chosen, []))[1].append(own)
     for name, (chosen, shapes) in found.items():
-        stored = _stored_shape(name, chosen, shapes, config)
+        stored = _stored_shape(name, chosen, shapes, model)
         if chosen.blocks:
             *rows, columns = stored
             stored = (*rows, columns // BLOCK)
             stored = (*stored, BLOCK // 2) if name.endswith("_blocks") else stored
         yield name, stored, chosen.blocks
-    if config.tied is not True:
-        yield "lm_head.weight", (config.vocab_size, config.hidden_size), False
+    if model.tied is not True:
+        yield "lm_head.weight", (model.config.vocab_size, model.config.hidden_size), False
 
 
-def _stored_shape(name: str, form: Stored, shapes: list[Shape], config: HFConfig) -> Shape:
+def _stored_shape(name: str, form: Stored, shapes: list[Shape], model: HFModel) -> Shape:
     """The shape of a checkpoint's tensor of which a model's tensors of these shapes are taken."""
     *_, last = shapes
     total = sum(map(prod, shapes))
     if "position_embeddings" in name:
-        return config.context_length, config.hidden_size
+        return model.config.context_length, model.config.hidden_size
     if "token_type_embeddings" in name:
-        return config.values.size("type_vocab_size", "num_layers", 2), config.hidden_size
+        return model.values.size("type_vocab_size", "num_layers", 2), model.config.hidden_size
     if name.endswith(("conv1d.weight", "conv.conv.weight")):
         return last[0], 1, last[1]
     if name.endswith(("A_log", ".D", "norm.weight", ".dt_bias")) and form.views != (as_it_is,):
@@ -151,24 +148,24 @@ def _stored_shape(name: str, form: Stored, shapes: list[Shape], config: HFConfig
 
 def description(values: Json) -> str:
     """All that a configuration says of a model; equal ones compute the same."""
-    family, config = read_model(values, "config.json")
-    rope = config.rope.scaling.tensors(config.rope.theta, family.rope_dim(config))
+    model = read_model(values, "config.json")
     tensors = [
         (source, name, shape, entry.permuted, entry.factors, [form.names for form in entry.forms])
-        for source, name, entry, shape in _tensors(config, family)
+        for source, name, entry, shape in _tensors(model)
     ]
     metadata = {
         key: value.tolist() if isinstance(value, np.ndarray) else value
-        for key, value in model_metadata(config, family, "x").items()
+        for key, value in model_metadata(model, "x").items()
     }
-    rest = replace(config, values=Values({}, ""))
-    factors = {name: found.tolist() for name, found in rope.items()}
-    return repr((rest, metadata, tensors, factors, family.head_factor(config)))
+    rest = model.config, model.rope, model.tied, model.ternary, model.values.source
+    factors = {name: found.tolist() for name, found in model.rope_factors().items()}
+    head_factor = model.family.head_factor(model.values)
+    return repr((rest, metadata, tensors, factors, head_factor))
 
 
-def _tensors(config: HFConfig, family: Family) -> Iterator[tuple[str, str, TableRow, Shape]]:
+def _tensors(model: HFModel) -> Iterator[tuple[str, str, TableRow, Shape]]:
     """Of the ends and the layers: what is before the name in a checkpoint, and the name here."""
-    for group, named in CheckpointLayout(config, family, _Everything()).groups():
+    for group, named in CheckpointLayout(model, _Everything()).groups():
         if not group.prefix or group.layer >= 0:
             for name, (entry, shape) in named.items():
                 yield group.source, name, entry, shape

@@ -218,7 +218,7 @@ def naive(
 
 @pytest.fixture(autouse=True)
 def odd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(models.ARCHITECTURES, "odd", ODD)
+    monkeypatch.setitem(models.ARCHITECTURES._all, "odd", ODD)  # type: ignore[attr-defined]
 
 
 def at_once(engine: CPUEngine, tokens: list[int]) -> NDArray[np.float32]:

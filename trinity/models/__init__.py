@@ -24,8 +24,8 @@ from trinity.models.architecture import Architecture
 from trinity.models.decoder import Decoder
 
 if TYPE_CHECKING:
-    from trinity.formats.huggingface.config import HFConfig
     from trinity.formats.huggingface.family import Family
+    from trinity.formats.huggingface.hf_model import HFModel
 
 
 class _Architectures(Mapping[str, Architecture]):
@@ -216,23 +216,24 @@ def check_model(provider: WeightProvider) -> None:
     decoder_of(provider.config, names, shape, provider.path)
 
 
-def read_model(values: Mapping[str, object], source: str) -> tuple[Family, HFConfig]:
-    """The family and configuration of the config.json object ``values`` of the file ``source``.
+def read_model(values: Mapping[str, object], source: str) -> HFModel:
+    """The model that the object ``values`` of the file ``source`` describes.
 
-    Raises ConfigError for values that are missing, impossible or contradictory; UnsupportedError
-    for an unknown class, with the known ones, and for features that trinity does not support.
+    Raises as ``hf_model``, and UnsupportedError for a class that is not known, listing those that
+    are.
     """
-    from trinity.formats.huggingface.config import class_name_of, hf_config
-    from trinity.formats.huggingface.values import shown
+    from trinity.formats.huggingface.config import class_name_of
+    from trinity.formats.huggingface.hf_model import hf_model
+    from trinity.formats.huggingface.values import Values, shown
 
     named = values.get("_class_name")  # by diffusers
     if isinstance(named, str) and "architectures" not in values:
         kind = other_model({}, class_name=named) or "a model of diffusers; trinity reads text"
         raise UnsupportedError(f"{source}: {kind} (_class_name is {named[:60]!r})")
-    class_name = class_name_of(values, source)
+    class_name = class_name_of(Values(values, source))
     for family in families():
         if class_name in family.class_names:
-            return family, hf_config(values, source, family.terms)
+            return hf_model(values, source, family)
         if class_name in family.wrappers:
             inner = values.get("text_config")
             if not isinstance(inner, dict):
@@ -241,7 +242,7 @@ def read_model(values: Mapping[str, object], source: str) -> tuple[Family, HFCon
                     f"the part of a {class_name} that writes"
                 )
             both = {**values, **inner, "architectures": [class_name]}
-            return family, hf_config(both, source, family.terms)
+            return hf_model(both, source, family)
     other = other_model({}, class_name=class_name)
     if other is not None:
         raise UnsupportedError(f"{source}: {other} (architectures names {class_name[:60]!r})")

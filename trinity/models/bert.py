@@ -18,7 +18,7 @@ from functools import partial
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.classifier import CLASSIFIES, label_count, label_keys
-from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.config import Terms, class_name_of
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.stored import Stored, as_it_is, part, rows
 from trinity.formats.huggingface.table import Table, TableRow, at
@@ -112,33 +112,33 @@ _LAYER: Table = {
 }
 
 
-def _keys(config: HFConfig) -> Keys:
-    kind = config.values.text("position_embedding_type", "absolute")
+def _keys(config: ModelConfig, values: Values) -> Keys:
+    class_name, kind = class_name_of(values), values.text("position_embedding_type", "absolute")
     if kind != "absolute":
         raise UnsupportedError(
-            f"{config.source}: position_embedding_type is {kind!r:.40}; trinity reads a "
-            f"{config.class_name} with absolute positions"
+            f"{values.source}: position_embedding_type is {kind!r:.40}; trinity reads a "
+            f"{class_name} with absolute positions"
         )
     for key in ("is_decoder", "add_cross_attention"):
-        if config.values.flag(key):
+        if values.flag(key):
             raise UnsupportedError(
-                f"{config.source}: {key} is true; trinity reads a {config.class_name} as an encoder"
+                f"{values.source}: {key} is true; trinity reads a {class_name} as an encoder"
             )
-    before = _before(config.values, "Roberta" in config.class_name)
+    before = _before(values, "Roberta" in class_name)
     keys: dict[str, object] = {
         "attention.causal": False,
         "context_length": config.context_length - before,
         "num_kv_heads": None, "head_dim": None,
         "value_dim": None, "rope_dim": None, "rope_theta": None,
     }  # fmt: skip
-    if config.class_name.endswith(CLASSIFIES):
-        keys |= label_keys(config)
+    if class_name.endswith(CLASSIFIES):
+        keys |= label_keys(values)
     return keys
 
 
-def _unused(config: HFConfig) -> str:
+def _unused(config: ModelConfig, values: Values) -> str:
     """What was there for training, and in models that give vectors the pooler."""
-    pooler = r"" if config.class_name.endswith(CLASSIFIES) else r"pooler\..*|"
+    pooler = r"" if class_name_of(values).endswith(CLASSIFIES) else r"pooler\..*|"
     return pooler + r"embeddings\.position_ids|cls\..*|lm_head\..*"
 
 
@@ -199,13 +199,12 @@ _NOMIC_LAYER: Table = {
 }  # fmt: skip
 
 
-def _nomic_keys(config: HFConfig) -> Keys:
-    values = config.values
+def _nomic_keys(config: ModelConfig, values: Values) -> Keys:
     for key in _NOMIC_WITHOUT:
         if values.values.get(key):
             raise UnsupportedError(
-                f"{config.source}: {key} is {values.values[key]!r:.40}; trinity reads a "
-                f"{config.class_name} without it, as nomic-embed-text v1 and v1.5 are"
+                f"{values.source}: {key} is {values.values[key]!r:.40}; trinity reads a "
+                f"{class_name_of(values)} without it, as nomic-embed-text v1 and v1.5 are"
             )
     return {"attention.causal": False, "num_kv_heads": None}
 
@@ -218,7 +217,7 @@ FAMILIES = (
         layer=_NOMIC_LAYER,
         ends=_nomic_ends,
         keys=_nomic_keys,
-        unused=lambda config: r"pooler\..*|embeddings\.position_ids|cls\..*|lm_head\..*",
+        unused=r"pooler\..*|embeddings\.position_ids|cls\..*|lm_head\..*",
         terms=Terms(
             defaults={"layer_norm_eps": 1e-12, "rope_theta": 1000.0},
             epsilon="layer_norm_eps",

@@ -13,9 +13,10 @@ from functools import partial
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError
-from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.config import Terms, class_name_of
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.table import Table, at, attention, gated
+from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Norm, Operation
@@ -59,12 +60,12 @@ _LAYER: Table = {
 }
 
 
-def _keys(config: HFConfig) -> Keys:
-    if config.query_size != config.hidden_size:
+def _keys(config: ModelConfig, values: Values) -> Keys:
+    if config.num_heads * config.head_dim != config.hidden_size:
         raise ConfigError(
-            f"{config.source}: num_attention_heads {config.num_heads} x head_dim "
+            f"{values.source}: num_attention_heads {config.num_heads} x head_dim "
             f"{config.head_dim} is not hidden_size {config.hidden_size}, as it must be in "
-            f"{config.class_name}"
+            f"{class_name_of(values)}"
         )
     return {}
 

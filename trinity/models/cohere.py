@@ -8,10 +8,11 @@ Source: llama.cpp src/models/command-r.cpp and cohere2.cpp; transformers' Cohere
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import Table, attention, gated, head_norms
+from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Norm, Operation
@@ -65,6 +66,7 @@ ARCHITECTURES = (
 
 # -- In transformers' checkpoints --
 
+_FIELDS = {"logit_scale": "logit_scale"}
 _DEFAULTS = {"logit_scale": 0.0625, "layer_norm_eps": 1e-5, "tie_word_embeddings": True}
 
 
@@ -76,12 +78,8 @@ _LAYER: Table = {
 }
 
 
-def _keys(config: HFConfig) -> Keys:
-    return {
-        "logit_scale": config.values.real("logit_scale", "logit_scale"),
-        "rope_type": "none",
-        **window_keys(config, _PERIOD),
-    }
+def _keys(config: ModelConfig, values: Values) -> Keys:
+    return {"rope_type": "none", **window_keys(config, _PERIOD)}
 
 
 FAMILIES = (
@@ -91,6 +89,7 @@ FAMILIES = (
         layer=_LAYER,
         keys=_keys,
         terms=Terms(
+            fields=_FIELDS,
             defaults={**_DEFAULTS, "rope_theta": 500_000.0},
             epsilon="layer_norm_eps",
             # max_position_embeddings is not what Command R was trained with.
@@ -105,6 +104,7 @@ FAMILIES = (
         keys=_keys,
         terms=Terms(
             windows=True,
+            fields=_FIELDS,
             defaults={**_DEFAULTS, "sliding_window": 4096},
             epsilon="layer_norm_eps",
             window_period=_PERIOD,

@@ -28,9 +28,9 @@ from trinity.config import LatentConfig, ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import MAX_QUERY_WIDTH
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.config import ExpertTerms, Terms, class_name_of
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.rope import YarnScaling
+from trinity.formats.huggingface.rope import read_yarn
 from trinity.formats.huggingface.stored import Stored, transposed
 from trinity.formats.huggingface.table import Table, TableRow
 from trinity.formats.huggingface.values import Values
@@ -169,9 +169,8 @@ _OF_GROUPS = "group_limited_greedy"
 _LOG_MULTIPLIER = 0.1  # of mscale_all_dim, in this architecture alone
 
 
-def _latent(config: HFConfig) -> tuple[LatentConfig, int]:
+def _latent(config: ModelConfig, values: Values) -> tuple[LatentConfig, int]:
     """The sizes of latent attention, and the number of rotated values of a key."""
-    values = config.values
     plain = values.size("qk_nope_head_dim", "latent_key_dim")
     rotated = values.size("qk_rope_head_dim", "rope_dim")
     latent = LatentConfig(
@@ -185,7 +184,7 @@ def _latent(config: HFConfig) -> tuple[LatentConfig, int]:
     widest = max(latent.key_dim, latent.value_dim, latent.kv_lora_rank + rotated)
     if config.num_heads * widest > MAX_QUERY_WIDTH:
         raise ConfigError(
-            f"{config.source}: num_attention_heads {config.num_heads} makes "
+            f"{values.source}: num_attention_heads {config.num_heads} makes "
             f"{config.num_heads * widest} with heads of {widest} values; at most {MAX_QUERY_WIDTH} "
             "are read"
         )
@@ -220,14 +219,14 @@ def _table(config: ModelConfig, values: Values, feed_forward: Table) -> Table:
     }
 
 
-def _is_third(config: HFConfig) -> bool:
-    return config.class_name == "DeepseekV3ForCausalLM"
+def _is_third(values: Values) -> bool:
+    return class_name_of(values) == "DeepseekV3ForCausalLM"
 
 
-def _check(config: HFConfig) -> None:
+def _check(values: Values) -> None:
     """Raise UnsupportedError for another version's routing, or one that no released model has."""
     expected: dict[str, tuple[object, ...]] = {"moe_layer_freq": (None, 1)}
-    if _is_third(config):
+    if _is_third(values):
         expected |= {
             "topk_method": (None, "noaux_tc"),
             "scoring_func": (None, "sigmoid"),
@@ -239,28 +238,29 @@ def _check(config: HFConfig) -> None:
             "scoring_func": (None, "softmax"),
             "norm_topk_prob": (None, False),  # ignored by transformers' class
         }
-    mixture.refuse_other(config, expected)
+    mixture.refuse_other(values, expected)
 
 
-def _keys(config: HFConfig) -> Keys:
-    _check(config)
-    (latent, rotated), third = _latent(config), _is_third(config)
-    grouped = third or config.values.values.get("topk_method") == _OF_GROUPS
+def _keys(config: ModelConfig, values: Values) -> Keys:
+    _check(values)
+    (latent, rotated), third = _latent(config, values), _is_third(values)
+    grouped = third or values.values.get("topk_method") == _OF_GROUPS
     keys: dict[str, object] = {
         "num_kv_heads": 1,  # one latent for all heads
         "head_dim": latent.kv_lora_rank + rotated,
         "value_dim": latent.kv_lora_rank,
+        "rope_dim": rotated,
         "latent_key_dim": latent.key_dim,
         "latent_value_dim": latent.value_dim,
         "q_lora_rank": latent.q_lora_rank or None,
         "kv_lora_rank": latent.kv_lora_rank,
-        **mixture.keys_of_experts(config, sigmoid=third, grouped=grouped),
+        **mixture.keys_of_experts(config, values, sigmoid=third, grouped=grouped),
     }
-    yarn = config.rope.scaling
-    if isinstance(yarn, YarnScaling) and yarn.mscale_all_dim is not None:
+    yarn = read_yarn(values, config.context_length)
+    if yarn is not None and yarn.mscale_all_dim is not None:
         if abs(yarn.attention_factor - 1) > 1e-6:
             raise UnsupportedError(
-                f"{config.source}: RoPE's mscale and mscale_all_dim differ; GGUF has one value"
+                f"{values.source}: RoPE's mscale and mscale_all_dim differ; GGUF has one value"
             )
         keys["rope_attn_factor"] = None
         keys["yarn_log_multiplier"] = _LOG_MULTIPLIER * yarn.mscale_all_dim
@@ -274,7 +274,6 @@ def _family(class_name: str, feed_forward: Table, defaults: Mapping[str, object]
         architectures={"silu": "deepseek2"},
         layer=layer,
         keys=_keys,
-        rope_dim=lambda config: _latent(config)[1],
         unused=mixture.unused,
         drafting=mixture.drafting(layer),
         drafting_key=mixture.DRAFTING_KEY,

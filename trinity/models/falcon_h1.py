@@ -9,7 +9,7 @@ from __future__ import annotations
 from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.config_limits import field_values
-from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import check_plain, checked, mamba_table
 from trinity.formats.huggingface.stored import Stored, as_it_is, rows
@@ -47,14 +47,13 @@ ARCHITECTURES = (
 # -- Falcon-H1 -----------------------------------------------------------------------------------
 
 
-def _falcon_states(config: HFConfig) -> SSMConfig:
-    values = config.values
-    check_plain(config, "mamba_proj_bias", "projectors_bias", "attention_bias", "mlp_bias")
+def _falcon_states(config: ModelConfig, values: Values) -> SSMConfig:
+    check_plain(values, "mamba_proj_bias", "projectors_bias", "attention_bias", "mlp_bias")
     inner = values.size("mamba_expand", "ssm_expand", 2) * config.hidden_size
     if values.has("mamba_d_ssm"):
         inner = values.size("mamba_d_ssm", "ssm_inner_size")
     return checked(
-        config,
+        values,
         "mamba_n_heads",
         SSMConfig(
             values.size("mamba_d_conv", "ssm_conv_kernel", 4),
@@ -112,13 +111,13 @@ def _falcon_layer(config: ModelConfig, values: Values) -> Table:
     }
 
 
-def _falcon_keys(config: HFConfig) -> Keys:
-    if config.values.flag("mamba_rms_norm") and config.values.flag("mamba_norm_before_gate", True):
+def _falcon_keys(config: ModelConfig, values: Values) -> Keys:
+    if values.flag("mamba_rms_norm") and values.flag("mamba_norm_before_gate", True):
         raise UnsupportedError(
-            f"{config.source}: mamba_norm_before_gate is true or missing; GGUF cannot say so: "
+            f"{values.source}: mamba_norm_before_gate is true or missing; GGUF cannot say so: "
             "trinity reads this class with the gate before the norm, where it is false"
         )
-    return {**field_values(_falcon_states(config)), "rope_dim": None}
+    return {**field_values(_falcon_states(config, values)), "rope_dim": None}
 
 
 FAMILIES = (
@@ -137,6 +136,6 @@ FAMILIES = (
                 "rms_norm_eps": 1e-5,
             },
         ),
-        head_factor=lambda config: _factor(config.values, "lm_head_multiplier"),
+        head_factor=lambda values: _factor(values, "lm_head_multiplier"),
     ),
 )

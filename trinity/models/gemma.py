@@ -17,10 +17,11 @@ from functools import partial
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.config import Terms, class_name_of
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention, gated, head_norms
+from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation, Rotation
@@ -143,62 +144,62 @@ _LAYER2: Table = {
 _LAYER3: Table = {**_LAYER2, **head_norms(add=1)}
 
 
-def _gemma1_keys(config: HFConfig) -> Keys:
-    _check_causal(config)
+def _gemma1_keys(config: ModelConfig, values: Values) -> Keys:
+    _check_causal(values)
     return {}
 
 
-def _gemma2_keys(config: HFConfig) -> Keys:
-    _check_causal(config)
-    scale = _score_scale(config, layers_by_width=_LAYERS_OF_2_27B)
-    return {**scale, **_softcaps(config), **window_keys(config, _PERIOD_OF_2)}
+def _gemma2_keys(config: ModelConfig, values: Values) -> Keys:
+    _check_causal(values)
+    scale = _score_scale(config, values, layers_by_width=_LAYERS_OF_2_27B)
+    return {**scale, **_softcaps(values), **window_keys(config, _PERIOD_OF_2)}
 
 
-def _gemma3_keys(config: HFConfig) -> Keys:
-    _check_causal(config)
+def _gemma3_keys(config: ModelConfig, values: Values) -> Keys:
+    _check_causal(values)
     keys = {
-        **_score_scale(config, layers_by_width=_LAYERS_OF_3_27B),
+        **_score_scale(config, values, layers_by_width=_LAYERS_OF_3_27B),
         **window_keys(config, _PERIOD_OF_3),
     }
-    if config.values.has(_LOGIT_CAP):  # the class caps no scores, whatever its configuration says
-        keys["final_logit_softcap"] = config.values.real(_LOGIT_CAP, "final_logit_softcap")
+    if values.has(_LOGIT_CAP):  # the class caps no scores, whatever its configuration says
+        keys["final_logit_softcap"] = values.real(_LOGIT_CAP, "final_logit_softcap")
     return keys
 
 
-def _embedding_keys(config: HFConfig) -> Keys:
-    if not config.values.flag("use_bidirectional_attention"):
+def _embedding_keys(config: ModelConfig, values: Values) -> Keys:
+    if not values.flag("use_bidirectional_attention"):
         raise UnsupportedError(
-            f"{config.source}: use_bidirectional_attention is not true; trinity reads a "
-            f"{config.class_name} as EmbeddingGemma, whose tokens see all of a text"
+            f"{values.source}: use_bidirectional_attention is not true; trinity reads a "
+            f"{class_name_of(values)} as EmbeddingGemma, whose tokens see all of a text"
         )
-    scale = _score_scale(config, layers_by_width=_LAYERS_OF_3_27B)
+    scale = _score_scale(config, values, layers_by_width=_LAYERS_OF_3_27B)
     return {"attention.causal": False, **scale, **window_keys(config, _PERIOD_OF_3)}
 
 
-def _softcaps(config: HFConfig) -> dict[str, object]:
+def _softcaps(values: Values) -> dict[str, object]:
     names = {"attn_logit_softcap": "attn_logit_softcapping", "final_logit_softcap": _LOGIT_CAP}
     return {
-        field: config.values.real(name, field) if config.values.has(name) else _NO_CAP
+        field: values.real(name, field) if values.has(name) else _NO_CAP
         for field, name in names.items()
     }
 
 
-def _score_scale(config: HFConfig, layers_by_width: int) -> dict[str, object]:
+def _score_scale(config: ModelConfig, values: Values, layers_by_width: int) -> dict[str, object]:
     """The scale of scores, where it is not the one that GGUF's files have without a key.
 
     Source: llama.cpp src/models/gemma2.cpp, gemma3.cpp: 1 / sqrt(head_dim), but in the models of
     so many layers, the 27B, by the width of a head if all of them made up hidden_size.
     """
-    scalar = config.values.size("query_pre_attn_scalar", "hidden_size", 256)
+    scalar = values.size("query_pre_attn_scalar", "hidden_size", 256)
     by_width = config.num_layers == layers_by_width
     usual = config.hidden_size // config.num_heads if by_width else config.head_dim
     return {} if scalar == usual else {"attention_scale": 1 / math.sqrt(scalar)}
 
 
-def _check_causal(config: HFConfig) -> None:
-    if config.values.flag("use_bidirectional_attention"):
+def _check_causal(values: Values) -> None:
+    if values.flag("use_bidirectional_attention"):
         raise UnsupportedError(
-            f"{config.source}: use_bidirectional_attention is true; trinity reads models that write"
+            f"{values.source}: use_bidirectional_attention is true; trinity reads models that write"
         )
 
 

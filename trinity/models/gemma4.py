@@ -20,9 +20,9 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms, check_heads
+from trinity.formats.huggingface.config import ExpertTerms, Terms, check_heads
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import window_keys
+from trinity.formats.huggingface.keys import window_keys, windowed_layers
 from trinity.formats.huggingface.stored import Stored
 from trinity.formats.huggingface.table import (
     EMBEDDING,
@@ -205,10 +205,9 @@ _TANH = "gelu_pytorch_tanh"
 _SWITCH = "experts.switch_glu"  # mlx-lm's experts, with separate gate and up
 
 
-def _heads(config: HFConfig, index: int) -> tuple[int, int]:
+def _heads(config: ModelConfig, values: Values, index: int) -> tuple[int, int]:
     """The head size and the number of key-value heads of a layer."""
-    values = config.values
-    if config.windowed[index]:
+    if windowed_layers(config)[index]:
         return config.head_dim, config.num_kv_heads
     if values.has("per_layer_config"):
         own = values.inner("per_layer_config").inner(str(index))
@@ -222,53 +221,53 @@ def _heads(config: HFConfig, index: int) -> tuple[int, int]:
     return values.size("global_head_dim", "head_dim"), kv_heads
 
 
-def _full_heads(config: HFConfig) -> tuple[int, int]:
+def _full_heads(config: ModelConfig, values: Values) -> tuple[int, int]:
     """The same for all layers without a window. Raises if GGUF cannot express them."""
-    values, full = config.values, [i for i, has in enumerate(config.windowed) if not has]
+    full = [i for i, has in enumerate(windowed_layers(config)) if not has]
     if not full or full[-1] != config.num_layers - 1:
-        raise ConfigError(f"{config.source}: the last layer must be one of full_attention")
+        raise ConfigError(f"{values.source}: the last layer must be one of full_attention")
     overrides = values.inner("per_layer_config")
     if not set(overrides.values) <= {str(i) for i in full}:
         raise UnsupportedError(
             f"{overrides.source} is {shown(dict(overrides.values))}; in GGUF only layers without a "
             "window have sizes of their own"
         )
-    heads = {_heads(config, i) for i in full}
+    heads = {_heads(config, values, i) for i in full}
     if len(heads) > 1:
         raise UnsupportedError(
-            f"{config.source}: layers without a window have heads of different sizes or numbers, "
+            f"{values.source}: layers without a window have heads of different sizes or numbers, "
             f"{sorted(heads)}; in GGUF these are alike"
         )
     head_dim, kv_heads = heads.pop()
     if head_dim % 2 or config.num_heads % kv_heads:
         raise ConfigError(
-            f"{config.source}: layers without a window have heads of {head_dim} dimensions, "
+            f"{values.source}: layers without a window have heads of {head_dim} dimensions, "
             f"{kv_heads} of keys for {config.num_heads}; expected an even number, and a divisor"
         )
     check_heads(values, config.num_layers, config.num_heads, kv_heads, head_dim)
     return head_dim, kv_heads
 
 
-def _first_shared(config: HFConfig) -> int:
+def _first_shared(config: ModelConfig, values: Values) -> int:
     """The first layer that reads another layer's keys and values."""
-    shared = config.values.size("num_kv_shared_layers", "shared_kv_layers", 0, smallest=0)
-    own = config.windowed[: max(0, config.num_layers - shared)]
-    if set(own) != set(config.windowed):
-        raise config.values.error(
+    shared = values.size("num_kv_shared_layers", "shared_kv_layers", 0, smallest=0)
+    windowed = windowed_layers(config)
+    if set(windowed[: max(0, config.num_layers - shared)]) != set(windowed):
+        raise values.error(
             "num_kv_shared_layers", "leaves no layer of each kind with keys and values of its own"
         )
     return config.num_layers - shared
 
 
-def _widths(config: HFConfig) -> list[int]:
+def _widths(config: ModelConfig, values: Values) -> list[int]:
     """The width of the feed-forward in each layer."""
-    width, own = config.intermediate_size, _first_shared(config)
-    wide = 2 * width if config.values.flag("use_double_wide_mlp") else width
+    width, own = config.intermediate_size, _first_shared(config, values)
+    wide = 2 * width if values.flag("use_double_wide_mlp") else width
     return [width] * own + [wide] * (config.num_layers - own)
 
 
-def _layer_inputs(config: HFConfig) -> int:
-    return config.values.size("hidden_size_per_layer_input", "per_layer_input_size", 0, smallest=0)
+def _layer_inputs(values: Values) -> int:
+    return values.size("hidden_size_per_layer_input", "per_layer_input_size", 0, smallest=0)
 
 
 _ENDS: Table = {
@@ -316,48 +315,48 @@ def _table(config: ModelConfig, values: Values) -> Table:
     }
 
 
-def _keys(config: HFConfig) -> Keys:
-    values = config.values
+def _keys(config: ModelConfig, values: Values) -> Keys:
     if values.has("use_bidirectional_attention") and (
         values.text("use_bidirectional_attention", "") != "vision"
     ):
         raise UnsupportedError(
-            f"{config.source}: use_bidirectional_attention is "
+            f"{values.source}: use_bidirectional_attention is "
             f"{shown(values.values['use_bidirectional_attention'])}; trinity reads models "
             "that write"
         )
     rows = values.size("vocab_size_per_layer_input", "vocab_size", config.vocab_size)
-    if _layer_inputs(config) and rows != config.vocab_size:
+    if _layer_inputs(values) and rows != config.vocab_size:
         raise UnsupportedError(
-            f"{config.source}: vocab_size_per_layer_input is {rows} and vocab_size "
+            f"{values.source}: vocab_size_per_layer_input is {rows} and vocab_size "
             f"{config.vocab_size}; in GGUF they are the same"
         )
-    head_dim, kv_heads = _full_heads(config)
+    head_dim, kv_heads = _full_heads(config, values)
     keys: dict[str, object] = {
         "head_dim": head_dim,
         "value_dim": head_dim,
+        "rope_dim": head_dim,
         "head_dim_swa": config.head_dim,
         "value_dim_swa": config.head_dim,
         "rope_dim_swa": config.head_dim,
-        "shared_kv_layers": config.num_layers - _first_shared(config),
-        "per_layer_input_size": _layer_inputs(config),
+        "shared_kv_layers": config.num_layers - _first_shared(config, values),
+        "per_layer_input_size": _layer_inputs(values),
         **window_keys(config),
     }
     if values.has("final_logit_softcapping"):
         softcap = values.real("final_logit_softcapping", "final_logit_softcap")
         keys["final_logit_softcap"] = softcap
     if kv_heads != config.num_kv_heads:
-        heads = [_heads(config, layer)[1] for layer in range(config.num_layers)]
+        heads = [_heads(config, values, layer)[1] for layer in range(config.num_layers)]
         keys["num_kv_heads"] = np.array(heads, np.int32)
-    widths = _widths(config)
+    widths = _widths(config, values)
     if set(widths) != {config.intermediate_size}:
         keys["intermediate_size"] = np.array(widths, np.int32)
     return keys
 
 
-def _unused(config: HFConfig) -> str:
+def _unused(config: ModelConfig, values: Values) -> str:
     """Projections of layers that read other layers' keys and values."""
-    layers = "|".join(map(str, range(_first_shared(config), config.num_layers)))
+    layers = "|".join(map(str, range(_first_shared(config, values), config.num_layers)))
     return rf"model\.layers\.(?:{layers})\.self_attn\.(?:k_proj|v_proj|k_norm)\.weight"
 
 
@@ -369,7 +368,6 @@ FAMILIES = (
         layer=_table,
         ends=_ENDS,
         keys=_keys,
-        rope_dim=lambda config: _full_heads(config)[0],
         unused=_unused,
         tokenizer="gemma4",
         terms=Terms(

@@ -68,7 +68,7 @@ FAMILIES = (
         class_names=("Glm4MoeForCausalLM",),
         architectures={"silu": "glm4moe"},
         layer=_LAYER_OF_EXPERTS,
-        keys=lambda config: mixture.keys_of_experts(config, sigmoid=True),
+        keys=lambda config, values: mixture.keys_of_experts(config, values, sigmoid=True),
         unused=mixture.unused,
         drafting=mixture.drafting(_LAYER_OF_EXPERTS),
         drafting_key=mixture.DRAFTING_KEY,

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.stored import Stored, View, as_it_is, transposed
 from trinity.formats.huggingface.table import Table, TableRow, at, attention, tensor
+from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
@@ -102,11 +103,11 @@ _LAYER: Table = {
 }
 
 
-def _keys(config: HFConfig) -> Keys:
+def _keys(config: ModelConfig, values: Values) -> Keys:
     for key, expected in _LIMITS.items():
-        if config.values.values.get(key, expected) != expected:
+        if values.values.get(key, expected) != expected:
             raise UnsupportedError(
-                f"{config.source}: {key} is {config.values.values[key]!r:.40}; in GGUF it is "
+                f"{values.source}: {key} is {values.values[key]!r:.40}; in GGUF it is "
                 f"always {expected}"
             )
     return window_keys(config, _PERIOD)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError
-from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.config import Terms, class_name_of
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.stored import Stored, View
 from trinity.formats.huggingface.table import Table, TableRow, at
@@ -65,13 +65,13 @@ def _table(config: ModelConfig, values: Values) -> Table:
     }
 
 
-def _keys(config: HFConfig) -> Keys:
-    if config.query_size != config.hidden_size:
+def _keys(config: ModelConfig, values: Values) -> Keys:
+    if config.num_heads * config.head_dim != config.hidden_size:
         raise ConfigError(
-            f"{config.source}: head_dim {config.head_dim} x num_attention_heads {config.num_heads} "
-            f"is not hidden_size {config.hidden_size}, as it must be in {config.class_name}"
+            f"{values.source}: head_dim {config.head_dim} x num_attention_heads {config.num_heads} "
+            f"is not hidden_size {config.hidden_size}, as it must be in {class_name_of(values)}"
         )
-    parallel = config.values.flag("use_parallel_residual", True)
+    parallel = values.flag("use_parallel_residual", True)
     return {"parallel_residual": parallel, "num_kv_heads": config.num_heads}
 
 
@@ -86,7 +86,7 @@ FAMILIES = (
             ("gpt_neox.layers.", "model.layers."), ("gpt_neox.", ""), ("embed_out.", "lm_head."),
         ),
         # Tables that old checkpoints have beside the weights.
-        unused=lambda config: r"model\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\..*)",
+        unused=r"model\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\..*)",
         terms=Terms(
             defaults={
                 "hidden_act": "gelu",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.config_limits import field_values
-from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.config import ExpertTerms, Terms, class_name_of
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import (
     check_plain,
@@ -97,6 +97,7 @@ _SCALES = {
     "residual_scale": "residual_multiplier",
     "logit_scale": "logits_scaling",
 }
+_NO_SCALES: dict[str, object] = dict.fromkeys(_SCALES.values(), 1.0)
 
 
 ATTENTION = attention(bias="attention_bias", output_bias="attention_bias", permuted=True)
@@ -122,22 +123,16 @@ _EXPERT_LAYER: Table = {
 }
 
 
-def _shared_width(config: HFConfig) -> int:
+def _shared_width(values: Values) -> int:
     """The width of the shared expert; 0 in classes without one."""
-    if config.class_name == "GraniteMoeForCausalLM":
+    if class_name_of(values) == "GraniteMoeForCausalLM":
         return 0
-    return config.values.size("shared_intermediate_size", "shared_intermediate_size", 0, smallest=0)
+    return values.size("shared_intermediate_size", "shared_intermediate_size", 0, smallest=0)
 
 
-def scales(config: HFConfig) -> Keys:
-    """The scales of embeddings, scores, branches and logits."""
-    return {field: config.values.real(name, field, 1.0) for field, name in _SCALES.items()}
-
-
-def _expert_keys(config: HFConfig) -> Keys:
-    shared = _shared_width(config)
+def _expert_keys(config: ModelConfig, values: Values) -> Keys:
+    shared = _shared_width(values)
     return {
-        **scales(config),
         "expert_intermediate_size": None,  # the feed_forward_length of models without the key
         "shared_intermediate_size": shared or None,
     }
@@ -148,12 +143,11 @@ _GRANITE_KINDS = {
 }  # fmt: skip
 
 
-def _granite_states(config: HFConfig) -> SSMConfig:
-    values = config.values
-    check_plain(config, "mamba_proj_bias")
+def _granite_states(config: ModelConfig, values: Values) -> SSMConfig:
+    check_plain(values, "mamba_proj_bias")
     expand = values.size("mamba_expand", "ssm_expand", 2)
     return checked(
-        config, "mamba_n_heads",
+        values, "mamba_n_heads",
         SSMConfig(
             values.size("mamba_d_conv", "ssm_conv_kernel", 4),
             expand * config.hidden_size,
@@ -183,21 +177,18 @@ def _granite_layer(config: ModelConfig, values: Values) -> Table:
     }
 
 
-def _granite_keys(config: HFConfig) -> Keys:
-    recurrent = layer_kinds(config, _GRANITE_KINDS)
+def _granite_keys(config: ModelConfig, values: Values) -> Keys:
+    recurrent = layer_kinds(config, values, _GRANITE_KINDS)
     kinds = ("rope", "nope", None)
-    position = config.values.values.get("position_embedding_type")
+    position = values.values.get("position_embedding_type")
     if position not in kinds:
         raise UnsupportedError(
-            f"{config.source}: position_embedding_type is {shown(position)}; trinity reads rope "
+            f"{values.source}: position_embedding_type is {shown(position)}; trinity reads rope "
             "and nope"
         )
-    shared = config.values.size(
-        "shared_intermediate_size", "shared_intermediate_size", 0, smallest=0
-    )
+    shared = values.size("shared_intermediate_size", "shared_intermediate_size", 0, smallest=0)
     return {
-        **scales(config),
-        **field_values(_granite_states(config)),
+        **field_values(_granite_states(config, values)),
         "num_kv_heads": kv_heads(config, recurrent),
         "rope_finetuned": position == "rope",
         "intermediate_size": config.intermediate_size if config.experts else shared,
@@ -213,14 +204,18 @@ FAMILIES = (
         class_names=("GraniteForCausalLM",),
         architectures={"silu": "granite"},
         layer=LAYER,
-        keys=scales,
+        terms=Terms(fields=_SCALES, defaults=_NO_SCALES),
     ),
     Family(
         class_names=("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"),
         architectures={"silu": "granitemoe"},
         layer=_EXPERT_LAYER,
         keys=_expert_keys,
-        terms=Terms(experts=ExpertTerms(("num_local_experts",), width="intermediate_size")),
+        terms=Terms(
+            fields=_SCALES,
+            defaults=_NO_SCALES,
+            experts=ExpertTerms(("num_local_experts",), width="intermediate_size"),
+        ),
     ),
     Family(
         class_names=("GraniteMoeHybridForCausalLM",),
@@ -229,7 +224,8 @@ FAMILIES = (
         keys=_granite_keys,
         mlx_turns=True,
         terms=Terms(
-            defaults={"mamba_conv_bias": True},
+            fields=_SCALES,
+            defaults={"mamba_conv_bias": True, **_NO_SCALES},
             experts=ExpertTerms(("num_local_experts",), width="intermediate_size", optional=True),
         ),
     ),

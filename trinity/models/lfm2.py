@@ -12,7 +12,7 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import layer_kinds
 from trinity.formats.huggingface.stored import Stored, taps
@@ -25,7 +25,7 @@ from trinity.formats.huggingface.table import (
     experts,
     tensor,
 )
-from trinity.formats.huggingface.values import shown
+from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import CausalConv, Gated, Linear, Operation, Product
@@ -117,19 +117,14 @@ _LAYER: Table = {
 }
 
 
-def _kernel(config: HFConfig) -> int:
-    return config.values.size("conv_L_cache", "short_conv_kernel", 3, smallest=2)
-
-
-def _dense_layers(config: HFConfig) -> int:
+def _dense_layers(config: ModelConfig, values: Values) -> int:
     if config.experts is None:
         return config.num_layers
-    return config.values.size("num_dense_layers", "first_dense_layers", 2, smallest=0)
+    return values.size("num_dense_layers", "first_dense_layers", 2, smallest=0)
 
 
-def _width(config: HFConfig) -> int:
+def _width(config: ModelConfig, values: Values) -> int:
     """The width of a dense layer, as transformers' Lfm2MLP computes it."""
-    values = config.values
     width = values.size("block_ff_dim", "intermediate_size", config.intermediate_size)
     if config.experts is not None or not values.flag("block_auto_adjust_ff_dim", True):
         return width
@@ -140,64 +135,64 @@ def _width(config: HFConfig) -> int:
     return -(-width // step) * step
 
 
-def _kinds(config: HFConfig) -> tuple[bool, ...]:
+def _kinds(config: ModelConfig, values: Values) -> tuple[bool, ...]:
     """Whether each layer is a convolution; older configurations list the attention layers."""
-    full = config.values.values.get("full_attn_idxs")
-    if config.values.has("layer_types") or not isinstance(full, list):
-        return layer_kinds(config, _KINDS)
+    full = values.values.get("full_attn_idxs")
+    if values.has("layer_types") or not isinstance(full, list):
+        return layer_kinds(config, values, _KINDS)
     return tuple(layer not in full for layer in range(config.num_layers))
 
 
-def _keys(config: HFConfig) -> Keys:
-    if config.values.flag("conv_bias"):
+def _keys(config: ModelConfig, values: Values) -> Keys:
+    if values.flag("conv_bias"):
         raise UnsupportedError(
-            f"{config.source}: conv_bias is true; GGUF's files of this class have no such bias"
+            f"{values.source}: conv_bias is true; GGUF's files of this class have no such bias"
         )
-    kinds = _kinds(config)
+    kinds = _kinds(config, values)
     kv_heads = np.array(
         [0 if is_convolution else config.num_kv_heads for is_convolution in kinds], np.int32
     )
     return {
         "num_kv_heads": kv_heads,
-        "intermediate_size": _width(config),
-        "short_conv_kernel": _kernel(config),
+        "intermediate_size": _width(config, values),
         "attention.layer_norm_epsilon": None,
-        "rms_norm_eps": config.norm_eps,
+        "rms_norm_eps": config.rms_norm_eps,
     }
 
 
-def _expert_keys(config: HFConfig) -> Keys:
+def _expert_keys(config: ModelConfig, values: Values) -> Keys:
     for key, expected in (("norm_topk_prob", True), ("routed_scaling_factor", 1.0)):
-        if config.values.values.get(key, expected) != expected:
+        if values.values.get(key, expected) != expected:
             raise UnsupportedError(
-                f"{config.source}: {key} is {shown(config.values.values[key])}; in GGUF it is "
+                f"{values.source}: {key} is {shown(values.values[key])}; in GGUF it is "
                 f"always {str(expected).lower()} in this class"
             )
     return {
-        **_keys(config),
-        "first_dense_layers": _dense_layers(config),
+        **_keys(config, values),
+        "first_dense_layers": _dense_layers(config, values),
         "expert_gating": 2,
     }
 
 
+_FIELDS = {"short_conv_kernel": "conv_L_cache"}
 # Older configurations give the width as block_ff_dim.
 _DEFAULTS: dict[str, object] = {
     "rope_theta": 1000000.0, "tie_word_embeddings": True, "intermediate_size": 12288,
-    "norm_eps": 1e-5, "use_expert_bias": True,
+    "norm_eps": 1e-5, "use_expert_bias": True, "conv_L_cache": 3,
 }  # fmt: skip
 FAMILIES = (
     Family(
         class_names=("Lfm2ForCausalLM",),
         architectures={"silu": "lfm2"},
         layer=_LAYER, ends=_ENDS, keys=_keys, mlx_turns=True,
-        terms=Terms(epsilon="norm_eps", defaults=_DEFAULTS),
+        terms=Terms(epsilon="norm_eps", defaults=_DEFAULTS, fields=_FIELDS),
     ),
     Family(
         class_names=("Lfm2MoeForCausalLM",),
         architectures={"silu": "lfm2moe"},
         layer=_LAYER, ends=_ENDS, keys=_expert_keys, mlx_turns=True,
         terms=Terms(
-            epsilon="norm_eps", defaults=_DEFAULTS,
+            epsilon="norm_eps", defaults=_DEFAULTS, fields=_FIELDS,
             experts=ExpertTerms(("num_experts",)),
         ),
     ),

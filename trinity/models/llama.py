@@ -96,7 +96,7 @@ FAMILIES = (
         architectures={"silu": "llama"},
         layer=_EXPERT_LAYER,
         # The default without the key is feed_forward_length.
-        keys=lambda config: {"expert_intermediate_size": None},
+        keys=lambda config, values: {"expert_intermediate_size": None},
         terms=Terms(
             windows=True,
             defaults={"rms_norm_eps": 1e-5, "rope_theta": 1e6},

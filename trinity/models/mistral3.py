@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.rope import YarnScaling, rope_parameters, yarn_magnitude
+from trinity.formats.huggingface.rope import read_yarn, rope_parameters, yarn_magnitude
 from trinity.formats.huggingface.table import Table, attention, gated
+from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation, Temperature
@@ -60,11 +61,11 @@ _LAYER: Table = {
 }
 
 
-def _keys(config: HFConfig) -> Keys:
+def _keys(config: ModelConfig, values: Values) -> Keys:
     """The keys; queries grow with their position in steps of YaRN's original context."""
-    parameters = rope_parameters(config.values)
-    yarn = config.rope.scaling
-    if not isinstance(yarn, YarnScaling):
+    parameters = rope_parameters(values)
+    yarn = read_yarn(values, config.context_length)
+    if yarn is None:
         if parameters.has("llama_4_scaling_beta"):
             raise UnsupportedError(
                 f"{parameters.source} has llama_4_scaling_beta without the type yarn, whose "

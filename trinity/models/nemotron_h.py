@@ -14,7 +14,7 @@ import numpy as np
 from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import field_values
-from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import check_plain, checked, kv_heads, mamba_table
 from trinity.formats.huggingface.stored import Stored
@@ -93,9 +93,8 @@ _NEMOTRON_KINDS = {
 # -- Nemotron-H ----------------------------------------------------------------------------------
 
 
-def _pattern(config: HFConfig) -> str:
+def _pattern(config: ModelConfig, values: Values) -> str:
     """A letter for each layer."""
-    values = config.values
     listed = values.values.get(values.first_of(_NEMOTRON_LISTS))
     if isinstance(listed, list):
         unknown = [
@@ -103,7 +102,7 @@ def _pattern(config: HFConfig) -> str:
         ]
         if unknown:
             raise UnsupportedError(
-                f"{config.source}: layers_block_type has {shown(unknown[0])}; of this class "
+                f"{values.source}: layers_block_type has {shown(unknown[0])}; of this class "
                 f"trinity reads {', '.join(_NEMOTRON_KINDS)}"
             )
         pattern = "".join(_NEMOTRON_KINDS[kind] for kind in listed)
@@ -111,23 +110,22 @@ def _pattern(config: HFConfig) -> str:
         pattern = values.text("hybrid_override_pattern", "")
     if len(pattern) != config.num_layers or set(pattern) - set("M*-E"):
         raise ConfigError(
-            f"{config.source}: hybrid_override_pattern is {shown(pattern)}; expected a letter of "
+            f"{values.source}: hybrid_override_pattern is {shown(pattern)}; expected a letter of "
             f"M, *, - and E for each of the {config.num_layers} layers"
         )
     if config.experts is None and _EXPERTS in pattern:
         raise ConfigError(
-            f"{config.source}: n_routed_experts is missing or 0, but hybrid_override_pattern is "
+            f"{values.source}: n_routed_experts is missing or 0, but hybrid_override_pattern is "
             f"{shown(pattern)}; E stands for a layer with experts"
         )
     return pattern
 
 
-def _nemotron_states(config: HFConfig) -> SSMConfig:
-    values = config.values
-    check_plain(config, "mamba_proj_bias", "use_bias", "attention_bias", "mlp_bias")
+def _nemotron_states(values: Values) -> SSMConfig:
+    check_plain(values, "mamba_proj_bias", "use_bias", "attention_bias", "mlp_bias")
     heads = values.size("mamba_num_heads", "ssm_num_heads")
     return checked(
-        config, "mamba_num_heads",
+        values, "mamba_num_heads",
         SSMConfig(
             values.size("conv_kernel", "ssm_conv_kernel", 4),
             heads * values.size("mamba_head_dim", "head_dim"),
@@ -162,17 +160,17 @@ def _nemotron_layer(config: ModelConfig, values: Values) -> Table:
     }
 
 
-def _nemotron_shared(config: HFConfig) -> int:
+def _nemotron_shared(values: Values) -> int:
     """The intermediate size of the shared expert; transformers has exactly one."""
     key = "moe_shared_expert_intermediate_size"
-    return config.values.size(key, "shared_intermediate_size")
+    return values.size(key, "shared_intermediate_size")
 
 
-def _nemotron_keys(config: HFConfig) -> Keys:
-    pattern, values = _pattern(config), config.values
+def _nemotron_keys(config: ModelConfig, values: Values) -> Keys:
+    pattern = _pattern(config, values)
     if values.has("moe_latent_size"):
         raise UnsupportedError(
-            f"{config.source}: moe_latent_size is {shown(values.values['moe_latent_size'])}; "
+            f"{values.source}: moe_latent_size is {shown(values.values['moe_latent_size'])}; "
             "trinity reads this class with experts on the whole stream"
         )
     widths = {_FEED_FORWARD: config.intermediate_size}
@@ -180,7 +178,7 @@ def _nemotron_keys(config: HFConfig) -> Keys:
     if config.experts is not None:
         widths[_EXPERTS] = config.experts.intermediate_size
         keys = {
-            "shared_intermediate_size": _nemotron_shared(config),
+            "shared_intermediate_size": _nemotron_shared(values),
             "num_shared_experts": values.size(
                 "n_shared_experts", "num_shared_experts", 0, smallest=0
             ) or None,
@@ -191,7 +189,7 @@ def _nemotron_keys(config: HFConfig) -> Keys:
         }  # fmt: skip
     return {
         **keys,
-        **field_values(_nemotron_states(config)),
+        **field_values(_nemotron_states(values)),
         "num_kv_heads": kv_heads(config, tuple(letter != _ATTENTION for letter in pattern)),
         "intermediate_size": np.array([widths.get(letter, 0) for letter in pattern], np.int32),
         "rope_finetuned": False,
@@ -213,7 +211,7 @@ FAMILIES = (
             experts=ExpertTerms(("n_routed_experts",), optional=True, kinds=("moe", _EXPERTS)),
             kinds=(*_NEMOTRON_LISTS, "hybrid_override_pattern"),
         ),
-        unused=lambda config: r"(model\.)?mtp\..*",
+        unused=r"(model\.)?mtp\..*",
         renames=(("backbone.", "model."),),
         with_experts="nemotron_h_moe",
         ties=False,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention, tensor
+from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
@@ -44,10 +45,10 @@ _PHI2_ENDS: Table = {
 }
 
 
-def _phi2_keys(config: HFConfig) -> Keys:
-    if config.values.flag("qk_layernorm"):
+def _phi2_keys(config: ModelConfig, values: Values) -> Keys:
+    if values.flag("qk_layernorm"):
         raise UnsupportedError(
-            f"{config.source}: qk_layernorm is true; GGUF's phi2 has no norms of Q and K"
+            f"{values.source}: qk_layernorm is true; GGUF's phi2 has no norms of Q and K"
         )
     return {}
 

@@ -8,8 +8,8 @@ Source: llama.cpp src/models/phi3.cpp; transformers' Phi3, whose window llama.cp
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import HFConfig, Terms
-from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.config import Terms
+from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import Table
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
@@ -46,23 +46,16 @@ _PHI3: Table = {
 }
 
 
-def _phi3_keys(config: HFConfig) -> Keys:
-    """The keys; a window of 0 distinguishes Phi 4 from the others."""
-    original = config.values.size("original_max_position_embeddings", "rope_original_context")
-    return {
-        "rope_original_context": original,
-        "sliding_window": config.sliding_window,
-    }
-
-
 FAMILIES = (
     Family(
         class_names=("Phi3ForCausalLM",),
         architectures={"silu": "phi3"},
         layer=_PHI3,
-        keys=_phi3_keys,
+        # A window of 0 distinguishes Phi 4 from the others.
+        keys=lambda config, values: {"sliding_window": config.sliding_window},
         terms=Terms(
             windows=True,
+            fields={"rope_original_context": "original_max_position_embeddings"},
             defaults={"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
             rope_types=("longrope", "su"),
             partial_rope=True,

@@ -66,7 +66,7 @@ FAMILIES = (
         architectures={"silu": "qwen3"},
         layer=_LAYER3,
         renames=WITHOUT_HEAD,
-        unused=lambda config: r"lm_head\..*",
+        unused=r"lm_head\..*",
         headless=True,
         terms=Terms(
             windows=True, max_window_layers="after", defaults={"head_dim": 128, **WINDOW_OFF}

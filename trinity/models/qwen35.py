@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig, SSMConfig
 from trinity.formats.config_limits import field_values
-from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import convolution, decay, layer_kinds
 from trinity.formats.huggingface.rope import rope_parameters
@@ -176,8 +176,7 @@ _SHARED = "shared_expert_intermediate_size"
 _DELTA = "linear_attn"
 
 
-def _states(config: HFConfig) -> SSMConfig:
-    values = config.values
+def _states(values: Values) -> SSMConfig:
     key_dim = values.size("linear_key_head_dim", "ssm_state_size")
     value_dim = values.size("linear_value_head_dim", "head_dim")
     groups = values.size("linear_num_key_heads", "ssm_num_groups")
@@ -285,34 +284,34 @@ def _table(config: ModelConfig, values: Values) -> Table:
     }
 
 
-def _keys(config: HFConfig) -> Keys:
-    recurrent = np.array(layer_kinds(config, _KINDS, 4), np.bool_)
+def _keys(config: ModelConfig, values: Values) -> Keys:
+    recurrent = np.array(layer_kinds(config, values, _KINDS, 4), np.bool_)
     keys: dict[str, object] = {
-        **field_values(_states(config)),
+        **field_values(_states(values)),
         "recurrent_layers": recurrent,
-        "full_attention_interval": config.values.size(
+        "full_attention_interval": values.size(
             "full_attention_interval", "full_attention_interval", 4
         ),
     }
     if config.experts is not None:
-        shared = config.values.size(_SHARED, "shared_intermediate_size")
+        shared = values.size(_SHARED, "shared_intermediate_size")
         keys["shared_intermediate_size"] = shared
     return keys
 
 
-def _next_keys(config: HFConfig) -> Keys:
-    check_routing(config, normalizes=True)
-    return _keys(config)
+def _next_keys(config: ModelConfig, values: Values) -> Keys:
+    check_routing(values, normalizes=True)
+    return _keys(config, values)
 
 
-def _newer_keys(config: HFConfig) -> Keys:
+def _newer_keys(config: ModelConfig, values: Values) -> Keys:
     """The keys, with the M-RoPE sections: RoPE dimensions for time, height and width."""
-    rope = rope_parameters(config.values)
+    rope = rope_parameters(values)
     sections = rope.values.get("mrope_section")
     if not isinstance(sections, list) or not all(isinstance(size, int) for size in sections):
         sections = _SECTIONS
     padded = [*sections, 0, 0, 0, 0][:4]
-    return {**_keys(config), "rope.dimension_sections": np.array(padded, np.int32)}
+    return {**_keys(config, values), "rope.dimension_sections": np.array(padded, np.int32)}
 
 
 # Defaults of transformers' class; text does not depend on them.
@@ -332,7 +331,7 @@ FAMILIES = (
         architectures={"silu": "qwen3next"},
         layer=_table, ends=_ENDS, keys=_next_keys,
         terms=Terms(defaults=_EXPERT_SIZES, experts=_EXPERTS, partial_rope=True),
-        unused=lambda config: _UNUSED, drafting=_DRAFTING, mlx_turns=True,
+        unused=_UNUSED, drafting=_DRAFTING, mlx_turns=True,
     ),
     Family(
         class_names=("Qwen3_5ForCausalLM",),
@@ -340,7 +339,7 @@ FAMILIES = (
         layer=_table, ends=_ENDS, keys=_newer_keys,
         terms=Terms(defaults=_SIZES, partial_rope=True),
         renames=_WITHIN_MLX,
-        unused=lambda config: _UNUSED, drafting=_DRAFTING, mlx_turns=True,
+        unused=_UNUSED, drafting=_DRAFTING, mlx_turns=True,
         wrappers=("Qwen3_5ForConditionalGeneration",),
     ),
     Family(
@@ -348,7 +347,7 @@ FAMILIES = (
         architectures={"silu": "qwen35moe"},
         layer=_table, ends=_ENDS, keys=_newer_keys, renames=_WITHIN_MLX,
         terms=Terms(defaults=_EXPERT_SIZES, experts=_EXPERTS, partial_rope=True),
-        unused=lambda config: _UNUSED, drafting=_DRAFTING, mlx_turns=True,
+        unused=_UNUSED, drafting=_DRAFTING, mlx_turns=True,
         wrappers=("Qwen3_5MoeForConditionalGeneration",),
     ),
 )  # fmt: skip

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
+from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.table import Table, attention, experts, gated, head_norms
-from trinity.formats.huggingface.values import shown
+from trinity.formats.huggingface.values import Values, shown
 from trinity.models import expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.llama import attention_branch
@@ -44,22 +44,20 @@ ARCHITECTURES = (
 
 # -- In transformers' checkpoints --
 
-_SHARED = "shared_expert_intermediate_size"
 
-
-def check_routing(config: HFConfig, *, normalizes: bool) -> None:
+def check_routing(values: Values, *, normalizes: bool) -> None:
     """Raise UnsupportedError for routing that differs from the default, since GGUF has no key for
     it.
     """
-    dense, step = (config.values.values.get(k) for k in ("mlp_only_layers", "decoder_sparse_step"))
+    dense, step = (values.values.get(k) for k in ("mlp_only_layers", "decoder_sparse_step"))
     if dense or step not in (None, 1):
         raise UnsupportedError(
-            f"{config.source}: mlp_only_layers is {shown(dense)} and decoder_sparse_step "
+            f"{values.source}: mlp_only_layers is {shown(dense)} and decoder_sparse_step "
             f"{shown(step)}; in GGUF every layer of this class has experts"
         )
-    if config.values.flag("norm_topk_prob") != normalizes:
+    if values.flag("norm_topk_prob") != normalizes:
         raise UnsupportedError(
-            f"{config.source}: norm_topk_prob is {str(not normalizes).lower()}; in GGUF the "
+            f"{values.source}: norm_topk_prob is {str(not normalizes).lower()}; in GGUF the "
             f"weights of this class's experts {'always' if normalizes else 'never'} add up to 1"
         )
 
@@ -87,14 +85,13 @@ _LAYER3: Table = {
 }
 
 
-def _qwen2_keys(config: HFConfig) -> Keys:
-    check_routing(config, normalizes=False)
-    shared = config.values.size(_SHARED, "shared_intermediate_size")
-    return {"shared_intermediate_size": shared}
+def _qwen2_keys(config: ModelConfig, values: Values) -> Keys:
+    check_routing(values, normalizes=False)
+    return {}
 
 
-def _qwen3_keys(config: HFConfig) -> Keys:
-    check_routing(config, normalizes=True)
+def _qwen3_keys(config: ModelConfig, values: Values) -> Keys:
+    check_routing(values, normalizes=True)
     return {}
 
 
@@ -107,6 +104,7 @@ FAMILIES = (
         keys=_qwen2_keys,
         terms=Terms(
             windows=True,
+            fields={"shared_intermediate_size": "shared_expert_intermediate_size"},
             window_period=2,
             max_window_layers="before",
             defaults={"qkv_bias": True, **WINDOW_OFF},

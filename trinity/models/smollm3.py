@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.values import shown
+from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.llama import LAYER
@@ -38,13 +38,13 @@ ARCHITECTURES = (Architecture(("smollm3",), _layer, rope_halves=False),)
 # -- In transformers' checkpoints --
 
 
-def _keys(config: HFConfig) -> Keys:
-    listed = config.values.values.get("no_rope_layers")
-    interval = config.values.values.get("no_rope_layer_interval", _PERIOD)
+def _keys(config: ModelConfig, values: Values) -> Keys:
+    listed = values.values.get("no_rope_layers")
+    interval = values.values.get("no_rope_layer_interval", _PERIOD)
     usual = [int((layer + 1) % _PERIOD != 0) for layer in range(config.num_layers)]
     if listed != usual if listed is not None else interval != _PERIOD:
         raise UnsupportedError(
-            f"{config.source}: no_rope_layers is {shown(listed)}, no_rope_layer_interval "
+            f"{values.source}: no_rope_layers is {shown(listed)}, no_rope_layer_interval "
             f"{shown(interval)}; in GGUF every fourth layer of this class has no RoPE, and no other"
         )
     return {}

@@ -15,6 +15,7 @@ from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.configuration import config_from_metadata
 from trinity.formats.defaults import Defaults
 from trinity.formats.huggingface.canonical import CanonicalTensors
+from trinity.formats.huggingface.config import class_name_of
 from trinity.formats.huggingface.files import CONFIG
 from trinity.formats.huggingface.logit_score import logit_score_tensors
 from trinity.formats.huggingface.metadata import beyond_gguf, drafting_keys
@@ -58,11 +59,11 @@ class HuggingFaceProvider:
         self._files = files
         self._checkpoint = checkpoint
         self._description = HuggingFaceDescription(path, files, name=name)
-        self._hf, self._family = self._description.config, self._description.family
-        family = self._family
+        self._hf = self._description.described
+        family = self._hf.family
         if not family.ties or (family.mlx_head and is_packed(checkpoint)):
             self._hf = replace(self._hf, tied=None)  # the tensor itself tells
-        ternary = family.ternary_form(self._hf)
+        ternary = self._hf.ternary
         if weight_scale is not None:
             if ternary is None or not ternary.packed:
                 raise InputError(
@@ -70,19 +71,18 @@ class HuggingFaceProvider:
                 )
             ternary = replace(ternary, divides=weight_scale == "divide")
         self._ternary = ternary
-        columns = partial(matrix_columns, self._hf, family, checkpoint)
+        columns = partial(matrix_columns, self._hf, checkpoint)
         logical = logical_checkpoint(checkpoint, self._hf.values, columns)
         self._packing_notes = logical.notes
-        needed = hf_tensors(self._hf, family, logical)
+        needed = hf_tensors(self._hf, logical)
         needed += logit_score_tensors(files, self._hf, needed)
         self._rope_interleaved = not any(tensor.permuted_heads for tensor in needed)
         self._tensors = CanonicalTensors(needed, ternary, logical)
         if any(".nextn." in tensor.name for tensor in needed):
             self._description.add(drafting_keys(self._description.model))
-        factors = self._hf.rope.scaling.tensors(self._hf.rope.theta, family.rope_dim(self._hf))
         self._factors = {
             name: Tensor(name, values.shape, "F32", values.view(np.uint8), files[CONFIG])
-            for name, values in factors.items()
+            for name, values in self._hf.rope_factors().items()
         }
         dense = dense_tensors(files)
         self._factors |= dense
@@ -123,9 +123,12 @@ class HuggingFaceProvider:
     def config(self) -> ModelConfig:
         """The configuration. Raises ConfigError or UnsupportedError where the keys give none."""
         found = config_from_metadata(
-            self._description.model, self._shapes, source=self._path, num_tokens=self._hf.vocab_size
+            self._description.model,
+            self._shapes,
+            source=self._path,
+            num_tokens=self._hf.config.vocab_size,
         )
-        return beyond_gguf(found, self._hf, self._family)
+        return beyond_gguf(found, self._hf)
 
     @cached_property
     def defaults(self) -> Defaults:
@@ -158,14 +161,12 @@ class HuggingFaceProvider:
         self._checkpoint.close()
 
     def _left_out(self) -> list[str]:
-        config, family = self._hf, self._family
-        notes = []
-        if other_networks(config, family):
-            notes.append(
-                f"of a {config.class_name} the part that writes is read; those for images and "
-                "sound are left out"
-            )
-        return notes
+        if not other_networks(self._hf):
+            return []
+        return [
+            f"of a {class_name_of(self._hf.values)} the part that writes is read; those for images "
+            "and sound are left out"
+        ]
 
     def _inverted_scales(self) -> list[str]:
         if self._ternary is None:

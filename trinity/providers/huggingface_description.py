@@ -9,6 +9,7 @@ from trinity.conversation.pair_prompt import prompt_of_roles
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.defaults import ChatTemplate, Defaults
 from trinity.formats.huggingface.classifier import CLASSIFIES
+from trinity.formats.huggingface.config import class_name_of
 from trinity.formats.huggingface.files import CONFIG
 from trinity.formats.huggingface.generation import generation_defaults
 from trinity.formats.huggingface.logit_score import logit_score_keys
@@ -35,8 +36,8 @@ _RERANK = "tokenizer.chat_template.rerank"
 class HuggingFaceDescription:
     """Metadata and defaults of a model, which need no weights.
 
-    Arguments and errors as those of HuggingFaceProvider. ``family`` and ``config`` are what
-    config.json describes, ``model`` the keys but for the tokenizer's.
+    Arguments and errors as those of HuggingFaceProvider. ``described`` is what config.json says,
+    ``model`` the keys but for the tokenizer's.
     """
 
     def __init__(self, path: str, files: Mapping[str, str], *, name: str) -> None:
@@ -45,8 +46,8 @@ class HuggingFaceDescription:
         if CONFIG not in files:
             raise InputError(f"{path}: no {CONFIG}; give the directory of a whole model")
         values = with_own_file(read_json_object(files[CONFIG]), files)
-        self.family, self.config = read_model(values, files[CONFIG])
-        self.model: dict[str, object] = model_metadata(self.config, self.family, name)
+        self.described = read_model(values, files[CONFIG])
+        self.model: dict[str, object] = model_metadata(self.described, name)
         architecture = self.model["general.architecture"]
         beside = {**pooling_keys(files), **logit_score_keys(files)}
         self.model |= {f"{architecture}.{k}": v for k, v in beside.items()}
@@ -74,7 +75,7 @@ class HuggingFaceDescription:
         kinds, architecture = module_kinds(self.files), self.model["general.architecture"]
         if not kinds and self.model.get(f"{architecture}.attention.causal") is not False:
             return {}
-        ranks = "LogitScore" in kinds or self.config.class_name.endswith(CLASSIFIES)
+        ranks = "LogitScore" in kinds or class_name_of(self.described.values).endswith(CLASSIFIES)
         keys = setting_keys(self.files, embeds=not ranks, unit="Normalize" in kinds)
         if not includes_prompt(self.files):
             keys[INCLUDE_PROMPT] = False
@@ -82,7 +83,7 @@ class HuggingFaceDescription:
 
     @cached_property
     def _tokenizer_keys(self) -> Mapping[str, object]:
-        rows, kind = self.config.vocab_size, self.family.tokenizer
+        rows, kind = self.described.config.vocab_size, self.described.family.tokenizer
         make = partial(tokenizer_metadata, self.files, self.path, rows, kind)
         keys = kept_keys(self.files, [rows, kind], make)
         if lowers_case(self.files):

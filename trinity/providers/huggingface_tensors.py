@@ -15,8 +15,9 @@ from trinity.config import ModelConfig
 from trinity.errors import FormatError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.configuration import config_from_metadata
-from trinity.formats.huggingface.config import HFConfig
-from trinity.formats.huggingface.family import LAYER, Family
+from trinity.formats.huggingface.config import class_name_of
+from trinity.formats.huggingface.family import LAYER
+from trinity.formats.huggingface.hf_model import HFModel
 from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.stored import HFTensor, Stored, as_it_is
@@ -38,18 +39,18 @@ _MANY_MISSING = 1000
 _ROUTERS = frozenset(("ffn_gate_inp", "ffn_gate_inp_shexp"))  # linear layers that stay float32
 
 
-def hf_tensors(config: HFConfig, family: Family, checkpoint: LogicalCheckpoint) -> list[HFTensor]:
+def hf_tensors(model: HFModel, checkpoint: LogicalCheckpoint) -> list[HFTensor]:
     """All tensors, layer by layer between embedding and output.
 
     Raises FormatError for a tensor that is missing or left over, ConfigError where the output's
     weight contradicts tie_word_embeddings, or the configuration itself.
     """
-    actual = own_names(config, family, checkpoint)
-    places = CheckpointLayout(config, family, actual)
+    actual = own_names(model, checkpoint)
+    places = CheckpointLayout(model, actual)
     tensors: list[HFTensor] = []
     used: set[str] = set()
     missing: list[str] = []
-    packed = config.quantization is not None and config.quantization.packed
+    packed = model.ternary is not None and model.ternary.packed
     for tensor in places.tensors():
         tensors.append(tensor)
         own = tensor.stored.names
@@ -66,19 +67,19 @@ def hf_tensors(config: HFConfig, family: Family, checkpoint: LogicalCheckpoint) 
             f" the first is {min(missing)!r}; the checkpoint is incomplete or config.json belongs "
             "to another one"
         )
-    if HEAD in actual and HEAD not in used and not family.headless:
-        check_tied(config, checkpoint, actual, tensors[0].source)
+    if HEAD in actual and HEAD not in used and not model.family.headless:
+        check_tied(model.values.source, checkpoint, actual, tensors[0].source)
         used.add(HEAD)
-    _refuse_left_over(config, family, actual.keys() - used, checkpoint.directory)
+    _refuse_left_over(model, actual.keys() - used, checkpoint.directory)
     found = [_renamed(tensor, actual) for tensor in tensors]
-    return as_mlx_has_them(found, checkpoint) if family.mlx_turns else found
+    return as_mlx_has_them(found, checkpoint) if model.family.mlx_turns else found
 
 
-def matrix_columns(config: HFConfig, family: Family, checkpoint: Checkpoint) -> dict[str, int]:
+def matrix_columns(model: HFModel, checkpoint: Checkpoint) -> dict[str, int]:
     """Columns of the weights that the class has and the checkpoint, by the checkpoint's names."""
-    actual = own_names(config, family, checkpoint)
+    actual = own_names(model, checkpoint)
     found: dict[str, int] = {}
-    for group, named in CheckpointLayout(config, family, actual).groups():
+    for group, named in CheckpointLayout(model, actual).groups():
         before = len(found)
         for row, shape in named.values():
             # A matrix of which a part is turned has another part that is not, after it.
@@ -87,7 +88,7 @@ def matrix_columns(config: HFConfig, family: Family, checkpoint: Checkpoint) -> 
         if len(found) == before and group.source.startswith(LAYER):
             break  # hf_tensors says that the layer is missing
     if HEAD in actual:
-        found[actual[HEAD]] = config.hidden_size
+        found[actual[HEAD]] = model.config.hidden_size
     return found
 
 
@@ -113,19 +114,19 @@ class CheckpointLayout:
     ``names``: those that the class has for a checkpoint's tensors, with the checkpoint's own ones.
     """
 
-    def __init__(self, config: HFConfig, family: Family, names: Mapping[str, str]) -> None:
-        self._config, self._family, self._names = config, family, names
-        model, values = _model_config(config, family), config.values
-        self._ends = NameGroup("", "", table_rows(family.ends, model, values))
-        self._layer = table_rows(family.layer, model, values)
+    def __init__(self, model: HFModel, names: Mapping[str, str]) -> None:
+        self._model, self._names = model, names
+        config, family, values = _model_config(model), model.family, model.values
+        self._ends = NameGroup("", "", table_rows(family.ends, config, values))
+        self._layer = table_rows(family.layer, config, values)
         key, count = family.drafting_key, config.num_layers
         drafts = not key or values.size(key, "nextn_layers", 0, smallest=0)
         self._drafting = [
-            NameGroup(f"blk.{count}.", source.format(count), table_rows(tables, model, values))
+            NameGroup(f"blk.{count}.", source.format(count), table_rows(tables, config, values))
             for source, tables in (family.drafting if drafts else ())
         ]
-        model = replace(
-            model,
+        config = replace(
+            config,
             tie_word_embeddings=family.headless or self._output() is None,
             nextn_layers=1 if self._drafting else 0,
         )
@@ -135,7 +136,7 @@ class CheckpointLayout:
             for name, row in group.table.items()
             if group.has(row, names)
         }
-        decoder = make_decoder(model, canonical, config.source)
+        decoder = make_decoder(config, canonical, values.source)
         self._needed, self._optional = decoder.tensors(), decoder.optional_tensors()
         self._linear = frozenset(
             prefix + complete(name)
@@ -159,7 +160,7 @@ class CheckpointLayout:
         if all(name in self._names for tensor in drafting for name in tensor.stored.names):
             yield from drafting
         yield from last
-        output = None if self._family.headless else self._output()
+        output = None if self._model.family.headless else self._output()
         if output is not None:
             yield output
 
@@ -176,20 +177,21 @@ class CheckpointLayout:
 
     def _groups(self) -> Iterator[NameGroup]:
         yield self._ends
-        for index in range(self._config.num_layers):
+        for index in range(self._model.config.num_layers):
             yield NameGroup(f"blk.{index}.", f"{LAYER}{index}.", self._layer, index)
         yield from self._drafting
 
     def _of_group(
         self, group: NameGroup, named: Mapping[str, tuple[TableRow, tuple[int, ...]]]
     ) -> Iterator[HFTensor]:
+        config = self._model.config
         for name, (row, shape) in named.items():
             forms = row.forms
             form = next((f for f in forms if _is_there(f, group.source, self._names)), forms[0])
             linear, heads = name in self._linear, 0
             if row.permuted:
                 is_query = name.startswith(f"{group.prefix}attn_q.")
-                heads = self._config.num_heads if is_query else self._config.num_kv_heads
+                heads = config.num_heads if is_query else config.num_kv_heads
             yield HFTensor(
                 name,
                 shape,
@@ -203,7 +205,7 @@ class CheckpointLayout:
 
     def _output(self) -> HFTensor | None:
         """The output's matrix where it is not the embedding as it is."""
-        config, (first, *others) = self._config, self._ends.table.items()
+        model, (first, *others) = self._model, self._ends.table.items()
         forms = first[1].forms
         form = next((f for f in forms if _is_there(f, "", self._names)), forms[0])
         embedding, names = form.names[0], self._names
@@ -211,9 +213,9 @@ class CheckpointLayout:
         # embedder, whose names are those of the model within, lacks it whatever it says.
         within = names.get(embedding) == "embed_tokens.weight"
         within = within and HEAD not in names
-        separate = config.tied is False and not within
-        separate |= config.tied is None and HEAD in names
-        factor = self._family.head_factor(config)
+        separate = model.tied is False and not within
+        separate |= model.tied is None and HEAD in names
+        factor = model.family.head_factor(model.values)
         factors = ((factor,),) if factor != 1.0 else ()
         # Tied weights that are multiplied in one place, or by unlike factors, are two tensors
         # here; so are those with a bias at the output alone.
@@ -221,15 +223,18 @@ class CheckpointLayout:
         if not separate and not unlike:
             return None
         stored = Stored((HEAD if separate else embedding,), parts=(as_it_is,) if factors else ())
-        shape = (config.vocab_size, config.hidden_size)
+        shape = (model.config.vocab_size, model.config.hidden_size)
         return HFTensor("output.weight", shape, stored, linear=False, factors=factors)
 
 
-def _model_config(config: HFConfig, family: Family) -> ModelConfig:
-    factors = config.rope.scaling.tensors(config.rope.theta, family.rope_dim(config))
-    shapes = {name: values.shape for name, values in factors.items()}
-    keys = model_metadata(config, family, "")
-    return config_from_metadata(keys, shapes, source=config.source, num_tokens=config.vocab_size)
+def _model_config(model: HFModel) -> ModelConfig:
+    shapes = {name: values.shape for name, values in model.rope_factors().items()}
+    return config_from_metadata(
+        model_metadata(model, ""),
+        shapes,
+        source=model.values.source,
+        num_tokens=model.config.vocab_size,
+    )
 
 
 def _is_there(form: Stored, source: str, names: Collection[str]) -> bool:
@@ -244,11 +249,9 @@ def names_of(form: Stored, source: str, shape: tuple[int, ...]) -> tuple[str, ..
     return tuple(source + name for name in form.names)
 
 
-def _refuse_left_over(
-    config: HFConfig, family: Family, names: Collection[str], directory: str
-) -> None:
+def _refuse_left_over(model: HFModel, names: Collection[str], directory: str) -> None:
     """Raise FormatError for tensors that have no place in the model."""
-    known = re.compile("|".join(filter(None, (_DERIVED, family.unused(config)))))
+    known = re.compile("|".join(filter(None, (_DERIVED, model.unused))))
     left = sorted(name for name in names if not known.fullmatch(name))
     if not left:
         return
@@ -256,7 +259,7 @@ def _refuse_left_over(
     if any(name.endswith(f".weight{SCALE_SUFFIX}") for name in left):
         hint = " (weight_scale tensors need a quantization_config that names their method)"
     raise FormatError(
-        f"{directory}: {len(left)} tensors have no place in {config.class_name} as "
+        f"{directory}: {len(left)} tensors have no place in {class_name_of(model.values)} as "
         f"config.json describes it, the first is {left[0]!r}{hint}; config.json belongs to "
         "another checkpoint, or the model is one that trinity does not know"
     )

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from trinity.config import ModelConfig
 from trinity.errors import ConfigError, FormatError, TrinityError, UnsupportedError
-from trinity.formats.huggingface.config import HFConfig
+from trinity.formats.huggingface.hf_model import HFModel
 from trinity.formats.huggingface.quantization import TernaryPacking
 from trinity.formats.huggingface.rope import UNSCALED, LinearScaling, Llama3Scaling
 from trinity.formats.json_object import read_json_object
@@ -29,15 +30,20 @@ LLAMA: dict[str, Any] = {
 BITNET_QUANT = {"quant_method": "bitnet"}
 
 
-def config(**changes: object) -> HFConfig:
-    return read_model({**LLAMA, **changes}, "config.json")[1]
+def described(**changes: object) -> HFModel:
+    return read_model({**LLAMA, **changes}, "config.json")
+
+
+def config(**changes: object) -> ModelConfig:
+    return described(**changes).config
 
 
 def test_plain_llama() -> None:
-    read = config()
-    assert (read.head_dim, read.num_kv_heads, read.rope.theta) == (16, 2, 10000.0)
-    assert (read.tied, read.quantization, read.rope.scaling) == (None, None, UNSCALED)
-    assert (read.sliding_window, read.windowed) == (0, (False, False))
+    model = described()
+    read = model.config
+    assert (read.head_dim, read.num_kv_heads, read.rope_theta) == (16, 2, 10000.0)
+    assert (model.tied, model.ternary, model.rope.scaling) == (None, None, UNSCALED)
+    assert (read.sliding_window, read.sliding_window_pattern) == (0, (False, False))
 
 
 def test_missing_kv_heads_are_as_many_as_heads() -> None:
@@ -57,7 +63,7 @@ def test_head_dim_of_its_own() -> None:
     ],
 )
 def test_linear_rope_scaling_by_old_and_new_keys(keys: dict[str, object]) -> None:
-    read = config(**keys)
+    read = described(**keys)
     assert (read.rope.theta, read.rope.scaling) == (5e5, LinearScaling(4.0))
 
 
@@ -69,7 +75,7 @@ def test_llama3_rope_scaling() -> None:
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     }
-    assert config(rope_scaling=scaling).rope.scaling == Llama3Scaling(8.0, 1.0, 4.0, 8192)
+    assert described(rope_scaling=scaling).rope.scaling == Llama3Scaling(8.0, 1.0, 4.0, 8192)
     with pytest.raises(ConfigError, match="high_freq_factor"):
         config(rope_scaling={**scaling, "high_freq_factor": 1.0})
 
@@ -88,7 +94,7 @@ def test_llama3_rope_scaling() -> None:
 )
 def test_quantization(quantization: dict[str, object], expected: TernaryPacking) -> None:
     """What transformers' BitNetQuantConfig means by them."""
-    assert config(quantization_config=quantization).quantization == expected
+    assert described(quantization_config=quantization).ternary == expected
 
 
 def test_sliding_window() -> None:
@@ -99,8 +105,11 @@ def test_sliding_window() -> None:
     assert config(**{**mistral, "sliding_window": None}).sliding_window == 0
     assert config(**mistral, use_sliding_window=False).sliding_window == 0
     qwen = {**mistral, "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True}
-    assert config(**qwen).windowed == (False, False)  # max_window_layers is 28 where absent
-    assert config(**qwen, max_window_layers=1).windowed == (False, True)
+    assert config(**qwen).sliding_window_pattern == (
+        False,
+        False,
+    )  # max_window_layers is 28 where absent
+    assert config(**qwen, max_window_layers=1).sliding_window_pattern == (False, True)
 
 
 REFUSED: list[tuple[dict[str, object], type[TrinityError], str]] = [

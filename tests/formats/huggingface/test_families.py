@@ -33,7 +33,7 @@ def test_the_tensors_of_a_class_are_those_of_its_architecture(
     class_name: str, form: int, tmp_path: Path
 ) -> None:
     values = configuration(class_name, VOCAB)
-    family, config = read_model(values, "config.json")
+    model = read_model(values, "config.json")
     arrays = {
         name: np.zeros(shape, np.uint8 if is_bytes else np.float32)
         for name, shape, is_bytes in stored_tensors(values, form)
@@ -41,7 +41,7 @@ def test_the_tensors_of_a_class_are_those_of_its_architecture(
     write_safetensors(tmp_path / "model.safetensors", arrays)
     with Checkpoint(tmp_path) as opened:
         checkpoint = LogicalCheckpoint(opened)
-        tensors = hf_tensors(config, family, checkpoint)
+        tensors = hf_tensors(model, checkpoint)
         for tensor in tensors:
             check_stored(tensor, None, checkpoint)
             array = checkpoint.tensor(tensor.source).elements()
@@ -50,9 +50,8 @@ def test_the_tensors_of_a_class_are_those_of_its_architecture(
                 size = len(tensor.stored.names) * sum(part.size for part in seen)
                 assert size == np.prod(tensor.shape), tensor.name
     shapes = {tensor.name: tensor.shape for tensor in tensors}
-    factors = config.rope.scaling.tensors(config.rope.theta, family.rope_dim(config))
-    shapes |= {name: divisors.shape for name, divisors in factors.items()}
-    read = config_from_metadata(model_metadata(config, family, "x"), shapes, source="x")
+    shapes |= {name: divisors.shape for name, divisors in model.rope_factors().items()}
+    read = config_from_metadata(model_metadata(model, "x"), shapes, source="x")
     decoder_of(read, shapes, shapes.__getitem__, "x")
 
 
@@ -72,6 +71,6 @@ def test_hostile_values(class_name: str, tmp_path: Path) -> None:
 
 
 def describe(values: dict[str, Any], checkpoint: Checkpoint) -> None:
-    family, config = read_model(values, "config.json")
-    model_metadata(config, family, "x")
-    hf_tensors(config, family, LogicalCheckpoint(checkpoint))
+    model = read_model(values, "config.json")
+    model_metadata(model, "x")
+    hf_tensors(model, LogicalCheckpoint(checkpoint))

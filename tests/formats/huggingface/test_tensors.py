@@ -13,7 +13,6 @@ from tests.fuzzing.hf_families import stored_tensors
 from trinity.errors import ConfigError, FormatError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.gguf_order import permuted
-from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.quantization import TernaryPacking
 from trinity.formats.huggingface.stored import HFTensor
@@ -51,7 +50,7 @@ def tensors_of(
     ``form``: which of the forms of a tensor it has. ``prefix``: what names begin with, and what
     they begin with instead.
     """
-    family, config = read_model(values, "config.json")
+    model = read_model(values, "config.json")
     own = {name for name, _, _ in stored_tensors(values, form)} - {*HEAD}
     old, new = prefix
     renamed = {new + name.removeprefix(old) if name.startswith(old) else name for name in own}
@@ -59,7 +58,7 @@ def tensors_of(
     path = folder / "model.safetensors"
     write_safetensors(path, {name: np.zeros((5, 8), np.float32) for name in kept})
     with Checkpoint(folder) as checkpoint:
-        return hf_tensors(config, family, LogicalCheckpoint(checkpoint))
+        return hf_tensors(model, LogicalCheckpoint(checkpoint))
 
 
 @pytest.mark.parametrize("name", ["BitNetForCausalLM", "BitnetForCausalLM"])
@@ -68,12 +67,10 @@ def test_norms_that_checkpoints_name_in_two_ways(name: str, tmp_path: Path) -> N
     sources = {tensor.name: tensor.source for tensor in tensors_of(tmp_path, values)}
     assert sources["blk.0.attn_sub_norm.weight"].endswith("self_attn.inner_attn_ln.weight")
     assert sources["blk.0.ffn_sub_norm.weight"].endswith("mlp.ffn_layernorm.weight")
-    family, config = read_model(values, "config.json")
-    assert family.architecture(config) == "bitnet"
+    model = read_model(values, "config.json")
+    assert model.config.architecture == "bitnet"
     # Of the first class a quantization_config says so, as in transformers.
-    assert family.ternary_form(config) == (
-        None if name == "BitNetForCausalLM" else TernaryPacking(packed=False)
-    )
+    assert model.ternary == (None if name == "BitNetForCausalLM" else TernaryPacking(packed=False))
 
 
 def test_biases_are_where_the_configuration_puts_them(tmp_path: Path) -> None:
@@ -128,15 +125,13 @@ def test_an_expert_that_is_missing(tmp_path: Path) -> None:
 
 def test_many_that_are_missing_are_not_all_made(tmp_path: Path) -> None:
     """The configuration may ask for far more than any file has."""
-    family, config = read_model(
-        {**EXPERTS, "num_experts": 4096, "num_hidden_layers": 512}, "config.json"
-    )
+    model = read_model({**EXPERTS, "num_experts": 4096, "num_hidden_layers": 512}, "config.json")
     write_safetensors(tmp_path / "model.safetensors", {"a": np.zeros(1, np.float32)})
     with (
         Checkpoint(tmp_path) as checkpoint,
         pytest.raises(FormatError, match=r"or more tensors that config\.json asks for are missing"),
     ):
-        hf_tensors(config, family, LogicalCheckpoint(checkpoint))
+        hf_tensors(model, LogicalCheckpoint(checkpoint))
 
 
 def test_projections_that_a_class_loads_and_does_not_use(tmp_path: Path) -> None:
@@ -177,13 +172,11 @@ def test_a_wrapper_without_a_text_config() -> None:
 def test_classes_that_are_not_known() -> None:
     with pytest.raises(UnsupportedError, match=r"'GPT2LMHeadModel'; trinity reads Arcee"):
         read_model({**SMALL, "architectures": ["GPT2LMHeadModel"]}, "config.json")
-    family, config = read_model({**SMALL, "hidden_act": "gelu"}, "config.json")
     with pytest.raises(UnsupportedError, match="LlamaForCausalLM with silu"):
-        family.architecture(config)
+        read_model({**SMALL, "hidden_act": "gelu"}, "config.json")
     wide = {**SMALL, "architectures": ["BitNetForCausalLM"], "head_dim": 6}
-    family, config = read_model(wide, "config.json")
     with pytest.raises(ConfigError, match="is not hidden_size 8"):
-        model_metadata(config, family, "x")
+        read_model(wide, "config.json")
 
 
 def test_every_class_belongs_to_one_family() -> None:

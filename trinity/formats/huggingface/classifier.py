@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.table import PLAIN_ENDS, Table, at
 from trinity.formats.huggingface.values import Values
@@ -24,9 +23,9 @@ def label_count(values: Values) -> int:
     return values.size("num_labels", "num_layers", 2)
 
 
-def label_keys(config: HFConfig) -> dict[str, object]:
+def label_keys(values: Values) -> dict[str, object]:
     """GGUF's key of the classifier's labels."""
-    return {"classifier.output_labels": [f"LABEL_{i}" for i in range(label_count(config.values))]}
+    return {"classifier.output_labels": [f"LABEL_{i}" for i in range(label_count(values))]}
 
 
 def with_classifier(family: Family) -> Family:
@@ -39,16 +38,16 @@ def with_classifier(family: Family) -> Family:
         shape = (label_count(values), config.hidden_size)
         return {**PLAIN_ENDS, "cls.output": at("score", shape=shape)}
 
-    def keys(config: HFConfig) -> Keys:
-        ranks = {"pooling_type": RANKS} if label_count(config.values) == 1 else {}
-        return {**family.keys(config), **label_keys(config), **ranks}
+    def keys(config: ModelConfig, values: Values) -> Keys:
+        ranks = {"pooling_type": RANKS} if label_count(values) == 1 else {}
+        return {**family.keys(config, values), **label_keys(values), **ranks}
 
     return replace(
         family,
         class_names=_named(family.class_names),
         ends=ends,
         keys=keys,
-        unused=lambda config: r"lm_head\..*",
+        unused=r"lm_head\..*",
         headless=True,
     )
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from trinity.config import ExpertConfig
+from trinity.config import ExpertConfig, ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import MAX_CACHED_HEADS, MAX_QUERY_WIDTH
 from trinity.formats.huggingface.rope import RopeParameters, read_rope
 from trinity.formats.huggingface.values import Values, shown
-
-if TYPE_CHECKING:
-    from trinity.formats.huggingface.quantization import TernaryPacking
 
 _KINDS = ("full_attention", "sliding_attention")
 # What null says where a class of transformers allows it and its default is another. Other keys are
@@ -54,6 +51,7 @@ class Terms:
     """What a class calls the values that every configuration has.
 
     ``defaults`` hold for keys that are absent; those of transformers' class belong here.
+    ``fields``: further fields of ModelConfig, and their names in config.json.
     ``window_period``: where layers are not listed, each last of so many has no window; 0: all have
     it. ``rope_types``: scaling that GGUF can say of the architecture. ``partial_rope``: a part of a
     head may rotate. ``quantization``: known methods. ``windows``: the class reads sliding_window,
@@ -63,6 +61,7 @@ class Terms:
     """
 
     defaults: Mapping[str, object] = field(default_factory=dict)
+    fields: Mapping[str, str] = field(default_factory=dict)
     activation: str = "hidden_act"
     epsilon: str = "rms_norm_eps"
     context: tuple[str, ...] = ("max_position_embeddings",)
@@ -77,76 +76,30 @@ class Terms:
     older: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class HFConfig:
-    """A checked configuration; sizes as in ModelConfig.
-
-    ``windowed``: whether each layer sees the last ``sliding_window`` tokens only, which is 0 where
-    none does. ``experts`` is None in a dense model, ``tied`` where the file does not say,
-    ``quantization`` where weights are not ternary. ``values`` has what only some classes know.
-    """
-
-    values: Values
-    class_name: str
-    hidden_act: str
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    vocab_size: int
-    context_length: int
-    norm_eps: float
-    rope: RopeParameters
-    sliding_window: int
-    windowed: tuple[bool, ...]
-    experts: ExpertConfig | None
-    tied: bool | None
-    quantization: TernaryPacking | None
-
-    @property
-    def source(self) -> str:
-        """The file."""
-        return self.values.source
-
-    @property
-    def query_size(self) -> int:
-        """Queries of all heads."""
-        return self.num_heads * self.head_dim
-
-    @property
-    def kv_size(self) -> int:
-        """Keys, or values, of all heads."""
-        return self.num_kv_heads * self.head_dim
-
-    @property
-    def rope_dim(self) -> int:
-        """Leading dimensions of a head that rotate."""
-        return int(self.head_dim * self.rope.share)
-
-
-def class_name_of(values: Mapping[str, object], source: str) -> str:
+def class_name_of(values: Values) -> str:
     """The name of the model's class. Raises ConfigError where there is no one name."""
-    names = values.get("architectures")
+    names = values.values.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
         raise ConfigError(
-            f"{source}: architectures is {shown(names)}; expected a list with the name of one "
-            "class, such as LlamaForCausalLM"
+            f"{values.source}: architectures is {shown(names)}; expected a list with the name of "
+            "one class, such as LlamaForCausalLM"
         )
     return names[0]
 
 
-def hf_config(given: Mapping[str, object], source: str, terms: Terms) -> HFConfig:
-    """The configuration that the object ``given`` of the file ``source`` describes.
-
-    Raises ConfigError for values that are missing, impossible or at odds; UnsupportedError for
-    what trinity cannot read.
-    """
-    from trinity.formats.huggingface.quantization import read_quantization
-
+def with_defaults(given: Mapping[str, object], source: str, terms: Terms) -> Values:
+    """The values of the object ``given`` of the file ``source``, with those that the class has."""
     older = {key: given[name] for key, name in terms.older.items() if name in given}
-    values = Values({**terms.defaults, **_without_nulls({**older, **given})}, source)
+    return Values({**terms.defaults, **_without_nulls({**older, **given})}, source)
+
+
+def common_config(values: Values, terms: Terms) -> tuple[ModelConfig, RopeParameters]:
+    """What every configuration has; the architecture is left out.
+
+    ``sliding_window_pattern`` says of each layer whether it has the window, which is 0 where none
+    has it. Raises ConfigError for values that are missing, impossible or at odds; UnsupportedError
+    for what trinity cannot read.
+    """
     hidden_size = values.size("hidden_size", "hidden_size")
     num_heads = values.size("num_attention_heads", "num_heads")
     num_kv_heads = values.size("num_key_value_heads", "num_kv_heads", num_heads)
@@ -167,10 +120,9 @@ def hf_config(given: Mapping[str, object], source: str, terms: Terms) -> HFConfi
     check_heads(values, num_layers, num_heads, num_kv_heads, head_dim)
     context_length = values.size(values.first_of(terms.context), "context_length")
     window, windowed = _windows(values, terms, num_layers)
-    return HFConfig(
-        values=values,
-        class_name=class_name_of(given, source),
-        hidden_act=values.text(terms.activation, "silu"),
+    rope = _rope(values, terms, context_length, head_dim)
+    config = ModelConfig(
+        architecture="",
         hidden_size=hidden_size,
         intermediate_size=values.size("intermediate_size", "intermediate_size"),
         num_layers=num_layers,
@@ -179,14 +131,14 @@ def hf_config(given: Mapping[str, object], source: str, terms: Terms) -> HFConfi
         head_dim=head_dim,
         vocab_size=values.size("vocab_size", "vocab_size"),
         context_length=context_length,
-        norm_eps=values.real(terms.epsilon, "rms_norm_eps", 1e-6),
-        rope=_rope(values, terms, context_length, head_dim),
+        rms_norm_eps=values.real(terms.epsilon, "rms_norm_eps", 1e-6),
+        rope_theta=rope.theta,
+        rope_dim=int(head_dim * rope.share),
         sliding_window=window,
-        windowed=windowed,
+        sliding_window_pattern=windowed,
         experts=_experts(values, terms.experts, kinds),
-        tied=values.flag("tie_word_embeddings") if values.has("tie_word_embeddings") else None,
-        quantization=read_quantization(values, terms.quantization),
     )
+    return config, rope
 
 
 def _without_nulls(given: Mapping[str, object]) -> dict[str, object]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.config import Terms, class_name_of
 from trinity.formats.huggingface.table import PLAIN_ENDS, Tables
-
-if TYPE_CHECKING:
-    from trinity.formats.huggingface.quantization import TernaryPacking
+from trinity.formats.huggingface.values import Values
 
 LAYER = "model.layers."
 Keys = Mapping[str, object]
@@ -33,11 +31,9 @@ class Family:
     # The tensors outside of layers. The embedding is the first; the output's weight, which may be
     # tied to it, is not among them.
     ends: Tables = field(default_factory=lambda: PLAIN_ENDS)
-    # GGUF's keys that not every model has, without the architecture; None removes one that every
-    # model has. Raises for what GGUF cannot express.
-    keys: Callable[[HFConfig], Keys] = lambda config: {}
-    # Dimensions of a head that rotate in layers without a window.
-    rope_dim: Callable[[HFConfig], int] = lambda config: config.rope_dim
+    # Fields of ModelConfig beside those of every class, and GGUF's other keys, without the
+    # architecture; None removes one that every model has. Raises for what GGUF cannot express.
+    keys: Callable[[ModelConfig, Values], Keys] = lambda config, values: {}
     # ``keys`` say which layers have a window; otherwise GGUF can only express a context that is not
     # longer than the window.
     window_in_keys: bool = False
@@ -46,13 +42,13 @@ class Family:
     # The value of tokenizer.ggml.model where the tokenizer's files do not tell it.
     tokenizer: str | None = None
     # A regular expression for tensors that the class loads and does not use.
-    unused: Callable[[HFConfig], str] = lambda config: ""
+    unused: str | Callable[[ModelConfig, Values], str] = ""
     # Classes that hold such a model and other networks, which are not read.
     wrappers: tuple[str, ...] = ()
     # The value of general.architecture of models with experts, if it differs.
     with_experts: str = ""
     # GGUF's weight of the output is multiplied by it.
-    head_factor: Callable[[HFConfig], float] = lambda config: 1.0
+    head_factor: Callable[[Values], float] = lambda values: 1.0
     # mlx-lm uses a checkpoint's output weight whatever tie_word_embeddings says.
     mlx_head: bool = False
     # mlx-lm's checkpoints have a convolution's taps on the second axis, and norms with 1 added.
@@ -69,21 +65,14 @@ class Family:
     # The key of config.json without which there is no such layer; "": no key is needed.
     drafting_key: str = ""
 
-    def architecture(self, config: HFConfig) -> str:
+    def architecture(self, config: ModelConfig, values: Values) -> str:
         """The value of general.architecture. Raises UnsupportedError for another activation."""
-        if config.hidden_act not in self.architectures:
+        activation = values.text(self.terms.activation, "silu")
+        if activation not in self.architectures:
             raise UnsupportedError(
-                f"{config.source}: {self.terms.activation} is {config.hidden_act[:40]!r}; trinity "
-                f"reads {config.class_name} with {', '.join(self.architectures)}"
+                f"{values.source}: {self.terms.activation} is {activation[:40]!r}; trinity reads "
+                f"{class_name_of(values)} with {', '.join(self.architectures)}"
             )
         if config.experts is not None and self.with_experts:
             return self.with_experts
-        return self.architectures[config.hidden_act]
-
-    def ternary_form(self, config: HFConfig) -> TernaryPacking | None:
-        """How the layers' weights are stored where they are ternary, else None."""
-        if config.quantization is None and self.ternary:
-            from trinity.formats.huggingface.quantization import TernaryPacking
-
-            return TernaryPacking(packed=False)
-        return config.quantization
+        return self.architectures[activation]

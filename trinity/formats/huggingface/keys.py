@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from trinity.formats.huggingface.config import HFConfig, every_layer_but_each_last_of
+from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import every_layer_but_each_last_of
 
 
-def window_keys(config: HFConfig, period: int = 0) -> dict[str, object]:
+def windowed_layers(config: ModelConfig) -> tuple[bool, ...]:
+    """Whether each layer of a configuration that config.json gave has the window."""
+    pattern = config.sliding_window_pattern
+    return pattern if isinstance(pattern, tuple) else ()
+
+
+def window_keys(config: ModelConfig, period: int = 0) -> dict[str, object]:
     """The window and which layers have it.
 
     Without further word every layer but each last of ``period`` has it; 0: nothing goes without.
@@ -16,6 +23,6 @@ def window_keys(config: HFConfig, period: int = 0) -> dict[str, object]:
         return {}
     keys: dict[str, object] = {"sliding_window": config.sliding_window}
     usual = every_layer_but_each_last_of(period, config.num_layers)
-    if not period or config.windowed != usual:
-        keys["sliding_window_pattern"] = np.array(config.windowed, np.bool_)
+    if not period or config.sliding_window_pattern != usual:
+        keys["sliding_window_pattern"] = np.array(windowed_layers(config), np.bool_)
     return keys

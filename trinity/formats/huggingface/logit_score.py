@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.files import LOGIT_SCORE
+from trinity.formats.huggingface.hf_model import HFModel
 from trinity.formats.huggingface.stored import HFTensor, rows
 from trinity.formats.json_object import read_json_object
 from trinity.formats.pooling_type import RANKS
@@ -33,7 +33,7 @@ def logit_score_keys(files: Mapping[str, str]) -> dict[str, object]:
 
 
 def logit_score_tensors(
-    files: Mapping[str, str], config: HFConfig, needed: Sequence[HFTensor]
+    files: Mapping[str, str], model: HFModel, needed: Sequence[HFTensor]
 ) -> list[HFTensor]:
     """The classifier, of rows of the output among the tensors ``needed``; [] where there is none.
 
@@ -43,10 +43,11 @@ def logit_score_tensors(
     tokens = _tokens(files)
     if not tokens:
         return []
+    config, values = model.config, model.values
     for key in _CHANGES:
-        if config.values.values.get(key) not in (None, 0, 0.0, 1, 1.0):
+        if values.values.get(key) not in (None, 0, 0.0, 1, 1.0):
             raise UnsupportedError(
-                f"{config.source}: {key} is {config.values.values[key]!r:.40}; trinity ranks by "
+                f"{values.source}: {key} is {values.values[key]!r:.40}; trinity ranks by "
                 f"{LOGIT_SCORE} where logits are the output's products alone"
             )
     for token in tokens:

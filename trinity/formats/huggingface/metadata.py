@@ -13,46 +13,42 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.formats.config_limits import gguf_keys
-from trinity.formats.huggingface.config import HFConfig
-from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.hf_model import HFModel
 from trinity.formats.huggingface.rope import YarnScaling
 
 # Architectures whose layers have a window that GGUF has no key for.
 _WINDOWED = frozenset(("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "mistral3", "starcoder2"))
 
 
-def model_metadata(config: HFConfig, family: Family, name: str) -> dict[str, object]:
-    """The model's keys, without those of its tokenizer; ``name`` is general.name.
-
-    Raises UnsupportedError for what GGUF cannot say of the architecture.
-    """
-    architecture = family.architecture(config)
-    epsilon = "rms_epsilon" if family.terms.epsilon == "rms_norm_eps" else "epsilon"
+def model_metadata(model: HFModel, name: str) -> dict[str, object]:
+    """The model's keys, without those of its tokenizer; ``name`` is general.name."""
+    config, rope = model.config, model.rope
+    epsilon = "rms_epsilon" if model.family.terms.epsilon == "rms_norm_eps" else "epsilon"
     keys: dict[str, object] = {
         "num_layers": config.num_layers,
-        "context_length": usable_context(config, family),
+        "context_length": usable_context(model),
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
         "num_heads": config.num_heads,
         "num_kv_heads": config.num_kv_heads,
         "head_dim": config.head_dim,
         "value_dim": config.head_dim,
-        f"attention.layer_norm_{epsilon}": config.norm_eps,
-        "rope_dim": family.rope_dim(config),
-        "rope_theta": config.rope.theta,
+        f"attention.layer_norm_{epsilon}": config.rms_norm_eps,
+        "rope_dim": config.rope_dim,
+        "rope_theta": config.rope_theta,
         "vocab_size": config.vocab_size,
     }
-    if config.rope.theta_swa is not None:
-        keys["rope_theta_swa"] = config.rope.theta_swa
+    if rope.theta_swa is not None:
+        keys["rope_theta_swa"] = rope.theta_swa
     if config.experts is not None:
         keys["num_experts"] = config.experts.num_experts
         keys["num_experts_per_tok"] = config.experts.num_experts_per_tok
         keys["expert_intermediate_size"] = config.experts.intermediate_size
-    keys |= config.rope.scaling.keys()
-    keys |= family.keys(config)
-    general = {"general.architecture": architecture, "general.name": name}
+    keys |= rope.scaling.keys()
+    keys |= model.own_fields
+    general = {"general.architecture": config.architecture, "general.name": name}
     return general | {
-        f"{architecture}.{key}": value
+        f"{config.architecture}.{key}": value
         for key, value in gguf_keys(keys).items()
         if value is not None
     }
@@ -70,25 +66,26 @@ def drafting_keys(metadata: Mapping[str, object]) -> dict[str, object]:
     return keys
 
 
-def usable_context(config: HFConfig, family: Family) -> int:
+def usable_context(model: HFModel) -> int:
     """The context within which attention is what the model was trained with, in tokens.
 
     Where GGUF has no sliding window, full attention is the same up to the window's length.
     """
-    window = 0 if family.window_in_keys else config.sliding_window
+    config = model.config
+    window = 0 if model.family.window_in_keys else config.sliding_window
     return min(window, config.context_length) if window else config.context_length
 
 
-def beyond_gguf(found: ModelConfig, config: HFConfig, family: Family) -> ModelConfig:
+def beyond_gguf(found: ModelConfig, model: HFModel) -> ModelConfig:
     """The configuration with what GGUF's keys, of which ``found`` was made, cannot say."""
-    if found.architecture in _WINDOWED and usable_context(config, family) != config.context_length:
+    config, scaling = model.config, model.rope.scaling
+    if found.architecture in _WINDOWED and usable_context(model) != config.context_length:
         found = replace(
             found,
             context_length=config.context_length,
             sliding_window=config.sliding_window,
-            sliding_window_pattern=config.windowed,
+            sliding_window_pattern=config.sliding_window_pattern,
         )
-    scaling = config.rope.scaling
     if isinstance(scaling, YarnScaling) and not scaling.truncate:
         found = replace(found, rope_scaling=replace(found.rope_scaling, yarn_truncate=False))
     return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.family import LAYER, Keys
 from trinity.formats.huggingface.table import Table, Tables, experts, gated, tensor
 from trinity.formats.huggingface.values import Values, shown
@@ -39,31 +38,32 @@ _PAIR: Table = {
 }
 
 
-def keys_of_experts(config: HFConfig, *, sigmoid: bool, grouped: bool = True) -> Keys:
+def keys_of_experts(
+    config: ModelConfig, values: Values, *, sigmoid: bool, grouped: bool = True
+) -> Keys:
     """``sigmoid``: what gives the experts' probabilities, else softmax, which is GGUF's silence.
 
     ``grouped``: experts come out of the best groups, where the configuration has several.
     """
-    values = config.values
     keys: dict[str, object] = {
-        "first_dense_layers": _dense_layers(config),
-        "num_shared_experts": _shared_count(config),
+        "first_dense_layers": _dense_layers(config, values),
+        "num_shared_experts": _shared_count(values),
         "expert_scale": values.real("routed_scaling_factor", "expert_scale", 1.0),
         "expert_normalize": values.flag("norm_topk_prob") or None,
     }
     if sigmoid:
         keys["expert_gating"] = _SIGMOID
-    return {**keys, **_groups(config)} if grouped else keys
+    return {**keys, **_groups(values)} if grouped else keys
 
 
-def refuse_other(config: HFConfig, expected: dict[str, tuple[object, ...]]) -> None:
+def refuse_other(values: Values, expected: dict[str, tuple[object, ...]]) -> None:
     """Raise UnsupportedError for values that GGUF cannot say or that trinity does not know."""
-    values = config.values.values
+    given = values.values
     for key, known in expected.items():
-        if values.get(key) not in known:
+        if given.get(key) not in known:
             raise UnsupportedError(
-                f"{config.source}: {key} is {shown(values[key])}, n_group "
-                f"{shown(values.get('n_group'))}; of this class trinity reads "
+                f"{values.source}: {key} is {shown(given[key])}, n_group "
+                f"{shown(given.get('n_group'))}; of this class trinity reads "
                 f"{' or '.join(str(value) for value in known if value is not None)}"
             )
 
@@ -80,16 +80,15 @@ def drafting(layer: Tables) -> tuple[tuple[str, Tables], ...]:
     return ((f"{LAYER}{{}}.", table),)
 
 
-def unused(config: HFConfig) -> str:
+def unused(config: ModelConfig, values: Values) -> str:
     """The drafting layers' tensors, which the class leaves out as well."""
-    first, count = config.num_layers, _drafting_layers(config)
+    first, count = config.num_layers, _drafting_layers(values)
     numbers = "|".join(str(index) for index in range(first, first + count))
     return rf"model\.layers\.({numbers})\..*" if count else ""
 
 
-def _groups(config: HFConfig) -> Keys:
+def _groups(values: Values) -> Keys:
     """Of experts; a token's come out of the best groups."""
-    values = config.values
     if not values.has("n_group"):
         return {}
     return {
@@ -98,19 +97,19 @@ def _groups(config: HFConfig) -> Keys:
     }
 
 
-def _dense_layers(config: HFConfig) -> int:
-    dense = config.values.size("first_k_dense_replace", "first_dense_layers", 0, smallest=0)
+def _dense_layers(config: ModelConfig, values: Values) -> int:
+    dense = values.size("first_k_dense_replace", "first_dense_layers", 0, smallest=0)
     if dense > config.num_layers:
-        raise config.values.error("first_k_dense_replace", "exceeds num_hidden_layers")
+        raise values.error("first_k_dense_replace", "exceeds num_hidden_layers")
     return dense
 
 
-def _shared_count(config: HFConfig) -> int:
-    if not config.values.has("n_shared_experts"):  # null: none
+def _shared_count(values: Values) -> int:
+    if not values.has("n_shared_experts"):  # null: none
         return 0
-    return config.values.size("n_shared_experts", "num_shared_experts", 0, smallest=0)
+    return values.size("n_shared_experts", "num_shared_experts", 0, smallest=0)
 
 
-def _drafting_layers(config: HFConfig) -> int:
+def _drafting_layers(values: Values) -> int:
     """Of the layers behind the last; without the key such tensors belong to another model."""
-    return config.values.size(DRAFTING_KEY, "nextn_layers", 0, smallest=0)
+    return values.size(DRAFTING_KEY, "nextn_layers", 0, smallest=0)

@@ -9,23 +9,23 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.stored import Stored, View, as_it_is, taps
 from trinity.formats.huggingface.table import (
     TableRow,
     tensor,
 )
-from trinity.formats.huggingface.values import shown
+from trinity.formats.huggingface.values import Values, shown
 
 
-def layer_kinds(config: HFConfig, kinds: Mapping[str, bool], default: int = 0) -> tuple[bool, ...]:
+def layer_kinds(
+    config: ModelConfig, values: Values, kinds: Mapping[str, bool], default: int = 0
+) -> tuple[bool, ...]:
     """Whether each layer has a recurrent state, by ``layer_types``.
 
     ``kinds``: the words, and whether they mean that. Without a list every layer has it but each
     last of ``full_attention_interval`` ones, which is ``default`` where it is missing too.
     Raises ConfigError for a list of another length, UnsupportedError for other words.
     """
-    values = config.values
     listed = values.values.get("layer_types")
     if listed is None and default:
         key = "full_attention_interval"
@@ -34,13 +34,13 @@ def layer_kinds(config: HFConfig, kinds: Mapping[str, bool], default: int = 0) -
     if not isinstance(listed, list) or len(listed) != config.num_layers:
         found = f"has {len(listed)} values" if isinstance(listed, list) else f"is {shown(listed)}"
         raise ConfigError(
-            f"{config.source}: layer_types {found}; expected one for each of the "
+            f"{values.source}: layer_types {found}; expected one for each of the "
             f"{config.num_layers} layers of num_hidden_layers"
         )
     for kind in listed:
         if not isinstance(kind, str) or kind not in kinds:
             raise UnsupportedError(
-                f"{config.source}: layer_types has {shown(kind)}; of this class trinity reads "
+                f"{values.source}: layer_types has {shown(kind)}; of this class trinity reads "
                 f"{', '.join(kinds)}"
             )
     return tuple(kinds[kind] for kind in listed)
@@ -71,12 +71,12 @@ def _negative_exponential(values: NDArray[np.float32]) -> NDArray[np.float32]:
 _NO_LIMITS = (None, [0.0, float("inf")], [0.0, {"__float__": "Infinity"}])
 
 
-def check_plain(config: HFConfig, *keys: str) -> None:
+def check_plain(values: Values, *keys: str) -> None:
     """Raises UnsupportedError for what GGUF's files of these classes have no tensors for."""
     for key in keys:
-        if config.values.flag(key):
+        if values.flag(key):
             raise UnsupportedError(
-                f"{config.source}: {key} is true; in GGUF these layers have no such bias"
+                f"{values.source}: {key} is true; in GGUF these layers have no such bias"
             )
 
 
@@ -97,19 +97,19 @@ def mamba_table(
     }
 
 
-def checked(config: HFConfig, key: str, states: SSMConfig) -> SSMConfig:
+def checked(values: Values, key: str, states: SSMConfig) -> SSMConfig:
     """Raises ConfigError where heads do not share values or groups.
 
     Raises UnsupportedError for steps that are cut at a limit, which GGUF has no key for.
     """
-    limit = config.values.values.get("time_step_limit")
+    limit = values.values.get("time_step_limit")
     if limit not in _NO_LIMITS:
         raise UnsupportedError(
-            f"{config.source}: time_step_limit is {shown(limit)}; trinity reads this class with "
+            f"{values.source}: time_step_limit is {shown(limit)}; trinity reads this class with "
             "steps of any size, [0, Infinity]"
         )
     if states.inner_size % states.num_heads or states.num_heads % states.num_groups:
-        raise config.values.error(
+        raise values.error(
             key,
             f"must divide the inner size {states.inner_size} and be a multiple of the "
             f"{states.num_groups} groups",
@@ -117,6 +117,6 @@ def checked(config: HFConfig, key: str, states: SSMConfig) -> SSMConfig:
     return states
 
 
-def kv_heads(config: HFConfig, without: tuple[bool, ...]) -> NDArray[np.int32]:
+def kv_heads(config: ModelConfig, without: tuple[bool, ...]) -> NDArray[np.int32]:
     """For each layer the heads of keys, 0 in those without attention."""
     return np.array([0 if one else config.num_kv_heads for one in without], np.int32)

@@ -185,6 +185,14 @@ def read_rope(
     return RopeParameters(theta, share, scaling, theta_swa)
 
 
+def read_yarn(values: Values, context_length: int) -> YarnScaling | None:
+    """YaRN of layers without a window; None where they have another scaling or none."""
+    parameters = rope_parameters(values)
+    if parameters.has(_FULL) or parameters.has(_SLIDING):
+        parameters = parameters.inner(_FULL)
+    return _yarn(parameters, context_length) if _type_of(parameters) == "yarn" else None
+
+
 def rope_parameters(values: Values) -> Values:
     """The object of rotary positions; as in transformers the older name overrides the newer one."""
     older = values.values.get("rope_scaling")

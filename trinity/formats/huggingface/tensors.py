@@ -8,8 +8,8 @@ import numpy as np
 
 from trinity.errors import ConfigError, FormatError
 from trinity.formats.checkpoint import Checkpoint
-from trinity.formats.huggingface.config import HFConfig
-from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.config import class_name_of
+from trinity.formats.huggingface.hf_model import HFModel
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.stored import HFTensor, View, as_it_is
 
@@ -28,17 +28,15 @@ _OTHER_NETWORKS = (
 _CONVOLUTIONS = (".ssm_conv1d.weight", ".shortconv.conv.weight")
 
 
-def other_networks(config: HFConfig, family: Family) -> bool:
+def other_networks(model: HFModel) -> bool:
     """Whether the class holds networks beside the one that writes, which are not read."""
-    return config.class_name in family.wrappers
+    return class_name_of(model.values) in model.family.wrappers
 
 
-def own_names(
-    config: HFConfig, family: Family, checkpoint: Checkpoint | LogicalCheckpoint
-) -> dict[str, str]:
+def own_names(model: HFModel, checkpoint: Checkpoint | LogicalCheckpoint) -> dict[str, str]:
     """The names that the model's own class has for the tensors, and those that they have here."""
-    renames, left_out = family.renames, tuple[str, ...]()
-    if other_networks(config, family):
+    renames, left_out = model.family.renames, tuple[str, ...]()
+    if other_networks(model):
         renames, left_out = WITHIN, _OTHER_NETWORKS
     names: dict[str, str] = {}
     for name in checkpoint.names():
@@ -86,12 +84,12 @@ def _of_turned(view: View) -> View:
 
 
 def check_tied(
-    config: HFConfig, checkpoint: LogicalCheckpoint, actual: dict[str, str], embedding: str
+    source: str, checkpoint: LogicalCheckpoint, actual: dict[str, str], embedding: str
 ) -> None:
     """Raise ConfigError where an output weight beside tied embeddings is not a copy of them."""
     if not _is_copy(checkpoint, actual[HEAD], actual[embedding]):
         raise ConfigError(
-            f"{config.source}: tie_word_embeddings is true, but {HEAD} differs from {embedding}; "
+            f"{source}: tie_word_embeddings is true, but {HEAD} differs from {embedding}; "
             "set it to false if the model has an output matrix of its own"
         )
 

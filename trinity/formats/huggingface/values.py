@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trinity.errors import ConfigError
-from trinity.formats.config_limits import checked_integer, checked_real
+from trinity.formats.config_limits import FIELDS, checked_integer, checked_real
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,10 @@ class Values:
     def real(self, key: str, field: str, default: float | None = None) -> float:
         """A number within the field's range."""
         return checked_real(field, self._value(key, default), f"{self.source}: {key}")
+
+    def of_field(self, key: str, field: str) -> float:
+        """A number of a field, whole where its range is."""
+        return (self.real if isinstance(FIELDS[field].low, float) else self.size)(key, field)
 
     def reals(self, key: str, field: str, count: int) -> tuple[float, ...]:
         """A list of ``count`` such numbers."""
