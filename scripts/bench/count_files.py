@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = tuple(f"{ROOT / folder}/" for folder in ("trinity", "kernels"))
 KERNELS = "kernels/"
 TOKENS, STEADY = 80, 40  # tokens to generate; steps before the steady state
-REQUESTS = 5  # to send, of which the first two are not counted
+REQUESTS = 11  # to send, of which the first two are not counted
 BODY = {
     "model": "demo",
     "messages": [{"role": "user", "content": "Hello"}],

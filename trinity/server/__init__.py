@@ -7,8 +7,8 @@ The way of POST /v1/chat/completions through this package and back:
 3. ``dispatch.py``, ``bodies.py``: read the body within limits; ``caller.py`` says whose it is.
 4. ``schemas.py``: decode the body into a ``ChatRequest``; ``ignored.py`` notes unused fields.
 5. ``endpoints/chat_completions.py``: run the handler; ``chat_request.py`` makes a ``ChatJob``
-   (``job.py``) with the help of ``sampling.py``, ``llama_parameters.py``, ``formats.py``,
-   ``tools.py`` and ``messages.py``, in a thread of ``threads.py``.
+   (``job.py``) with the help of ``sampling.py``, ``formats.py``, ``tools.py`` and ``messages.py``,
+   in a thread of ``threads.py``.
 6. ``service.py``: lease the model (``models.py``, ``served.py``), or refuse when the queue is full.
 7. ``prepared.py``, in a thread: render, tokenize, compile the grammar, check the options.
 8. ``service.Answers``: submit to the engine, then read its chunks from an inbox; the reader of the

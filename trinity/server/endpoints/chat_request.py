@@ -24,13 +24,7 @@ class ReasoningSettings(Body):
 
 
 class ChatRequest(Sampling, kw_only=True):
-    """The body of POST /v1/chat/completions.
-
-    ``verbose`` and ``reasoning_format`` are llama.cpp's; ``add_generation_prompt`` and
-    ``continue_final_message`` are vLLM's, too. ``enable_thinking`` and ``thinking`` are those of
-    other servers for one of the ``chat_template_kwargs``. ``functions`` and ``function_call`` are
-    OpenAI's older names of ``tools`` and ``tool_choice``.
-    """
+    """The body of POST /v1/chat/completions."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
     max_completion_tokens: Annotated[int, Meta(ge=-1)] | None = None
@@ -38,17 +32,18 @@ class ChatRequest(Sampling, kw_only=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
-    functions: list[dict[str, Any]] | None = None
-    function_call: str | dict[str, Any] | None = None
+    functions: list[dict[str, Any]] | None = None  # OpenAI's older name of tools
+    function_call: str | dict[str, Any] | None = None  # the older name of tool_choice
     parallel_tool_calls: bool | None = None
     reasoning_effort: Ignorable[Effort | None] = None
     reasoning: Ignorable[ReasoningSettings | None] = None
-    enable_thinking: bool | None = None
+    enable_thinking: bool | None = None  # one of the chat_template_kwargs
     chat_template_kwargs: dict[str, Any] | None = None
     modalities: list[Literal["text"]] | None = None
     store: Ignorable[Literal[False] | None] = None
-    add_generation_prompt: bool | None = None
+    add_generation_prompt: bool | None = None  # vLLM's, like the next
     continue_final_message: bool | None = None
+    # llama.cpp's two:
     reasoning_format: Ignorable[Literal["auto", "deepseek", "none"] | None] = None
     verbose: bool | None = None
 

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from trinity.runtime.options import Request
-from trinity.server.endpoints.llama_parameters import ORDER
 from trinity.server.endpoints.logprobs import finite, token_bytes
+from trinity.server.endpoints.sampling import ORDER
 from trinity.server.endpoints.usage import LlamaTimings, PromptProgress, timings_of
 from trinity.server.job import End, Piece
 

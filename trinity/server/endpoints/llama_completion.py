@@ -20,7 +20,8 @@ from trinity.server.endpoints.llama_answer import (
     prompt_text,
     whole_answer,
 )
-from trinity.server.endpoints.llama_parameters import LlamaParameters, bias_of
+from trinity.server.endpoints.logit_bias import bias_of
+from trinity.server.endpoints.sampling import LlamaParameters
 from trinity.server.endpoints.usage import progress_of, timings_of
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored

@@ -8,7 +8,7 @@ import msgspec
 
 from trinity.runtime.options import Request
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
-from trinity.server.endpoints.llama_parameters import Loras
+from trinity.server.endpoints.sampling import Loras
 
 
 class Adapter(msgspec.Struct):

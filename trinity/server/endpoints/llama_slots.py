@@ -16,7 +16,7 @@ from trinity.runtime.page import Domain
 from trinity.runtime.slots import Slots
 from trinity.server.caller import folder_of, salt_of
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
-from trinity.server.endpoints.llama_parameters import check_slot
+from trinity.server.endpoints.sampling import check_slot
 from trinity.server.errors import ApiError, api_error
 from trinity.server.schemas import Body
 

@@ -1,37 +1,197 @@
-"""The parameters that OpenAI's chat and text completions have in common, and their extensions."""
+"""Generation parameters of OpenAI's and llama.cpp's completions, and their extensions.
+
+A value that would turn on a sampler that does not exist here is ignored and named. The numbers
+that shape such a sampler have no effect.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
-from trinity.server.endpoints.llama_parameters import LlamaParameters
+from trinity.server.endpoints.formats import Forms
+from trinity.server.endpoints.logit_bias import MOST_BIASES, Bias, bias_of
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.schemas import Body
 
-# Names here that the engine has, too.
+if TYPE_CHECKING:
+    from trinity.model import Model
+    from trinity.server.endpoint import Call
+
+# Names that the engine uses, too.
 ENGINE_NAMES = ("repetition_penalty", "priority")
+Off = Ignorable[Annotated[float, Meta(ge=0, le=0)] | None]
+Penalty = Annotated[float, Meta(ge=-100, le=100)]
+LEAST_TOP_P = 1e-9  # for a top_p of 0: only the best token
+Sampler = Literal[
+    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "typical_p", "top_p", "min_p", "xtc",
+    "temperature",
+]  # fmt: skip
+MOST_SLOTS = 1024  # of a server without --parallel
+# The samplers in their order, and the options that turn each off.
+ORDER: dict[str, dict[str, Any]] = {
+    "penalties": {"repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0},
+    "dry": {}, "top_n_sigma": {},
+    "top_k": {"top_k": 0}, "typ_p": {}, "top_p": {"top_p": 1.0}, "min_p": {"min_p": 0.0},
+    "xtc": {}, "temperature": {"temperature": 1.0},
+}  # fmt: skip
+
+
+class Lora(Body):
+    """A LoRA adapter's number, and its scale."""
+
+    id: Annotated[int, Meta(ge=0)]
+    scale: float
+
+
+Loras = Annotated[list[Lora], Meta(max_length=1024)]
+
+
+class LlamaParameters(Forms, kw_only=True):
+    """Parameters of llama.cpp's completions, and those that OpenAI's have in common with them."""
+
+    model: str | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    n_cmpl: Annotated[int, Meta(ge=1, le=128)] | None = None  # the same as n
+    n_predict: Annotated[int, Meta(ge=-2)] | None = None
+    temperature: Annotated[float, Meta(le=100)] | None = None  # below 0: 0
+    top_k: Annotated[int, Meta(ge=-1)] | None = None  # -1: off
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    min_p: Annotated[float, Meta(le=1)] | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    repeat_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
+    repeat_last_n: Annotated[int, Meta(ge=-1)] | None = None
+    stop: str | list[str | None] | None = None
+    logit_bias: (
+        Annotated[list[Bias], Meta(max_length=MOST_BIASES)]
+        | Annotated[dict[str, float | bool], Meta(max_length=MOST_BIASES)]
+        | None
+    ) = None
+    ignore_eos: bool | None = None
+    cache_prompt: bool | None = None
+    samplers: Ignorable[Annotated[list[Sampler], Meta(max_length=64)] | None] = None
+    lora: Loras | None = None
+    # Has an effect only if slots can be saved, and not with a cache_salt.
+    id_slot: Annotated[int, Meta(ge=-1)] | None = None
+    cache_salt: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None  # vLLM's
+    timings_per_token: bool | None = None
+    return_progress: bool | None = None
+    n_keep: Annotated[int, Meta(ge=-1)] | None = None
+    n_discard: Annotated[int, Meta(ge=0)] | None = None  # no effect: a shift drops half
+    backend_sampling: bool | None = None  # no effect
+    n_indent: Ignorable[Annotated[int, Meta(ge=0, le=0)] | None] = None
+    n_cache_reuse: Ignorable[Annotated[int, Meta(ge=0, le=0)] | None] = None
+    t_max_predict_ms: Ignorable[Annotated[int, Meta(ge=-1, le=0)] | None] = None
+    min_keep: Ignorable[Annotated[int, Meta(ge=0, le=1)] | None] = None
+    typical_p: Ignorable[Annotated[float, Meta(ge=1, le=1)] | None] = None
+    top_n_sigma: Ignorable[Annotated[float, Meta(le=0)] | None] = None
+    xtc_probability: Off = None
+    xtc_threshold: Ignorable[float | None] = None
+    dynatemp_range: Off = None
+    dynatemp_exponent: Ignorable[float | None] = None
+    mirostat: Ignorable[Annotated[int, Meta(ge=0, le=0)] | None] = None
+    mirostat_tau: Ignorable[float | None] = None
+    mirostat_eta: Ignorable[float | None] = None
+    dry_multiplier: Off = None
+    dry_base: Ignorable[float | None] = None
+    dry_allowed_length: Ignorable[int | None] = None
+    dry_penalty_last_n: Ignorable[int | None] = None
+    dry_sequence_breakers: Ignorable[list[str] | None] = None
+    adaptive_target: Ignorable[Annotated[float, Meta(lt=0)] | None] = None
+    adaptive_decay: Ignorable[float | None] = None
+
+    @property
+    def count(self) -> int:
+        """How many answers each prompt gets. Raises: ApiError."""
+        if self.n is not None and self.n_cmpl not in (None, self.n):
+            raise ApiError(400, "n and n_cmpl differ; give one", "n_cmpl")
+        return self.n or self.n_cmpl or 1
+
+    def draw_options(self) -> dict[str, Any]:
+        """GenerationOptions of the parameters that have the engine's names, None if not given."""
+        top_p, temperature = self.top_p, self.temperature
+        return {
+            "temperature": None if temperature is None else max(temperature, 0.0),
+            "top_k": None if self.top_k is None else max(self.top_k, 0),
+            "top_p": None if top_p is None else max(top_p, LEAST_TOP_P),
+            "min_p": None if self.min_p is None else max(self.min_p, 0.0),
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
+            "stop": self.stops(),
+            "ignore_eos": self.ignore_eos,
+            "cache_prompt": self.cache_prompt,
+            "cache_salt": self.cache_salt,
+        }
+
+    def stops(self) -> list[str] | None:
+        """The stop strings; an empty one means nothing."""
+        given = [self.stop] if isinstance(self.stop, str) else self.stop
+        return None if given is None else [one for one in given if one]
+
+    def llama_options(self, ignored: Ignored, *, stream: bool) -> dict[str, Any]:
+        """GenerationOptions of these, but for ``n_predict``. Raises: ApiError."""
+        found: dict[str, Any] = {}
+        if self.repeat_penalty is not None:
+            found["repetition_penalty"] = self.repeat_penalty
+        if self.repeat_last_n is not None:
+            found["penalty_last_n"] = self.repeat_last_n
+        if self.n_keep is not None:
+            found["keep"] = None if self.n_keep < 0 else self.n_keep
+        if self.lora is not None:
+            found["lora"] = {one.id: one.scale for one in self.lora}
+        if self.return_progress and not stream:
+            ignored.add("return_progress")
+        if stream and (self.return_progress or self.timings_per_token):
+            found["progress"] = True
+        return found
+
+    def chain(self, ignored: Ignored) -> dict[str, Any]:
+        """GenerationOptions that turn off what ``samplers`` leaves out.
+
+        Another order than that in which they act is noted as ignored.
+        """
+        if self.samplers is None:
+            return {}
+        named = ["typ_p" if name == "typical_p" else name for name in self.samplers]
+        if named != [name for name in ORDER if name in named]:
+            ignored.add("samplers")
+        left = (off for name, off in ORDER.items() if name not in named)
+        return {name: value for off in left for name, value in off.items()}
+
+    async def model_options(self, call: Call[Any]) -> dict[str, Any]:
+        """GenerationOptions for which the model is asked: the slot, and additions to logits.
+
+        Raises: ApiError for a slot that is not there, and a bias that is none.
+        """
+        found: dict[str, Any] = {}
+        slot = self.id_slot if self.id_slot is not None and self.id_slot >= 0 else None
+        if slot is None and not self.logit_bias:
+            return found
+        with await call.lease(self.model) as model:
+            if slot is not None:
+                check_slot(model, slot, "id_slot")
+                if self.cache_salt is not None:
+                    call.ignored.add("id_slot")
+                elif call.service.settings.slot_save_path is not None:
+                    found["slot"] = slot
+            if self.logit_bias:
+                found["logit_bias"] = await call.run(bias_of, model, self.logit_bias)
+        return found
 
 
 class StreamOptions(Body):
-    """What a stream has beside the answer.
-
-    ``continuous_usage_stats`` is vLLM's: with ``include_usage``, every chunk has the usage so far.
-    """
+    """What a stream contains in addition to the response."""
 
     include_usage: bool | None = None
+    # vLLM's: with include_usage, every chunk has the usage so far.
     continuous_usage_stats: bool | None = None
 
 
 class Sampling(LlamaParameters):
-    """How tokens are chosen and when an answer ends; what is not given, the model decides.
-
-    ``user``, ``metadata``, ``safety_identifier`` and ``prompt_cache_key`` change nothing: nothing
-    is kept of a request, and prompts are shared without a key. ``stop_token_ids``, ``min_tokens``,
-    ``skip_special_tokens`` and ``include_stop_str_in_output`` are vLLM's.
-    """
+    """Parameters of OpenAI's chat and text completions; the model's files give the defaults."""
 
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -40,10 +200,12 @@ class Sampling(LlamaParameters):
     repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
+    # vLLM's four:
     stop_token_ids: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=1024)] | None = None
     min_tokens: Annotated[int, Meta(ge=0)] | None = None
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
+    # No effect: nothing is kept of a request, and prompts are shared without a key.
     user: Ignorable[str | None] = None
     metadata: Ignorable[dict[str, str] | None] = None
     safety_identifier: Ignorable[str | None] = None
@@ -89,3 +251,12 @@ class Sampling(LlamaParameters):
         if len(given) == 2 and given[0] != given[1]:
             raise ApiError(400, "n_predict and max_tokens differ; give one", "n_predict")
         return {"max_tokens": None if given[0] < 0 else given[0]}
+
+
+def check_slot(model: Model, slot: int, name: str) -> None:
+    """Raises: ApiError for a slot that is not there."""
+    most = model.max_sequences
+    if most is not None and slot >= most:
+        raise ApiError(400, f"{name} is {slot}; there are {most} slots, from 0", name)
+    if slot >= MOST_SLOTS:
+        raise ApiError(400, f"{name} is {slot}; it must be below {MOST_SLOTS}", name)

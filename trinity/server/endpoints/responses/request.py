@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from trinity.server.endpoints.formats import format_options, response_format_of
-from trinity.server.endpoints.llama_parameters import LEAST_TOP_P
 from trinity.server.endpoints.messages import Effort
 from trinity.server.endpoints.responses.items import items_of, messages_of
+from trinity.server.endpoints.sampling import LEAST_TOP_P
 from trinity.server.endpoints.tools import Toolbox, toolbox
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable, Ignored
