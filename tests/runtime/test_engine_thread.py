@@ -217,7 +217,7 @@ def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(module, "uninterrupted", refuse)
-    with pytest.raises(TrinityError, match="no thread"):
+    with pytest.raises(TrinityError, match="refuses a thread"):
         engine_thread.submit(answer)
     monkeypatch.undo()
     other = Inbox()

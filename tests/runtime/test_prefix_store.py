@@ -237,7 +237,7 @@ def test_parts_of_a_page_under_each_others_names_are_not_used(tmp_path: Path) ->
 
 def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="no evaluated texts can be kept"):
+    with pytest.raises(InputError, match="no prefixes can be stored"):
         PrefixStore(tmp_path / "file", LIMIT, "")
     store = PrefixStore(tmp_path / "store", LIMIT, "")
     assert not store.read(b"x", [1], np.zeros(3, np.uint8))

@@ -163,7 +163,9 @@ def test_more_rows_than_a_page_has_left(load: Load) -> None:
     engine = load("qwen3_5")
     cache = engine.new_cache()
     evaluate(engine, text_of(engine, 125), cache)
-    with pytest.raises(InputError, match=r"2 of 3 rows are to be revocable, .* take back 1"):
+    with pytest.raises(
+        InputError, match=r"2 of 3 rows are to be revocable, .* take back at most 1"
+    ):
         engine.step([Rows(cache, [1, 2, 3], 3, revocable=True)])
 
 

@@ -321,7 +321,7 @@ def test_wrong_audio(http: TestClient, folder: Path, tmp_path: Path) -> None:
     whole = (folder / "audio.wav").read_bytes()
     for audio, message in (
         (b"", "file: the file is empty"),
-        (whole[:20000], "file: cut: its header promises 3.0 s"),
+        (whole[:20000], "file: truncated: its header says 3.0 s"),
         (b"no audio at all, but bytes", "file: no"),
     ):
         answer = send(http, audio)

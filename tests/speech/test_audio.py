@@ -109,7 +109,7 @@ def test_arrays() -> None:
         (np.zeros(0), "at least one sample"),
         (np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
         (np.zeros(5, bool), "dtype bool"),
-        (np.array([0.0, np.nan]), "no finite numbers"),
+        (np.array([0.0, np.nan]), "not finite numbers"),
     ],
 )
 def test_arrays_that_are_no_audio(given: np.ndarray[Any, Any], message: str) -> None:
@@ -152,7 +152,7 @@ def test_damaged_files(
 def test_samples_that_are_no_numbers(tmp_path: Path) -> None:
     for samples in (np.full(100, np.inf), np.array([[np.inf, -np.inf], [3e38, 3e38]] * 50)):
         write_wav(tmp_path / "a.wav", samples, 16000, "f32")
-        with pytest.raises(FormatError, match="no finite numbers"):
+        with pytest.raises(FormatError, match="not finite numbers"):
             read(tmp_path / "a.wav")
 
 
@@ -160,7 +160,7 @@ def test_other_files_need_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = tmp_path / "a.mp3"
     path.write_bytes(b"ID3" + bytes(100))
     monkeypatch.setitem(sys.modules, "soundfile", None)
-    with pytest.raises(UnsupportedError, match=r"no WAV file; .* pip install soundfile"):
+    with pytest.raises(UnsupportedError, match=r"not a WAV file; .* pip install soundfile"):
         read(path)
     with pytest.raises(InputError, match="cannot be opened: No such file"):
         open_audio(tmp_path / "missing.wav")
@@ -212,7 +212,7 @@ def test_samples_of_other_containers_that_are_no_numbers(tmp_path: Path) -> None
     path = tmp_path / "a.w64"
     samples = np.array([0.1, np.nan, 0.1, np.inf] * 100, np.float32)
     soundfile.write(path, samples, 16000, format="W64", subtype="FLOAT")
-    with pytest.raises(FormatError, match="no finite numbers"):
+    with pytest.raises(FormatError, match="not finite numbers"):
         read(path)
 
 

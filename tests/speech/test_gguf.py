@@ -238,7 +238,7 @@ def test_what_a_file_may_lack(file: Path, tmp_path: Path) -> None:
 
 def test_commands_for_texts_name_those_for_speech(file: Path) -> None:
     for use in (trinity.load, lambda path: trinity.generate(path, "a")):
-        with pytest.raises(UnsupportedError, match=r"writes down speech: .* `trinity transcribe`"):
+        with pytest.raises(UnsupportedError, match=r"speech to text: .* `trinity transcribe`"):
             use(file)
     with closing(open_weights(file)) as provider:
         assert provider.config.num_layers == 2

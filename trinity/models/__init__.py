@@ -98,7 +98,7 @@ def refuse_speech(metadata: Mapping[str, object], source: str) -> None:
     """Raise UnsupportedError for a speech model, which other commands run."""
     if is_speech(metadata):
         raise UnsupportedError(
-            f"{source}: a Whisper model, which writes down speech: it runs with `trinity "
+            f"{source}: a Whisper model, for speech to text: run it with `trinity "
             "transcribe` and `trinity serve --speech-model`"
         )
 
@@ -238,8 +238,8 @@ def read_model(values: Mapping[str, object], source: str) -> HFModel:
             inner = values.get("text_config")
             if not isinstance(inner, dict):
                 raise ConfigError(
-                    f"{source}: text_config is {shown(inner)}; expected the object that describes "
-                    f"the part of a {class_name} that writes"
+                    f"{source}: text_config is {shown(inner)}; expected an object with the "
+                    f"configuration of the language model in {class_name}"
                 )
             both = {**values, **inner, "architectures": [class_name]}
             return hf_model(both, source, family)

@@ -203,8 +203,8 @@ class Decoder:
         """
         if not self.attention and not self.states:
             raise UnsupportedError(
-                f"{source}: by its metadata no layer has attention or a state; trinity runs models "
-                "of which at least one has"
+                f"{source}: according to its metadata no layer has attention or a recurrent state; "
+                "trinity needs at least one"
             )
         self._check_shared_caches(source)
         # One after the other: the metadata can name any number of layers, and the file has few.
@@ -279,8 +279,8 @@ class Decoder:
 
     def _unread(self, name: str, source: str) -> UnsupportedError:
         return UnsupportedError(
-            f"{source}: nothing in trinity's {self.config.architecture!r} reads tensor {name!r}: "
-            "it would run another model than the file's; a newer trinity may know it"
+            f"{source}: trinity's {self.config.architecture!r} does not use tensor {name!r}, so "
+            "its results would be wrong; a newer trinity may know it"
         )
 
     def _check_shared_caches(self, source: str) -> None:

@@ -199,7 +199,7 @@ def _score_scale(config: ModelConfig, values: Values, layers_by_width: int) -> d
 def _check_causal(values: Values) -> None:
     if values.flag("use_bidirectional_attention"):
         raise UnsupportedError(
-            f"{values.source}: use_bidirectional_attention is true; trinity reads models that write"
+            f"{values.source}: use_bidirectional_attention is true; trinity reads generative models"
         )
 
 

@@ -321,8 +321,8 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     ):
         raise UnsupportedError(
             f"{values.source}: use_bidirectional_attention is "
-            f"{shown(values.values['use_bidirectional_attention'])}; trinity reads models "
-            "that write"
+            f"{shown(values.values['use_bidirectional_attention'])}; trinity reads "
+            "generative models"
         )
     rows = values.size("vocab_size_per_layer_input", "vocab_size", config.vocab_size)
     if _layer_inputs(values) and rows != config.vocab_size:

@@ -101,8 +101,8 @@ class AdapterSet:
             left = [pair.name for pair in adapter.pairs if pair.name not in self._read]
             if left:
                 raise UnsupportedError(
-                    f"{adapter.path}: there is a pair for tensor {left[0]!r}, but no product of "
-                    f"{decoder.config.architecture!r} multiplies by it"
+                    f"{adapter.path}: it changes tensor {left[0]!r}, which is not a linear of "
+                    f"{decoder.config.architecture!r} models"
                 )
         del self._pairs  # The first matrices were copied when they were stacked.
         self.has_experts = self._expert_width > 0

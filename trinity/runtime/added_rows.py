@@ -22,8 +22,8 @@ class AddedRows:
         named, config = decoder.architecture.added_rows, decoder.config
         if named.positions and context_length > config.context_length:
             raise InputError(
-                f"{weights.provider.path}: a context of {context_length} tokens, but the model has "
-                f"a table of {config.context_length} positions; give that many (--ctx) at most"
+                f"{weights.provider.path}: a context of {context_length} tokens exceeds the "
+                f"model's {config.context_length} positions; use at most that many (--ctx)"
             )
         width = config.hidden_size
         self._positions = self._texts = None

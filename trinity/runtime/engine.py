@@ -273,7 +273,7 @@ class CPUEngine(Emptied):
         if out.dtype != np.float32 or not out.flags.c_contiguous or out.shape[1:] != (vocab_size,):
             raise InputError(f"out must be contiguous float32 of shape {(wanted, vocab_size)}")
         if len(out) < wanted:
-            raise InputError(f"out has room for {len(out)} rows of logits, the step gives {wanted}")
+            raise InputError(f"out has room for {len(out)} rows of logits, the step has {wanted}")
         return out[:wanted]
 
     def _begin_adapters(self, batch: Sequence[Rows]) -> bool:

@@ -80,7 +80,7 @@ class EngineLoop:
             uninterrupted(self._start)
         except (RuntimeError, MemoryError) as error:
             raise TrinityError(
-                f"the system gives no thread to run the model ({error}); end other threads or "
+                f"the system refuses a thread to run the model ({error}); end other threads or "
                 "give the process more memory (ulimit -u, -v)"
             ) from error
 

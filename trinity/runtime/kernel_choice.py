@@ -43,8 +43,8 @@ class KernelChoice:
                     break
             else:
                 raise KernelError(
-                    f"no level of kernel {kernel.name} {tag} computes what it should on this "
-                    "machine; run `python -m trinity selftest` and report its output"
+                    f"kernel {kernel.name} {tag} fails its check on this machine at every "
+                    "level; run `python -m trinity selftest` and report its output"
                 )
         return self._chosen[key]
 

@@ -419,7 +419,7 @@ class KVCache:
 def check_different(caches: Sequence[KVCache]) -> None:
     """Raise InputError unless one step can use all these caches."""
     if len({cache.address for cache in caches}) != len(caches):
-        raise InputError("the caches of a step must all be different, and one is there twice")
+        raise InputError("the caches of a step must all be different, but one occurs twice")
     kinds = sorted({cache.kv_type for cache in caches})
     if len(kinds) > 1:
         raise InputError(f"the caches of a step must have one type, got {' and '.join(kinds)}")

@@ -51,7 +51,7 @@ class Exclusive:
 
     def __enter__(self) -> Engine:
         if self._used or not self._held.acquire(blocking=False):
-            raise InputError("an exclusive use was begun before; ask for another one")
+            raise InputError("this exclusive() was used before; call model.exclusive() again")
         try:
             self._used = True
             return self._ask(Lease(self._held))

@@ -106,7 +106,7 @@ def stop_strings(name: str, value: object) -> tuple[str, ...]:
         texts = (value,) if isinstance(value, str) else tuple(value)  # type: ignore[arg-type]
     except TypeError:
         raise InputError(
-            f"{name} is {value!r} ({type(value).__name__}); it must be text, or several"
+            f"{name} is {value!r} ({type(value).__name__}); it must be text or a list of texts"
         ) from None
     if len(texts) > MOST_STOP_STRINGS:
         raise InputError(

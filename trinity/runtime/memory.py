@@ -60,7 +60,7 @@ def row_bytes(width: int) -> int:
 
 def _refused(what: str, nbytes: int, advice: str) -> TrinityError:
     size = _in_words(nbytes)
-    return TrinityError(f"{what} needs {size} of memory, which the system does not give; {advice}")
+    return TrinityError(f"{what} needs {size} of memory, which the system refuses; {advice}")
 
 
 @contextmanager

@@ -211,7 +211,8 @@ class Request:
         check_options(self)
         if self.resumed and self.limits.logprobs is not None:
             raise InputError(
-                "resumed cannot be used with logprobs: they are not known any more", "resumed"
+                "resumed cannot be used with logprobs: those of the earlier tokens are lost",
+                "resumed",
             )
 
     @property

@@ -62,13 +62,13 @@ class PrefixStore:
         self._thread: Thread | None = None
         try:
             if why := distrusted(str(folder)):
-                raise InputError(f"{folder}: evaluated texts are not kept there: {why}")
+                raise InputError(f"{folder}: prefixes are not stored there: {why}")
             make_private(str(folder))
             check_writable(str(folder))
             with self._locked():
                 self._make_room(0)  # another process may have used a higher limit
         except OSError as error:
-            raise InputError(f"{folder}: no evaluated texts can be kept there: {error}") from error
+            raise InputError(f"{folder}: no prefixes can be stored there: {error}") from error
 
     def start(self, kind: str) -> bytes:
         """The name that precedes the first page of texts of one kind."""

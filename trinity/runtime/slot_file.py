@@ -168,14 +168,14 @@ class _SlotReader:
         """Read ``count`` bytes."""
         data = self._file.read(count) if count <= self.left else b""
         if len(data) != count:
-            raise self.wrong(f"{count} bytes were expected where {self.left} are left")
+            raise self.wrong(f"{count} bytes were expected, but {self.left} are left")
         self.left -= count
         return data
 
     def fill(self, data: NDArray[np.uint8]) -> None:
         """Read bytes into ``data``."""
         if self._file.readinto(data.data) != len(data):  # type: ignore[attr-defined]
-            raise self.wrong("it was cut short")
+            raise self.wrong("it is truncated")
         self.left -= len(data)
 
     def rewind(self, start: int, size: int) -> None:
@@ -199,7 +199,7 @@ class _SlotReader:
 
     def wrong(self, what: str) -> InputError:
         """An error about this file."""
-        return InputError(f"{self.path}: it is no saved slot that can be used here: {what}")
+        return InputError(f"{self.path}: not a saved slot that can be used here: {what}")
 
 
 def _restored(engine: Engine, slot: Domain, file: _SlotReader, between: Between) -> int:
@@ -220,7 +220,7 @@ def _restored(engine: Engine, slot: Domain, file: _SlotReader, between: Between)
     while file.left > 4:
         file.counted(min(STEP, file.left - 4))
     if file.number() != file.check:
-        raise file.wrong("its sum is another one, so it is damaged")
+        raise file.wrong("its checksum is wrong: it is damaged")
     file.rewind(start, size)
     cache = between(partial(_room, engine, slot, header, tokens, file.path))
     try:
@@ -267,7 +267,7 @@ def _tokens(engine: Engine, file: _SlotReader) -> list[int]:
     ids: NDArray[np.int32] = np.frombuffer(data, "<i4")
     if tuple(ids[:2].tolist()) == PACKED and words >= 3:
         if ids[2] != words - 3:
-            raise file.wrong(f"it says that it has {ids[2]} tokens, where {words - 3} are")
+            raise file.wrong(f"its header says {ids[2]} tokens, but it has {words - 3}")
         ids = ids[3:]
     if not 0 < len(ids) <= most:
         raise file.wrong(f"it has {len(ids)} tokens, and the context holds {most}")

@@ -81,8 +81,8 @@ class StepInput:
             revocable = count - 1 if rows.revocable else 0
             if revocable > cache.most_revocable:
                 raise InputError(
-                    f"{revocable} of {count} rows are to be revocable, the cache can take back "
-                    f"{cache.most_revocable}"
+                    f"{revocable} of {count} rows are to be revocable, but the cache can take "
+                    f"back at most {cache.most_revocable}"
                 )
             if not cache.reserve(length, revocable=revocable):
                 raise TrinityError(
@@ -112,7 +112,7 @@ class StepInput:
         if end > most:
             raise InputError(f"a step takes {most} rows, got {end}")
         if not 0 <= rows.logits <= count:
-            raise InputError(f"logits of {rows.logits} rows are wanted, of {count}")
+            raise InputError(f"logits of {rows.logits} rows are requested, but there are {count}")
         # Kernels access a cache by its address: a foreign or full one would corrupt memory.
         if type(cache) is not KVCache or cache.pool is not pool:
             raise InputError(

@@ -99,5 +99,5 @@ class TextScorer:
                 progress(result)
         self._client.check_open()
         if result is None:
-            raise InputError("cancelled before the first window was evaluated")
+            raise InputError("cancelled before the first window was computed")
         return result

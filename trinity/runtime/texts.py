@@ -85,7 +85,7 @@ class TextReader:
             else:
                 ids = checked_ids(text, self.vocab_size)
             if not ids:
-                raise InputError(f"text {number} is empty: it has no tokens to make a vector of")
+                raise InputError(f"text {number} is empty: it has no tokens to embed")
             check_ids(np.asarray(ids), self.vocab_size)
             if len(ids) > self.limit:
                 if not truncate:

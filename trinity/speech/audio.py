@@ -76,7 +76,7 @@ def _mono(samples: NDArray[Any]) -> NDArray[np.float32]:
         with np.errstate(over="ignore", invalid="ignore"):
             values = values.mean(1)
     if not np.isfinite(values).all():
-        raise InputError("the audio has samples that are no finite numbers")
+        raise InputError("the audio has samples that are not finite numbers")
     return values
 
 
@@ -91,7 +91,7 @@ def _by_library(path: str) -> Iterator[NDArray[np.float32]]:
         import soundfile  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         raise UnsupportedError(
-            f"{path}: no WAV file; other audio is read by soundfile, which is not installed: "
+            f"{path}: not a WAV file; other formats need soundfile, which is not installed: "
             "pip install soundfile, or convert it (ffmpeg -i FILE -ar 16000 -ac 1 OUT.wav)"
         ) from None
     try:
@@ -101,7 +101,7 @@ def _by_library(path: str) -> Iterator[NDArray[np.float32]]:
             yield from _resampled(_blocks(file, path), rate)
     except soundfile.SoundFileError as error:
         raise FormatError(
-            f"{path}: no audio that soundfile reads: {error}; convert it "
+            f"{path}: soundfile cannot read it: {error}; convert it "
             "(ffmpeg -i FILE -ar 16000 -ac 1 OUT.wav)"
         ) from error
 
@@ -116,7 +116,7 @@ def _blocks(file: Any, path: str) -> Iterator[NDArray[np.float32]]:
         with np.errstate(over="ignore", invalid="ignore"):
             mono = block.mean(1)
         if not np.isfinite(mono).all():
-            raise FormatError(f"{path}: has samples that are no finite numbers: it is damaged")
+            raise FormatError(f"{path}: has samples that are not finite numbers: it is damaged")
         yield mono
 
 

@@ -130,7 +130,7 @@ class SpeechModel:
         if wanted.language is not None and (tokens.languages or wanted.language != "en"):
             tokens.language(wanted.language)
         if wanted.task == "translate" and not tokens.languages:
-            raise InputError(f"{self.path}: a model of English alone does not translate")
+            raise InputError(f"{self.path}: an English-only model cannot translate")
         about = wanted.initial_prompt.strip()
         shown = tokens.encode(f" {about}") if about else []
         positions = self.config.decoder.positions
@@ -182,7 +182,7 @@ class SpeechModel:
         Raises: InputError for an English-only model.
         """
         if not self._tokens.languages:
-            raise InputError(f"{self.path}: a model of English alone tells no languages apart")
+            raise InputError(f"{self.path}: an English-only model cannot detect languages")
         blocks = open_audio(audio, rate)
         with self._lock:
             self._check_open()
@@ -268,7 +268,7 @@ def _block_type(name: str) -> str:
     if type_name in WRITABLE:
         return type_name
     raise InputError(
-        f"quantize is {name!r:.40}, a type that rows of floats are not brought to while loading; "
+        f"quantize is {name!r:.40}, a type that weights cannot be quantized to while loading; "
         "take Q8_0, or Q4_K_M for less memory"
     )
 

@@ -105,7 +105,7 @@ class SpeechTokens:
                 languages[match[1]] = ids[name]
         if not languages and several:
             raise ConfigError(
-                f"{self._source}: the model is of several languages, but its vocabulary has no "
-                "tokens for them; download or convert the model again"
+                f"{self._source}: the model is multilingual, but its vocabulary has no language "
+                "tokens; download or convert the model again"
             )
         return dict(sorted(languages.items(), key=lambda item: item[1]))

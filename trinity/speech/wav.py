@@ -95,15 +95,15 @@ def read_blocks(file: BinaryIO, form: WavForm, path: str) -> Iterator[NDArray[np
             with np.errstate(over="ignore", invalid="ignore"):
                 mono = samples.mean(1, dtype=np.float32)
             if not np.isfinite(mono).all():
-                raise FormatError(f"{path}: has samples that are no finite numbers: it is damaged")
+                raise FormatError(f"{path}: has samples that are not finite numbers: it is damaged")
             yield mono
         seen += count
         if count < wanted:
             break
     if form.frames is not None and seen < form.frames:
         raise FormatError(
-            f"{path}: cut: its header promises {form.frames / form.rate:.1f} s of audio, "
-            f"{seen / form.rate:.1f} s are there; copy it again, or mend it "
+            f"{path}: truncated: its header says {form.frames / form.rate:.1f} s of audio, but it "
+            f"has {seen / form.rate:.1f} s; copy it again, or repair it "
             "(ffmpeg -i FILE OUT.wav)"
         )
 
