@@ -28,7 +28,7 @@ def test_it_finds_what_fits_the_target() -> None:
     assert costs(step=0.03, row=0.0005).prompt_rows(1, 1) == 180  # 0.12 s
     assert costs(0.2, step=0.03, row=0.0005).prompt_rows(1, 1) == 420
     assert costs(step=0.01, running=0.02, prompts=0.01, row=0.0005).prompt_rows(1, 1) == 160
-    assert costs(step=0.03, row=0.0004, pair=1e-6, places=100).prompt_rows(1, 1) == 180
+    assert costs(step=0.03, row=0.0004, pair=1e-6, attended=100).prompt_rows(1, 1) == 180
 
 
 def test_prompts_get_as_much_time_as_those_that_run() -> None:

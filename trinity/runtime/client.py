@@ -57,9 +57,9 @@ class AsyncAnswers:
         self._left -= numbered_chunk[1].finish_reason is not None
         return numbered_chunk
 
-    def cancel(self, place: int) -> None:
+    def cancel(self, index: int) -> None:
         """End one response as "cancelled" if it has not ended."""
-        self._engine_thread.cancel(self._answers[place])
+        self._engine_thread.cancel(self._answers[index])
 
     def close(self) -> None:
         """Cancel the responses that have not ended. Closing again does nothing."""
@@ -106,11 +106,11 @@ class Client:
         try:
             self._engine_thread.submit(*answers)
             for _ in answers:
-                place, completion = self._engine_thread.wait(inbox)
-                by_index[place] = completion
+                index, completion = self._engine_thread.wait(inbox)
+                by_index[index] = completion
         finally:
             self._engine_thread.cancel(*answers)
-        return [by_index[place] for place in range(len(prompts))]
+        return [by_index[index] for index in range(len(prompts))]
 
     def as_they_end(
         self, prompts: abc.Sequence[Prompt]

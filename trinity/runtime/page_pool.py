@@ -183,8 +183,8 @@ class PagePool:
         name, parent = start, [root]
         path: list[tuple[bytes, list[int]]] = []
         count = first = 0  # first: from this page on, all windowed parts exist
-        for place in range(0, len(tokens) - PAGE, PAGE):
-            wanted = list(tokens[place : place + PAGE])
+        for start_of_page in range(0, len(tokens) - PAGE, PAGE):
+            wanted = list(tokens[start_of_page : start_of_page + PAGE])
             name = store.name(name, wanted)
             parent = [child for of in parent for child in of.children if child.tokens == wanted]
             if not parent and self.sizes[root.kv_type].full and not store.has(name):

@@ -234,14 +234,14 @@ class PlanBuilder:
             writer, deltas, [buffers.view("h")], head=True
         )  # fmt: skip
         linear.write_outputs(writer, "h", [(output, logits)], rows=step.outputs)
-        places = [(len(writer.records) - 1, operands.OUT)]
+        logits_slots = [(len(writer.records) - 1, operands.OUT)]
         added = write_outer(writer, deltas, [logits], head=True)
-        places += [(record, operands.OUT) for record in added]
+        logits_slots += [(record, operands.OUT) for record in added]
         cap = self.decoder.architecture.logit_softcap(self.config)
         if cap:
             slot = elementwise.write_softcap(writer, logits, output.n, cap, rows=step.outputs)
-            places.append((len(writer.records) - 1, slot))
-        return writer.records, places
+            logits_slots.append((len(writer.records) - 1, slot))
+        return writer.records, logits_slots
 
     def states(self, buffers: Buffers, step: Step) -> list[NDArray[np.int64]]:
         """The record that writes hidden states after the output norm into "h".

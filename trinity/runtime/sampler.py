@@ -114,13 +114,13 @@ class Sampler:
         if allowed is None:
             return self._chosen(logits)
         # Only the best are compared, so that rounding cannot choose another token.
-        (places,) = allowed.nonzero()
-        logits = logits[places]
+        (allowed_ids,) = allowed.nonzero()
+        logits = logits[allowed_ids]
         if len(logits) == 0 or float(logits.max()) == -math.inf:
             raise InputError("logit_bias forbids every token that the grammar allows", "logit_bias")
-        chosen = int(places[self._chosen(logits)])
+        chosen = int(allowed_ids[self._chosen(logits)])
         if self._drawn is not None:
-            self._drawn = places[self._drawn[0]], self._drawn[1]
+            self._drawn = allowed_ids[self._drawn[0]], self._drawn[1]
         return chosen
 
     def skip(self) -> None:
@@ -252,11 +252,11 @@ def _highest(shares: NDArray[np.float64], count: int) -> Ids:
     """The indices of the ``count`` largest shares, largest first; equal ones in order of index."""
     if not count:
         return np.empty(0, np.int64)
-    places = np.arange(len(shares))
+    indices = np.arange(len(shares))
     if count < len(shares):
         least = np.partition(shares, len(shares) - count)[len(shares) - count]
-        places = np.flatnonzero(shares >= least)
-    return places[np.argsort(-shares[places], kind="stable")][:count]
+        indices = np.flatnonzero(shares >= least)
+    return indices[np.argsort(-shares[indices], kind="stable")][:count]
 
 
 def nucleus(values: Floats, top_p: float, normalizer: float) -> int:
@@ -287,10 +287,10 @@ def token_logprob(
     """
     normalizer = log_normalizer(logits)
 
-    places = best(logits, top)
+    best_ids = best(logits, top)
     alternatives = tuple(
         TokenLogprob(token, value - normalizer, text(token))
-        for token, value in zip(places.tolist(), logits[places].tolist(), strict=True)
+        for token, value in zip(best_ids.tolist(), logits[best_ids].tolist(), strict=True)
     )
     return TokenLogprob(
         token_id, float(logits[token_id]) - normalizer, text(token_id), alternatives

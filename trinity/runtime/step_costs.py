@@ -113,18 +113,18 @@ class StepCosts:
     ``target``: seconds of a step while a caller waits for the next token. It grows if many requests
     wait for their first token, and if generating rows alone take that long: prompts then get as
     much time as these. ``most``: the limit of prompt rows beside generating sequences, since a few
-    rows may cost like many. ``places``: positions that a prompt row attended to recently.
+    rows may cost like many. ``attended``: positions that a prompt row attended to recently.
     """
 
     target: float
     times: StepTimes = field(default_factory=StepTimes)
     most: int = FIRST_ROWS
-    places: float = 0.0
+    attended: float = 0.0
 
     @property
     def row_seconds(self) -> float:
         """Seconds of one more prompt row; 0 until measured."""
-        return self.times.row + self.places * self.times.pair
+        return self.times.row + self.attended * self.times.pair
 
     @property
     def last_rows(self) -> int:
@@ -152,11 +152,15 @@ class StepCosts:
             rows = min(rows, max(seconds - least, least) / self.row_seconds)
         return max(int(rows), LEAST_ROWS)
 
-    def after(self, times: StepTimes, running: int, rows: int, places: float) -> StepCosts:
+    def after(self, times: StepTimes, running: int, rows: int, attended: float) -> StepCosts:
         """The updated costs after a step."""
         if not rows:
             return replace(self, times=times)
-        mean = (1 - SHARE) * self.places + SHARE * places / rows if self.places else places / rows
+        mean = (
+            (1 - SHARE) * self.attended + SHARE * attended / rows
+            if self.attended
+            else attended / rows
+        )
         # At most twice as many rows next, because the cost beyond is not measured.
         most = max(self.most, 2 * rows) if running else self.most
-        return replace(self, times=times, most=most, places=mean)
+        return replace(self, times=times, most=most, attended=mean)

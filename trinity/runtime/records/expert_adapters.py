@@ -35,12 +35,12 @@ def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
     if adapters is None or not deltas:
         experts.write_linear(writer, linear)
         return
-    own = experts.buffers_of(writer)
+    buffers_of_experts = experts.buffers_of(writer)
     x = buffers.view(linear.x)
     if linear.spread:
         spread = RowsView(int(adapters.spread.ctypes.data), adapters.spread_stride)
         writer.record(expert_rows.spread, "none", {
-            **experts.rows_of(own, linear.per_token),
+            **experts.rows_of(buffers_of_experts, linear.per_token),
             **x.slots(expert_rows.X, expert_rows.X_STRIDE),
             **spread.slots(expert_rows.OUT, expert_rows.OUT_STRIDE),
             expert_rows.NBYTES: 4 * linear.width,
@@ -53,13 +53,13 @@ def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
         out = _at(adapters, delta.column)
         experts.write_product(writer, inner, matmul, x, out, barrier=delta is deltas[-1])
     for delta in deltas:
-        place = _at(adapters, delta.column)
+        values = _at(adapters, delta.column)
         writer.record(mix.mix, "none", {
-            **place.slots(mix.X, mix.X_STRIDE),
-            **place.slots(mix.OUT, mix.OUT_STRIDE),
+            **values.slots(mix.X, mix.X_STRIDE),
+            **values.slots(mix.OUT, mix.OUT_STRIDE),
             mix.K: delta.width, mix.PER_TOKEN: 1, mix.PLACES: adapters.places.ctypes.data,
             mix.WEIGHTS: adapters.row_weights[delta.adapter].ctypes.data,
-        }, barrier=delta is deltas[-1], rows=own.rows)  # fmt: skip
+        }, barrier=delta is deltas[-1], rows=buffers_of_experts.rows)  # fmt: skip
     last = deltas[-1].outer[-1]
     for delta in deltas:
         for outer in delta.outer:

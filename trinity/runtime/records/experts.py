@@ -55,8 +55,8 @@ def write_linear(writer: RecordWriter, linear: ExpertLinear) -> None:
             _write_tiles(writer, linear, weights, operand)
         for weight, out in group:
             last = weight is weights[-1]
-            place = writer.buffers.view(out)
-            write_product(writer, weight, kernel, operand, place, barrier=last)
+            view = writer.buffers.view(out)
+            write_product(writer, weight, kernel, operand, view, barrier=last)
 
 
 def _write_activations(
