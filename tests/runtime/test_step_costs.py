@@ -11,8 +11,8 @@ from trinity.runtime.step_costs import (
 )
 
 
-def costs(target: float = 0.1, places: float = 0.0, **times: float) -> StepCosts:
-    return StepCosts(target, StepTimes(**times), 10_000, places)
+def costs(target: float = 0.1, attended: float = 0.0, **times: float) -> StepCosts:
+    return StepCosts(target, StepTimes(**times), 10_000, attended)
 
 
 def test_it_starts_small_and_doubles() -> None:
