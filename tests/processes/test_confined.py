@@ -127,7 +127,9 @@ def test_no_thread_to_watch_it(confined: Confined, monkeypatch: pytest.MonkeyPat
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    unavailable = pytest.raises(ConfinedUnavailableError, match="it cannot be watched: can't start")
+    unavailable = pytest.raises(
+        ConfinedUnavailableError, match="no thread can watch it: can't start"
+    )
     with unavailable:
         confined.call(["echo", 1])
 

@@ -212,7 +212,9 @@ def check_model(provider: WeightProvider) -> None:
     if is_speech(provider.metadata):
         check_tensors(speech_config(provider.metadata, provider.path), names, shape)
         return
-    check_architecture(provider)  # before keys are missed that others do not have
+    check_architecture(
+        provider
+    )  # first, because other kinds of models lack the keys that are read next
     decoder_of(provider.config, names, shape, provider.path)
 
 

@@ -293,8 +293,8 @@ class Decoder:
                 fits = other.cache_of is None and _cached(mine) == _cached(other)
             if not fits:
                 raise ConfigError(
-                    f"{source}: the metadata lets layer {index} read the keys and values of layer "
-                    f"{mine.cache_of}, which keeps none of that shape; the file contradicts "
+                    f"{source}: by its metadata, layer {index} reads the keys and values of layer "
+                    f"{mine.cache_of}, which stores none of that shape; the file contradicts "
                     "itself: convert the model again"
                 )
 

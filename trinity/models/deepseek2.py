@@ -53,7 +53,7 @@ _LATENT_EPSILON = 1e-6  # the default of transformers' DeepseekV3RMSNorm
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     if config.latent is None:
-        raise TypeError(f"{config.architecture} is to run without latent attention")
+        raise TypeError(f"{config.architecture} has no latent attention in its configuration")
     dense = config.experts is None or index < config.experts.first_dense_layers
     attention = _expanded if has("attn_kv_b") else _absorbed
     return [

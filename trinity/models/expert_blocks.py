@@ -25,7 +25,7 @@ NEEDED = ("experts", "expert_count")  # of families without dense layers
 def experts_of(config: ModelConfig) -> ExpertConfig:
     """The experts of a model that has some."""
     if config.experts is None:
-        raise TypeError(f"{config.architecture} is to run without experts")
+        raise TypeError(f"{config.architecture} has no experts in its configuration")
     return config.experts
 
 

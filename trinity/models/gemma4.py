@@ -114,7 +114,7 @@ def _cache_of(config: ModelConfig, index: int) -> int | None:
     if not alike:
         raise ConfigError(
             f"gemma4.attention.shared_kv_layers is {config.shared_kv_layers}: layer {index} of "
-            f"{config.num_layers} has no layer before these to share keys and values with; "
+            f"{config.num_layers} shares keys and values, but no earlier layer of its kind has any; "
             "convert the model again"
         )
     return alike[-1]
@@ -225,7 +225,7 @@ def _full_heads(config: ModelConfig, values: Values) -> tuple[int, int]:
     """The same for all layers without a window. Raises if GGUF cannot express them."""
     full = [i for i, has in enumerate(windowed_layers(config)) if not has]
     if not full or full[-1] != config.num_layers - 1:
-        raise ConfigError(f"{values.source}: the last layer must be one of full_attention")
+        raise ConfigError(f"{values.source}: the last layer must have full attention")
     overrides = values.inner("per_layer_config")
     if not set(overrides.values) <= {str(i) for i in full}:
         raise UnsupportedError(

@@ -20,7 +20,7 @@ NEEDED = ("ssm", "ssm.state_size")  # of families with such layers
 def ssm_of(config: ModelConfig) -> SSMConfig:
     """The sizes of a model that has such layers."""
     if config.ssm is None:
-        raise TypeError(f"{config.architecture} is to run without a recurrent state")
+        raise TypeError(f"{config.architecture} has no recurrent state in its configuration")
     return config.ssm
 
 

@@ -304,7 +304,7 @@ class Route:
     least_sum: float = 6.1e-5  # the lower bound of that sum
     num_groups: int = 0  # of experts; 0: no groups
     groups_used: int = 0  # experts of so many groups can be chosen
-    group_best: int = 2  # groups are compared by the sum of so many best scores
+    group_best: int = 2  # a group's rank is the sum of this many best scores
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""

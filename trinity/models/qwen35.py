@@ -60,7 +60,7 @@ Branch = Callable[[ModelConfig, SSMConfig], list[Operation]]
 def _layer(config: ModelConfig, index: int, has: Has, *, tiled: bool) -> list[Operation]:
     ssm = config.ssm
     if ssm is None:
-        raise TypeError(f"{config.architecture} is to run without a recurrent state")
+        raise TypeError(f"{config.architecture} has no recurrent state in its configuration")
     recurrent = config.recurrent_layers or tuple(
         (layer + 1) % 4 != 0 for layer in range(config.num_layers)
     )
@@ -217,7 +217,7 @@ _DRAFTING: tuple[tuple[str, Table], ...] = (
 
 def _ssm(config: ModelConfig) -> SSMConfig:
     if config.ssm is None:
-        raise TypeError(f"{config.architecture} is to be read without a recurrent state")
+        raise TypeError(f"{config.architecture} has no recurrent state in its configuration")
     return config.ssm
 
 

@@ -73,7 +73,7 @@ def check_bool(name: str, value: object) -> bool:
     try:
         if value in (True, False):
             return bool(value)
-    except ValueError:  # an array
+    except ValueError:  # comparing an array gives an array
         pass
     raise InputError(_refusal(name, value, "True or False"))
 

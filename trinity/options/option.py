@@ -36,7 +36,7 @@ class Option:
     low: float = -math.inf  # inclusive bounds of a number
     high: float = math.inf
     above: float | None = None  # exclusive lower bound of a number
-    choices: tuple[str, ...] = ()  # of a text
+    choices: tuple[str, ...] = ()  # the allowed texts
     # Takes name and value, returns the value to use or raises InputError. Replaces other checks.
     check: Callable[[str, object], object] | None = None
     values: str | None = None  # describes what ``check`` accepts

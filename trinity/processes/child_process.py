@@ -38,7 +38,7 @@ class ChildProcess:
             bufsize=0,
             cwd=os.path.abspath(os.sep),
             env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-            start_new_session=True,  # Ctrl-C is the parent's, and a kill reaches the whole group
+            start_new_session=True,  # the parent handles Ctrl-C; a kill reaches the whole group
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )
         self._late = False
@@ -99,7 +99,7 @@ class ChildProcess:
     def forget(self) -> None:
         """Leave the child to the process that started it."""
         self._close()
-        self.process.returncode = 0  # nothing to wait for here
+        self.process.returncode = 0  # only the parent process can wait for the child
 
     def _close(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout):
@@ -130,7 +130,7 @@ class ChildProcess:
         try:
             timer.start()
         except RuntimeError as error:
-            raise OSError(f"it cannot be watched: {error}") from error
+            raise OSError(f"no thread can watch it: {error}") from error
         try:
             yield
         finally:
@@ -150,7 +150,9 @@ class ChildProcess:
 def _interpreter() -> str:
     if getattr(sys, "frozen", False):
         raise ValueError("a frozen program has no Python interpreter to start")
-    spawn = sys.modules.get("multiprocessing.spawn")  # where a host names its interpreter
+    spawn = sys.modules.get(
+        "multiprocessing.spawn"
+    )  # a program that embeds Python names an interpreter there
     executable = sys.executable if spawn is None else spawn.get_executable()
     if not executable:
         raise ValueError("sys.executable names no Python interpreter")

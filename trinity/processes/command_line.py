@@ -83,7 +83,7 @@ def end(number: int, _frame: FrameType | None = None) -> None:
     discard_unfinished()
     if os.name == "posix" and os.isatty(2):
         try:  # noqa: SIM105  # no import in a signal's handler
-            os.write(2, b"\x1b[?25h\n")  # a progress display hides the cursor
+            os.write(2, b"\x1b[?25h\n")  # show the cursor, which a progress display hides
         except OSError:
             pass
     if number != signal.SIGINT:

@@ -110,7 +110,7 @@ class Confined:
                 process.drop()
 
     def _forget(self) -> None:
-        """After fork(): children, locks and callers are the other process's."""
+        """Called after fork(): children, locks and callers belong to the parent process."""
         for process in self._processes:
             process.forget()
         self._processes = [_Process(self._limits) for _ in self._processes]

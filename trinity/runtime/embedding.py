@@ -18,10 +18,10 @@ class TokenEmbedding:
     ) -> None:
         tensor = weights.matrix(name, count, width)
         self._type = TYPES[tensor.type]
-        if self._type.tensor_scale:  # one sequence of codes; the whole tensor is dequantized
+        if self._type.tensor_scale:  # one sequence of codes without rows to look up
             raise UnsupportedError(
-                f"{tensor.source}: tensor {name!r} has type {tensor.type}, which trinity runs in "
-                "layers only; take a file with another type of embedding"
+                f"{tensor.source}: tensor {name!r} has type {tensor.type}, which trinity supports "
+                "in layers but not for embeddings; take a file with embeddings of another type"
             )
         self._width = width
         self.scale = np.float32(scale)

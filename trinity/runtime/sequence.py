@@ -111,7 +111,7 @@ class Sequence(ABC):
 
     @property
     def cancelled(self) -> bool:
-        """Whether its result is not wanted any more."""
+        """Whether the caller has cancelled it."""
         if self._cancelled or self._sink() is None:
             return True
         return self._cancel is not None and self._cancel.is_set()

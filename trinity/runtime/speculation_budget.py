@@ -113,7 +113,7 @@ class SpeculationBudget:
         self._cost = min(self._cost, 0.98 * self._cost + 0.02 * GUESSED_COST)
         lower = 0.98 * self._draft_cost + 0.02 * GUESSED_DRAFT_COST
         self._draft_cost = min(self._draft_cost, lower)
-        if DRAFTED in self._seen:  # later text may differ
+        if DRAFTED in self._seen:  # so that drafting is tried again
             trials, hits = self._seen[DRAFTED]
             self._seen[DRAFTED] = FORGETTING * trials, FORGETTING * hits
 

@@ -66,7 +66,7 @@ class Alignment:
         probabilities = []
         for layer, head in self._config.alignment_heads:
             with np.errstate(over="ignore", invalid="ignore"):
-                keys = states @ self._key(layer, head, dim).T  # these have no bias
+                keys = states @ self._key(layer, head, dim).T  # key projections have no bias
                 scores = queries[layer][:, head * dim : (head + 1) * dim] @ keys.T
                 scores *= np.float32(dim**-0.5)
                 scores = np.exp(scores - scores.max(-1, keepdims=True))
@@ -74,8 +74,8 @@ class Alignment:
         looks = np.stack(probabilities)
         if not np.isfinite(looks).all():
             raise FormatError(
-                f"{self._config.source}: attention to the recording gives no numbers, so words "
-                "have no times: the weights are damaged; convert the model again"
+                f"{self._config.source}: cross-attention gives NaN, so words have no "
+                "times: the weights are damaged; convert the model again"
             )
         return looks
 
