@@ -113,9 +113,9 @@ def _cache_of(config: ModelConfig, index: int) -> int | None:
     alike = [layer for layer in range(own) if _window(config, layer) == window]
     if not alike:
         raise ConfigError(
-            f"gemma4.attention.shared_kv_layers is {config.shared_kv_layers}: layer {index} of "
-            f"{config.num_layers} shares keys and values, but no earlier layer of its kind has any; "
-            "convert the model again"
+            f"gemma4.attention.shared_kv_layers is {config.shared_kv_layers}: layer {index} "
+            f"of {config.num_layers} shares keys and values, but no earlier layer of its kind has "
+            "any; convert the model again"
         )
     return alike[-1]
 
