@@ -376,7 +376,7 @@ def test_a_cache_that_cannot_be_shared(second: Attention) -> None:
         if fits:
             decoder.check(shapes.__getitem__, "x.gguf")
             continue
-        with pytest.raises(ConfigError, match=r"x\.gguf: .* layer 1 read .* of layer -?\d, which"):
+        with pytest.raises(ConfigError, match=r"x\.gguf: .* layer 1 reads .* of layer -?\d, which"):
             decoder.check(shapes.__getitem__, "x.gguf")
 
 
