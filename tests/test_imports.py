@@ -50,6 +50,7 @@ HEAVY = (
     "llguidance", "soundfile",
 )  # fmt: skip
 KNOWN_BELOW = ("trinity_kernels.ggml", "trinity_kernels.quants", "trinity_kernels.whole_file")
+CYCLE = {"trinity.cli.convert", "trinity.cli.quantize"}
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 LONGEST_FILE = 600
 DATA_TABLES: frozenset[str] = frozenset()  # paths from the root that may be longer
@@ -126,6 +127,31 @@ def test_imports_point_downwards() -> None:
                 assert layer(target) <= layer(module), (
                     f"{where}:{line} imports {target}, a higher layer"
                 )
+
+
+def runtime_imports(module: str, path: Path) -> set[str]:
+    """The modules of both packages that a file imports, but for imports for types alone."""
+    for_types = {
+        node.lineno
+        for block in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path)))
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for statement in block.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    found = {target for line, target in imports(module, path) if line not in for_types}
+    return (found & MODULE_NAMES) - {module}
+
+
+def test_no_import_cycle() -> None:
+    """No module imports itself through others, lazy imports included."""
+    left = {module: runtime_imports(module, path) for module, path in MODULES}
+    while ready := {module for module, needs in left.items() if not needs & left.keys()}:
+        left = {module: needs for module, needs in left.items() if module not in ready}
+    # What is left is in a cycle or imports one.
+    while top := left.keys() - set().union(*left.values()):
+        left = {module: needs for module, needs in left.items() if module not in top}
+    assert set(left) == CYCLE
 
 
 def test_formats_and_lower_know_only_the_types_of_the_kernels() -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from trinity_kernels import code_files, code_store, compiled_copy
 from trinity_kernels.flat_code import FlatCode
-from trinity_kernels.isa import BASES, jit_disabled, python_only
+from trinity_kernels.isa import BASES, interpreted, is_compiled_copy
 from trinity_kernels.loaded_code import load, loadable, supported
 from trinity_kernels.processor import target
 from trinity_kernels.sources import digest_of_function
@@ -39,7 +39,7 @@ if hasattr(os, "register_at_fork"):
 
 def inline(function: Callable[..., Any]) -> Any:
     """A function called by kernels; LLVM inlines it."""
-    if jit_disabled():
+    if not is_compiled_copy():
         return function
     from trinity_kernels import compiler
 
@@ -51,7 +51,7 @@ def choose(stub: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
 
     It is how an ``isa`` or ``qt`` picks a body. Uncompiled, the stub itself runs.
     """
-    if jit_disabled():
+    if not is_compiled_copy():
         return lambda chooser: chooser
     from trinity_kernels import compiler
 
@@ -60,7 +60,7 @@ def choose(stub: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
 
 def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function whose body is LLVM instructions."""
-    if jit_disabled():
+    if not is_compiled_copy():
         return function
     from trinity_kernels import compiler
 
@@ -91,7 +91,7 @@ class Entry:
 
     @cached_property
     def _code(self) -> Callable[..., Any]:
-        if python_only():
+        if interpreted():
             return self.function
         kinds: list[Any] = [_C_TYPES[kind] for kind in self._arguments]
         return ctypes.CFUNCTYPE(_C_TYPES[self._result], *kinds)(self.address)
@@ -140,7 +140,7 @@ class Kernel:
         """
         level = self.level_of(level)
         key = (level, quant)
-        if python_only():
+        if interpreted():
             tags = SimpleNamespace(value=level), SimpleNamespace(value=quant)
             _PYTHON_KERNELS.append(partial(self.function, *tags))
             return len(_PYTHON_KERNELS) - 1

@@ -19,7 +19,7 @@ from typing import Any
 from trinity_kernels._jit import c_function
 from trinity_kernels.deferred import ir, simd
 from trinity_kernels.instructions import instructions
-from trinity_kernels.isa import python_only
+from trinity_kernels.isa import interpreted
 from trinity_kernels.memory import get_i32, get_i64, set_i64
 
 # The table, in int64: these words, then SLOTS entries of a mapping's start, end and mark.
@@ -118,7 +118,7 @@ def catch_bus_errors(table: Any) -> bool:
 
     ``table``: an array of WORDS ctypes int64, which must live as long as the process.
     """
-    if sys.platform != "linux" or sys.maxsize < 1 << 32 or python_only():
+    if sys.platform != "linux" or sys.maxsize < 1 << 32 or interpreted():
         return False
     if _tables:
         return True

@@ -1,6 +1,6 @@
 """A second copy of modules, for the compiler alone.
 
-The modules that the engine imports are light: their guards (``if not jit_disabled()``) leave out
+The modules that the engine imports are light: their guards (``if is_compiled_copy()``) leave out
 what only compiled code needs, and decorators return functions as they are. So neither Numba nor
 LLVM is imported. To compile a kernel, its module and those that it imports are executed once more,
 under names that begin with COPY: there the guards hold and the decorators are Numba's.

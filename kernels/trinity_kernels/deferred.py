@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.isa import is_compiled_copy
 
 __all__ = ["cgutils", "ir", "simd", "types"]
 
@@ -18,7 +18,7 @@ class _Absent:
         raise AttributeError(f"{name}: functions stay Python here")
 
 
-if TYPE_CHECKING or not jit_disabled():
+if TYPE_CHECKING or is_compiled_copy():
     from llvmlite import ir
     from numba.core import cgutils, types
 

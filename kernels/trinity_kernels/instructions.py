@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from typing import Any
 
 from trinity_kernels._jit import intrinsic
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.isa import is_compiled_copy
 
 _CONTEXT = Parameter("typingctx", Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -26,7 +26,7 @@ def instructions(
     """
 
     def declare(emit: Callable[..., Any]) -> Callable[..., Any]:
-        if jit_disabled():
+        if not is_compiled_copy():
             return python or emit
 
         def typed(_: Any, *given: Any) -> Any:
@@ -66,7 +66,7 @@ def instructions(
 def _type(name: Any) -> Any:
     from numba.core import types
 
-    from trinity_kernels.simd import Vec
+    from trinity_kernels.vectors import Vec
 
     if not isinstance(name, str):
         return name

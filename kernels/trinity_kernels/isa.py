@@ -81,20 +81,22 @@ def amx_permitted() -> bool:
         return False
 
 
-def jit_disabled() -> bool:
-    """Whether functions stay Python: true in all modules but the compiler's copies of them."""
-    return not __name__.startswith(COPY)
+def is_compiled_copy() -> bool:
+    """Whether this is the compiler's copy of the module (compiled_copy.py), whose functions Numba
+    compiles; in the engine's modules functions stay Python.
+    """
+    return __name__.startswith(COPY)
 
 
-def python_only() -> bool:
-    """True where NUMBA_DISABLE_JIT makes every kernel run as plain Python."""
+def interpreted() -> bool:
+    """Whether kernels run as plain Python, because NUMBA_DISABLE_JIT is set."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
 @cache
 def possible_levels() -> tuple[str, ...]:
     """The levels whose instructions this process may use, best first; before any trial."""
-    if python_only():
+    if interpreted():
         return ("portable",)
     here = target()
     found = [
@@ -137,7 +139,7 @@ def available_levels() -> tuple[str, ...]:
 @cache
 def _lost() -> dict[str, str]:
     """The possible levels that failed their trial, and why."""
-    if python_only() or not target().doubtful:
+    if interpreted() or not target().doubtful:
         return {}
     from trinity_kernels import trial
 
@@ -151,7 +153,7 @@ def missing_features(level: str) -> tuple[str, ...]:
 
 def _obstacle(level: str) -> str:
     """Why ``level`` is not among the available ones."""
-    if python_only():
+    if interpreted():
         return "NUMBA_DISABLE_JIT runs kernels as plain Python"
     architecture = _ARCHITECTURES.get(level, target().architecture)
     if architecture != target().architecture:

@@ -1,8 +1,8 @@
-"""Vectors as Numba types, and the few instructions that need naming.
+"""Functions of vectors: loads, stores, shuffles, conversions and arithmetic lane by lane.
 
-A ``Vec`` is an LLVM vector: +, -, *, &, |, ^, <<, >> work lane by lane (>> is logical), with
-multiplication and addition rounded separately. LLVM splits a vector that is wider than the CPU's
-registers, so one kernel body serves every level; only the dot products of bytes differ
++, -, *, /, &, |, ^, << and >> (logical) work on vectors (vectors.py) lane by lane; a product and a
+sum are rounded separately, except in ``fma``. One kernel body serves every level, because LLVM
+splits a vector that is wider than the CPU's registers. Only dot products of bytes differ by level
 (byte_dots.py).
 """
 
@@ -13,40 +13,20 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
-from numba.core.datamodel import PrimitiveModel
+from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global
-from numba.extending import lower_builtin, register_model
+from numba.extending import lower_builtin
 
 from trinity_kernels.instructions import instructions
-
-I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
-F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
-_ELEMENTS = {
-    "i1": I1, "i8": I8, "i16": I16, "i32": I32, "i64": I64, "f16": F16, "f32": F32, "f64": F64,
-}  # fmt: skip
-
-
-class Vec(types.Type):
-    """``lanes`` elements of one type, e.g. ``Vec("f32", 16)``."""
-
-    def __init__(self, element: str, lanes: int) -> None:
-        self.element = element
-        self.lanes = lanes
-        self.ir = ir.VectorType(_ELEMENTS[element], lanes)
-        super().__init__(name=f"{element}x{lanes}")
-
-    @property
-    def is_float(self) -> bool:
-        """Whether lanes are floating point."""
-        return self.element.startswith("f")
-
-
-@register_model(Vec)
-class _VecModel(PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, dmm: Any, fe_type: Vec) -> None:
-        super().__init__(dmm, fe_type, fe_type.ir)
-
+from trinity_kernels.vectors import F16 as F16
+from trinity_kernels.vectors import F32 as F32
+from trinity_kernels.vectors import F64 as F64
+from trinity_kernels.vectors import I1 as I1
+from trinity_kernels.vectors import I8 as I8
+from trinity_kernels.vectors import I16 as I16
+from trinity_kernels.vectors import I32 as I32
+from trinity_kernels.vectors import I64 as I64
+from trinity_kernels.vectors import Vec as Vec
 
 F32X16, F32X8, I32X16, I32X8 = Vec("f32", 16), Vec("f32", 8), Vec("i32", 16), Vec("i32", 8)
 I8X64, I8X32, I8X16, I16X32, I16X16 = (

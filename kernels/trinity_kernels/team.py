@@ -27,7 +27,7 @@ from trinity_kernels.atomics import (
     take_lock,
     untie_lock,
 )
-from trinity_kernels.isa import python_only
+from trinity_kernels.isa import interpreted
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.record import BARRIER, KERNEL, RECORD_BYTES
 from trinity_kernels.uninterrupted import uninterrupted
@@ -263,12 +263,12 @@ class Team:
     """
 
     def __init__(self, threads: int) -> None:
-        self.threads = 1 if python_only() else threads
+        self.threads = 1 if interpreted() else threads
         self._closed = False
         self._forks = forks.count()
         # Reentrant: a signal handler may come between a step's end and the lock's release.
         self._mutex = threading.RLock()
-        if not python_only():
+        if not interpreted():
             uninterrupted(self._make)
 
     def _make(self) -> None:
@@ -287,7 +287,7 @@ class Team:
         with self._mutex:
             if self._closed:
                 raise RuntimeError("the team is closed")
-            if python_only():
+            if interpreted():
                 _walk_python(records.ctypes.data, len(records))
             else:
                 _run(self._shared.state, records.ctypes.data, len(records), self.threads)
@@ -296,7 +296,7 @@ class Team:
         with forks.renewing():
             if self._forks != forks.count():
                 self._mutex = threading.RLock()
-                if not python_only() and not self._closed:
+                if not interpreted() and not self._closed:
                     self._shared.owner = None
                     uninterrupted(self._make)
                 self._forks = forks.count()
@@ -307,7 +307,7 @@ class Team:
             self._after_fork()
         with self._mutex:
             self._closed = True
-            if not python_only():
+            if not interpreted():
                 _end(self._shared)
 
 

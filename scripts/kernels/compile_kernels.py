@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 from tests.matrix import KINDS  # noqa: E402
 from trinity.tools.machine import peak_rss  # noqa: E402
 from trinity_kernels.code_files import cache_folder  # noqa: E402
-from trinity_kernels.isa import available_levels, python_only  # noqa: E402
+from trinity_kernels.isa import available_levels, interpreted  # noqa: E402
 from trinity_kernels.ops.matmul import variants  # noqa: E402
 from trinity_kernels.selftest import KERNELS, kernels_of  # noqa: E402
 
@@ -125,7 +125,7 @@ def main() -> None:
     if options.child:
         compile_requested()
         return
-    if cache_folder() is None or python_only():
+    if cache_folder() is None or interpreted():
         return  # nothing can be kept
     wanted = not_compiled(options.kinds)
     if wanted:

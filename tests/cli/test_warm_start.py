@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.kernels.process import KERNELS, ROOT
-from trinity_kernels.isa import python_only
+from trinity_kernels.isa import interpreted
 from trinity_kernels.loaded_code import supported
 
 # Packages and modules that a plain `trinity generate` of a GGUF file does without.
@@ -30,7 +30,7 @@ UNUSED = (
 MOST_MODULES = 315  # of trinity and trinity_kernels
 
 
-@pytest.mark.skipif(python_only() or not supported(), reason="Numba loads the code here")
+@pytest.mark.skipif(interpreted() or not supported(), reason="Numba loads the code here")
 def test_only_what_a_plain_generate_needs_is_imported() -> None:
     command = [sys.executable, "-X", "importtime", "-m", "trinity", "generate"]
     command += ["--prompt", "Prince Andrew", "-n", "4"]

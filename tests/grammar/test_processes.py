@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.processes.test_model_processes import needs_fork, run
-from trinity_kernels.isa import python_only
+from trinity_kernels.isa import interpreted
 
-pytestmark = pytest.mark.skipif(python_only(), reason="needs a team of threads")
+pytestmark = pytest.mark.skipif(interpreted(), reason="needs a team of threads")
 GRAMMAR = """
     grammar = trinity.Grammar.json_schema({"type": "array", "items": {"type": "integer"}})
     def guided(model):

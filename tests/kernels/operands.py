@@ -24,6 +24,7 @@ from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.ops.matmul.tile_layout import int8_tile_types
 from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.quants import TYPES
+from trinity_kernels.selftest.activation_forms import form_of
 from trinity_kernels.team import Team
 
 EPSILON = 2.0**-24  # the largest relative error of one rounding to float32
@@ -106,7 +107,7 @@ def product(
     rng = np.random.default_rng([tokens, n, k])
     rows = reference.random_weights(rng, tag, n, k) if rows is None else rows
     x = rng.normal(size=(tokens, k)).astype(np.float32) if x is None else x
-    packed, values = reference.activations(FORMS[tag], x)
+    packed, values = form_of(FORMS[tag], x)
     weights, magnitudes = reference.weight_values(tag, rows)
     out = rng.normal(size=(tokens, n)).astype(np.float32)
     bias = None if plain else rng.normal(size=n).astype(np.float32)

@@ -1,7 +1,7 @@
 """The kernels' formulas in NumPy, and the layouts that kernels read and write.
 
-Sums are float64; what a kernel promises to round step by step, such as the
-codes of activations, is rounded in the same steps.
+Sums are float64. What a kernel rounds step by step is rounded in the same steps. The self-test has
+the forms of activations (trinity_kernels/selftest/activation_forms.py).
 """
 
 from __future__ import annotations
@@ -12,9 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity_kernels.ops.matmul.activations import FORMS, activation_bytes, unpacked_bytes
+from trinity_kernels.ops.matmul.activations import FORMS, q8_groups, unpacked_bytes
 from trinity_kernels.ops.matmul.operands import TILE_ROWS
 from trinity_kernels.quants import TYPES
+from trinity_kernels.selftest.activation_forms import (
+    pack_q8,
+    pack_ternary,
+    q8_codes,
+    ternary_codes,
+)
 
 Bytes = NDArray[np.uint8]
 Blocks = NDArray[np.void]
@@ -99,105 +105,6 @@ def tile_roundings(k: int) -> int:
     return k // 16 + 8
 
 
-def q8_codes(x: Floats) -> tuple[Codes, Floats]:
-    """Activations (M, K) as codes (M, K) and scales (M, K / 32); x = scale * code."""
-    blocks = x.reshape(len(x), -1, 32)
-    largest = np.abs(blocks).max(axis=2, keepdims=True)
-    largest[largest <= np.float32(1e-35)] = 0
-    with np.errstate(divide="ignore", over="ignore"):
-        inverse = np.where(largest > 0, np.float32(127) / largest, np.float32(0))
-    codes = np.clip(np.rint(blocks * inverse), -127, 127).astype(np.int8)
-    return codes.reshape(x.shape), (largest / np.float32(127))[:, :, 0]
-
-
-def pack_q8(codes: Codes, scales: Floats) -> Bytes:
-    """The q8 form that ops/matmul/activations.py draws, (M, activation_bytes)."""
-    m, k = codes.shape
-    padded, table = -(-k // 64) * 64, -(-k // 512) * 64
-    out = np.zeros((m, activation_bytes("q8", k)), np.uint8)
-    out[:, :k] = codes.view(np.uint8)
-    sums = codes.reshape(m, -1, 32).sum(axis=2, dtype=np.int32).astype(np.float32)
-    out[:, padded:][:, : k // 8] = np.ascontiguousarray(scales).view(np.uint8)
-    out[:, padded + table :][:, : k // 8] = np.ascontiguousarray(scales * sums).view(np.uint8)
-    groups = -codes.reshape(m, -1, 4).sum(axis=2, dtype=np.int32)
-    out[:, padded + 2 * table :][:, :k] = groups.view(np.uint8)
-    sixteens = codes.reshape(m, -1, 16).sum(axis=2, dtype=np.int32)
-    halves = np.repeat(scales, 2, axis=1).astype(np.float32) * sixteens.astype(np.float32)
-    out[:, 2 * padded + 2 * table :][:, : k // 4] = halves.view(np.uint8)
-    out[:, 2 * padded + 4 * table :][:, : k // 4] = (-sixteens).view(np.uint8)
-    return out
-
-
-def pack_q19(x: Floats) -> tuple[Bytes, Doubles]:
-    """The q19 form of ``x`` (M, K), (M, activation_bytes), and the values that it stands for."""
-    (m, k), top = x.shape, np.float32(1 << 18)
-    blocks = x.reshape(m, -1, 32)
-    largest = np.abs(blocks).max(axis=2, keepdims=True)
-    largest[largest <= np.float32(1e-35)] = 0
-    with np.errstate(divide="ignore", over="ignore"):
-        inverse = np.where(largest > 0, top / largest, np.float32(0))
-    codes = np.clip(np.rint(blocks * inverse), -top, top).astype(np.int32)
-    scales = (largest / top)[:, :, 0]
-    high = (codes + 0x8080) >> 16
-    rest = codes - 65536 * high
-    middle = (rest + 128) >> 8
-    padded, table = -(-k // 64) * 64, -(-k // 512) * 64
-    out = np.zeros((m, activation_bytes("q19", k)), np.uint8)
-    for row, of_row in enumerate((high, middle, rest - 256 * middle)):
-        bytes_ = of_row.reshape(m, k).astype(np.int8).view(np.uint8)
-        out[:, row * padded : row * padded + k] = bytes_
-    out[:, 3 * padded :][:, : k // 8] = np.ascontiguousarray(scales).view(np.uint8)
-    sums = scales * codes.sum(axis=2).astype(np.float32)
-    out[:, 3 * padded + table :][:, : k // 8] = np.ascontiguousarray(sums).view(np.uint8)
-    groups = -codes.reshape(m, -1, 4).sum(axis=2, dtype=np.int32)
-    out[:, 3 * padded + 2 * table :][:, :k] = groups.view(np.uint8)
-    sixteens = codes.reshape(m, -1, 16).sum(axis=2, dtype=np.int32).astype(np.float32)
-    halves = np.repeat(scales, 2, axis=1).astype(np.float32) * sixteens
-    out[:, 4 * padded + 2 * table :][:, : k // 4] = halves.view(np.uint8)
-    return out, codes.reshape(m, k) * np.repeat(scales, 32, axis=1).astype(np.float64)
-
-
-def ternary_codes(x: Floats) -> tuple[Codes, Floats]:
-    """Activations (M, K) as codes (M, K) and one s a row (M,); x = code / s."""
-    s = np.float32(127) / np.maximum(np.abs(x).max(axis=1), np.float32(1e-5))
-    codes = np.clip(np.rint(x * s[:, None]), -128, 127).astype(np.int8)
-    return codes, s.astype(np.float32)
-
-
-def pack_ternary(codes: Codes, s: Floats) -> Bytes:
-    """The ternary form that ops/matmul/activations.py draws, (M, activation_bytes)."""
-    m, k = codes.shape
-    padded = -(-k // 256) * 256
-    out = np.zeros((m, activation_bytes("ternary", k)), np.uint8)
-    whole = np.zeros((m, padded), np.int8)
-    whole[:, :k] = codes
-    # Element 128 h + 32 g + i to place 64 g + 32 h + i.
-    places = whole.reshape(m, -1, 2, 4, 32).transpose(0, 1, 3, 2, 4).reshape(m, padded)
-    out[:, :padded] = places.view(np.uint8)
-    sums = np.zeros((m, -(-padded // 4096) * 16), np.int32)
-    sums[:, : padded // 256] = -whole.reshape(m, -1, 256).sum(axis=2, dtype=np.int32)
-    out[:, padded:-64] = sums.view(np.uint8)
-    tail = out[:, -64:]
-    tail[:, :4] = s[:, None].view(np.uint8)
-    tail[:, 4:8] = codes.sum(axis=1, dtype=np.int32)[:, None].view(np.uint8)
-    return out
-
-
-def activations(form: str, x: Floats) -> tuple[Bytes, Doubles]:
-    """The bytes that a dot product takes for ``x`` (M, K), and the values that they stand for."""
-    if form == "q8":
-        codes, scales = q8_codes(x)
-        return pack_q8(codes, scales), (codes.astype(np.float64) * np.repeat(scales, 32, axis=1))
-    if form == "q19":
-        return pack_q19(x)
-    if form == "ternary":
-        codes, s = ternary_codes(x)
-        return pack_ternary(codes, s), codes / s.astype(np.float64)[:, None]
-    rows = np.zeros((len(x), activation_bytes(form, x.shape[1])), np.uint8)
-    rows[:, : 4 * x.shape[1]] = np.ascontiguousarray(x).view(np.uint8)
-    return rows, x.astype(np.float64)
-
-
 def round_bf16(x: Floats) -> Floats:
     """The nearest bfloat16, half to even, as float32."""
     bits = np.ascontiguousarray(x).view(np.uint32)
@@ -216,8 +123,8 @@ def pack_tiles(form: str, x: Floats) -> Bytes:
     if form == "ternary":
         lines = pack_ternary(*ternary_codes(x))[:, : unpacked_bytes(form, k)]
     elif form == "q8" and m <= TILE_ROWS:
-        # The form itself but for its negated sums.
-        lines = pack_q8(*q8_codes(x))[:, : -(-k // 64) * 64 + -(-k // 512) * 128]
+        # Codes, scales and their sums.
+        lines = pack_q8(*q8_codes(x))[:, : q8_groups(k)]
     elif form == "q8":
         lines = bf16_bytes(round_bf16(x))
     else:

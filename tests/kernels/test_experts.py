@@ -15,7 +15,7 @@ from tests.kernels.operands import EPSILON, aligned, row_lengths, same_bits
 from tests.kernels.reference import Bytes, Floats
 from tests.matrix import PACKED, some
 from trinity_kernels._jit import Kernel, kernel
-from trinity_kernels.isa import available_levels, python_only
+from trinity_kernels.isa import available_levels, interpreted
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.ops import expert_rows, mix, squares
 from trinity_kernels.ops.matmul import activation_tiles, experts, variants
@@ -25,6 +25,7 @@ from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.ops.matmul.tile_layout import int8_tile_types
 from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.record import ROWS, SLOTS
+from trinity_kernels.selftest.activation_forms import form_of
 from trinity_kernels.team import Team
 
 EXPERTS, PER_TOKEN, N, MOST_THREADS = 6, 2, 53, 8
@@ -212,7 +213,7 @@ def product(tag: str, tokens: int, repeat: int = 1) -> Product:
     drawn = rng.normal(size=(tokens * PER_TOKEN, k)).astype(np.float32)
     x = np.empty((rows.chosen.size, k), np.float32)
     x[rows.places.reshape(-1)] = np.tile(drawn, (repeat, 1))
-    packed, values = reference.activations(FORMS[tag], x)
+    packed, values = form_of(FORMS[tag], x)
     stack = reference.random_weights(rng, tag, EXPERTS * N, k)
     weights = stack.reshape(EXPERTS, N, -1)
     table = weights.ctypes.data + (np.arange(EXPERTS) ^ 1) * weights.strides[0]
@@ -336,7 +337,7 @@ def test_squares_by_expert(spread: bool, k: int, level: str, two: Team) -> None:
         assert found[expert, k] == len(own)
 
 
-@pytest.mark.skipif(python_only(), reason="one level")
+@pytest.mark.skipif(interpreted(), reason="one level")
 def test_levels_leave_the_bits_alone() -> None:
     p = product("Q4_0", 9)
     expected = p.run(matmul, "portable")

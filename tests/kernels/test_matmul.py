@@ -16,6 +16,7 @@ from trinity_kernels.ops.matmul import operands
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.quants import TYPES
+from trinity_kernels.selftest.activation_forms import ternary_codes
 from trinity_kernels.team import Team
 
 TAGS = pytest.mark.parametrize("tag", types(FORMS))
@@ -51,7 +52,7 @@ def test_levels_threads_and_other_tokens_leave_the_bits_alone(tag: str, two: Tea
 
 def test_i2_s_rounds_only_after_an_exact_sum(level: str) -> None:
     p = product("I2_S", 3, 33, 27 * 128)
-    codes, s = reference.ternary_codes(p.x)
+    codes, s = ternary_codes(p.x)
     weights, _ = reference.weight_values("I2_S", p.rows)
     totals = codes.astype(np.int64) @ weights.astype(np.int64).T
     y = totals.astype(np.float32) / s[:, None] * np.float32(0.3125)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels import reference
 from tests.kernels.launch import Slot, launch
 from tests.kernels.operands import same_bits
 from tests.kernels.reference import Bytes, Floats
 from trinity_kernels.ops.matmul import quantize as op
 from trinity_kernels.ops.matmul.activations import activation_bytes
+from trinity_kernels.selftest.activation_forms import form_of
 from trinity_kernels.team import Team
 
 FORMS = pytest.mark.parametrize("form", ["q8", "q19", "ternary"])
@@ -33,7 +33,7 @@ def meaningful(form: str, rows: Bytes) -> Bytes:
 
 
 def assert_as_drawn(form: str, x: Floats, level: str, team: Team | None) -> None:
-    expected = meaningful(form, reference.activations(form, x)[0])
+    expected = meaningful(form, form_of(form, x)[0])
     assert same_bits(meaningful(form, quantize(form, x, level, team)), expected), x.shape
 
 
@@ -74,7 +74,7 @@ def test_what_lies_behind_a_row_is_not_read(level: str) -> None:
             op.K: k,
         }
         launch(op.quantize_ternary, level, "none", 2, slots)
-        expected = reference.activations("ternary", np.ascontiguousarray(wide[:, :k]))[0]
+        expected = form_of("ternary", np.ascontiguousarray(wide[:, :k]))[0]
         assert same_bits(meaningful("ternary", out), meaningful("ternary", expected)), k
 
 

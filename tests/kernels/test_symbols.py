@@ -10,12 +10,12 @@ from tests.matrix import some
 from trinity_kernels import _jit, isa, loaded_code, selftest, team
 from trinity_kernels._jit import Entry, Kernel
 from trinity_kernels.flat_code import FlatCode
-from trinity_kernels.isa import python_only
+from trinity_kernels.isa import interpreted
 from trinity_kernels.ops import select
 from trinity_kernels.quantizers import groups, outermost, tables
 
 pytestmark = pytest.mark.skipif(
-    python_only() or not loaded_code.supported(), reason="Numba loads the code here"
+    interpreted() or not loaded_code.supported(), reason="Numba loads the code here"
 )
 ALLOWED = {"memcpy", "memmove", "memset"}
 CASES = [

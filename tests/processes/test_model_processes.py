@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.matrix import some
-from trinity_kernels.isa import python_only
+from trinity_kernels.isa import interpreted
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 300  # the machine may be busy, and kernels may have to be compiled
@@ -59,7 +59,7 @@ def succeeds(child):
 """
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-pytestmark = pytest.mark.skipif(python_only(), reason="needs a team of threads")
+pytestmark = pytest.mark.skipif(interpreted(), reason="needs a team of threads")
 
 
 def run(code: str, folder: Path, *flags: str) -> str:

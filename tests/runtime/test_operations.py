@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.kernels.reference import activations
 from tests.naive_operations import NaiveDecoder, Rounding
 from trinity import models
 from trinity.config import ModelConfig
@@ -42,6 +41,7 @@ from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES, quantize
+from trinity_kernels.selftest.activation_forms import form_of
 
 HIDDEN, VOCABULARY, HEADS, FFN = 64, 120, 12, 96
 CONFIG = ModelConfig(
@@ -208,7 +208,7 @@ def naive(
 
     def rounded(name: str, x: NDArray[np.float64]) -> NDArray[np.float64]:
         floats = np.ascontiguousarray(x, np.float32)
-        return activations(FORMS[found.tensors[name].type], floats)[1]
+        return form_of(FORMS[found.tensors[name].type], floats)[1]
 
     decoder = models.decoder_of(
         found.config, found.tensors.keys(), lambda name: found.tensors[name].shape, "odd.gguf"

@@ -16,7 +16,7 @@ from pathlib import Path
 from trinity.errors import KernelError
 from trinity_kernels._jit import Kernel
 from trinity_kernels.code_files import cache_folder, take_cache_problem
-from trinity_kernels.isa import available_levels, cpu_name, python_only
+from trinity_kernels.isa import available_levels, cpu_name, interpreted
 
 
 class KernelChoice:
@@ -61,7 +61,7 @@ class KernelChoice:
         return all(self._works(kernel, self.level, tag) for tag in tags)
 
     def _works(self, kernel: Kernel, level: str, tag: str) -> bool:
-        if python_only():
+        if interpreted():
             return True
         line = f"{kernel.name} {tag} {kernel.level_of(level)}"
         key = f"{line} {kernel.sources}"

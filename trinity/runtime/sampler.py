@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.recent_tokens import RecentTokens
 from trinity.runtime.sampling_params import SamplingParams
-from trinity_kernels.isa import python_only
+from trinity_kernels.isa import interpreted
 
 __all__ = ["Sampler", "SamplingParams", "TokenLogprob", "best", "log_normalizer", "token_logprob"]
 
@@ -240,7 +240,7 @@ def best(logits: Floats, k: int) -> Ids:
     k = min(k, len(logits))
     if k <= 0:
         return np.empty(0, np.int64)
-    if len(logits) < COMPILED_FROM or python_only() or not logits.flags.c_contiguous:
+    if len(logits) < COMPILED_FROM or interpreted() or not logits.flags.c_contiguous:
         return np.argsort(-logits, kind="stable")[:k]
     # Imported here because it loads the compiler.
     from trinity_kernels.ops.select import largest

@@ -127,7 +127,7 @@ def measured(seen: Examination, root: Path = Path("/")) -> Examination:
 
 def _of_processor(seen: Examination, throttled: float, root: Path) -> Iterator[Diagnosis]:
     best = seen.levels[0]
-    if isa.python_only():
+    if isa.interpreted():
         yield Diagnosis(
             "NUMBA_DISABLE_JIT is set, so kernels run as plain Python, thousands of times slower",
             "unset NUMBA_DISABLE_JIT",

@@ -120,12 +120,17 @@ def _factor(qt: Any, x: Any) -> Any:
     return lambda qt, x: function(x)
 
 
-def _range(isa: Any, qt: Any, gate: int, up: int, out: int, first: int, last: int) -> None:
+@inline
+def _one_by_one(qt: Any, gate: int, up: int, out: int, first: int, last: int) -> None:
     for i in range(first, last):
         y = _act(qt, get_f32(gate + 4 * i))
         if up != 0:
             y = np.float32(y * _factor(qt, get_f32(up + 4 * i)))
         set_f32(out + 4 * i, y)
+
+
+def _range(isa: Any, qt: Any, gate: int, up: int, out: int, first: int, last: int) -> None:
+    _one_by_one(qt, gate, up, out, first, last)
 
 
 @inline
@@ -212,11 +217,7 @@ def _range_vector(isa: Any, qt: Any, gate: int, up: int, out: int, first: int, l
         if up != 0:
             y = y * _factor_vector(qt, simd.load_f32x16(up + 4 * i))
         simd.store_f32x16(out + 4 * i, y)
-    for i in range(whole, last):
-        y1 = _act(qt, get_f32(gate + 4 * i))
-        if up != 0:
-            y1 = np.float32(y1 * _factor(qt, get_f32(up + 4 * i)))
-        set_f32(out + 4 * i, y1)
+    _one_by_one(qt, gate, up, out, whole, last)
 
 
 per_level(_range_vector)(_range)

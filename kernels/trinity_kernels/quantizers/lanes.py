@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.isa import is_compiled_copy
 
 LANES = 16
 LINE = 4 * LANES  # bytes
@@ -30,7 +30,7 @@ larger: Callable[..., Any]
 where_less: Callable[..., Any]
 store_codes: Callable[..., Any]
 
-if jit_disabled():
+if not is_compiled_copy():
 
     def load(address: int) -> Any:
         """The line at ``address``."""

@@ -1,8 +1,13 @@
-"""Quantization types by ggml's names: layouts and their NumPy reference.
+"""Quantization types by ggml's names: layouts, NumPy decoders and readers.
 
-A type lives in one file of this package, which lists its types in ``TYPES`` and, where a product
-takes it as a weight, how compiled code reads it in ``READERS``; that file in ``_FAMILIES`` is all
-the registration there is.
+A file of this package contains a family of types: ``TYPES`` (quant_type.py), and ``READERS``, by
+which compiled code reads the types that are weights of products. ``_FAMILIES`` registers the file.
+
+    quant_type.py    a type: block layout, decoder, encoder
+    reader.py        what products ask of a type; its kinds:
+                     floats.py (Plain), affine4.py, block32.py, superblock.py, ternary.py
+    emit.py          LLVM code that the readers of several files share
+    codebooks.py     the tables of the IQ types
 """
 
 from __future__ import annotations
@@ -34,14 +39,10 @@ from trinity_kernels.quants import (
     q8,
     tq,
 )
-from trinity_kernels.quants.affine4 import Affine4
-from trinity_kernels.quants.block32 import Block32
-from trinity_kernels.quants.floats import Plain
 from trinity_kernels.quants.quant_type import QuantType
-from trinity_kernels.quants.superblock import SuperBlock
-from trinity_kernels.quants.ternary import Ternary
+from trinity_kernels.quants.reader import BlockReader
 
-__all__ = ["READERS", "TYPES", "QuantType", "Reader", "dequantize", "nbytes", "quantize"]
+__all__ = ["READERS", "TYPES", "BlockReader", "QuantType", "dequantize", "nbytes", "quantize"]
 
 _FAMILIES = (
     floats, integers, q4, q5, q8, q2_k, q4_k, q6_k, iq1, iq2, iq3, iq4, fp4, fp8, affine,
@@ -49,8 +50,7 @@ _FAMILIES = (
 )  # fmt: skip
 
 TYPES: dict[str, QuantType] = {t.name: t for family in _FAMILIES for t in family.TYPES}
-Reader = Plain | Affine4 | Block32 | SuperBlock | Ternary
-READERS: dict[str, Reader] = {
+READERS: dict[str, BlockReader] = {
     name: reader for family in _FAMILIES for name, reader in getattr(family, "READERS", {}).items()
 }
 

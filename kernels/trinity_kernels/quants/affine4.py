@@ -1,11 +1,10 @@
-"""Unsigned codes of 4 bits in order, each block of 64 or 32 under a scale and a minimum of its own.
+"""Affine types of 4 bits (MLX, AWQ, GPTQ): blocks of 64 or 32 with a scale and a minimum.
 
-A value is scale * code + minimum, as MLX's affine mode, AWQ and GPTQ have it. A byte holds two
-neighbours, the first in its lower half: codes lie as MLX has them, and are copied, not rearranged.
-Scales and minima are as the model has them, bfloat16, float16 or float32, and may be negative.
-Groups of 64 and 128 are blocks of 64. Blocks of 32 are for groups of 32, which AWQ and GPTQ have
-too, and for rows that are no whole blocks of 64. No GGUF file has these types. Weights are the
-model's own numbers, so activations take 19 bits.
+A value is scale * code + minimum. A byte holds two neighbours, the first in its low half, as in
+MLX's files, so codes are copied without rearranging. Scales and minima keep the model's type
+(bfloat16, float16 or float32) and may be negative. Groups of 64 and 128 become blocks of 64; blocks
+of 32 serve groups of 32 and rows that are not multiples of 64. GGUF has no such types. The weights
+are exactly the model's numbers, so activations have 19 bits.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import numpy as np
 
 from trinity_kernels import memory
 from trinity_kernels.quants.affine import STORED, widened
+from trinity_kernels.quants.one_scale import OneScale
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
 
 _PREFIXES = {64: "AFFINE4", 32: "AFFINE4_32"}
@@ -58,23 +58,20 @@ TYPES = tuple(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Affine4:
-    """How one type's blocks are read.
+class Affine4(OneScale):
+    """How a type's blocks are read."""
 
-    ``elements`` of a block, whose codes begin at byte ``codes_at``; ``scales``: what it begins
-    with, its scale as "bf16", "f16" or "f32", and at ``minimum_at`` a minimum of the same kind.
-    ``code(block, e)``: that of element e, at most ``top``. ``form``: of the activations
-    (ops/matmul/activations.py).
-    """
-
-    nbytes: int
-    elements: int
-    codes_at: int
-    scales: str
-    minimum_at: int
-    code: Callable[..., Any]
     form: str = "q19"
     top: int = 15
+    # Byte of a block at which the codes begin.
+    codes_at: int
+    # code(block, e): the code of element e.
+    code: Callable[..., Any]
+
+    @property
+    def in_order(self) -> bool:
+        """The low half of a byte is the element before that of the high half."""
+        return True
 
 
 def _reader(elements: int, stored: str) -> Affine4:

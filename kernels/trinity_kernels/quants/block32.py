@@ -1,4 +1,4 @@
-"""How blocks of 32 elements with one scale are read."""
+"""Readers of blocks of 32 elements with one scale, and the functions that unpack their codes."""
 
 from __future__ import annotations
 
@@ -9,35 +9,26 @@ from typing import Any
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import ir, simd
 from trinity_kernels.instructions import instructions
+from trinity_kernels.quants.one_scale import OneScale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block32:
-    """How one type's blocks are read.
-
-    ``codes(isa, first, second)``: 64 codes as a byte vector from the addresses of two blocks, of
-    which the second is 0 where the row ends. ``code(block, e)``: that of element e. The codes are
-    unsigned and stand ``offset`` (0 or a power of 2) above the values, or are ``signed``.
-    ``top``: the largest of unsigned codes.
-    ``form``: of the activations (ops/matmul/activations.py), "q8" or, of unsigned codes, "q19".
-    ``scales``: what a block begins with: its scale as "f16", "bf16" or "f32", or "e8m0", the
-    exponent of the power of 2 above its scale, in 8 bits. ``minimum_at``: byte of a block's
-    minimum, a number of the same kind that is added (0: none). ``bytes_at``: byte of a block from
-    which its codes lie as signed bytes; ``nibbles_at``: from which 16 bytes hold the codes,
-    elements 0 to 15 in the lower halves (0: they do not).
+class Block32(OneScale):
+    """How a type's blocks are read. The form of the activations is "q8" or, of unsigned codes,
+    "q19".
     """
 
-    nbytes: int
-    codes: Callable[..., Any]
-    code: Callable[..., Any]
-    form: str = "q8"
-    offset: int = 0
-    signed: bool = False
     top: int = 31
-    scales: str = "f16"
-    minimum_at: int = 0
-    bytes_at: int = 0
-    nibbles_at: int = 0
+    # codes(isa, first, second): 64 codes as a vector of bytes, from the addresses of two blocks;
+    # ``second`` is 0 at the end of a row.
+    codes: Callable[..., Any]
+    # code(block, e): the code of element e.
+    code: Callable[..., Any]
+
+    @property
+    def has_exact_groups(self) -> bool:
+        """Four blocks are four groups."""
+        return True
 
 
 @instructions("i8x64", "i8x32")

@@ -1,10 +1,10 @@
-"""F32, F16 and BF16: plain numbers, kept as blocks of one element."""
+"""F32, F16 and BF16: plain numbers, as blocks of one element."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from trinity_kernels import memory
 from trinity_kernels.deferred import ir, simd
 from trinity_kernels.quants import emit
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
+from trinity_kernels.quants.reader import BlockReader
 
 _F32 = np.dtype([("x", "<f4")])
 _F16 = np.dtype([("x", "<f2")])
@@ -80,24 +81,24 @@ TYPES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plain:
-    """How one type's numbers are read, which are multiplied as floats.
+class Plain(BlockReader):
+    """How a type's numbers are read, which are multiplied as floats."""
 
-    ``nbytes``: of a block, which has ``elements`` numbers, 1 or 32. ``get(row, i)``: number i of
-    the row at that address, as float32. ``emit_load(builder, row, n)``: numbers 16 n to 16 n + 15
-    as LLVM code. ``tail``: the element by which simd's loads of fewer than 16 are named; "" where
-    rows are whole blocks of 32. ``split``: a number has more significant bits than bfloat16, and is
-    the sum of two.
-    """
-
-    form: ClassVar[str] = "f32"
-
-    nbytes: int
-    get: Callable[..., Any]
-    emit_load: Callable[[Any, Any, Any], Any]
     elements: int = 1
+    form: str = "f32"
+    # get(row, i): number i of the row at that address, float32.
+    get: Callable[..., Any]
+    # emit_load(builder, row, n): LLVM code of numbers 16 n to 16 n + 15.
+    emit_load: Callable[[Any, Any, Any], Any]
+    # The element in the names of simd's loads of fewer than 16; "" if rows are blocks of 32.
     tail: str = ""
-    split: bool = False
+    # How many bfloat16 represent a number exactly; 0 if more than two.
+    parts: int = 0
+
+    @property
+    def bfloat16s(self) -> int:
+        """As ``parts``."""
+        return self.parts
 
 
 def _get_f32(row: int, i: int) -> Any:
@@ -134,6 +135,6 @@ def _emit_load_bf16(builder: Any, row: Any, n: Any) -> Any:
 
 READERS = {
     "F32": Plain(nbytes=4, get=_get_f32, emit_load=_emit_load_f32, tail="f32"),
-    "F16": Plain(nbytes=2, get=_get_f16, emit_load=_emit_load_f16, tail="f16", split=True),
-    "BF16": Plain(nbytes=2, get=_get_bf16, emit_load=_emit_load_bf16, tail="bf16"),
+    "F16": Plain(nbytes=2, get=_get_f16, emit_load=_emit_load_f16, tail="f16", parts=2),
+    "BF16": Plain(nbytes=2, get=_get_bf16, emit_load=_emit_load_bf16, tail="bf16", parts=1),
 }

@@ -13,7 +13,7 @@ from llvmlite import binding
 
 from scripts.kernels import arm_root, check_arm
 from tests.kernels.process import ROOT, run_python
-from trinity_kernels.isa import python_only
+from trinity_kernels.isa import interpreted
 from trinity_kernels.processor import target
 
 LOADED = """
@@ -83,7 +83,7 @@ class TestWithAnEmulator:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(python_only(), reason="nothing is compiled")
+@pytest.mark.skipif(interpreted(), reason="nothing is compiled")
 def test_another_process_loads_what_was_compiled_for_it(tmp_path: Path) -> None:
     """This machine stands for the other one: what is kept is found and is right."""
     request = {

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.kernels.process import KERNELS, ROOT, run_python
-from trinity_kernels.isa import available_levels, python_only
+from trinity_kernels.isa import available_levels, interpreted
 from trinity_kernels.loaded_code import supported
 from trinity_kernels.processor import target
 
 pytestmark = pytest.mark.skipif(
-    python_only() or not supported() or target().architecture != "x86_64",
+    interpreted() or not supported() or target().architecture != "x86_64",
     reason="the script makes code for Linux on x86-64",
 )
 LEVEL = "avx2" if "avx2" in available_levels() else "portable"

@@ -1,42 +1,35 @@
-"""The forms that activations have when they meet weights, and where their parts lie.
+"""The forms of activations that products take, and the layout of each.
 
-A row of K activations, by form:
+Products of quantized weights take quantized activations. The form depends on the weight's type
+(``FORMS``):
 
-    f32      K float32.
-    q8       int8 codes, padded with zeros to 64; x = scale * code.
-             at q8_scales:  per 32 codes their float32 scale, padded with zeros to 16 of them
-             at q8_sums:    per 32 codes scale * sum, padded likewise
-             at q8_groups:  per 4 codes the int32 negated sum, padded as the codes
-             at q8_halves:  per 16 codes scale * sum, padded with zeros to 32 of them
-             at q8_negated: per 16 codes the int32 negated sum, padded likewise
-    q19      a number of 19 bits in three int8 codes, of 65536s, of 256s and of 1s; the first ones
-             padded with zeros to 64; x = scale * number
-             at q19_middle: the codes of 256s, padded likewise
-             at q19_ones:   the codes of 1s, padded likewise
-             at q19_scales: per 32 numbers their float32 scale, padded with zeros to 16 of them
-             at q19_sums:   per 32 numbers scale * sum, padded likewise
-             at q19_groups: per 4 numbers the int32 negated sum, padded as the codes
-             at q19_halves: per 16 numbers scale * sum, padded with zeros to 32 of them
-    ternary  int8 codes, padded with zeros to 256, permuted (ternary_place); x = code / s, one s a
-             row.
-             at ternary_sums:  per 256 codes the int32 negated sum, padded to 16 of them
-             at ternary_tail:  float32 s, int32 sum of all codes, then padding to 64 bytes
+    f32      float32
+    q8       x = scale * code: int8 codes, a scale for 32 of them
+    q19      x = scale * (65536 * high + 256 * middle + ones): 19 bits in three int8 codes, a scale
+             for 32 numbers
+    ternary  x = code / s: int8 codes in the order of ``ternary_place``, one s for the row
 
-Offsets are bytes from the row's first. The ternary permutation serves I2_S and TQ2_0 alike: within
-256 codes, place 64 g + 32 h + i holds element 128 h + 32 g + i, so one 64-byte load of weights
-meets four 64-byte loads of activations.
+``LAYOUTS`` describes a row of each form: arrays one after the other, with sums that products need.
+Compiled code finds an array by an offset (``q8_scales``), NumPy by a field of ``row_type``.
 
-The tile form of 16 rows (activation_tiles.py) has each 64 bytes of a row as 16 words, side by side
-with those of the other rows: 1024 bytes, so every offset is ``TILE_ROWS`` times as large. Of up to
-``TILE_ROWS`` rows the q8 form's codes, scales and sums are tiles, and then, where a weight takes
-them, come the bfloat16 tiles of the same rows; of more rows, bfloat16 tiles alone.
+``ternary_place`` serves I2_S and TQ2_0: of 256 codes, place 64 g + 32 h + i holds element
+128 h + 32 g + i, so one load of 64 bytes of weights meets four of 64 bytes of activations.
+
+As AMX tiles (activation_tiles.py) 16 rows are side by side: each 64 bytes of a row become 16 words
+between those of the other rows, 1024 bytes, so an offset is ``TILE_ROWS`` times as large. Up to
+``TILE_ROWS`` rows of the q8 form become tiles up to the sums; bfloat16 tiles of the same rows
+follow if a weight takes these. More rows become bfloat16 tiles alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from trinity_kernels._jit import inline
 from trinity_kernels.memory import get_f32, get_i8, get_i32
@@ -44,117 +37,121 @@ from trinity_kernels.ops.matmul.operands import TILE_ROWS
 from trinity_kernels.quants import READERS
 from trinity_kernels.tags import shared
 
-# The form that each type's product takes, and with it the types that a product can take.
+# The form of each type's products, and with it the types that a product can take.
 FORMS: dict[str, str] = {name: reader.form for name, reader in READERS.items()}
 
 
-@shared
-def q8_scales(k: int) -> int:
-    """Bytes from a row's codes to its scales of 32."""
-    return (k + 63) // 64 * 64
+@dataclass(frozen=True, slots=True)
+class Array:
+    """One array of a row: a number for ``each`` elements, zeros up to a multiple of ``padding``."""
+
+    name: str
+    dtype: DTypeLike
+    each: int
+    padding: int
+
+    @property
+    def elements(self) -> int:
+        """Elements of a row for which the array grows by ``nbytes``."""
+        return self.each * self.padding
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of ``padding`` numbers."""
+        return self.padding * np.dtype(self.dtype).itemsize
+
+    def numbers(self, k: int) -> int:
+        """Numbers for a row of ``k`` elements."""
+        return -(-k // self.elements) * self.padding
 
 
-@shared
-def q8_sums(k: int) -> int:
-    """Bytes from a row's codes to its scaled sums of 32."""
-    return q8_scales(k) + (k + 511) // 512 * 64
+LAYOUTS: dict[str, tuple[Array, ...]] = {
+    "f32": (Array("values", "<f4", 1, 16),),
+    "q8": (
+        Array("codes", "i1", 1, 64),
+        Array("scales", "<f4", 32, 16),
+        Array("sums", "<f4", 32, 16),  # scale * sum of codes
+        Array("groups", "<i4", 4, 16),  # minus the sum of codes
+        Array("halves", "<f4", 16, 32),  # scale * sum of codes
+        Array("negated", "<i4", 16, 32),  # minus the sum of codes
+    ),
+    "q19": (
+        Array("high", "i1", 1, 64),
+        Array("middle", "i1", 1, 64),
+        Array("ones", "i1", 1, 64),
+        Array("scales", "<f4", 32, 16),
+        Array("sums", "<f4", 32, 16),  # scale * sum of numbers
+        Array("groups", "<i4", 4, 16),  # minus the sum of numbers
+        Array("halves", "<f4", 16, 32),  # scale * sum of numbers
+    ),
+    # Followed by 64 bytes: float32 s, int32 sum of all codes, zeros.
+    "ternary": (
+        Array("codes", "i1", 1, 256),
+        Array("sums", "<i4", 256, 16),  # minus the sum of codes
+    ),
+}
+_TAIL = np.dtype({"names": ["s", "sum"], "formats": ["<f4", "<i4"], "itemsize": 64})
 
 
-@shared
-def q8_groups(k: int) -> int:
-    """Bytes from a row's codes to its negated sums of 4."""
-    return q8_sums(k) + (k + 511) // 512 * 64
+def row_type(form: str, k: int) -> np.dtype[np.void]:
+    """A row of ``k`` activations as a structure: a field for each array, and a ternary ``tail``."""
+    fields: list[Any] = [(array.name, array.dtype, array.numbers(k)) for array in LAYOUTS[form]]
+    return np.dtype(fields + [("tail", _TAIL)] * (form == "ternary"))
 
 
-@shared
-def q8_halves(k: int) -> int:
-    """Bytes from a row's codes to its scaled sums of 16."""
-    return q8_groups(k) + (k + 63) // 64 * 64
+@cache
+def activation_bytes(form: str, k: int) -> int:
+    """Bytes of a row, a multiple of 64."""
+    return row_type(form, k).itemsize
 
 
-@shared
-def q8_negated(k: int) -> int:
-    """Bytes from a row's codes to its negated sums of 16."""
-    return q8_halves(k) + (k + 511) // 512 * 128
+def _end(form: str, name: str) -> Callable[[int], int]:
+    """Bytes from the start of a row of ``k`` activations to the end of an array.
+
+    A function that Python and compiled code call alike.
+    """
+    position = [array.name for array in LAYOUTS[form]].index(name)
+    array = LAYOUTS[form][position]
+    unit, less, size = array.elements, array.elements - 1, array.nbytes
+    if position == 0:
+
+        def first(k: int) -> int:
+            return (k + less) // unit * size
+
+        return shared(first)
+    before = _end(form, LAYOUTS[form][position - 1].name)
+
+    def end(k: int) -> int:
+        return before(k) + (k + less) // unit * size
+
+    return shared(end)
 
 
-@shared
-def q19_middle(k: int) -> int:
-    """Bytes from a row's codes of 65536s to those of 256s."""
-    return (k + 63) // 64 * 64
-
-
-@shared
-def q19_ones(k: int) -> int:
-    """Bytes from a row's codes of 65536s to those of 1s."""
-    return 2 * q19_middle(k)
-
-
-@shared
-def q19_scales(k: int) -> int:
-    """Bytes from a row's codes to its scales of 32."""
-    return 3 * q19_middle(k)
-
-
-@shared
-def q19_sums(k: int) -> int:
-    """Bytes from a row's codes to its scaled sums of 32."""
-    return q19_scales(k) + (k + 511) // 512 * 64
-
-
-@shared
-def q19_groups(k: int) -> int:
-    """Bytes from a row's codes to its negated sums of 4."""
-    return q19_sums(k) + (k + 511) // 512 * 64
-
-
-@shared
-def q19_halves(k: int) -> int:
-    """Bytes from a row's codes to its scaled sums of 16."""
-    return q19_groups(k) + (k + 63) // 64 * 64
+q8_scales, q8_sums, q8_groups = _end("q8", "codes"), _end("q8", "scales"), _end("q8", "sums")
+q8_halves, q8_negated = _end("q8", "groups"), _end("q8", "halves")
+q19_middle, q19_ones, q19_scales = (_end("q19", name) for name in ("high", "middle", "ones"))
+q19_sums, q19_groups, q19_halves = (_end("q19", name) for name in ("scales", "sums", "groups"))
+ternary_sums, ternary_tail = _end("ternary", "codes"), _end("ternary", "sums")
 
 
 @inline
 def q19_number(x: int, k: int, i: int) -> int:
-    """Number ``i`` of a row at ``x``."""
+    """Number ``i`` of a row of the q19 form at ``x``."""
     high, middle = int(get_i8(x + i)), int(get_i8(x + q19_middle(k) + i))
     return 65536 * high + 256 * middle + int(get_i8(x + q19_ones(k) + i))
 
 
 @shared
 def ternary_place(e: int) -> int:
-    """Where element ``e`` lies among the permuted codes."""
+    """The place of element ``e`` among the codes of the ternary form."""
     return e // 256 * 256 + e % 128 // 32 * 64 + e % 256 // 128 * 32 + e % 32
-
-
-@shared
-def ternary_sums(k: int) -> int:
-    """Bytes from a row's codes to its negated sums of 256."""
-    return (k + 255) // 256 * 256
-
-
-@shared
-def ternary_tail(k: int) -> int:
-    """Bytes from a row's codes to s and the sum of all codes."""
-    return ternary_sums(k) + (k + 4095) // 4096 * 64
 
 
 @inline
 def ternary_result(total: int, x: int, k: int) -> Any:
-    """(sum of code * a - sum of a) / s for weights 0, 1, 2 of one scale, float32."""
+    """The product with weights -1, 0, 1, float32; ``total`` is that with codes 0, 1, 2."""
     tail = x + ternary_tail(k)
     return np.float32(np.float32(total - get_i32(tail + 4)) / get_f32(tail))
-
-
-def activation_bytes(form: str, k: int) -> int:
-    """Bytes of a row, a multiple of 64."""
-    if form == "f32":
-        return -(-4 * k // 64) * 64
-    if form == "q8":
-        return q8_negated(k) + -(-k // 512) * 128
-    if form == "q19":
-        return q19_halves(k) + -(-k // 512) * 128
-    return ternary_tail(k) + 64
 
 
 # -- as tiles --------------------------------------------------------------------------------------
@@ -162,7 +159,7 @@ def activation_bytes(form: str, k: int) -> int:
 
 @shared
 def bf16_tiles_at(k: int, rows: int) -> int:
-    """Bytes from the tiles of the q8 form's activations to those of bfloat16."""
+    """Bytes from the tiles of the q8 form to the bfloat16 tiles of the same rows."""
     return TILE_ROWS * q8_groups(k) if rows <= TILE_ROWS else 0
 
 
@@ -177,6 +174,6 @@ def tile_bytes(form: str, k: int, rows: int) -> int:
     """Bytes of ``rows`` rows as tiles."""
     found = -(-rows // 32) * 32 * unpacked_bytes(form, k)
     if form == "q8":
-        # A step of few rows has both kinds.
+        # Few rows may need both kinds of tiles.
         found = max(found, TILE_ROWS * (q8_groups(k) + unpacked_bytes(form, k)))
     return found

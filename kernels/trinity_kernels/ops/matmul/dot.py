@@ -20,25 +20,30 @@ from trinity_kernels.ops.matmul.dot_nibbles import dot_nibbles
 from trinity_kernels.ops.matmul.dot_plain import dot_plain
 from trinity_kernels.ops.matmul.dot_superblock import dot_superblock
 from trinity_kernels.ops.matmul.dot_ternary import dot_blocks, dot_codes
-from trinity_kernels.quants import READERS
+from trinity_kernels.quants import READERS, BlockReader
 from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.floats import Plain
 from trinity_kernels.quants.superblock import SuperBlock
+from trinity_kernels.quants.ternary import Ternary
 from trinity_kernels.tags import chosen
+
+_BODIES: dict[type[BlockReader], Any] = {
+    Plain: dot_plain,
+    Affine4: dot_affine4,
+    Block32: dot_block32,
+    SuperBlock: dot_superblock,
+    Ternary: dot_codes,
+}
 
 
 def _body(qt: Any) -> Any:
     reader = READERS[qt.value]
-    if isinstance(reader, Plain):
-        return dot_plain
-    if isinstance(reader, Affine4):
-        return dot_affine4
-    if isinstance(reader, Block32):
-        return dot_nibbles if reader.nibbles_at else dot_block32
-    if isinstance(reader, SuperBlock):
-        return dot_superblock
-    return dot_blocks if reader.scale_at else dot_codes
+    if reader.nibbles_at:
+        return dot_nibbles
+    if reader.scale_at:
+        return dot_blocks
+    return _BODIES[type(reader)]
 
 
 @chosen

@@ -18,7 +18,7 @@ from trinity_kernels.memory import set_f32
 from trinity_kernels.ops.matmul.activations import q8_groups, q8_scales, q8_sums
 from trinity_kernels.ops.matmul.dot_block32 import dot_tail
 from trinity_kernels.ops.matmul.readers import reader_of, signed
-from trinity_kernels.quants import emit
+from trinity_kernels.quants import BlockReader, emit
 from trinity_kernels.quants.block32 import Block32
 
 ROWS = 4
@@ -28,10 +28,9 @@ _CHUNK = 512  # elements: 16 blocks
 _AHEAD = 8192
 
 
-def block_rows(reader: object) -> int:
-    """Rows that ``dot_block_rows`` takes of the reader's types; 0 where it takes none."""
-    known = isinstance(reader, Block32) and (reader.nibbles_at or reader.bytes_at)
-    return ROWS if known else 0
+def block_rows(reader: BlockReader) -> int:
+    """Rows that ``dot_block_rows`` takes of the reader's types; 0 if it takes none."""
+    return ROWS if reader.nibbles_at or reader.bytes_at else 0
 
 
 @inline

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.isa import is_compiled_copy
 from trinity_kernels.ops.matmul import dot_affine4, dot_block_rows, dot_nibble_rows
 from trinity_kernels.quants import READERS
-from trinity_kernels.quants.affine4 import Affine4
-from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.tags import chosen, constant
 
 LEVELS = frozenset({"avx2", "avx512vnni", "amx"})
@@ -23,11 +21,11 @@ MOST = dot_affine4.ROWS
 def rows_at_once(isa: Any, qt: Any) -> int:
     """Rows of weights that ``dot_rows`` takes, at most ``MOST``; 0 where it takes none."""
     reader = READERS[qt.value]
-    if isa.value not in LEVELS or jit_disabled():
+    if isa.value not in LEVELS or not is_compiled_copy():
         return 0
     if isa.value == dot_nibble_rows.LEVEL:
-        return dot_block_rows.ROWS if isinstance(reader, Block32) and reader.nibbles_at else 0
-    if isinstance(reader, Affine4):
+        return dot_block_rows.ROWS if reader.nibbles_at else 0
+    if reader.in_order:
         return dot_affine4.ROWS
     return dot_block_rows.block_rows(reader)
 
@@ -40,6 +38,6 @@ def dot_rows(isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, to: Any) ->
     rows: Any = dot_block_rows.dot_block_rows
     if isa.value == dot_nibble_rows.LEVEL:
         rows = dot_nibble_rows.dot_nibble_rows
-    elif isinstance(READERS[qt.value], Affine4):
+    elif READERS[qt.value].in_order:
         rows = dot_affine4.dot_affine4_rows
     return lambda isa, qt, w, stride, x, k, to: rows(isa, qt, w, stride, x, k, to)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.isa import is_compiled_copy
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.ops.expert_rows import (
     ACTIVE,
@@ -50,7 +50,7 @@ from trinity_kernels.ops.matmul.operands import (
 )
 from trinity_kernels.record import BARRIER, ROWS, SLOTS
 
-if jit_disabled():
+if not is_compiled_copy():
     from trinity_kernels._jit import python_kernel
 
     def call_kernel(kernel: int, record: int, thread: int, threads: int) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 
 from trinity_kernels.deferred import cgutils, ir, simd
 from trinity_kernels.ops.matmul.panel_layout import TOKENS
-from trinity_kernels.quants import READERS, emit
-from trinity_kernels.quants.affine4 import Affine4
+from trinity_kernels.quants import READERS, BlockReader, emit
 
 LEVEL = "avx2"
 _HALVES = 2  # registers of a line
@@ -88,7 +87,9 @@ def emit_blocks(builder: Any, args: list[Any], quant: str, parts: int, minima: b
             place.go_on()
 
 
-def _exact(builder: Any, reader: Any, lines: Any, words: list[Any], numbers: range) -> _Sums:
+def _exact(
+    builder: Any, reader: BlockReader, lines: Any, words: list[Any], numbers: range
+) -> _Sums:
     """The sums of products of the numbered lines with each token's words, int32."""
     step = min(_lines_in_16_bits(reader) or len(numbers), len(numbers))
     sums: _Sums = []
@@ -101,7 +102,7 @@ def _exact(builder: Any, reader: Any, lines: Any, words: list[Any], numbers: ran
 
 
 def _lines(
-    builder: Any, reader: Any, lines: Any, words: list[Any], first: int, count: int
+    builder: Any, reader: BlockReader, lines: Any, words: list[Any], first: int, count: int
 ) -> _Sums:
     """The sums of products of ``count`` lines, pairs of them where 16 bits hold these."""
     narrow = _lines_in_16_bits(reader) > 0
@@ -122,28 +123,24 @@ def _lines(
     return totals
 
 
-def _is_signed(reader: Any) -> bool:
-    return not isinstance(reader, Affine4) and bool(reader.signed)
-
-
-def _lines_in_16_bits(reader: Any) -> int:
+def _lines_in_16_bits(reader: BlockReader) -> int:
     """Lines of which 16 bits hold the sums of pairs of products; 0 where not even two."""
-    if _is_signed(reader):
+    if reader.signed:
         return 0
     return next((n for n in (8, 4) if n * 2 * 128 * reader.top < 1 << 15), 0)
 
 
-def _factors(builder: Any, reader: Any, codes: Any) -> Any:
+def _factors(builder: Any, reader: BlockReader, codes: Any) -> Any:
     """The codes as numbers without a sign."""
-    if not _is_signed(reader):
+    if not reader.signed:
         return codes
     return simd.call_named(builder, "llvm.x86.avx2.psign.b", simd.I8X32.ir, [codes, codes])
 
 
-def _products(builder: Any, reader: Any, factors: Any, codes: Any, word: Any) -> list[Any]:
+def _products(builder: Any, reader: BlockReader, factors: Any, codes: Any, word: Any) -> list[Any]:
     """Products with a word, pairs of them added in 16 bits."""
     words = [word]
-    if _is_signed(reader):
+    if reader.signed:
         words = [simd.call_named(builder, "llvm.x86.avx2.psign.b", simd.I8X32.ir, [word, codes])]
     elif reader.top > 127:  # two of them do not fit
         words = [

@@ -15,7 +15,6 @@ from typing import Any
 
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import READERS
-from trinity_kernels.quants.superblock import SuperBlock
 from trinity_kernels.tags import constant, shared
 
 # Tokens that are multiplied together, by form and level: the registers hold the sums of so many;
@@ -51,8 +50,7 @@ def panels_at_once(isa: Any, qt: Any) -> int:
 @constant
 def has_halves(qt: Any) -> bool:
     """Whether 16 elements have a scale of their own."""
-    reader = READERS[qt.value]
-    return isinstance(reader, SuperBlock) and reader.group == 16
+    return READERS[qt.value].group == 16
 
 
 @shared

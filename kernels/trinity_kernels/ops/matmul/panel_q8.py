@@ -33,27 +33,16 @@ from trinity_kernels.ops.matmul.panel_pairs import emit_blocks
 from trinity_kernels.ops.matmul.panel_wide import LEVEL, wide_blocks
 from trinity_kernels.ops.matmul.readers import is_fine
 from trinity_kernels.quants import READERS
-from trinity_kernels.quants.affine4 import Affine4
-from trinity_kernels.quants.block32 import Block32
-from trinity_kernels.quants.superblock import SuperBlock
 from trinity_kernels.tags import chosen
 
 
 def _is_whole(quant: str) -> bool:
     """Whether codes are unsigned and have all 8 bits."""
-    reader = READERS[quant]
-    return isinstance(reader, Block32) and reader.top > 127
-
-
-def _has_minima(quant: str) -> bool:
-    """Whether a panel has minima other than 0, where codes are packed as they are."""
-    return any(getattr(READERS[quant], name, 0) for name in ("offset", "minima", "minimum_at"))
+    return READERS[quant].top > 127
 
 
 def _emit_block(level: str, quant: str, builder: Any, total: Any, lines: Any, words: Any) -> Any:
     """<16 x i32>: ``total`` and the sums of 16 rows' products with the words of one token."""
-    reader = READERS[quant]
-    assert isinstance(reader, Affine4 | Block32 | SuperBlock)
     emit = byte_dots.emit_dot_bytes if _is_whole(quant) else byte_dots.emit_dot_i8i8
     for line, word in zip(lines, words, strict=True):
         total = emit(level, builder, total, line, word)
@@ -92,7 +81,7 @@ def panel_blocks(
             [panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to],
             parts,
             fine,
-            _has_minima(quant),
+            READERS[quant].has_minima,
             _is_whole(quant),
         )
         return
@@ -102,7 +91,7 @@ def panel_blocks(
             [panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to],
             quant,
             parts,
-            _has_minima(quant),
+            READERS[quant].has_minima,
         )
         return
     sums = [cgutils.alloca_once(builder, simd.F32X16.ir) for _ in range(tokens)]

@@ -46,22 +46,28 @@ from trinity_kernels.ops.matmul.panel_pack import pack_affine4, pack_block32, pa
 from trinity_kernels.ops.matmul.panel_q8 import multiply_q8_panel
 from trinity_kernels.ops.matmul.panel_ternary import multiply_ternary_panel, pack_ternary_panel
 from trinity_kernels.ops.matmul.prefetch import prefetch_near
+from trinity_kernels.ops.matmul.readers import is_ternary
 from trinity_kernels.ops.matmul.rows import rows_by_dots
-from trinity_kernels.quants import READERS
+from trinity_kernels.quants import READERS, BlockReader
 from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.quants.superblock import SuperBlock
 from trinity_kernels.quants.ternary import Ternary
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import chosen
+
+_PACKS: dict[type[BlockReader], Any] = {
+    Affine4: pack_affine4,
+    Block32: pack_block32,
+    SuperBlock: pack_superblock,
+    Ternary: pack_ternary_panel,
+}
 
 
 @chosen
 def _pack(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any) -> Any:
     """16 rows, ``stride`` bytes apart, to a panel at ``to``."""
-    reader = READERS[qt.value]
-    pack = pack_ternary_panel if isinstance(reader, Ternary) else pack_superblock
-    pack = pack_block32 if isinstance(reader, Block32) else pack
-    pack = pack_affine4 if isinstance(reader, Affine4) else pack
+    pack = _PACKS[type(READERS[qt.value])]
     return lambda isa, qt, w, stride, k, to: pack(isa, qt, w, stride, k, to)
 
 
@@ -70,8 +76,7 @@ def _multiply(
     isa: Any, qt: Any, panel: Any, second: Any, k: Any, x: Any, count: Any, x_stride: Any, to: Any
 ) -> Any:
     """Panels times ``count`` tokens: for each token as many lines of 16 float32 at ``to``."""
-    ternary = isinstance(READERS[qt.value], Ternary)
-    multiply = multiply_ternary_panel if ternary else multiply_q8_panel
+    multiply = multiply_ternary_panel if is_ternary(qt) else multiply_q8_panel
     return lambda isa, qt, panel, second, k, x, count, x_stride, to: multiply(
         isa, qt, panel, second, k, x, count, x_stride, to
     )
@@ -80,8 +85,7 @@ def _multiply(
 @chosen
 def _panel_bytes(qt: Any, k: Any) -> Any:
     """Bytes of a panel."""
-    ternary = isinstance(READERS[qt.value], Ternary)
-    size = ternary_panel_bytes if ternary else q8_panel_bytes
+    size = ternary_panel_bytes if is_ternary(qt) else q8_panel_bytes
     return lambda qt, k: size(k)
 
 

@@ -1,7 +1,7 @@
-"""What a type's reader (trinity_kernels.quants) says, by the type's tag, for compiled code.
+"""The readers of quantization types (quants/reader.py), for compiled code, by a type's tag.
 
-Numbers are constants of the code; what a reader gives as functions is inlined, what it gives as
-emitters becomes an intrinsic.
+A reader's numbers are constants of the code, its functions are inlined, and its ``emit_`` functions
+become intrinsics.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trinity_kernels import memory
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import ir, simd
 from trinity_kernels.instructions import instructions
 from trinity_kernels.ops.matmul import strided
 from trinity_kernels.quants import READERS
-from trinity_kernels.quants.affine4 import Affine4
-from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.quants.one_scale import OneScale
 from trinity_kernels.tags import chosen, constant
 
 R = TypeVar("R")
@@ -41,21 +39,18 @@ def _reader(qt: Any) -> Any:
 
 
 def _number(name: str) -> Callable[[Any], int]:
-    # 0 where a type has no such number: code for it is compiled and thrown away.
     @constant
     def number(qt: Any) -> int:
-        return int(getattr(_reader(qt), name, 0))
+        return int(getattr(_reader(qt), name))
 
     return number
 
 
-# Bytes of a block; of Ternary those of 256 codes.
-nbytes = _number("nbytes")
-# Block32 and SuperBlock.
-offset, signed = _number("offset"), _number("signed")
-# Block32; of Affine4 ``minimum_at`` and ``top``, too.
-minimum_at, bytes_at, nibbles_at = _number("minimum_at"), _number("bytes_at"), _number("nibbles_at")
-top = _number("top")
+# The fields of BlockReader as constants of compiled code.
+nbytes, elements, group = _number("nbytes"), _number("elements"), _number("group")
+offset, signed, top = _number("offset"), _number("signed"), _number("top")
+minimum_at, minima, scale_at = _number("minimum_at"), _number("minima"), _number("scale_at")
+bytes_at, nibbles_at = _number("bytes_at"), _number("nibbles_at")
 
 
 @constant
@@ -64,10 +59,10 @@ def is_fine(qt: Any) -> bool:
     return bool(_reader(qt).form == "q19")
 
 
-# SuperBlock; of Plain and Affine4 ``elements``, too.
-elements, group, minima = _number("elements"), _number("group"), _number("minima")
-# Ternary; 0 where 256 codes have no scale, and of other types.
-scale_at = _number("scale_at")
+@constant
+def is_ternary(qt: Any) -> bool:
+    """Whether codes are -1, 0 and 1, and activations have the ternary form."""
+    return bool(_reader(qt).form == "ternary")
 
 
 # -- one by one, for the portable level ------------------------------------------------------------
@@ -80,32 +75,20 @@ def code(qt: Any, block: Any, e: Any) -> Any:
     return lambda qt, block, e: read(block, e)
 
 
-_SCALES = {
-    "f16": memory.get_f16, "bf16": memory.get_bf16, "f32": memory.get_f32, "e8m0": memory.get_e8m0,
-}  # fmt: skip
-
-
 @chosen
 def scale(qt: Any, block: Any, g: Any) -> Any:
-    """The scale of group ``g`` of a block; those of Block32 and Affine4 have one."""
-    reader = _reader(qt)
-    if isinstance(reader, Block32 | Affine4):
-        get = _SCALES[reader.scales]
-        return lambda qt, block, g: get(block)
-    read = inline(reader.scale)
+    """The scale of group ``g`` of a block."""
+    read = inline(_reader(qt).scale)
     return lambda qt, block, g: read(block, g)
 
 
 @chosen
 def minimum(qt: Any, block: Any, g: Any) -> Any:
-    """The minimum of group ``g`` of a block, as for ``scale``; 0 where it has none."""
-    reader = _reader(qt)
-    if isinstance(reader, Block32 | Affine4) and reader.minimum_at:
-        get, at = _SCALES[reader.scales], reader.minimum_at
-        return lambda qt, block, g: get(block + at)
-    if getattr(reader, "minimum", None) is None:
+    """The minimum of group ``g`` of a block; 0 if the type has no minima."""
+    minimum = _reader(qt).minimum
+    if minimum is None:
         return lambda qt, block, g: np.float32(0)
-    read = inline(reader.minimum)
+    read = inline(minimum)
     return lambda qt, block, g: read(block, g)
 
 
@@ -158,14 +141,14 @@ def minima_of_few(qt: Any, block: Any, stride: Any, count: Any) -> Any:
     return lambda qt, block, stride, count: load(block + at, stride, count)
 
 
-def _scale_loads(reader: Block32 | Affine4) -> Any:
+def _scale_loads(reader: OneScale) -> Any:
     """The loads of 16 scales and of few."""
     if reader.minimum_at == 2:
         return strided.LOADS_OF_TWO[reader.scales][0]
     return strided.LOADS[reader.scales]
 
 
-def _minimum_loads(reader: Block32 | Affine4) -> Any:
+def _minimum_loads(reader: OneScale) -> Any:
     """The loads of 16 minima and of few, and from which byte of a block on."""
     if reader.minimum_at == 2:
         return strided.LOADS_OF_TWO[reader.scales][1], 0

@@ -12,12 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from trinity_kernels.ops.matmul.activations import unpacked_bytes
-from trinity_kernels.quants import READERS
-from trinity_kernels.quants.affine4 import Affine4
-from trinity_kernels.quants.block32 import Block32
-from trinity_kernels.quants.floats import Plain
-from trinity_kernels.quants.superblock import SuperBlock
-from trinity_kernels.quants.ternary import Ternary
+from trinity_kernels.ops.matmul.readers import is_ternary
+from trinity_kernels.quants import READERS, BlockReader
 from trinity_kernels.tags import constant
 
 LEVELS = frozenset({"amx"})
@@ -30,35 +26,17 @@ PANELS, PANELS_BYTES = 8, 1 << 20
 
 
 def tile_types() -> frozenset[str]:
-    """The types that tiles multiply."""
-    return frozenset(name for name, reader in READERS.items() if not _loses_bits(name, reader))
-
-
-def _loses_bits(name: str, reader: Any) -> bool:
-    """Whether tiles of bfloat16 would be too coarse.
-
-    F32, and floats under a float32 scale, have more bits than two bfloat16. Codes under a scale and
-    a minimum have more than the one that they would get beside activations of 19 bits.
-    """
-    if isinstance(reader, Plain):
-        return name == "F32" or reader.elements > 1
-    return isinstance(reader, Block32 | Affine4) and reader.form == "q19" and reader.minimum_at > 0
+    """The types that tiles multiply: those that one or two bfloat16 represent."""
+    return frozenset(name for name, reader in READERS.items() if reader.bfloat16s)
 
 
 def int8_tile_types() -> frozenset[str]:
-    """The types, not ternary, that are multiplied as integers where tokens are few."""
+    """The types, not ternary, that are multiplied as integers if tokens are few."""
     return frozenset(name for name, reader in READERS.items() if _is_int8(reader))
 
 
-def _is_int8(reader: Any) -> bool:
-    if isinstance(reader, SuperBlock):
-        fills = reader.elements % (4 * _group(reader)) == 0
-        return fills and reader.minima != 16 and reader.form == "q8"
-    return isinstance(reader, Block32) and reader.form == "q8"
-
-
-def _group(reader: Any) -> int:
-    return 16 if isinstance(reader, SuperBlock) and reader.group == 16 else 32
+def _is_int8(reader: BlockReader) -> bool:
+    return reader.has_exact_groups and reader.form == "q8"
 
 
 @constant
@@ -69,22 +47,21 @@ def is_int8(qt: Any) -> bool:
 
 @constant
 def tile_group(qt: Any) -> int:
-    """Elements that share a scale, as tiles take them."""
-    return _group(READERS[qt.value])
+    """Elements of a row in one int8 product, which share a scale: 16 or 32."""
+    return min(READERS[qt.value].group, 32)
 
 
 @constant
 def elements_of(qt: Any) -> int:
     """Elements of a unit, which is a superblock or four blocks of 32."""
-    reader = READERS[qt.value]
-    return reader.elements if isinstance(reader, SuperBlock) else 128
+    return READERS[qt.value].unit
 
 
 @constant
 def unit_bytes(qt: Any) -> int:
     """Bytes of a unit."""
     reader = READERS[qt.value]
-    return reader.nbytes if isinstance(reader, SuperBlock) else 4 * reader.nbytes
+    return reader.unit // reader.elements * reader.nbytes
 
 
 @constant
@@ -94,24 +71,15 @@ def parts_of(qt: Any) -> int:
 
 
 def tile_parts(quant: str) -> tuple[int, int]:
-    """Tiles for 32 weights and for 32 activations (for 64 where both are int8)."""
+    """Tiles for 32 weights, and for 32 activations (for 64 if both are int8)."""
     reader = READERS[quant]
-    if isinstance(reader, Plain):
-        return (2 if reader.split else 1), 2
-    return 1, 2 if reader.form == "q19" else 1
+    return reader.bfloat16s, 2 if reader.form in ("f32", "q19") else 1
 
 
 @constant
 def has_scaled_blocks(qt: Any) -> bool:
-    """Whether a type is ternary with a scale to 256 codes."""
-    reader = READERS[qt.value]
-    return isinstance(reader, Ternary) and reader.scale_at != 0
-
-
-@constant
-def is_ternary(qt: Any) -> bool:
-    """Whether a type's tiles are int8, for any number of tokens."""
-    return isinstance(READERS[qt.value], Ternary)
+    """Whether a type is ternary with a scale for 256 codes."""
+    return READERS[qt.value].scale_at != 0
 
 
 @constant
@@ -123,7 +91,7 @@ def is_q8(qt: Any) -> bool:
 @constant
 def tile_width(qt: Any) -> int:
     """Elements of a row of an unpacked tile: 64 int8 or 32 bfloat16."""
-    return 64 if isinstance(READERS[qt.value], Ternary) else 32
+    return 64 if is_ternary(qt) else 32
 
 
 @constant

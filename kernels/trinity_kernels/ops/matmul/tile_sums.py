@@ -22,7 +22,8 @@ from trinity_kernels.ops.matmul.operands import (
     K,
     X,
 )
-from trinity_kernels.ops.matmul.tile_layout import has_scaled_blocks, is_ternary
+from trinity_kernels.ops.matmul.readers import is_ternary
+from trinity_kernels.ops.matmul.tile_layout import has_scaled_blocks
 from trinity_kernels.tags import chosen
 
 

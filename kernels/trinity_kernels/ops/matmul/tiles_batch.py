@@ -23,6 +23,7 @@ from trinity_kernels.ops.matmul.operands import (
     K,
     W,
 )
+from trinity_kernels.ops.matmul.readers import is_ternary
 from trinity_kernels.ops.matmul.ternary_blocks import (
     add_tile,
     begin_tiles,
@@ -35,7 +36,6 @@ from trinity_kernels.ops.matmul.tile_layout import (
     has_scaled_blocks,
     is_int8,
     is_q8,
-    is_ternary,
     panels_at_once,
     tile_parts,
     tile_width,

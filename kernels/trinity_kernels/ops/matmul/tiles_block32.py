@@ -30,10 +30,11 @@ PARTS_KEPT, SCALES_BYTES = 4, 512
 
 @inline
 def read(
-    isa: Any, qt: Any, step: int, w: int, stride: int, blocks: int, codes: int, scales: int,
-    turn: int,
+    isa: Any, qt: Any, step: int, part: int, w: int, stride: int, left: int, codes: int,
+    scales: int, turn: int,
 ) -> None:  # fmt: skip
-    """A quarter of a part's codes, and a block's scales."""
+    """A quarter of a part's codes, and a block's scales; ``left``: elements left of the row."""
+    blocks = left // 32
     size = nbytes(qt)
     if bytes_at(qt) == 0:
         above = simd.splat_i8x64(offset(qt))
@@ -79,7 +80,8 @@ def add_minimum(m: int, x_sum: Any, y: Any) -> Any:
 
 @inline
 def add(
-    qt: Any, step: int, x_scales: int, x_sums: int, to: int, sums: int, scales: int, turn: int
+    qt: Any, step: int, part: int, x_scales: int, x_sums: int, to: int, sums: int, scales: int,
+    turn: int,
 ) -> None:  # fmt: skip
     """A part's products, a quarter of its rows, onto float32 ``to`` [16 rows][16 tokens]."""
     first = scales + turn % PARTS_KEPT * SCALES_BYTES

@@ -32,9 +32,12 @@ from trinity_kernels.ops.matmul.tile_layout import (
     tile_group,
     unit_bytes,
 )
-from trinity_kernels.quants import READERS
+from trinity_kernels.quants import READERS, BlockReader
 from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.quants.superblock import SuperBlock
 from trinity_kernels.tags import chosen
+
+_KINDS: dict[type[BlockReader], Any] = {Block32: tiles_block32, SuperBlock: tiles_superblock}
 
 
 @inline
@@ -51,14 +54,10 @@ def _read(
     isa: Any, qt: Any, step: Any, part: Any, w: Any, stride: Any, left: Any, scratch: Any, turn: Any
 ) -> Any:
     """A quarter of a part: its codes and scales."""
-    if isinstance(READERS[qt.value], Block32):
-        return lambda isa, qt, step, part, w, stride, left, scratch, turn: tiles_block32.read(
-            isa, qt, step, w, stride, left // 32, scratch + CODES_AT + turn % 2 * 2048,
-            scratch + SCALES_AT, turn,
-        )  # fmt: skip
-    return lambda isa, qt, step, part, w, stride, left, scratch, turn: tiles_superblock.read(
-        isa, qt, step, part, w, stride, scratch + CODES_AT + turn % 2 * 2048, scratch + SCALES_AT,
-        turn,
+    read = _KINDS[type(READERS[qt.value])].read
+    return lambda isa, qt, step, part, w, stride, left, scratch, turn: read(
+        isa, qt, step, part, w, stride, left, scratch + CODES_AT + turn % 2 * 2048,
+        scratch + SCALES_AT, turn,
     )  # fmt: skip
 
 
@@ -81,13 +80,9 @@ def _multiply(
 def _add(
     qt: Any, step: Any, part: Any, x_scales: Any, x_sums: Any, to: Any, scratch: Any, turn: Any
 ) -> Any:
-    """A part's products, a quarter of its rows, times scales, onto float32."""
-    if isinstance(READERS[qt.value], Block32):
-        return lambda qt, step, part, x_scales, x_sums, to, scratch, turn: tiles_block32.add(
-            qt, step, x_scales, x_sums, to, scratch + SUMS_AT + turn % 2 * 4096,
-            scratch + SCALES_AT, turn,
-        )  # fmt: skip
-    return lambda qt, step, part, x_scales, x_sums, to, scratch, turn: tiles_superblock.add(
+    """A part's products, a quarter of its rows, times scales, added to float32."""
+    add = _KINDS[type(READERS[qt.value])].add
+    return lambda qt, step, part, x_scales, x_sums, to, scratch, turn: add(
         qt, step, part, x_scales, x_sums, to, scratch + SUMS_AT + turn % 2 * 4096,
         scratch + SCALES_AT, turn,
     )  # fmt: skip

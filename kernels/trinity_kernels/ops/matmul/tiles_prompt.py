@@ -18,6 +18,7 @@ from trinity_kernels.ops.matmul.operands import (
     K,
     W,
 )
+from trinity_kernels.ops.matmul.readers import is_ternary
 from trinity_kernels.ops.matmul.ternary_blocks import (
     add_tile,
     begin_tiles,
@@ -29,7 +30,6 @@ from trinity_kernels.ops.matmul.tile_layout import (
     PANELS_BYTES,
     activation_tile_bytes,
     has_scaled_blocks,
-    is_ternary,
     tile_parts,
     tile_width,
     weight_tile_bytes,

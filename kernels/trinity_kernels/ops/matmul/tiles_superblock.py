@@ -38,7 +38,8 @@ _codes_0, _codes_1, _codes_2, _codes_3 = (_codes_of(first) for first in range(4)
 
 @inline
 def read(
-    isa: Any, qt: Any, step: int, part: int, w: int, stride: int, codes: int, scales: int, turn: int
+    isa: Any, qt: Any, step: int, part: int, w: int, stride: int, left: int, codes: int,
+    scales: int, turn: int,
 ) -> None:  # fmt: skip
     """A quarter of a part's codes; with the block's first part, its scales."""
     parts, width = parts_of(qt), tile_group(qt)

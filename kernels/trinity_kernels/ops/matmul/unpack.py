@@ -20,13 +20,13 @@ import numpy as np
 from trinity_kernels import tiles
 from trinity_kernels.deferred import simd
 from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
-from trinity_kernels.ops.matmul.readers import load, load_tail, nbytes, reader_of, ternary_codes
+from trinity_kernels.ops.matmul.readers import load, load_tail, nbytes, ternary_codes
 from trinity_kernels.ops.matmul.unpack_block32 import unpack_block32, unpack_nibbles
 from trinity_kernels.ops.matmul.unpack_superblock import unpack_superblock
-from trinity_kernels.quants import READERS
-from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.quants import READERS, BlockReader
 from trinity_kernels.quants.floats import Plain
 from trinity_kernels.quants.superblock import SuperBlock
+from trinity_kernels.quants.ternary import Ternary
 from trinity_kernels.tags import chosen, constant
 
 
@@ -34,13 +34,7 @@ from trinity_kernels.tags import chosen, constant
 def bytes_of_256(qt: Any) -> int:
     """Bytes of 256 weights of a row."""
     reader = READERS[qt.value]
-    if isinstance(reader, Plain):
-        return 256 // reader.elements * reader.nbytes
-    if isinstance(reader, Block32):
-        return 8 * reader.nbytes
-    if isinstance(reader, SuperBlock):
-        return 256 // reader.elements * reader.nbytes
-    return reader.nbytes
+    return 256 // reader.elements * reader.nbytes
 
 
 @constant
@@ -52,10 +46,7 @@ def ternary_offset(isa: Any) -> int:
 @chosen
 def unpack_row(isa: Any, qt: Any, w: Any, to: Any, k: Any) -> Any:
     """See the module."""
-    reader = READERS[qt.value]
-    if isinstance(reader, SuperBlock):
-        return unpack_superblock
-    return _plain if isinstance(reader, Plain) else _ternary
+    return _ROWS[type(READERS[qt.value])]
 
 
 @chosen
@@ -64,9 +55,9 @@ def unpack_16_rows(
 ) -> Any:
     """See the module."""
     reader = READERS[qt.value]
-    if isinstance(reader, Block32):
-        return unpack_nibbles if reader.nibbles_at else unpack_block32
-    return _row_by_row
+    if reader.nibbles_at:
+        return unpack_nibbles
+    return _row_by_row if type(reader) in _ROWS else unpack_block32
 
 
 def _row_by_row(
@@ -117,4 +108,12 @@ def _plain_line(qt: Any, low: Any, high: Any, to: Any) -> Any:
         tiles.store_bf16x32(to + 1024, low - first, high - second)
         return to + 2048
 
-    return split if reader_of(qt.value, Plain).split else short
+    return split if READERS[qt.value].bfloat16s == 2 else short
+
+
+# What unpacks one row; of other kinds 16 rows are unpacked together.
+_ROWS: dict[type[BlockReader], Any] = {
+    Plain: _plain,
+    SuperBlock: unpack_superblock,
+    Ternary: _ternary,
+}
