@@ -1,4 +1,4 @@
-"""How fast this machine reads memory: the limit of decoding."""
+"""The read bandwidth of memory, which limits the speed of decoding."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ per_level(_vector_fold)(_fold)
 
 @kernel
 def stream(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Read a thread's share of NBYTES (a multiple of 256 per thread) with the widest loads."""
+    """Read a thread's share of NBYTES, a multiple of 256 bytes, with the widest loads."""
     share = get_i64(record + 8 * NBYTES) // threads // 256 * 256
     total = _fold(isa, get_i64(record + 8 * START) + thread * share, share)
     set_i64(get_i64(record + 8 * SINK) + 64 * thread, total)
@@ -53,8 +53,8 @@ def stream(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
 def read_bandwidth(threads: int, *, nbytes: int = 1 << 30, rounds: int = 5) -> float:
     """Bytes per second that ``threads`` threads read from anonymous memory together.
 
-    Units: bytes/s, the median of ``rounds`` passes over ``nbytes``, which should be well above
-    the last cache's size.
+    Units: bytes/s. The result is the median of ``rounds`` passes over ``nbytes``, which should be
+    several times the size of the last-level cache.
     """
     memory = np.ones(nbytes // 8, np.int64)
     sink = np.zeros(8 * threads, np.int64)

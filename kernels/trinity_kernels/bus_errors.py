@@ -1,11 +1,12 @@
-"""Pages of a file that can no longer be read: zeros and a note, where the system would kill.
+"""A handler of SIGBUS: unreadable pages of a mapped file become zeros, and the file is marked.
 
-Whoever cuts a file short takes its pages away from every process that has mapped it; touching one
-is a SIGBUS, and so is a page that the disk fails to deliver. A handler, compiled because nothing of
-Python may run in it, puts pages of zeros in their place and marks the file's entry in a table.
-Whoever reads the file looks at the mark afterwards. Other bus errors go to the handler before.
+If a file is truncated, or the disk fails to read it, the system sends SIGBUS to the process that
+touches a mapped page, which would end the process. The handler maps pages of zeros in their place
+and marks the file's entry in a table; whoever reads the file checks the mark afterwards. The
+handler is compiled, because no Python code may run in it. Other bus errors go to the previous
+handler.
 
-Linux only; elsewhere ``catch_bus_errors`` does nothing.
+Linux only; on other systems ``catch_bus_errors`` does nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ WORDS = 8 + SLOTS * ENTRY
 _PROT_READ, _MAP_FIXED_PRIVATE_ANONYMOUS = 1, 0x32  # of Linux, on x86 and ARM
 _SI_CODE, _SI_ADDR = 8, 16  # byte offsets in siginfo_t of 64-bit Linux
 _SA_SIGINFO, _SA_ONSTACK = 4, 0x08000000
-_TELL = -1  # no signal's number
+_TELL = -1  # not a signal's number
 
 
 def _table_slot(builder: Any) -> Any:
-    """A variable beside the code: no argument leads a handler to the table."""
+    """A global variable with the table's address, because a handler gets no argument of ours."""
     slot = builder.module.globals.get("trinity_bus_error_table")
     if slot is None:
         slot = ir.GlobalVariable(builder.module, simd.I64, "trinity_bus_error_table")
@@ -82,7 +83,7 @@ def _on_bus_error(number: int, info: int, where: int) -> None:
             entry = table + 64 + 8 * ENTRY * i
             end = get_i64(entry + 8 * END)
             if get_i64(entry + 8 * START) <= address < end:
-                # All that follows is gone as well, or refused: one fault is enough.
+                # The rest of the mapping is unreadable as well: replace it after one fault.
                 page = address // get_i64(table + 8 * PAGE) * get_i64(table + 8 * PAGE)
                 if _call_mmap(get_i64(table + 8 * MMAP), page, end - page) == page:
                     set_i64(entry + 8 * MARK, 1)
@@ -90,7 +91,7 @@ def _on_bus_error(number: int, info: int, where: int) -> None:
                     return
     previous = get_i64(table + 8 * PREVIOUS)
     if previous > 1 and not (by_access and get_i64(table + 8 * PASSED_ON) != 0):
-        if by_access:  # if it comes back here, the default ends it
+        if by_access:  # if the fault repeats, the default action ends the process
             set_i64(table + 8 * PASSED_ON, 1)
         _call_handler(previous, number, info, where)
     elif by_access or previous == 0:
@@ -114,7 +115,7 @@ _tables: list[Any] = []
 
 
 def catch_bus_errors(table: Any) -> bool:
-    """Install the handler, once in a process; whether it is there.
+    """Install the handler, once in a process, and return whether it is installed.
 
     ``table``: an array of WORDS ctypes int64, which must live as long as the process.
     """

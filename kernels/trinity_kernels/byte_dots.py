@@ -1,6 +1,6 @@
-"""Dot products of bytes: the one place where the levels' instructions differ.
+"""Dot products of bytes, whose instructions differ by level.
 
-The intrinsics take the level, a tag without data, as their first argument.
+The functions of compiled code take the level as a tag, their first argument.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _join(builder: Any, parts: list[Any], lanes: int) -> Any:
 
 
 def _vnni_operands(builder: Any, acc: Any, args: list[Any]) -> list[Any]:
-    """LLVM 21 and older type vpdpbusd's byte operands as 32-bit lanes."""
+    """The byte operands of vpdpbusd, which LLVM 21 and older declare as 32-bit lanes."""
     from llvmlite import binding
 
     if binding.llvm_version_info[0] >= 22:
@@ -42,8 +42,8 @@ def _vnni_operands(builder: Any, acc: Any, args: list[Any]) -> list[Any]:
 def emit_dot_u8i8(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
     """acc <16 x i32> + sums of 4 neighbouring products of u <64 x i8> (unsigned) and s (signed).
 
-    u must stay below 128: avx2 adds pairs of products in 16 bits, and neon takes u as signed.
-    ``emit_dot_bytes`` is for larger ones.
+    u must be below 128, because avx2 adds pairs of products in 16 bits and neon reads u as signed.
+    ``emit_dot_bytes`` takes any u.
     """
     if level in ("avx512vnni", "amx"):
         args = _vnni_operands(builder, acc, [u, s])
@@ -65,7 +65,7 @@ def emit_dot_u8i8(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
 def emit_dot_i8i8(level: str, builder: Any, acc: Any, w: Any, a: Any) -> Any:
     """acc <16 x i32> + sums of 4 neighbouring products of signed bytes; w may be -128, a may not.
 
-    x86 multiplies unsigned by signed bytes: |w| with w's sign moved onto a.
+    x86 multiplies unsigned by signed bytes: |w| by a with the sign of w.
     """
     if level in ("neon-i8mm", "neon"):
         out = []
@@ -93,9 +93,9 @@ def _dot(emit: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def emit_dot_i8i8_sums(level: str, builder: Any, sums: Any, w: Any, a: Any) -> Any:
-    """As emit_dot_i8i8 from zero; ``sums`` holds the negated sums of each 4 bytes of a.
+    """As emit_dot_i8i8 from zero; ``sums``: the negated sum of each 4 bytes of a.
 
-    With it, x86's unsigned operand is w + 128 at no further cost.
+    The sums let x86 use w + 128 as its unsigned operand without further cost.
     """
     if level in ("avx512vnni", "amx"):
         start = builder.shl(sums, ir.Constant(sums.type, [7] * 16))
@@ -105,7 +105,7 @@ def emit_dot_i8i8_sums(level: str, builder: Any, sums: Any, w: Any, a: Any) -> A
 
 
 def emit_dot_bytes(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
-    """As emit_dot_u8i8 of any u: avx2 multiplies 16 bits, neon takes u - 128 as signed."""
+    """As emit_dot_u8i8 for any u: avx2 multiplies 16 bits, neon uses u - 128 as a signed byte."""
     if level in ("avx512vnni", "amx"):
         return emit_dot_u8i8(level, builder, acc, u, s)
     if level in ("neon-i8mm", "neon"):
@@ -127,7 +127,7 @@ def emit_dot_bytes(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
 
 
 def _words(builder: Any, value: Any, signed: bool) -> tuple[Any, Any]:
-    """The first and second of each two bytes as 16 bits."""
+    """The even and the odd bytes, as 16 bits."""
     kind = ir.VectorType(simd.I16, 16)
     both, eight = builder.bitcast(value, kind), ir.Constant(kind, [8] * 16)
     if not signed:

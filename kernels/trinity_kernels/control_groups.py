@@ -1,4 +1,4 @@
-"""What a container, or a control group of Linux, lets this process use."""
+"""The limits of CPU time and memory that a container (a control group of Linux) sets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ GROUPS = Path("sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``cpus`` is the quota in processors, ``memory_bytes`` the most memory; None: no limit.
+    """``cpus``: the quota in processors; ``memory_bytes``: the memory limit; None: no limit.
 
-    ``throttled`` is the share of the quota's periods in which processes had to stop for it.
+    ``throttled``: the share of the quota's periods in which processes were stopped.
     """
 
     cpus: float | None = None
@@ -22,7 +22,7 @@ class Limits:
 
 
 def limits(root: Path = Path("/")) -> Limits:
-    """The tightest limits of this process's groups; ``root`` is where /proc and /sys lie.
+    """The tightest limits of this process's groups; ``root``: the folder with /proc and /sys.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1.
     """
@@ -41,16 +41,16 @@ def limits(root: Path = Path("/")) -> Limits:
             throttled.append(counts.get("nr_throttled", 0) / counts["nr_periods"])
     old = root / GROUPS / "cpu"
     quota, period = _text(old / "cpu.cfs_quota_us"), _text(old / "cpu.cfs_period_us")
-    if quota.isdecimal() and period.isdecimal() and int(period):  # no quota is -1
+    if quota.isdecimal() and period.isdecimal() and int(period):  # -1: no quota
         cpus.append(int(quota) / int(period))
     size = _text(root / GROUPS / "memory" / "memory.limit_in_bytes")
-    if size.isdecimal() and int(size) < 1 << 60:  # no limit is a number of nearly 64 bits
+    if size.isdecimal() and int(size) < 1 << 60:  # without a limit, a number of nearly 64 bits
         sizes.append(int(size))
     return Limits(min(cpus, default=None), min(sizes, default=None), max(throttled, default=None))
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """The process's own group of version 2 and all above it."""
+    """The process's group of version 2 and all its parents."""
     top = root / GROUPS
     own = ""
     for line in _text(root / "proc/self/cgroup").splitlines():

@@ -1,4 +1,4 @@
-"""How many threads a team has by default: one for each fast core that this process may use."""
+"""The default number of threads: one for each fast core that this process may use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trinity_kernels.control_groups import limits
 
 
 def default_threads(root: Path = Path("/")) -> int:
-    """Fast physical cores that this process may use: affinity and container limits included.
+    """The fast physical cores that this process may use by its affinity and container limits.
 
-    Threads share each operation equally, so that a slow core would make the others wait.
-    ``root`` is where /proc and /sys lie.
+    Threads share each operation equally, so a slow core would make the others wait.
+    ``root``: the folder with /proc and /sys.
     """
     if hasattr(os, "sched_getaffinity"):
         cpus = set(os.sched_getaffinity(0))
@@ -38,10 +38,10 @@ def default_threads(root: Path = Path("/")) -> int:
 
 
 def fast(cpus: set[int], root: Path = Path("/")) -> set[int]:
-    """Those of ``cpus`` that are not small cores of a processor with two kinds; all without others.
+    """``cpus`` without the small cores of a processor that has two kinds; all if only small ones.
 
-    ARM: ``cpu_capacity`` is below half of the largest. Little cores have 0.25 to 0.45 of it, the
-    middle ones of three kinds 0.7 and more. x86: the processor lists them as "cpu_atom".
+    ARM: a small core's ``cpu_capacity`` is below half of the largest; little cores have 0.25 to
+    0.45 of it, the middle ones of three kinds at least 0.7. x86: small cores are in "cpu_atom".
     Source: Linux, Documentation/ABI/testing/sysfs-devices-system-cpu; arch/x86/events/intel/core.c.
     """
     capacities = {cpu: _text(_cpu(root, cpu) / "cpu_capacity") for cpu in cpus}

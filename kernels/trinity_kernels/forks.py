@@ -1,8 +1,7 @@
-"""Whether this process was forked since something was made.
+"""The number of forks, by which owners of threads and locks notice that they are in a child.
 
-Of a process's threads only the one that forks lives on in the child, where locks that the others
-held stay locked for ever. What owns threads or locks therefore remembers ``count()`` and makes
-them anew once it differs.
+A child process has only the thread that forked, and locks that other threads held stay locked for
+ever. An owner of threads or locks therefore stores ``count()``, and recreates them if it differs.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ _renewing = threading.RLock()
 
 
 def count() -> int:
-    """Forks that lie between the first process and this one, since this module was imported.
+    """The number of forks between the process that imported this module and this process.
 
-    A process id would not do: systems give them out again.
+    A process id would not do, because systems reuse them.
     """
     return _forks
 
 
 def renewing() -> threading.RLock:
-    """To be held while something is made anew, which two threads of a child may want at once."""
+    """A lock to hold while recreating something, because two threads may attempt it at once."""
     return _renewing
 
 

@@ -1,4 +1,4 @@
-"""ggml's tensor types: what a file's type id means and how many bytes its blocks take.
+"""ggml's tensor types: ids in files, and the sizes of blocks.
 
 Source: the block structs of ggml-common.h; ids of bitnet.cpp (I2_S, TL1, TL2) share numbers with
 removed or newer ids of llama.cpp, so a reader must decide by the tensor's byte length.
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class TensorType(NamedTuple):
-    """One type: ``type_size`` bytes hold ``block_size`` elements of a row."""
+    """One type: a block of ``block_size`` elements of a row has ``type_size`` bytes."""
 
     name: str
     id: int

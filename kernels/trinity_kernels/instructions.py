@@ -18,11 +18,11 @@ def instructions(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a function of compiled code by the types of its result and arguments.
 
-    A type is Numba's by name, a vector such as ``f32x16``, a pointer ``float32*`` or a tuple
-    ``f32x16[8]``; a factory may pass a type itself. A ``tag`` is a level or a quantization type, of
-    which the decorated function gets the tag; of a ``literal`` it gets the number. Before these it
-    gets LLVM's builder; of all others it gets LLVM's values, and returns one, a list for a tuple,
-    None for ``void``. Under NUMBA_DISABLE_JIT ``python`` takes its place.
+    A type is the name of a Numba type, a vector ``f32x16``, a pointer ``float32*`` or a tuple
+    ``f32x16[8]``; a factory may pass a type itself. The decorated function emits the code. Its
+    first parameter is LLVM's builder. For an argument ``tag`` (a level or a quantization type) it
+    receives the tag, for a ``literal`` the number, for others LLVM's value. It returns LLVM's
+    value, a list for a tuple, None for ``void``. Without compilation ``python`` is called instead.
     """
 
     def declare(emit: Callable[..., Any]) -> Callable[..., Any]:

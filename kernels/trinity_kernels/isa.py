@@ -1,7 +1,7 @@
-"""Instruction-set levels: what each needs, and which one is in use.
+"""Instruction-set levels: the CPU features that each requires, and the choice of a level.
 
-A level names the widest instructions a kernel may use. Levels are tried best first; each computes
-the same integers for ternary weights, and the same floats wherever a result reaches a logit.
+A level names the widest instructions that a kernel may use. The best available level is the
+default. docs/kernels.md says which results are bit-identical between levels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trinity_kernels.compiled_copy import COPY
 from trinity_kernels.processor import target
 
 LEVELS = ("amx", "avx512vnni", "avx2", "neon-i8mm", "neon", "portable")
-# The level whose code serves a level too, of kernels that do without what the latter adds.
+# A level and its base, whose code it shares for kernels that do not use what the level adds.
 BASES = {"amx": "avx512vnni", "neon-i8mm": "neon"}
 
 _NEEDED: dict[str, tuple[str, ...]] = {
@@ -48,20 +48,20 @@ _ARCHITECTURES = {
 
 
 class IsaError(ValueError):
-    """A level is unknown, or this CPU does not have it."""
+    """A level is unknown, or cannot run on this CPU."""
 
 
 def cpu_features() -> frozenset[str]:
-    """LLVM's feature names that code compiled in this process may use.
+    """LLVM's names of the features that code compiled in this process may use.
 
-    ``NUMBA_CPU_FEATURES`` replaces the host's list, as Numba itself does it.
+    ``NUMBA_CPU_FEATURES`` replaces the host's list, as in Numba.
     """
     return target().has
 
 
 @cache
 def cpu_name() -> str:
-    """LLVM's name of the processor that code is compiled for, with a digest of its features."""
+    """LLVM's name of the processor that code is compiled for, and a digest of its features."""
     digest = hashlib.sha256(target().features.encode()).hexdigest()
     return f"{target().name}-{digest[:8]}"
 
@@ -95,7 +95,7 @@ def interpreted() -> bool:
 
 @cache
 def possible_levels() -> tuple[str, ...]:
-    """The levels whose instructions this process may use, best first; before any trial."""
+    """The levels whose features this process may use, best first, without trials (trial.py)."""
     if interpreted():
         return ("portable",)
     here = target()
@@ -112,10 +112,10 @@ def possible_levels() -> tuple[str, ...]:
 
 @cache
 def available_levels() -> tuple[str, ...]:
-    """The levels this process can run, best first.
+    """The levels that this process can run, best first.
 
-    Raises: IsaError where not even ``portable`` can be compiled, as for a processor that the user
-    chose with NUMBA_CPU_NAME or NUMBA_CPU_FEATURES.
+    Raises: IsaError if not even ``portable`` can be compiled, for instance because of
+    NUMBA_CPU_NAME or NUMBA_CPU_FEATURES.
     """
     levels = possible_levels()
     lost = _lost()
@@ -147,12 +147,12 @@ def _lost() -> dict[str, str]:
 
 
 def missing_features(level: str) -> tuple[str, ...]:
-    """What this CPU lacks for ``level``."""
+    """The features of ``level`` that this CPU lacks."""
     return tuple(f for f in _NEEDED[level] if f not in cpu_features())
 
 
 def _obstacle(level: str) -> str:
-    """Why ``level`` is not among the available ones."""
+    """The reason why ``level`` is not available."""
     if interpreted():
         return "NUMBA_DISABLE_JIT runs kernels as plain Python"
     architecture = _ARCHITECTURES.get(level, target().architecture)
@@ -165,10 +165,9 @@ def _obstacle(level: str) -> str:
 
 
 def select_level(requested: str | None = None) -> str:
-    """The level to use: ``requested``, else ``TRINITY_ISA``, else the best one there is.
+    """The level to use: ``requested``, else ``TRINITY_ISA``, else the best available one.
 
-    Raises:
-        IsaError: for a name that is no level, or a level that this CPU cannot run.
+    Raises: IsaError for an unknown level, or one that this CPU cannot run.
     """
     name = requested or os.environ.get("TRINITY_ISA") or ""
     levels = available_levels()

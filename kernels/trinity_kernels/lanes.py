@@ -1,4 +1,4 @@
-"""Sums of float32 in 16 lanes, which every level adds up in the same order."""
+"""Sums in 16 float32 lanes, which every level adds up in the same order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trinity_kernels.instructions import instructions
 
 @instructions("float32*", python=lambda: np.zeros(16, np.float32))
 def zero_lanes(builder: Any) -> Any:
-    """16 zeros in the frame of the function that calls this."""
+    """The address of 16 float32 zeros in the stack frame of the calling function."""
     kind = ir.ArrayType(ir.FloatType(), 16)
     lanes = cgutils.alloca_once(builder, kind)
     builder.store(ir.Constant(kind, None), lanes)
@@ -22,7 +22,7 @@ def zero_lanes(builder: Any) -> Any:
 
 @inline
 def tree_sum(lanes: Any) -> Any:
-    """The fixed tree over 16 float32 lanes, as simd.sum_f32x16 does it; overwrites them."""
+    """The sum of 16 lanes by the fixed tree of simd.sum_f32x16; overwrites the lanes."""
     half = 8
     while half > 0:
         for i in range(half):

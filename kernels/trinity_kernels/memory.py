@@ -1,6 +1,6 @@
-"""Scalars at raw addresses: plan records and buffers are reached through them.
+"""Reads and writes of scalars at addresses, by which kernels access plan records and buffers.
 
-With NUMBA_DISABLE_JIT they are plain Python over ctypes, so the portable kernels run uncompiled.
+Without compilation they use ctypes, so that portable kernels also run as plain Python.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _get_e8m0(address: int) -> Any:
 
 
 def _fma_f32(a: Any, b: Any, c: Any) -> Any:
-    # The product is exact in float64; its sum rounds twice, which can show in the last bit.
+    # The product is exact in float64. The sum is rounded twice: the last bit may differ.
     return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
 
 
@@ -110,7 +110,7 @@ def get_bf16(builder: Any, address: Any) -> Any:
 
 @instructions("float32", "intp", python=_get_e8m0)
 def get_e8m0(builder: Any, address: Any) -> Any:
-    """2**(e - 128), e the byte at ``address``; subnormal for 0 and 1."""
+    """2**(e - 128) for the byte e at ``address``; subnormal for 0 and 1."""
     word = ir.IntType(32)
     e = builder.zext(builder.load(_at(builder, address, "u8"), align=1), word)
     normal = builder.shl(builder.sub(e, word(1)), word(23))

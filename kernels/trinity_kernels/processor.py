@@ -1,13 +1,12 @@
-"""What the processor has, and what the compiler is told of it.
+"""The features of the processor, and the name and features that the compiler gets.
 
-On x86 LLVM asks the processor itself, and its list is complete. On ARM it is not: on Linux LLVM
-knows the processor by its part number in /proc/cpuinfo, "generic" where it does not, and of the
-instructions it reports a few, dot products not among them; the rest it takes from the name. Both
-ways can be wrong: a new processor has more than "generic", and a kernel or a virtual machine may
-withhold what the name implies (SVE on many phones), which then ends in an illegal instruction. So
-the operating system is asked, Linux by the auxiliary vector, which of unlike cores holds what all
-of them have, and Numba is told all of the answer, what is there (``+dotprod``) and what is not
-(``-sve``), before it compiles anything.
+On x86 LLVM queries the processor, and its list is complete. On ARM it is not: on Linux LLVM derives
+a name from the part number in /proc/cpuinfo, "generic" if unknown, reports a few features (without
+dot products), and infers the rest from the name. Both can be wrong: a new processor has more than
+"generic", and a kernel or a virtual machine may disable what the name implies (SVE on many phones),
+which causes illegal instructions. So trinity asks the operating system; on Linux the auxiliary
+vector, which has the features that all cores share. Numba gets the whole answer, present
+(``+dotprod``) and absent features (``-sve``), before it compiles anything.
 """
 
 from __future__ import annotations
@@ -63,10 +62,10 @@ _MACOS = {"dotprod": "hw.optional.arm.FEAT_DotProd", "i8mm": "hw.optional.arm.FE
 # Source: winnt.h, PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE, PF_ARM_SVE_INSTRUCTIONS_AVAILABLE and
 # PF_ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE, which older systems answer with no.
 _WINDOWS = {"dotprod": 43, "sve": 46, "i8mm": 66}
-# Names that LLVM gives to processors and cannot compile kernels for: its model of their pipeline is
-# incomplete, which ends the process. The features are listed, so "generic" loses only the schedule.
+# Names for which LLVM cannot compile kernels: their scheduling model is incomplete, which ends the
+# process. The features are listed, so "generic" only loses the schedule.
 _NO_NAMES = frozenset({"ampere1b", "oryon-1"})
-# Processors for which Numba leaves AVX out.
+# Processors for which Numba disables AVX.
 _SLOW_AVX = frozenset({"corei7-avx", "core-avx-i", "sandybridge", "ivybridge", "nocona"})
 # Lines of /proc/cpuinfo that are the same at each start.
 _STABLE = frozenset({
@@ -78,8 +77,8 @@ _STABLE = frozenset({
 def arm_features(hwcap: int, hwcap2: int) -> dict[str, bool]:
     """LLVM's features of an ARM processor, by Linux's AT_HWCAP and AT_HWCAP2.
 
-    Empty without the bits of floating point and of NEON: no AArch64 that runs Python lacks them, so
-    the words say nothing.
+    Empty if the bits of floating point and NEON are not set: every AArch64 that runs Python has
+    these features, so the words are meaningless.
     """
     if hwcap & 3 != 3:
         return {}
@@ -90,13 +89,13 @@ def arm_features(hwcap: int, hwcap2: int) -> dict[str, bool]:
 
 
 def feature_text(features: dict[str, bool]) -> str:
-    """Features as LLVM reads them. What is not there comes last: it also takes what needs it."""
+    """Features as text for LLVM. Absent ones come last: they also disable dependent features."""
     names = sorted(features, key=lambda name: (not features[name], name))
     return ",".join(f"{'+' if features[name] else '-'}{name}" for name in names)
 
 
 def listed(text: str) -> frozenset[str]:
-    """The features that are on in LLVM's text; of two words on one the later counts."""
+    """The features that LLVM's text enables; of two words about a feature the later counts."""
     features: dict[str, bool] = {}
     for word in text.split(","):
         features[word.strip()[1:]] = word.strip().startswith("+")
@@ -104,7 +103,7 @@ def listed(text: str) -> frozenset[str]:
 
 
 def auxiliary_words(auxv: Path = Path("/proc/self/auxv")) -> tuple[int, int]:
-    """AT_HWCAP (16) and AT_HWCAP2 (26) of this process; zeros where there is no such thing."""
+    """AT_HWCAP (16) and AT_HWCAP2 (26) of this process; zeros if the system has none."""
     with suppress(OSError, AttributeError):
         getauxval = ctypes.CDLL(None).getauxval
         getauxval.argtypes, getauxval.restype = [ctypes.c_ulong], ctypes.c_ulong
@@ -123,7 +122,7 @@ def _sysctl(name: str) -> bool:
 
 
 def host_arm_features() -> dict[str, bool]:
-    """What this ARM processor has, as far as the operating system says; empty where it does not."""
+    """The features of this ARM processor by the operating system; empty if it does not tell."""
     with suppress(OSError, AttributeError):
         if sys.platform == "linux":
             return arm_features(*auxiliary_words())
@@ -137,10 +136,11 @@ def host_arm_features() -> dict[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What code is compiled for in this process.
+    """The processor for which this process compiles.
 
-    ``name`` and ``features`` are what LLVM got, ``has`` what kernels may count on. ``chosen`` where
-    NUMBA_CPU_NAME, NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX, or the program, replaced the host's.
+    ``name`` and ``features`` are for LLVM; ``has`` are the features that kernels may use.
+    ``chosen``: NUMBA_CPU_NAME, NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX or the program replaced the
+    host's.
     """
 
     architecture: str
@@ -151,13 +151,13 @@ class Target:
 
     @property
     def doubtful(self) -> bool:
-        """Whether levels need a trial (trial.py): all but x86 as LLVM itself reads it."""
+        """Whether levels need a trial (trial.py): unless on x86 with the host's features."""
         return self.chosen or self.architecture == "aarch64"
 
 
 @cache
 def target() -> Target:
-    """What code is compiled for: this processor, or what NUMBA_CPU_NAME and the like chose."""
+    """The processor to compile for: this one, or that of NUMBA_CPU_NAME and similar settings."""
     architecture, host_name, host_features = host()
     arm = architecture == "aarch64"
     name, features = _chosen("CPU_NAME"), _chosen("CPU_FEATURES")

@@ -1,8 +1,8 @@
-"""float16 to float32 and back on processors without such instructions (x86 before F16C).
+"""Conversions of float16 to float32 and back for processors without F16C.
 
-LLVM calls these two functions by these names there and expects a runtime library to have them;
-no such library comes with Python, and LLVM ends the process where a name stays unknown. Both are
-exact integer arithmetic: rounding is to nearest, half to even, NaNs become quiet.
+LLVM calls these two functions by name and expects them in a runtime library, which Python lacks;
+LLVM ends the process if a name is unknown. Both use exact integer arithmetic: they round to the
+nearest, half to even, and NaNs become quiet.
 Source: IEEE 754; Fabian Giesen's float_to_half_fast3_rtne and half_to_float_fast4.
 """
 
@@ -71,5 +71,5 @@ define half @__truncsfhf2(float %float) {{
 
 
 def module() -> Any:
-    """A module with both functions, for code that may call them."""
+    """An LLVM module with both functions, to be linked to code that may call them."""
     return binding.parse_assembly(_CODE.format(triple=binding.get_process_triple()))

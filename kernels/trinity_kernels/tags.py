@@ -1,16 +1,16 @@
-"""How code depends on its level and on its quantization type.
+"""Code that depends on the level and on the quantization type.
 
-A kernel gets both as tags, ``isa`` and ``qt``: values without data that Numba distinguishes by
-type, so that one body is compiled for each level and type. There are four ways to depend on them,
-all resolved when a kernel is compiled:
+A kernel receives both as tags, ``isa`` and ``qt``: arguments without data, each of a Numba type of
+its own, so one body is compiled for each level and type. Code depends on tags in four ways, all
+resolved during compilation:
 
-    @constant       a function of tags alone becomes a constant of the compiled code.
-    @per_level      the decorated body is that of ``portable``; other levels have the bodies named.
-    @chosen         the decorated function picks the body to use by the type of any argument.
-    emitters        functions that write LLVM instructions get the level's name as text.
+    @constant       a function of tags becomes a constant of the compiled code
+    @per_level      the decorated body is for ``portable``; other levels have bodies of their own
+    @chosen         the decorated function returns the body for the types of its arguments
+    @instructions   a function that emits LLVM code receives tags (instructions.py)
 
-A level that lacks a variant altogether is missing from the variant's table of sizes by level
-(``TOKENS``), and so from the table of variants (ops/matmul/variants.py).
+A level without a variant is missing from the variant's table (such as ``TOKENS``), and therefore
+from the table of variants (ops/matmul/variants.py).
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def constant(function: F) -> F:
-    """A function of one or two tags whose value compiled code knows: numbers, or a tuple of them.
+    """Declare a function of one or two tags whose result is a constant of compiled code.
 
-    It runs in Python, also while a kernel is compiled, and may look into any table.
+    The function runs in Python, during compilation, and may use any table. It returns a number or
+    a tuple of numbers.
     """
     count = len(signature(function).parameters)
 
@@ -41,7 +42,7 @@ def constant(function: F) -> F:
 
 
 def chosen(chooser: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose body ``chooser`` returns for the types of its arguments.
+    """Declare a function whose body ``chooser`` returns for the types of the arguments.
 
     The body has the chooser's parameters. A chooser that needs a literal returns None for others.
     """
@@ -55,10 +56,10 @@ def chosen(chooser: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def per_level(vector: Callable[..., Any], **levels: Callable[..., Any]) -> Callable[[F], F]:
-    """Give a function of ``isa`` and more other bodies on other levels than ``portable``.
+    """Give a function of ``isa`` and more arguments other bodies on other levels than ``portable``.
 
-    ``levels`` names those of single levels, ``vector`` is that of the others. All have the same
-    parameters by name. The decorated body uses no intrinsics, so it also runs uncompiled.
+    ``levels`` are the bodies of single levels, ``vector`` that of all others. The parameters have
+    the same names. The decorated body uses no intrinsics, so it also runs uncompiled.
     """
 
     def decorate(portable: F) -> F:
@@ -74,6 +75,6 @@ def per_level(vector: Callable[..., Any], **levels: Callable[..., Any]) -> Calla
 
 
 def shared(function: F) -> F:
-    """A plain function of numbers that Python and compiled code call alike."""
+    """Declare a function of numbers that Python and compiled code both call."""
     choose(function)(lambda *arguments: function)
     return function

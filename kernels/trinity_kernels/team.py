@@ -1,4 +1,4 @@
-"""Threads that walk a plan together: the walk, the barrier, and the team that owns the threads."""
+"""A team of threads that run plans: the loop over records, the barrier, and the threads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.record import BARRIER, KERNEL, RECORD_BYTES
 from trinity_kernels.uninterrupted import uninterrupted
 
-# Byte offsets in the team's state; what different threads write lies on different cache lines.
+# Byte offsets in the team's state. Words that different threads write are on different cache lines.
 _ARRIVED, _GENERATION, _YIELD, _JOB, _RECORDS, _COUNT = 0, 64, 128, 192, 256, 264
 _TAKE, _UNTIE, _THREADS = 136, 144, 320
 _PARKED, _READY, _LOCK, _THREAD_BYTES = 0, 64, 72, 128  # then for each thread
@@ -44,7 +44,7 @@ _SPINS, _IDLE_SPINS, _IDLE_YIELDS = 2000, 20000, 200
 
 
 class TeamError(Exception):
-    """The system gives no more threads."""
+    """The system cannot start more threads."""
 
 
 @inline
@@ -62,7 +62,7 @@ def _barrier(state: int, threads: int) -> None:
         if spins < _SPINS:
             pause()
         else:
-            # Somebody waits for a core: let it have this one.
+            # Another process may need this core.
             call_void(get_i64(state + _YIELD))
 
 
@@ -78,7 +78,7 @@ def _walk(records: int, count: int, state: int, thread: int, threads: int) -> No
 
 @inline
 def _publish(state: int, records: int, count: int, threads: int) -> None:
-    """Set the next job and wake who sleeps."""
+    """Set the next job and wake sleeping workers."""
     set_i64(state + _RECORDS, records)
     set_i64(state + _COUNT, count)
     atomic_add(state + _JOB, 1)
@@ -90,33 +90,33 @@ def _publish(state: int, records: int, count: int, threads: int) -> None:
 
 @entry
 def _run(state: int, records: int, count: int, threads: int) -> None:
-    """A whole job, the caller's part of it included.
+    """Run a job, including the caller's share.
 
-    One compiled call, for an exception may come between any two bytecodes of Python: a job that
-    is published is led.
+    This is one compiled call, because an exception may come between any two bytecodes of Python,
+    and a published job must be finished.
     """
     _publish(state, records, count, threads)
     _walk(records, count, state, 0, threads)
 
 
 def _stop(state: int, threads: int, reference: int) -> None:
-    """Tell the workers to end; again is harmless. ``reference`` is for a weak one's callback."""
+    """Tell the workers to end; harmless if repeated. Also the callback of a weak reference."""
     if get_i64(state + _COUNT) != _STOP:
         _publish(state, 0, _STOP, threads)
 
 
 @cache
 def _stopper() -> Callable[[int, int, object], None]:
-    """``_stop`` as a function of C: no exception of a signal handler can come into it."""
+    """``_stop`` as a C function, which no exception of a signal handler can interrupt."""
     kind = ctypes.PYFUNCTYPE(None, ctypes.c_ssize_t, ctypes.c_ssize_t, ctypes.py_object)
     return kind(c_function(_stop, "intp", "intp", "intp"))
 
 
 @entry
 def _serve(state: int, thread: int, threads: int) -> None:
-    """A worker's jobs, one after the other, until it is told to end; sleeps when there are none.
+    """Run a worker's jobs until it is told to end; it sleeps while there are none.
 
-    It never comes back to Python in between, where it might fail and leave the others waiting.
+    It does not return to Python in between, where it might fail and leave the others waiting.
     """
     mine = state + _THREADS + thread * _THREAD_BYTES
     atomic_store(mine + _READY, 1)
@@ -154,7 +154,7 @@ def _walk_python(records: int, count: int) -> None:
 
 @cache
 def _yield_address() -> int:
-    """The address of the operating system's ``int f(void)`` that gives the core away."""
+    """The address of the operating system's ``int f(void)`` that yields the core."""
     if sys.platform == "win32":
         function = ctypes.windll.kernel32.SwitchToThread
     else:
@@ -167,9 +167,9 @@ def _address(function: object) -> int:
 
 
 class _Shared:
-    """What the threads of a team share: its state in memory, with a lock each to sleep on.
+    """The memory that the threads of a team share: its state, and a lock for each to sleep on.
 
-    The locks are Python's own, of every platform, through the functions for C that need no GIL.
+    The locks are Python's, which every platform has, used by C functions that need no GIL.
     """
 
     def __init__(self, threads: int) -> None:
@@ -211,7 +211,7 @@ def _free(locks: list[int]) -> None:
 
 
 def _start(threads: int) -> _Shared:
-    """Threads that wait for jobs. What may fail is done before, or is over, when this returns."""
+    """Start the threads. Everything that may fail has happened when this returns."""
     trial = _Shared(1)  # compiles the loops, or loads them
     _run(trial.state, 0, 0, 1)
     _stopper()(trial.state, 1, None)
@@ -245,7 +245,7 @@ def _work(shared: _Shared, thread: int) -> None:
 
 
 def _end(shared: _Shared) -> None:
-    """End the threads and wait for it; can be called again after an interruption."""
+    """End the threads and wait for them; may be repeated after an interruption."""
     if shared.forks != forks.count():
         return  # they are the parent's
     _stopper()(shared.state, shared.threads, None)
@@ -254,19 +254,19 @@ def _end(shared: _Shared) -> None:
 
 
 class Team:
-    """``threads`` threads, the caller among them, that run plans one after the other.
+    """``threads`` threads, including the caller, that run plans one after the other.
 
-    Idle threads sleep; they end when the team is closed or no longer referenced. After a fork,
-    the child's first ``run`` starts threads of its own. Calls from two threads wait for each other.
+    Idle threads sleep. They end when the team is closed or no longer referenced. After a fork the
+    child's first ``run`` starts new threads. Calls from two threads wait for each other.
 
-    Raises: TeamError where the system gives no more threads.
+    Raises: TeamError if the system cannot start more threads.
     """
 
     def __init__(self, threads: int) -> None:
         self.threads = 1 if interpreted() else threads
         self._closed = False
         self._forks = forks.count()
-        # Reentrant: a signal handler may come between a step's end and the lock's release.
+        # Reentrant, because a signal handler may run between a step's end and the lock's release.
         self._mutex = threading.RLock()
         if not interpreted():
             uninterrupted(self._make)
@@ -278,7 +278,7 @@ class Team:
         _alive.add(shared)
 
     def run(self, records: NDArray[np.void]) -> None:
-        """Walk the plan; returns when every thread is through.
+        """Run the plan, and return when every thread has finished.
 
         Raises: RuntimeError after ``close``; TeamError as the constructor, after a fork.
         """
@@ -316,6 +316,6 @@ _alive: weakref.WeakSet[_Shared] = weakref.WeakSet()
 
 @atexit.register
 def _end_threads() -> None:
-    """No thread shall be in compiled code while the interpreter takes its memory apart."""
+    """End all teams, because no thread may be in compiled code while the interpreter shuts down."""
     for shared in list(_alive):
         _end(shared)

@@ -1,17 +1,17 @@
-"""AMX: eight tile registers of 16 rows of 64 bytes, and their two products, as Numba intrinsics.
+"""AMX: functions of the eight tile registers, which have 16 rows of 64 bytes.
 
-Tiles are numbered in the instruction, so numbers are literals here: each product is its own
-intrinsic over the fixed assignment
+An instruction names its tiles, so each product is a function of its own. Tiles are assigned as
+follows:
 
     tiles 0 1 2 3   sums: (weights 0, tokens 0), (0, 1), (1, 0), (1, 1); narrow: weights 0 to 3
-    tiles 4 5       weights: 16 rows of 64 bytes each
-    tiles 6 7       activations: 4 bytes of k of each of 16 tokens to a row
+    tiles 4 5       weights: 16 rows of 64 bytes
+    tiles 6 7       activations: each row has 4 bytes of k of each of 16 tokens
 
-Of blocks of 32 bytes a weight tile has 16 rows of 32 bytes, one of activations 8 rows; of groups
-of 16 bytes 16 bytes and 4 rows.
+For blocks of 32 bytes a weight tile has 16 rows of 32 bytes, and a tile of activations 8 rows; for
+groups of 16 bytes, 16 rows of 16 bytes and 4 rows.
 
-An operand may be split into two tiles, its bfloat16 part and what that leaves, one behind the
-other: their product is then as good as float32's (the product of the two rests is left out).
+An operand may be split into two tiles in sequence: its bfloat16 part, and the rest. Products of
+split operands have nearly the precision of float32; the product of the two rests is omitted.
 
 Source: Intel's architecture manual, chapter on AMX; the LLVM intrinsics llvm.x86.tile*.
 """
@@ -46,7 +46,7 @@ def _begin(w_bytes: int, x_rows: int) -> Callable[..., Any]:
     return begin
 
 
-# Each configures all tiles; 64 bytes at the address are overwritten.
+# Each function configures all tiles, and overwrites 64 bytes at the address.
 tiles_begin = _begin(64, 16)  # 16 rows of 64 bytes
 blocks_begin = _begin(32, 8)  # blocks of 32 bytes: weights half as wide, activations half as high
 groups_begin = _begin(16, 4)  # groups of 16 bytes: a quarter of either
@@ -54,19 +54,19 @@ groups_begin = _begin(16, 4)  # groups of 16 bytes: a quarter of either
 
 @instructions("void")
 def tiles_end(builder: Any) -> Any:
-    """Release the tiles: a thread that holds them is slower to switch."""
+    """Release the tiles, because they slow down context switches."""
     simd.call_named(builder, "llvm.x86.tilerelease", ir.VoidType(), [])
 
 
 @instructions("void")
 def tiles_zero(builder: Any) -> Any:
-    """Sums 0 to 3 to zero."""
+    """Set sums 0 to 3 to zero."""
     for tile in range(4):
         simd.call_named(builder, "llvm.x86.tilezero", ir.VoidType(), [simd.I8(tile)])
 
 
 def _emit(builder: Any, name: str, steps: list[tuple[int, ...]], addresses: Sequence[Any]) -> None:
-    """Steps of two are loads (tile, address number), steps of three products (sum, w, x)."""
+    """Emit steps: two numbers are a load (tile, address), three a product (sum, w, x)."""
     for step in steps:
         if len(step) == 2:
             at = addresses[step[1]]
@@ -81,7 +81,7 @@ def _emit(builder: Any, name: str, steps: list[tuple[int, ...]], addresses: Sequ
 def _wide(name: str, w_parts: int = 1, x_parts: int = 1) -> Callable[..., Any]:
     """Two weight tiles times two activation tiles; addresses: w0 w1 x0 x1, then their rests."""
     steps: list[tuple[int, ...]] = []
-    # Between two uses of a sum lie three others.
+    # Three other products are between two uses of a sum.
     for w_part, x_part in ((0, 0), (0, 1), (1, 0)):
         if w_part >= w_parts or x_part >= x_parts:
             continue
@@ -92,7 +92,7 @@ def _wide(name: str, w_parts: int = 1, x_parts: int = 1) -> Callable[..., Any]:
 
     @instructions("void", *["intp"] * 4)
     def product(builder: Any, w0: Any, w1: Any, x0: Any, x1: Any) -> Any:
-        """Add the products of two weight tiles and two activation tiles onto sums 0 to 3."""
+        """Add the products of two weight tiles and two activation tiles to sums 0 to 3."""
         _emit(
             builder,
             name,
@@ -106,8 +106,8 @@ def _wide(name: str, w_parts: int = 1, x_parts: int = 1) -> Callable[..., Any]:
 def _narrow(name: str, w_parts: int = 1, x_parts: int = 1) -> Callable[..., Any]:
     """Weight tiles times one activation tile; addresses: w0 w1 w2 w3 x, then their rests.
 
-    Four weight tiles with a sum each; of split weights two, with a sum each for the products of
-    the first parts and a sum for the others, which must be added.
+    There are four weight tiles with a sum each. Split weights have two, each with one sum for the
+    first parts and one for the rests, which the caller adds.
     """
     steps: list[tuple[int, ...]] = [(6, 4)]
     if x_parts == 2:
@@ -123,7 +123,7 @@ def _narrow(name: str, w_parts: int = 1, x_parts: int = 1) -> Callable[..., Any]
 
     @instructions("void", "intp", "intp", "intp")
     def product(builder: Any, w: Any, stride: Any, x: Any) -> Any:
-        """Add the products of weight tiles, ``stride`` bytes apart, and one of activations."""
+        """Add the products of weight tiles, ``stride`` bytes apart, and one activation tile."""
         first = [builder.add(w, builder.mul(stride, simd.I64(i))) for i in range(4)]
         first.append(x)
         _emit(
@@ -143,7 +143,7 @@ narrow_bf16 = {parts: _narrow(_BF16, *parts) for parts in ((1, 1), (1, 2), (2, 2
 def _block(number: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     @instructions("void", "intp", "intp", "intp")
     def block(builder: Any, w: Any, stride: Any, x: Any) -> Any:
-        """One weight tile, rows ``stride`` bytes apart, times one of activations: to the sum."""
+        """Add a weight tile, rows ``stride`` bytes apart, times an activation tile to the sum."""
         weights, tokens = 4 + number % 2, 6 + number % 2
         simd.call_named(builder, "llvm.x86.tilezero", ir.VoidType(), [simd.I8(number)])
         for tile, at, step in ((weights, w, stride), (tokens, x, simd.I64(64))):
@@ -155,7 +155,7 @@ def _block(number: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
     @instructions("void", "intp")
     def store(builder: Any, to: Any) -> Any:
-        """The sum, 1024 bytes: [weight row][token]."""
+        """Store the sum, 1024 bytes: [weight row][token]."""
         operands = [simd.I8(number), simd.pointer(builder, to, simd.I8), simd.I64(64)]
         simd.call_named(builder, "llvm.x86.tilestored64", ir.VoidType(), operands)
 
@@ -171,7 +171,7 @@ block_3, store_3 = _block(3)
 
 @instructions("void", "intp")
 def tiles_store(builder: Any, address: Any) -> Any:
-    """Sums 0 to 3, one after the other, 1024 bytes each: [weight row][token]."""
+    """Store sums 0 to 3 in sequence, 1024 bytes each: [weight row][token]."""
     for tile in range(4):
         at = builder.add(address, simd.I64(1024 * tile))
         simd.call_named(
@@ -182,7 +182,7 @@ def tiles_store(builder: Any, address: Any) -> Any:
 
 @instructions("void", "intp", "intp", "intp")
 def transpose_16x16(builder: Any, source: Any, target: Any, stride: Any) -> Any:
-    """16 rows of 16 words, ``stride`` bytes apart, to their transpose, 64 bytes a row."""
+    """Transpose 16 rows of 16 words, ``stride`` bytes apart, to rows of 64 bytes."""
     kind = simd.I32X16.ir
     rows = [
         builder.load(
@@ -210,7 +210,7 @@ def transpose_16x16(builder: Any, source: Any, target: Any, stride: Any) -> Any:
 
 @instructions("f32x16", "f32x16")
 def bf16_rest(builder: Any, value: Any) -> Any:
-    """What rounding float32 to bfloat16 leaves: value - bfloat16(value), exact."""
+    """value - bfloat16(value), exact."""
     kind = _bfloats(16)
     short = simd.call_named(builder, "llvm.x86.avx512bf16.cvtneps2bf16.512", kind, [value])
     wide = builder.zext(builder.bitcast(short, ir.VectorType(simd.I16, 16)), simd.I32X16.ir)
@@ -220,7 +220,7 @@ def bf16_rest(builder: Any, value: Any) -> Any:
 
 @instructions("f32x16", "f32x16")
 def cut_bf16(builder: Any, value: Any) -> Any:
-    """Float32 with the bits that bfloat16 lacks set to 0."""
+    """Float32 truncated to bfloat16: the lower 16 bits are set to 0."""
     bits = builder.bitcast(value, simd.I32X16.ir)
     kept = builder.and_(bits, ir.Constant(simd.I32X16.ir, [-65536] * 16))
     return builder.bitcast(kept, simd.F32X16.ir)
@@ -245,6 +245,6 @@ def emit_bf16x32(builder: Any, low: Any, high: Any) -> Any:
 
 @instructions("void", "intp", "f32x16", "f32x16")
 def store_bf16x32(builder: Any, address: Any, low: Any, high: Any) -> Any:
-    """32 float32 rounded to nearest-even bfloat16, written to ``address`` in order."""
+    """Write 32 float32 to ``address`` as bfloat16, rounded half to even."""
     words = emit_bf16x32(builder, low, high)
     builder.store(words, simd.pointer(builder, address, words.type), align=1)

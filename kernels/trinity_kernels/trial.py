@@ -1,21 +1,20 @@
-"""A level's first kernels in a process of their own, where the compiler might end the process.
+"""Trials of levels: a child process compiles and runs small kernels, which might end the process.
 
-LLVM ends the process (``LLVM ERROR: Cannot select``) where a level's instruction is not among those
-of the processor that it compiles for, and a processor that lacks what it was said to have ends it
-at the first use (SIGILL). No check sees either coming: a name like cortex-a76 implies instructions
-that no list shows, a list may take away what another entry needs. So a child process with the same
-name and features compiles and runs what uses all of a level's instructions. Where it dies the level
-is not available, and the next one serves.
+LLVM ends the process (``LLVM ERROR: Cannot select``) if the processor that it compiles for lacks an
+instruction, and a processor that lacks a claimed instruction ends it at the first use (SIGILL). No
+check can predict either: a name like cortex-a76 implies instructions that no list contains, and a
+list may disable what another entry needs. So a child process (selftest/trial_child.py) with the
+same name and features compiles and runs kernels that use all instructions of a level. If it dies,
+the level is unavailable.
 
-What is tried: every level on ARM, since what LLVM is told there comes from three sources
-(processor.py) and it cannot compile for every name that it gives; elsewhere every level where
-NUMBA_CPU_NAME, NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX or the program chose what is compiled for. Not
-x86 as it is: the list that LLVM reads there from the processor is also the one that it compiles
-with and the one that levels are chosen by, so they cannot contradict each other.
+Every level is tried on ARM, where LLVM's information comes from three sources (processor.py) and
+LLVM cannot compile for every name that it reports. On other CPUs levels are tried if
+NUMBA_CPU_NAME, NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX or the program chose the processor. Otherwise
+x86 needs no trial: LLVM compiles with the same list of features by which levels are chosen.
 
-It costs one start of Python and a small kernel or two, which stay in the cache, once per processor,
-set of features and version of this package: the outcome lies beside the compiled kernels. Where
-Python cannot be started again (a frozen program), only ``portable`` is used, on trust.
+A trial costs one start of Python and one or two small kernels, once for each processor, set of
+features and version of this package. The outcome is stored next to the compiled kernels. If Python
+cannot be started again (a frozen program), only ``portable`` is used, untested.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from trinity_kernels.code_files import cache_folder
 from trinity_kernels.processor import Target, target
 from trinity_kernels.sources import digest_of
 
-# Small kernels that need together every instruction set that their level may use.
+# Small kernels that together use every instruction set of their level.
 _DOTS = (("matmul", "IQ4_NL"),)
 KERNELS: dict[str, tuple[tuple[str, str], ...]] = {
     "amx": (*_DOTS, ("matmul_tiles", "Q8_0")),
@@ -47,7 +46,7 @@ KERNELS: dict[str, tuple[tuple[str, str], ...]] = {
     "portable": _DOTS,
 }
 SECONDS = 300.0
-# Ends that are the code's own; whatever else kills a process says nothing of the level.
+# Signals that the code itself causes; other signals say nothing about the level.
 _OWN_SIGNALS = {
     getattr(signal, name, None)
     for name in ("SIGABRT", "SIGILL", "SIGSEGV", "SIGBUS", "SIGTRAP", "SIGFPE")
@@ -63,7 +62,7 @@ _lock = threading.Lock()
 
 
 def failures(levels: Sequence[str]) -> dict[str, str]:
-    """Those of ``levels`` that do not compile and run here, with the reason; tries what is new."""
+    """The levels of ``levels`` that do not work here, with reasons; tries those not yet known."""
     here = target()
     if not here.doubtful:
         return {}
@@ -79,9 +78,9 @@ def failures(levels: Sequence[str]) -> dict[str, str]:
 
 
 def _try(here: Target, levels: Sequence[str]) -> tuple[dict[str, str], bool]:
-    """Of one child: the reason by level, empty where it works; whether to remember it.
+    """Try levels in one child: the reason by level, empty if it works; whether to store them.
 
-    Holds at least one level: where the child dies, the one that it was at.
+    The result has at least one level: if the child dies, the one that it was trying.
     """
     code, output, said = _child(here, levels)
     found = {level: why for level, why in _lines(output) if level in levels}
@@ -93,12 +92,12 @@ def _try(here: Target, levels: Sequence[str]) -> tuple[dict[str, str], bool]:
     reason = f"a trial of it for the processor {here.name!r} {ended}{detail}"
     if own:
         return found | {left[0]: reason}, True
-    # Nothing was learnt. portable has no instructions of its own and goes on trust.
+    # Nothing is known. portable has no special instructions, so it is used untested.
     return found | {level: "" if level == "portable" else reason for level in left}, False
 
 
 def _child(here: Target, levels: Sequence[str]) -> tuple[int | None, str, str]:
-    """Exit code (None: no start, or out of time), standard output, what LLVM said."""
+    """Exit code (None: not started, or out of time), standard output, and LLVM's message."""
     if getattr(sys, "frozen", False) or not sys.executable:
         return None, "", "Python cannot be started again from this program"
     request = json.dumps({"path": sys.path, "levels": list(levels)})
@@ -107,7 +106,7 @@ def _child(here: Target, levels: Sequence[str]) -> tuple[int | None, str, str]:
     if sys.platform == "win32":
         options["creationflags"] = subprocess.CREATE_NO_WINDOW
     try:
-        # -I: neither the current folder nor PYTHON* variables; the path is this process's.
+        # -I ignores the current folder and PYTHON* variables; the path is that of this process.
         done = subprocess.run(
             [sys.executable, "-I", "-B", "-W", "ignore", "-c", _START, request],
             env={**os.environ, **named}, stdin=subprocess.DEVNULL, capture_output=True,
@@ -123,14 +122,14 @@ def _child(here: Target, levels: Sequence[str]) -> tuple[int | None, str, str]:
 
 
 def _end(code: int | None) -> tuple[str, bool]:
-    """How the child ended, in words, and whether that was the code's own doing."""
+    """How the child ended, in words, and whether the code caused it."""
     if code is None:
         return "could not be made", False
     if code < 0:
         with contextlib.suppress(ValueError):
             return f"died by {signal.Signals(-code).name}", -code in _OWN_SIGNALS
         return f"died by signal {-code}", False
-    # Windows: abort() ends with 3 or with an exception's number, an illegal instruction too.
+    # Windows: abort() and illegal instructions end with 3, or with an exception's number.
     windows = sys.platform == "win32" and (code == 3 or code >= 0xC0000000)
     return f"ended with status {code}", windows
 
@@ -153,7 +152,7 @@ def _file(here: Target) -> Path | None:
 
 
 def _read(file: Path | None) -> dict[str, str]:
-    """Outcomes of earlier processes; lines that are not as written here count for nothing."""
+    """The outcomes of earlier processes; malformed lines are ignored."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if file is not None:
             return {level: why for level, why in _lines(file.read_text()) if level in KERNELS}
@@ -162,7 +161,7 @@ def _read(file: Path | None) -> dict[str, str]:
 
 def _write(file: Path, found: dict[str, str]) -> None:
     with contextlib.suppress(OSError), open(file, "ab", buffering=0) as lines:
-        # One write of whole lines: processes that try at once do not mix.
+        # One write of whole lines, so that concurrent processes do not mix.
         os.write(
             lines.fileno(), "".join(f"{json.dumps(pair)}\n" for pair in found.items()).encode()
         )

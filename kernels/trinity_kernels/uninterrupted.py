@@ -1,8 +1,8 @@
-"""Work that no Ctrl-C cuts in two: the compiler, imports, the start of threads.
+"""Work that Ctrl-C must not interrupt: compiling, imports, the start of threads.
 
-An exception that a signal handler raises comes between any two bytecodes of the main thread. In
-the middle of the compiler it would leave locks held and tables half written, and where LLVM calls
-back into Python it would be printed and lost.
+A signal handler may raise an exception between any two bytecodes of the main thread. In the
+compiler it would leave locks held and tables half written, and in a callback from LLVM it would be
+printed and lost.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _shielded = threading.local()
 
 
 def uninterrupted(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """``function(*args, **kwargs)``, run by a thread of its own while the caller waits.
+    """Run ``function(*args, **kwargs)`` in a thread of its own while the caller waits.
 
-    Signal handlers run meanwhile as ever; what one raises, or what another thread sets as this
-    thread's exception, is raised once the work is done. Within such work it is a plain call, and
-    also where no thread can be started.
+    Signal handlers run meanwhile. An exception that one raises, or that another thread sets for
+    this thread, is raised after the work. Within such work, or if no thread can be started, this
+    is a plain call.
     """
     if getattr(_shielded, "yes", False):
         return function(*args, **kwargs)

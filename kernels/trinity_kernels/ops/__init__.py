@@ -1,1 +1,19 @@
-"""The operations of a decoder layer, each a kernel over plan records."""
+"""The operations of a layer, each a kernel that reads its operands from a plan record.
+
+Docstrings name the slots of a record in capitals. A slot holds an address, a number of bytes from
+row to row (STRIDE), or a number; M is the number of rows of a step (tokens).
+
+    matmul/                          products with weights
+    norm.py, activation.py, scale.py, softcap.py, gated_add.py, copy.py
+                                     element by element, and norms
+    rope.py, kv_layout.py            rotation of queries and keys, and pages of the KV cache
+    attention.py, attention_block.py attention over pages
+    byte_attention.py, byte_blocks.py, byte_softmax.py
+                                     attention of encoders, in int8
+    route.py, expert_rows.py, mix.py mixtures of experts
+    causal_conv.py, delta_rule.py, selective_scan.py, state.py
+                                     layers with a recurrent state
+    squares.py                       importance matrices
+    select.py                        the largest logits
+    exponential.py, shares.py        exp; how threads share rows
+"""

@@ -1,11 +1,17 @@
 """out = act(gate) * up, element by element.
 
-SiLU, two GELUs, squared ReLU, sigmoid, none at all, limited SwiGLU.
-"gelu" is the tanh form, "gelu_erf" the exact x * (1 + erf(x / sqrt(2))) / 2, with erf by Abramowitz
-and Stegun's formula 7.1.26 (error below 2e-7).
-"swiglu_oai": g * sigmoid(1.702 g) * (u + 1), g = gate up to 7, u = up from -7 to 7.
-Shapes: GATE and OUT are M rows of K float32, STRIDE bytes apart; UP likewise, UP_STRIDE bytes
-apart, or 0: out = act(gate). The quantization type's tag carries the activation's name.
+The tag names the activation:
+
+    silu        x / (1 + exp(-x))
+    gelu        the tanh form
+    gelu_erf    x * (1 + erf(x / sqrt(2))) / 2, erf by Abramowitz and Stegun 7.1.26 (error < 2e-7)
+    relu2       max(x, 0) squared
+    sigmoid     1 / (1 + exp(-x))
+    none        x
+    swiglu_oai  g * sigmoid(1.702 g) * (u + 1), g = min(gate, 7), u = up limited to -7 .. 7
+
+Shapes: GATE and OUT are M rows of K float32, STRIDE bytes apart. UP is the same with UP_STRIDE, or
+0: then out = act(gate).
 """
 
 from __future__ import annotations
@@ -29,8 +35,8 @@ ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu2", "sigmoid", "none", "swiglu_o
 _ONE, _ZERO = np.float32(1), np.float32(0)
 _LIMIT, _OAI_SLOPE = np.float32(7), np.float32(-1.702)
 _GELU_CUBE, _GELU_SLOPE = np.float32(0.044715), np.float32(-2 * 0.7978845608028654)
-# erfc(z) = (a1 t + ... + a5 t^5) exp(-z^2), t = 1 / (1 + p z), here with z = |x| / sqrt(2); half
-# of each a, for half of erfc.
+# erfc(z) = (a1 t + ... + a5 t^5) exp(-z^2), t = 1 / (1 + p z), z = |x| / sqrt(2). Each constant is
+# half of an a, which gives erfc / 2.
 _ERF_P, _HALF = np.float32(0.3275911 * 2**-0.5), np.float32(0.5)
 _ERF_A = tuple(
     np.float32(a / 2) for a in (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
@@ -70,20 +76,20 @@ def gelu_erf(x: Any) -> Any:
 
 @inline
 def relu2(x: Any) -> Any:
-    """max(x, 0) squared."""
+    """The square of max(x, 0)."""
     y = x if x > _ZERO else _ZERO
     return np.float32(y * y)
 
 
 @inline
 def sigmoid(x: Any) -> Any:
-    """1 / (1 + exp(-x)); what is no number stays so, and infinite values become so."""
+    """1 / (1 + exp(-x)); NaN and infinite x give NaN."""
     return np.float32(sigmoid_f32(x) + np.float32(x * _ZERO))
 
 
 @inline
 def limited_silu(x: Any) -> Any:
-    """y / (1 + exp(-1.702 y)) of y = min(x, 7)."""
+    """y / (1 + exp(-1.702 y)) for y = min(x, 7)."""
     y = _LIMIT if x > _LIMIT else x
     return np.float32(y / np.float32(_ONE + exp_f32(np.float32(_OAI_SLOPE * y))))
 
@@ -115,7 +121,7 @@ def _act(qt: Any, x: Any) -> Any:
 
 @chosen
 def _factor(qt: Any, x: Any) -> Any:
-    """What a value of up multiplies by."""
+    """The factor that a value of up stands for."""
     function = _FACTORS.get(qt.value, _as_it_is)
     return lambda qt, x: function(x)
 

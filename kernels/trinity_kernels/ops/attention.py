@@ -1,21 +1,22 @@
-"""Grouped-query attention over the cache, in blocks of 128 positions with an online softmax.
+"""Grouped-query attention over pages of the KV cache, in blocks of 128 positions.
 
-Shapes: Q is M rows of HEADS * HEAD_DIM float32, OUT M rows of HEADS * VALUE_DIM, which is how many
-values a head has in the cache; token t sees the positions up to POSITIONS[t], which is its own or,
-in both directions, a later one; of these the last WINDOW where WINDOW is not 0, or those from
-FIRSTS[t] on where FIRSTS (int32) is not 0. CACHES[t] is the address of its sequence's table: an
-int64 for each 128 positions, the address of their page (kv_layout.py draws a layer's part of it,
-which begins LAYER_OFFSET bytes into the page). A score is q k * SCALE; SOFTCAP c, where not 0,
-makes it c * tanh(score / c) (softcap.py).
-SINKS, where not 0, is the address of a float32 for each head: a score without a value.
-A block gives, per head, a part: the sum of exp(s - m) * value (padded dimensions), m, and the sum
-of exp(s - m). Parts are merged in the order of positions. One token's blocks are shared out
-(``attention_parts``, then ``attention_merge``); of many tokens, each belongs to one thread
-(``attention``). Of the query heads that share a KV head, 8 are taken at once; where each has its
-own, 8 tokens that follow each other and see the same, as in both directions. Both do the same
-arithmetic in the same order, and read no block before the window.
-Numerics: a score is summed over dimensions in order, and values over positions in order, each
-product and sum rounded once (fused); probabilities in 16 lanes and one tree, all else to float32.
+Shapes: Q is M rows of HEADS * HEAD_DIM float32, OUT M rows of HEADS * VALUE_DIM.
+Positions: token t sees positions up to POSITIONS[t], its own or, for attention in both directions,
+a later one. With WINDOW it sees the last WINDOW of these, with FIRSTS (int32) those from FIRSTS[t]
+on; 0 means neither.
+Cache: CACHES[t] is the address of the sequence's page table, which has the address of a page
+(int64) for each 128 positions. A layer's part of a page (kv_layout.py) begins at LAYER_OFFSET.
+Scores: q k * SCALE; with SOFTCAP c, c * tanh(score / c). SINKS is 0 or the address of a float32 for
+each head, a score without a value.
+
+A block gives a part for each head: the sum of exp(s - m) * value (padded dimensions), m, and the
+sum of exp(s - m). Parts are merged in the order of positions. ``attention`` is for many tokens,
+each of which belongs to one thread. ``attention_parts`` and ``attention_merge`` share the blocks of
+few tokens among threads. Both do the same arithmetic in the same order, and skip blocks before the
+window. Up to 8 query heads of one KV head are processed together; if a query head has a KV head of
+its own, 8 consecutive tokens that see the same positions.
+Numerics: scores are summed over dimensions and values over positions, in order, each with a fused
+multiply-add; probabilities are summed in 16 lanes and by one tree. All is float32.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ AT_ONCE = 8  # query heads of one KV head, or tokens of one head
 
 
 def part_bytes(value_dim: int) -> int:
-    """Bytes of one part: the weighted sum, m, and the sum of probabilities."""
+    """Bytes of a part: the weighted values, m, and the sum of probabilities."""
     return 4 * (-(-value_dim // 32) * 32 + 16)
 
 
 def scratch_bytes(value_dim: int) -> int:
-    """Bytes that a thread needs: probabilities and parts of a group, and the merged parts."""
+    """Bytes of a thread's scratch: probabilities and parts of a group, and the merged parts."""
     return AT_ONCE * (4 * BLOCK + 2 * part_bytes(value_dim))
 
 
@@ -74,7 +75,7 @@ per_level(_vector_mix)(_mix)
 
 @inline
 def _merge(isa: Any, into: int, part: int, padded: int) -> None:
-    """Add a part to the one before it, both brought to the larger m."""
+    """Add a part to the previous ones, after scaling both to the larger m."""
     m0 = get_f32(into + 4 * padded)
     m1 = get_f32(part + 4 * padded)
     m = max(m0, m1)
@@ -89,13 +90,13 @@ def _merge(isa: Any, into: int, part: int, padded: int) -> None:
 
 @inline
 def _finish(part: int, padded: int, out: int, value_dim: int, sink: int) -> None:
-    """A merged part to the result; ``sink`` is the address of the head's sink, or 0."""
+    """Write the result of a merged part; ``sink``: the address of the head's sink, or 0."""
     total = get_f32(part + 4 * padded + 4)
     if sink != 0:
         m = get_f32(part + 4 * padded)
         s = get_f32(sink)
         if s > m:
-            # exp(s - m) may overflow: the rest is brought to the sink's scale instead.
+            # exp(s - m) may overflow, so the values are scaled to the sink instead.
             f = exp_f32(np.float32(m - s))
             total = np.float32(np.float32(total * f) + np.float32(1))
             for d in range(value_dim):
@@ -124,7 +125,7 @@ def _sink_of(sinks: int, head: int) -> int:
 
 @inline
 def _keys_at(qt: Any, table: int, block: int, offset: int, head: int, head_dim: int) -> int:
-    """Where a block's keys of a KV head begin."""
+    """The address of a block's keys of a KV head."""
     return int(key_head(qt, get_i64(table + 8 * block) + offset, head, head_dim))
 
 
@@ -133,14 +134,14 @@ def _values_at(
     qt: Any, table: int, block: int, offset: int, head: int, kv_heads: int, head_dim: int,
     value_dim: int,
 ) -> int:  # fmt: skip
-    """Where a block's values of a KV head begin."""
+    """The address of a block's values of a KV head."""
     layer = get_i64(table + 8 * block) + offset
     return int(value_head(qt, layer, head, kv_heads, head_dim, value_dim))
 
 
 @inline
 def _sees(record: int, t: int, table: int, visible: int, lowest: int) -> bool:
-    """Whether token t, in both directions, sees those positions of that sequence."""
+    """Whether token t of attention in both directions sees those positions of that sequence."""
     if get_i64(get_i64(record + 8 * CACHES) + 8 * t) != table:
         return False
     if int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1 != visible:
@@ -150,7 +151,7 @@ def _sees(record: int, t: int, table: int, visible: int, lowest: int) -> bool:
 
 @kernel
 def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Many tokens: the heads of a token that are taken at once belong to one thread."""
+    """Attention for many tokens: heads that are processed together belong to one thread."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     head_dim = get_i64(record + 8 * HEAD_DIM)
     value_dim = get_i64(record + 8 * VALUE_DIM)
@@ -227,9 +228,9 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
 
 @kernel
 def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Few tokens: each block, of the heads of a token that are taken at once, is one share.
+    """Attention for few tokens: a share is one block of heads that are processed together.
 
-    Parts lie by token, block and head, one behind the other.
+    Parts are stored by token, block and head.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
     head_dim = get_i64(record + 8 * HEAD_DIM)
@@ -290,7 +291,7 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
 
 @kernel
 def attention_merge(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """The parts of each head, merged in order; the record is that of attention_parts."""
+    """Merge the parts of each head in order; the record is that of attention_parts."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     value_dim = get_i64(record + 8 * VALUE_DIM)
     padded = padded_dim(value_dim)

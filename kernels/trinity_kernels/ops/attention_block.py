@@ -1,8 +1,8 @@
-"""Attention of some queries over one block of positions: scores, softmax, the values' sum.
+"""Attention of some queries over one block of positions: scores, softmax, sum of values.
 
-Keys and values lie as kv_layout.py says. Four queries are taken at once, which share every load
-of keys and values, with as many sums as the level's registers hold.
-Numerics: those of attention.py; the bits are the same on every level and for any number of queries.
+Keys and values have the layout of kv_layout.py. Four queries share every load of keys and values,
+with as many sums as the level's registers hold.
+Numerics: as attention.py; the bits are the same on every level and for any number of queries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trinity_kernels.tags import constant, per_level
 
 @constant
 def _tiles_at_once(isa: Any) -> int:
-    """Tiles, or vectors of values, whose sums for four queries the registers hold."""
+    """Tiles of keys, or vectors of values, whose sums for four queries fit the registers."""
     return 2 if isa.value in ("amx", "avx512vnni") else 1
 
 
@@ -32,10 +32,10 @@ def attend_block(
     values: int, hidden: int, count: int, scale: Any, softcap: Any, probabilities: int, parts: int,
     part_stride: int, ahead: int,
 ) -> None:  # fmt: skip
-    """The parts of ``group`` queries over ``count`` positions that begin at keys and values.
+    """Compute the parts of ``group`` queries over ``count`` positions.
 
-    Queries are ``q_step`` bytes apart. The first ``hidden`` positions lie before the window.
-    ``ahead`` is where the next block's keys begin.
+    Queries are ``q_step`` bytes apart. The first ``hidden`` positions are before the window.
+    ``ahead``: the address of the next block's keys, for prefetching.
     """
     padded = padded_dim(value_dim)
     for g in range(group):
@@ -86,14 +86,14 @@ def _scores_4(
     isa: Any, qt: Any, q: int, step: int, head_dim: int, keys: int, tiles: int, scale: Any,
     p: int, values: int,
 ) -> None:  # fmt: skip
-    """Meanwhile it asks for the block's values, which come next."""
+    """The scores of four queries; prefetches the block's values, which are read next."""
     factor = simd.splat_f32x16(scale)
     line = width(qt) * 16
     pairs = 0
     if _tiles_at_once(isa) == 2:
         pairs = tiles // 2
     for pair in range(pairs):
-        # Two tiles at once: eight sums that do not wait for each other.
+        # Two tiles at once give eight independent sums.
         a0 = simd.splat_f32x16(np.float32(0))
         a1 = simd.splat_f32x16(np.float32(0))
         b0 = simd.splat_f32x16(np.float32(0))
@@ -162,9 +162,9 @@ def _cap(p: int, tiles: int, softcap: Any) -> None:
 
 @inline
 def _softmax(p: int, hidden: int, count: int, softcap: Any, tail: int) -> None:
-    """Scores to exp(s - m) in place; m and their sum go to ``tail``.
+    """Replace scores by exp(s - m), and write m and their sum to ``tail``.
 
-    Below 16 are ``hidden``: their results are 0.
+    The first ``hidden`` scores, at most 15, become 0.
     """
     tiles = (count + 15) // 16
     if softcap != 0:
@@ -212,7 +212,10 @@ def _values_4_by_32(
     qt: Any, values: int, padded: int, hidden: int, count: int, p: int, part: int,
     part_stride: int, ahead: int,
 ) -> None:  # fmt: skip
-    """Meanwhile it asks for what follows ``ahead``: the keys of this thread's next block."""
+    """The values of four queries, 32 dimensions at a time.
+
+    It prefetches at ``ahead`` the keys of this thread's next block.
+    """
     for d in range(0, padded, 32):
         a0 = simd.splat_f32x16(np.float32(0))
         a1 = simd.splat_f32x16(np.float32(0))
@@ -257,7 +260,7 @@ def _values_4_by_16(
     qt: Any, values: int, padded: int, hidden: int, count: int, p: int, part: int,
     part_stride: int, ahead: int,
 ) -> None:  # fmt: skip
-    """As _values_4_by_32, 16 dimensions at a time."""
+    """As _values_4_by_32, but 16 dimensions at a time."""
     for d in range(0, padded, 16):
         for _ in range(0, width(qt) * 16 * count, 64):
             simd.prefetch_l2(ahead)
@@ -288,7 +291,7 @@ def _vector_block(
     part_stride: int, ahead: int,
 ) -> None:  # fmt: skip
     padded = padded_dim(value_dim)
-    # Whole tiles before the window are not read.
+    # Skip whole tiles before the window.
     before = hidden // 16 * 16
     keys += width(qt) * before * head_dim
     values += width(qt) * before * padded

@@ -1,16 +1,17 @@
-"""Attention in both directions over rows of bytes: an encoder's, whose weights are quantized.
+"""Attention in both directions with int8 operands, for encoders with quantized weights.
 
-Shapes: Q, K, V and OUT are M rows of HEADS * HEAD_DIM float32; every row sees all M of them. A
-score is q k * SCALE. ``pack_bytes`` brings keys and values to PACKED, HEADS times ``head_bytes``:
+Shapes: Q, K, V and OUT are M rows of HEADS * HEAD_DIM float32. Every row sees all M rows. A score
+is q k * SCALE. ``pack_bytes`` writes keys and values to PACKED, ``head_bytes`` for each head:
 
-    keys     [16 positions][HEAD_DIM / 4][16][4] bytes: code + 128, less the keys' mean, which
-             adds the same to all scores of a query; then a float32 scale for each position
+    keys     [16 positions][HEAD_DIM / 4][16][4] bytes: code + 128; then a float32 scale for each
+             position. The mean of all keys is subtracted first, which adds a constant to the
+             scores of a query
     values   [4 positions][HEAD_DIM / 16][16][4] int8 codes; then a float32 scale for each dimension
 
 Positions are padded to 64, dimensions of keys to 4, of values to 64.
-Numerics: queries and keys have 8 bits and a scale for each row of a head, values 8 bits and a scale
-for each dimension, probabilities 8 bits below the largest of their 64 positions. Sums of products
-of 64 positions are exact; those of a row are float32.
+Numerics: queries and keys have 8 bits and a scale for each row of a head; values have 8 bits and a
+scale for each dimension; probabilities have 8 bits below the largest of their 64 positions. Sums of
+64 positions are exact, sums of a row are float32.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ from trinity_kernels.tags import per_level, shared
 
 Q, K, V, STRIDE, OUT, OUT_STRIDE, PACKED, HEADS, HEAD_DIM, SCALE = range(3, 13)
 SCRATCH, SCRATCH_STRIDE = 13, 14
-AT_ONCE = 4  # queries
-LEVELS = frozenset({"amx", "avx512vnni", "avx2"})  # where it is faster than products of float32
+AT_ONCE = 4  # queries that are processed together
+LEVELS = frozenset({"amx", "avx512vnni", "avx2"})  # levels on which it is faster than float32
 _TOP = np.float32(127)
 _TINY = np.float32(1e-30)
 
 
 @shared
 def padded_positions(positions: int) -> int:
-    """Positions with those that fill a block."""
+    """Positions, rounded up to whole blocks."""
     return (positions + 63) // 64 * 64
 
 
@@ -63,7 +64,7 @@ def _value_dims(head_dim: int) -> int:
 
 @shared
 def _values_at(positions: int, head_dim: int) -> int:
-    """Bytes from a head's keys to its values."""
+    """Bytes from the start of a head's packed keys to its values."""
     return padded_positions(positions) * (_key_dims(head_dim) + 4)
 
 
@@ -75,7 +76,7 @@ def head_bytes(positions: int, head_dim: int) -> int:
 
 
 def scratch_bytes(positions: int, head_dim: int) -> int:
-    """Bytes that a thread needs: queries, scores, probabilities, sums; or a head's mean."""
+    """Bytes of a thread's scratch: queries, scores, probabilities, sums; or a head's mean."""
     padded = padded_positions(positions)
     queries = AT_ONCE * (_key_dims(head_dim) + 64 + 8) + 4 * _value_dims(head_dim)
     blocks = padded // BLOCK
@@ -90,20 +91,20 @@ def _code(x: Any, factor: Any) -> Any:
 
 @inline
 def _scale_of(largest: Any) -> Any:
-    """The scale of codes up to 127; what is not finite makes it NaN."""
+    """The scale of codes up to 127; NaN if a value is not finite."""
     return np.float32(largest / _TOP)
 
 
 @inline
 def _factor_of(scale: Any) -> Any:
-    """What values are multiplied by to become codes; 0 where there is nothing, or no number."""
+    """The factor from values to codes; 0 for a scale of 0 or NaN."""
     if scale > _TINY and scale < np.float32(1e30):
         return np.float32(np.float32(1) / scale)
     return np.float32(0)
 
 
 def _largest(isa: Any, x: int, mean: int, count: int) -> Any:
-    """The largest |x - mean| of ``count`` values; NaN where one is no finite number."""
+    """The largest |x - mean| of ``count`` values; NaN if one is not finite."""
     found = np.float32(0)
     poison = np.float32(0)
     for d in range(count):
@@ -135,7 +136,7 @@ per_level(_vector_largest)(_largest)
 def _four_values(
     isa: Any, v: int, stride: int, rows: int, scales: int, count: int, to: int
 ) -> None:
-    """Codes of ``count`` dimensions of up to 4 rows, side by side."""
+    """The codes of ``count`` dimensions of up to 4 rows, side by side."""
     for d in range(count):
         for r in range(4):
             code = np.int32(0)
@@ -173,7 +174,7 @@ per_level(_vector_four_values)(_four_values)
 
 
 def _add_row(isa: Any, x: int, to: int, peaks: int, count: int) -> None:
-    """Add a row to sums at ``to``; ``peaks``, where not 0, become the largest of it and |x|."""
+    """Add a row to sums at ``to``; ``peaks``, if not 0, become the maxima of themselves and |x|."""
     for d in range(count):
         v = get_f32(x + 4 * d)
         if peaks == 0:
@@ -205,7 +206,7 @@ per_level(_vector_add_row)(_add_row)
 
 
 def _row_codes(isa: Any, x: int, mean: int, count: int, factor: Any, to: int) -> None:
-    """Codes of x - mean at ``to``."""
+    """Write the codes of x - mean to ``to``."""
     for d in range(count):
         v = np.float32(get_f32(x + 4 * d) - get_f32(mean + 4 * d))
         set_i8(to + d, np.int8(_code(v, factor)))
@@ -229,7 +230,7 @@ per_level(_vector_row_codes)(_row_codes)
 def _pack_keys(
     isa: Any, k: int, stride: int, positions: int, dim: int, to: int, scratch: int
 ) -> None:
-    """Keys of one head; ``scratch``: the mean, then a row's codes."""
+    """Pack the keys of one head; ``scratch``: the mean, then a row's codes."""
     padded, dims = padded_positions(positions), _key_dims(dim)
     codes = scratch + 4 * _value_dims(dim)
     for d in range(_value_dims(dim)):
@@ -248,14 +249,14 @@ def _pack_keys(
         set_f32(to + padded * dims + 4 * j, scale)
         line = to + j // 16 * 16 * dims + j % 16 * 4
         for group in range(dims // 4):
-            # Adding 128 to a byte is changing its highest bit.
+            # Flipping the highest bit adds 128 to a byte.
             word = get_i32(codes + 4 * group) ^ np.int32(-2139062144)
             set_i32(line + 64 * group, word)
 
 
 @inline
 def _pack_values(isa: Any, v: int, stride: int, positions: int, dim: int, to: int) -> None:
-    """Values of one head."""
+    """Pack the values of one head."""
     padded, dims = padded_positions(positions), _value_dims(dim)
     scales = to + padded * dims
     for d in range(dims):
@@ -271,7 +272,7 @@ def _pack_values(isa: Any, v: int, stride: int, positions: int, dim: int, to: in
 
 @kernel
 def pack_bytes(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Keys and values of each head; PACKED is zeros before the first time."""
+    """Pack keys and values; PACKED must be zeros before the first call."""
     positions = get_i64(get_i64(record + 8 * ROWS))
     heads = get_i64(record + 8 * HEADS)
     dim = get_i64(record + 8 * HEAD_DIM)
@@ -286,9 +287,9 @@ def pack_bytes(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
 
 
 def _scores(isa: Any, keys: int, dims: int, codes: int, start: int, to: int) -> None:
-    """Products of codes, AT_ONCE rows at ``codes`` by BLOCK positions, as int32 (row, BLOCK).
+    """Products of AT_ONCE rows of codes with BLOCK positions, int32 (row, BLOCK).
 
-    ``start``: what ``_starts`` makes of the rows.
+    ``start``: the initial sums of the rows (``_starts``).
     """
     for i in range(AT_ONCE):
         for j in range(BLOCK):
@@ -309,7 +310,7 @@ per_level(_vector_scores)(_scores)
 
 
 def _starts(isa: Any, codes: int, dims: int, start: int) -> None:
-    """What sums of AT_ONCE rows' products begin with, as int32."""
+    """Write the initial sums of AT_ONCE rows' products, int32."""
 
 
 def _vector_starts(isa: Any, codes: int, dims: int, start: int) -> None:
@@ -320,7 +321,7 @@ per_level(_vector_starts)(_starts)
 
 
 def _mixed(isa: Any, values: int, dims: int, positions: int, p: int, weights: int, to: int) -> None:
-    """Values times bytes of probabilities times their blocks' weights, as float32 (row, dims)."""
+    """Values times probabilities times the weights of their blocks, float32 (row, dimensions)."""
     blocks = positions // BLOCK
     for i in range(AT_ONCE):
         for d in range(dims):
@@ -350,7 +351,7 @@ per_level(_vector_mixed)(_mixed)
 
 
 def _finish(isa: Any, sums: int, scales: int, factor: Any, dim: int, out: int) -> None:
-    """The sums of a row to the result."""
+    """Write the result of a row from its sums."""
     for d in range(dim):
         scale = np.float32(get_f32(scales + 4 * d) * factor)
         set_f32(out + 4 * d, np.float32(get_f32(sums + 4 * d) * scale))
@@ -373,7 +374,7 @@ per_level(_vector_finish)(_finish)
 
 @kernel
 def byte_attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """AT_ONCE queries of a head are a share; what is packed is read once for them."""
+    """Attend with AT_ONCE queries of a head at a time, which are one share."""
     positions = get_i64(get_i64(record + 8 * ROWS))
     heads = get_i64(record + 8 * HEADS)
     dim = get_i64(record + 8 * HEAD_DIM)

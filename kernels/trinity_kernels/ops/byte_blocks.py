@@ -1,6 +1,6 @@
-"""Blocks of dot products of bytes: 4 rows by 4 lines of 16, sums in registers.
+"""Blocks of dot products of bytes: 4 rows by 4 lines of 16, with the sums in registers.
 
-Where registers are few, lines go one after the other.
+Levels with few registers process the lines one after the other.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _STEPS = 16  # of a block of 64 positions, 4 at a time
 
 
 def _together(level: str) -> list[range]:
-    """The lines whose sums registers hold at once."""
+    """The number of lines whose sums fit the registers."""
     count = 1 if level == "avx2" else _LINES
     return [range(first, first + count) for first in range(0, _LINES, count)]
 
 
 class _Block:
-    """The places of some lines, their two steps; of rows of x; of the results."""
+    """The addresses of some lines and their two steps, of rows of x, and of the results."""
 
     def __init__(
         self, builder: Any, level: str, some: range, lines: Any, line_step: Any, k_step: Any,
@@ -34,7 +34,7 @@ class _Block:
         self.to = _apart(builder, to, to_stride, _ROWS)
 
     def variables(self, kind: Any) -> list[list[Any]]:
-        """A vector for each row and line."""
+        """A zero vector for each row and line."""
         return [[cgutils.alloca_once(self.builder, kind) for _ in self.lines] for _ in self.rows]
 
     def add_step(self, sums: list[list[Any]], step: Any, signed_lines: bool) -> None:
@@ -54,7 +54,7 @@ class _Block:
                 builder.store(byte_dots.emit_dot_bytes(self.level, builder, old, u, s), total)
 
     def place(self, row: int, line: int, kind: Any) -> Any:
-        """Where the results of a row and one of these lines go."""
+        """The address for the results of a row and one of these lines."""
         at = self.builder.add(self.to[row], simd.I64(64 * self.some[line]))
         return simd.pointer(self.builder, at, kind)
 
@@ -64,7 +64,7 @@ def _apart(builder: Any, address: Any, stride: Any, count: int) -> list[Any]:
 
 
 def _word(builder: Any, address: Any) -> Any:
-    """4 bytes, 16 times."""
+    """4 bytes, repeated 16 times."""
     word = builder.load(simd.pointer(builder, address, simd.I32), align=1)
     return builder.bitcast(simd.broadcast(builder, word, simd.I32X16), simd.I8X64.ir)
 
@@ -85,8 +85,8 @@ def score_block(
 ) -> Any:
     """4 rows of signed bytes at x by 4 lines of 16 x 4 bytes + 128: int32 (4, 64) at ``to``.
 
-    Lines are ``line_step`` bytes apart, those of the next 4 bytes of x ``k_step`` further. Sums
-    begin at the row's int32 at ``start``, which ``negated_sums`` makes.
+    Lines are ``line_step`` bytes apart; the lines of the next 4 bytes of x are ``k_step`` bytes
+    further. Sums begin with the row's int32 at ``start``, from ``negated_sums``.
     """
     level = isa.value
     for some in _together(level):
@@ -105,9 +105,9 @@ def score_block(
 
 @instructions("void", "tag", *["intp"] * 4)
 def negated_sums(builder: Any, isa: Any, x: Any, x_stride: Any, steps: Any, to: Any) -> Any:
-    """-128 times the sum of each of 4 rows of signed bytes, as int32 at ``to``.
+    """Write -128 times the sum of each of 4 rows of signed bytes to ``to``, int32.
 
-    It takes back what lines that stand 128 too high add.
+    It compensates lines whose bytes are 128 too high.
     """
     level = isa.value
     ones = ir.Constant(simd.I8X64.ir, [1] * 64)
@@ -143,8 +143,8 @@ def value_block(
 ) -> Any:
     """4 rows of unsigned bytes at x by 4 lines of 16 x 4 signed bytes: float32 (4, 64) at ``to``.
 
-    Lines lie as ``score_block``'s. Each 64 bytes of x count as many times as their float32 says:
-    ``weights`` are rows of ``blocks`` of them, ``weights_stride`` bytes apart.
+    Lines are as for ``score_block``. Each 64 bytes of x are multiplied by a float32 of ``weights``,
+    which has rows of ``blocks`` of them, ``weights_stride`` bytes apart.
     """
     level = isa.value
     weights_at = _apart(builder, weights, weights_stride, _ROWS)
@@ -154,7 +154,7 @@ def value_block(
 
 
 def _add_blocks(block: _Block, blocks: Any, weights_at: list[Any]) -> None:
-    """Some lines' sums of all blocks times the rows' weights, to where the results go."""
+    """Write the sums of some lines over all blocks, times the rows' weights."""
     builder = block.builder
     sums, whole = block.variables(simd.I32X16.ir), block.variables(simd.F32X16.ir)
     for row in whole:

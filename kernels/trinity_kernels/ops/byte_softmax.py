@@ -1,7 +1,7 @@
-"""Softmax to bytes: 8 bits below the largest of each block of positions, and a weight for it.
+"""Softmax to bytes: each block of positions has codes relative to its largest, and a weight.
 
-2**x = 2**floor(x) p(x - floor(x)), p of degree 3, its coefficients fitted to the least largest
-relative error, 8e-5: a code is off by half a 255th of the largest anyway.
+2**x = 2**floor(x) p(x - floor(x)), with p of degree 3 and a relative error of 8e-5 at most.
+Rounding to a code has an error of up to half of 1/255 of the largest anyway.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _TINY = np.float32(1e-30)
 
 @shared
 def weights_bytes(blocks: int) -> int:
-    """Bytes of a row's weights, a float32 for each block of positions, in whole vectors."""
+    """Bytes of a row's weights: a float32 for each block of positions, in whole vectors."""
     return (blocks + 15) // 16 * 64
 
 
 def softmax_block(
     isa: Any, scores: int, scales: int, factor: Any, count: int, p: int, top: int, found: int
 ) -> None:
-    """A block's int32 scores, of ``count`` positions, to bytes of probabilities at ``p``.
+    """Write a block's probabilities to ``p`` as bytes, from int32 scores of ``count`` positions.
 
-    A score counts ``factor`` times its position's float32 at ``scales``. To ``top`` goes the
-    largest, to ``found`` what 16 float32 make the sum of probabilities, in parts of that.
+    A score is multiplied by ``factor`` and its position's float32 at ``scales``. The largest goes
+    to ``top``, and 16 float32 whose sum is that of the probabilities, relative to it, to ``found``.
     """
     largest = np.float32(-np.inf)
     for j in range(min(BLOCK, count)):
@@ -52,7 +52,7 @@ def softmax_block(
             e = np.float32(get_f32(scores + 4 * j) - largest)
             e = np.float32(exp_f32(np.float32(e * factor)) * np.float32(_PARTS))
             total = np.float32(total + e)
-            # No number is left to the sum to show.
+            # NaN shows in the sum.
             code = np.int32(np.rint(e)) if e == e else np.int32(0)
         set_i8(p + j, np.int8(code))
     for i in range(16):
@@ -60,7 +60,7 @@ def softmax_block(
 
 
 def whole_sum(isa: Any, tops: int, found: int, factor: Any, blocks: int) -> Any:
-    """The largest scores of a row's blocks to their weights; the sum of all probabilities."""
+    """Turn the largest scores of a row's blocks into weights; return the sum of probabilities."""
     m = np.float32(-np.inf)
     for block in range(blocks):
         m = max(m, get_f32(tops + 4 * block))
@@ -78,7 +78,7 @@ _WIDE = frozenset({"avx512", "avx512vnni", "amx"})
 
 @instructions("f32x16", "tag", "f32x16")
 def power_of_2(builder: Any, isa: Any, x: Any) -> Any:
-    """2**x of 16 float32 up to 127; 0 or next to it far below, NaN of NaN."""
+    """2**x of 16 float32 up to 127; about 0 for very low x, NaN for NaN."""
     level = isa.value
     kind = simd.F32X16.ir
 
@@ -108,7 +108,7 @@ def power_of_2(builder: Any, isa: Any, x: Any) -> Any:
 
 @instructions("void", "tag", "intp", *["i32x16"] * 4)
 def store_bytes(builder: Any, isa: Any, to: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """64 int32 from 0 to 255 as bytes."""
+    """Write 64 int32 from 0 to 255 as bytes."""
     level = isa.value
     parts = [a, b, c, d]
     if level in _WIDE:

@@ -1,10 +1,9 @@
-"""x = act(the convolution of x's channels over the last TAPS tokens, plus a bias), in place.
+"""x = act(conv(x) + bias) in place: a causal convolution of each channel over TAPS tokens.
 
-The tag is the activation: "silu", or "none". Shapes: X is M rows of K float32, STRIDE bytes apart;
-WEIGHT is TAPS rows of K float32, the present token's last; BIAS, where not 0, is K float32. The
-state is the last TAPS - 1 rows before the convolution, the oldest first; before position 0 they are
-0. TABLES are of state of the tokens at POSITIONS, state LAYER_OFFSET bytes into their parts; those
-of a sequence come in order (state.py says which part).
+The tag is the activation, "silu" or "none". Shapes: X is M rows of K float32, STRIDE bytes apart;
+WEIGHT is TAPS rows of K float32, the last for the present token; BIAS is K float32, or 0. The state
+is the last TAPS - 1 rows of input, the oldest first, and zeros before position 0. TABLES, POSITIONS
+and LAYER_OFFSET say where it is stored (state.py). The tokens of a sequence are in order.
 Numerics: products are summed from the oldest to the present token with fused multiply-add.
 """
 
@@ -47,7 +46,7 @@ def _act_vector(qt: Any, x: Any) -> Any:
 def _channel(
     qt: Any, x: int, weight: int, bias: int, k: int, taps: int, old: int, new: int, c: int
 ) -> None:
-    """``old`` is 0 at the first position."""
+    """Process one channel of a token; ``old`` is 0 at the first position."""
     present = get_f32(x + 4 * c)
     total = np.float32(0)
     for j in range(taps - 1):
@@ -101,7 +100,7 @@ per_level(_vector_token)(_token)
 
 @kernel
 def causal_conv(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """A thread has some channels of all tokens."""
+    """Convolve; a thread has some channels of all tokens."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     weight = get_i64(record + 8 * WEIGHT)
     bias = get_i64(record + 8 * BIAS)

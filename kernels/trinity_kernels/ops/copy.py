@@ -1,7 +1,7 @@
-"""Pieces of rows from x to out.
+"""Copy pieces of rows from x to out.
 
-Shapes: X and OUT are M rows of float32, X_STRIDE and OUT_STRIDE bytes apart. Each of a row's GROUPS
-pieces has WIDTH values; from one to the next are X_STEP bytes of x and OUT_STEP of out.
+Shapes: X and OUT are M rows of float32, X_STRIDE and OUT_STRIDE bytes apart. A row has GROUPS
+pieces of WIDTH values, X_STEP bytes apart in x and OUT_STEP in out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ per_level(_piece_vector)(_piece)
 
 @kernel
 def copy(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """A piece belongs to one thread; see the module."""
+    """Copy; a piece belongs to one thread."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     groups = get_i64(record + 8 * GROUPS)
     width = get_i64(record + 8 * WIDTH)

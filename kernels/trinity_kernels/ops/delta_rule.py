@@ -1,13 +1,13 @@
-"""The gated delta rule: a state S for each head of values, which each token corrects and reads.
+"""The gated delta rule: each token corrects and reads a state S, a matrix for each value head.
 
-A token makes, with decay = exp(A * softplus(alpha + DT_BIAS)) and beta = sigmoid(its own value),
+With decay = exp(A * softplus(alpha + DT_BIAS)) and beta = sigmoid(BETA) a token computes
     u = beta * (v - decay * S^T k),    S = decay * S + k u^T,    out = SCALE * S^T q
 Shapes: QUERY and KEY are M rows of KEY_HEADS * KEYS float32, VALUE of HEADS * VALUES, all STRIDE
-bytes apart; OUT is like VALUE, BETA and ALPHA M rows of HEADS, each with a stride of its own; A and
-DT_BIAS are HEADS float32. Head h goes with the head h % KEY_HEADS of queries and keys where TILED
-is 1, else with h // (HEADS / KEY_HEADS). TABLES are of state of the tokens at POSITIONS; those of a
-sequence come in order (state.py says where state lies, and how sums are made).
-While a token brings the state forward, what the next token's key finds in it is summed up, too.
+bytes apart. OUT has the shape of VALUE, BETA and ALPHA are M rows of HEADS; each has a stride of
+its own. A and DT_BIAS are HEADS float32. Head h uses the head h % KEY_HEADS of queries and keys if
+TILED is 1, else h // (HEADS / KEY_HEADS). TABLES, POSITIONS and LAYER_OFFSET say where the state is
+stored (state.py, also for the order of sums). The tokens of a sequence are in order. While a token
+updates the state, S^T k for the next token's key is computed as well.
 Source: Yang et al., Gated Delta Networks, 2024 (arXiv 2412.06464), equation 10.
 """
 
@@ -56,10 +56,10 @@ def _token(
     isa: Any, old: int, new: int, q: int, k: int, v: int, out: int, keys: int, count: int,
     decay: Any, beta: Any, scale: Any, known: bool, next_k: int, next_out: int,
 ) -> None:  # fmt: skip
-    """The first ``count`` of 16 columns, from ``old`` to ``new``.
+    """Update the first ``count`` of 16 columns from the state at ``old`` to that at ``new``.
 
-    Where ``known``, and all 16 columns are there, OUT holds S^T k of the state at ``old`` already;
-    where ``next_k`` is not 0, that of the next token of the same state may go to ``next_out``.
+    If ``known`` and all 16 columns exist, OUT already holds S^T k of the state at ``old``. If
+    ``next_k`` is not 0, S^T k for the next token of the same state may go to ``next_out``.
     """
     _one_by_one(old, new, q, k, v, out, keys, count, decay, beta, scale)
 
@@ -81,7 +81,7 @@ def _vector_token(
 
 
 def _ahead(isa: Any, address: int, nbytes: int) -> None:
-    """What is read next."""
+    """Prefetch what is read next."""
     return
 
 
@@ -95,7 +95,7 @@ per_level(_vector_ahead)(_ahead)
 
 @kernel
 def delta_rule(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """16 columns of a head's state belong to one thread, which takes all tokens in order."""
+    """Process all tokens in order; 16 columns of a head's state belong to one thread."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     heads = get_i64(record + 8 * HEADS)
     key_heads = get_i64(record + 8 * KEY_HEADS)
@@ -114,7 +114,7 @@ def delta_rule(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
         a = get_f32(get_i64(record + 8 * A) + 4 * head)
         bias = get_f32(get_i64(record + 8 * DT_BIAS) + 4 * head)
         at = offset + 64 * keys * unit
-        known = False  # whether OUT holds what the token's key finds in the state
+        known = False  # whether OUT already holds S^T k
         for t in range(tokens):
             position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
             new = state_after(tables, t, position, at)

@@ -1,12 +1,13 @@
-"""Where the rows of experts lie: those of one expert side by side, one expert after the other.
+"""Group the rows of a step by expert: the rows of one expert are adjacent, in the order of tokens.
 
-A step of M tokens with P experts each has M * P such rows. GROUPS, int64, says whose they are:
-first the number of experts that have rows, the number of all rows, and the address of the threads'
-copies of a record (ops/matmul/experts.py); from ``FIRST_GROUP`` on, for each of these experts in
-rising order ``GROUP_WORDS`` numbers: the expert, its first row, its number of rows, and how many
-pairs of tiles of 16 tokens the experts before it take.
-PLACES, int32 (M, P), holds the row of each token and choice, TOKENS, int32 (M * P), the token of
-each row. An expert's rows are in the order of tokens.
+M tokens with P experts each have M * P rows.
+
+    GROUPS  int64: the number of experts that have rows, the number of rows, the address of the
+            threads' copies of a record (ops/matmul/experts.py); from ``FIRST_GROUP`` on
+            ``GROUP_WORDS`` numbers for each of these experts, in ascending order: the expert, its
+            first row, its number of rows, the pairs of tiles of 16 tokens of previous experts
+    PLACES  int32 (M, P): the row of each token and choice
+    TOKENS  int32 (M * P): the token of each row
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ X, X_STRIDE, OUT, OUT_STRIDE, NBYTES = range(10, 15)
 
 
 def groups_words(experts: int) -> int:
-    """Int64s of GROUPS for so many experts."""
+    """The number of int64 in GROUPS for so many experts."""
     return FIRST_GROUP + GROUP_WORDS * experts
 
 
@@ -44,9 +45,9 @@ def group_at(groups: int, number: int) -> int:
 
 @kernel
 def group_by_expert(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Give each token and choice its row, by the experts in CHOSEN (M, PER_TOKEN) int32.
+    """Assign a row to each token and choice, from the experts in CHOSEN, int32 (M, PER_TOKEN).
 
-    One thread counts and sorts; each expert lies in 0 .. EXPERTS - 1.
+    One thread counts and sorts. Experts are numbers from 0 to EXPERTS - 1.
     """
     if thread != 0:
         return
@@ -74,7 +75,7 @@ def group_by_expert(isa: Any, qt: Any, record: int, thread: int, threads: int) -
             set_i64(group + 8 * FIRST_ROW, row)
             set_i64(group + 8 * COUNT, count)
             set_i64(group + 8 * FIRST_PAIR, pair)
-            # From here on it counts the rows given.
+            # From here on COUNTS counts the rows that are assigned.
             set_i64(counts + 8 * expert, row)
             active += 1
             row += count
@@ -107,7 +108,7 @@ per_level(_vector_copy)(_copy)
 
 @kernel
 def spread(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Copy each token's row of X, bytes of any meaning, to its PER_TOKEN rows of OUT."""
+    """Copy each token's row of X, of NBYTES bytes, to its PER_TOKEN rows of OUT."""
     per_token = get_i64(record + 8 * PER_TOKEN)
     total = get_i64(get_i64(record + 8 * ROWS)) * per_token
     places = get_i64(record + 8 * PLACES)

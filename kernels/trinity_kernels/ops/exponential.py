@@ -1,4 +1,4 @@
-"""exp in float32, one polynomial for every level; and log(1 + exp(x)).
+"""exp, softplus and sigmoid in float32, with one polynomial for every level.
 
 Numerics: exp(x) = 2**n * p(r), n = rint(x / ln 2), r = x - n ln 2 in two steps, p of degree 6 by
 Horner's rule, every product and sum rounded to float32. Relative error below 3e-7 on [-87, 88];
@@ -65,7 +65,7 @@ def sigmoid_f32(x: Any) -> Any:
 
 @inline
 def exp_f32x16(x: Any) -> Any:
-    """exp of 16 float32, the same bits as exp_f32."""
+    """exp of 16 float32, with the bits of exp_f32."""
     lowest = simd.splat_f32x16(_MIN)
     clamped = simd.min_f32x16(x, simd.splat_f32x16(_MAX))
     clamped = simd.max_f32x16(clamped, lowest)

@@ -1,8 +1,8 @@
-"""out = out + sigmoid(gate) * x, with one value of gate for a row.
+"""out = out + sigmoid(gate) * x, with one gate for each row.
 
 Shapes: GATE is M float32, GATE_STRIDE bytes apart; X and OUT are M rows of K float32, X_STRIDE and
 OUT_STRIDE bytes apart.
-Numerics: 1 / (1 + exp(-gate)), times x, plus out, each rounded by itself.
+Numerics: 1 / (1 + exp(-gate)), times x, plus out, each step rounded separately.
 """
 
 from __future__ import annotations

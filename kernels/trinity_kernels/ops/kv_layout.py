@@ -1,10 +1,9 @@
-"""How one layer's keys and values lie in a page of 128 positions.
+"""The layout of a layer's keys and values in a page of 128 positions.
 
-Per KV head: keys in tiles of 16 positions, ``[tile][head_dim][16]``, so that 16 scores
-come from one stream of vectors without summing across lanes; values as ``[position][padded]``,
-``padded`` being value_dim, which is mostly head_dim, rounded up to 32. Elements are float16 or
-float32, told by the quantization tag "F16" or "F32". Keys of all heads come first, then the values
-of all heads.
+The keys of all KV heads come first, then the values of all heads. The keys of a head are tiles of
+16 positions, ``[tile][head_dim][16]``, so 16 scores are computed without sums across lanes. The
+values of a head are ``[position][padded]``; ``padded`` is value_dim (usually head_dim) rounded up
+to 32. Elements are float16 or float32, by the tag "F16" or "F32".
 """
 
 from __future__ import annotations
@@ -66,13 +65,13 @@ def load_16(qt: Any, address: Any) -> Any:
 
 @inline
 def key_head(qt: Any, layer: int, head: int, head_dim: int) -> int:
-    """Where the keys of a KV head begin."""
+    """The address of the keys of a KV head."""
     return layer + width(qt) * head * 128 * head_dim
 
 
 @inline
 def value_head(qt: Any, layer: int, head: int, kv_heads: int, head_dim: int, value_dim: int) -> int:
-    """Where the values of a KV head begin."""
+    """The address of the values of a KV head."""
     keys = kv_heads * 128 * head_dim
     head_bytes: int = width(qt) * (keys + head * 128 * padded_dim(value_dim))
     return layer + head_bytes

@@ -1,9 +1,9 @@
-"""out = the sum of the rows of a token's experts, each times its weight, or that added onto out.
+"""out = the weighted sum of the rows of a token's experts; with ADD 1 it is added to out.
 
-Shapes: X rows of K float32 as expert_rows.py has them; PLACES (M, PER_TOKEN) int32; WEIGHTS (M,
-PER_TOKEN) float32; OUT M rows of K float32. ADD: 1 adds. One token's elements are shared out in
-multiples of 64; more tokens are shared out whole.
-Numerics: a token's rows in the order of choice, each product and sum rounded, then the addition.
+Shapes: X is rows of K float32 in the order of expert_rows.py; PLACES is int32 (M, PER_TOKEN),
+WEIGHTS float32 (M, PER_TOKEN), OUT M rows of K float32. Threads share whole tokens, or the elements
+of a single token in multiples of 64.
+Numerics: rows are summed in the order of choice, each product and sum rounded, then added to out.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""out = norm(x) * weight + bias, vector by vector, or that added onto out.
+"""out = norm(x) * weight + bias for each vector; with ADD 1 it is added to out.
 
-The tag is the norm: "rms" is x / sqrt(mean(x^2) + eps); "layer" is x - mean(x) in place of x.
-Shapes: X and OUT (may be X) are M rows of GROUPS vectors of K float32. WEIGHT is K float32, that of
-each next vector of a row WEIGHT_STEP bytes on: 0 where one weight serves all. BIAS, where not 0,
-is the address of as many float32, likewise. INDEX, where not 0, is the address of M int32: row i is
-taken from x's row INDEX[i]. ADD: 1 adds.
-Numerics: values and squares are summed in 16 lanes and one tree; then come (x - mean) times
-1 / sqrt(...), times weight, plus bias, each rounded by itself.
+The tag is the norm: "rms" is x / sqrt(mean(x^2) + eps); "layer" uses x - mean(x) instead of x.
+Shapes: X and OUT, which may be X, are M rows of GROUPS vectors of K float32. WEIGHT is K float32
+for each vector of a row, WEIGHT_STEP bytes apart; 0 if all share one weight. BIAS is 0 or has the
+layout of WEIGHT. INDEX is 0 or M int32: row i is read from row INDEX[i] of x.
+Numerics: values and squares are summed in 16 lanes and by one tree; then (x - mean) times
+1 / sqrt(...), times weight, plus bias, each step rounded separately.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ per_level(_vector_scale)(_scale)
 
 @kernel
 def norm(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """A vector belongs to one thread; see the module."""
+    """Normalize; a vector belongs to one thread."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     k = get_i64(record + 8 * K)
     eps = np.float32(get_f64(record + 8 * EPS))

@@ -1,12 +1,12 @@
-"""Rotate queries and keys by their positions, and put keys and values into their pages.
+"""Rotate queries and keys by their positions, and store keys and values in the KV cache.
 
-Shapes: Q M rows of HEADS * HEAD_DIM, KEY M rows of KV_HEADS * HEAD_DIM, VALUE M rows of KV_HEADS *
-VALUE_DIM, float32; Q and KEY are rotated in place. Without KV_HEADS (0) nothing is stored.
-TABLE holds, per position, ROPE_DIM / 2 cosines, then as many sines, float32; they turn the ROPE_DIM
-values of a head from FIRST on, the others stay as they are. INTERLEAVED: 1 rotates dimensions (2i,
-2i+1), 0 rotates (i, i + ROPE_DIM / 2). TEMPERATURES, where not 0, is the address of a float32 per
-position, which the queries are then multiplied by.
-POSITIONS is M int32, CACHES the M int64 addresses of the tokens' tables of pages (attention.py).
+Shapes: Q is M rows of HEADS * HEAD_DIM float32, KEY of KV_HEADS * HEAD_DIM, VALUE of KV_HEADS *
+VALUE_DIM. Q and KEY are rotated in place. If KV_HEADS is 0, nothing is stored.
+TABLE has ROPE_DIM / 2 cosines and as many sines for each position, float32. They rotate ROPE_DIM
+values of a head from FIRST on. INTERLEAVED 1 rotates pairs (2i, 2i + 1), 0 pairs
+(i, i + ROPE_DIM / 2). TEMPERATURES is 0 or a float32 for each position, by which queries are
+multiplied after the rotation.
+POSITIONS is M int32. CACHES is M int64, the addresses of the tokens' page tables (attention.py).
 Numerics: every product and sum is rounded to float32.
 """
 
@@ -77,7 +77,7 @@ def _store(
     qt: Any, key: int, value: int, layer: int, at: int, head: int, kv_heads: int, head_dim: int,
     value_dim: int,
 ) -> None:  # fmt: skip
-    """A KV head's key and value into place ``at`` of a page."""
+    """Store a KV head's key and value at position ``at`` of a page."""
     keys = key_head(qt, layer, head, head_dim)
     tile = keys + width(qt) * (at // 16 * 16 * head_dim + at % 16)
     for d in range(head_dim):
@@ -90,7 +90,7 @@ def _store(
 
 @kernel
 def rope_store(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """A head of a token, of queries or of keys and values, belongs to one thread; see the module.
+    """Rotate and store; a head of a token belongs to one thread.
 
     Heads of keys and values come first, because they take longer.
     """

@@ -1,19 +1,19 @@
-"""Which experts a token takes, and with which weights.
+"""Choose the experts of each token, and compute their weights.
 
-Shapes: SCORES M rows of EXPERTS float32; CHOSEN (M, PER_TOKEN) int32, WEIGHTS (M, PER_TOKEN)
-float32; BIAS EXPERTS float32 or 0. The quantization type's tag carries the gating:
+Shapes: SCORES is M rows of EXPERTS float32, CHOSEN int32 (M, PER_TOKEN), WEIGHTS float32
+(M, PER_TOKEN), BIAS EXPERTS float32 or 0. The tag is the gating:
 
     softmax         p = softmax of all scores; chosen by p + bias, weights are p
-    sigmoid         p = 1 / (1 + exp(-score)), likewise
+    sigmoid         p = 1 / (1 + exp(-score)); chosen by p + bias, weights are p
     softmax_chosen  chosen by score + bias; weights are the softmax of the chosen scores
 
-The largest is chosen first; of equal ones that of the lowest index. With NUM_GROUPS of experts, one
-behind the other, only those of the GROUPS_USED groups count whose GROUP_BEST best, one or two, add
-up to most.
-NORMALIZE divides the weights by their sum, LEAST_SUM at least (a softmax of the chosen has the sum
-1 already); SCALE multiplies them. SCRATCH: per thread three float32 for each expert.
-Numerics: sums go in the order of experts, of weights in that of choice, each step rounded. A score
-that is not finite makes all weights of its token NaN.
+Experts are chosen in descending order; of equal ones the lowest index comes first. With NUM_GROUPS
+of adjacent experts, only the GROUPS_USED best groups count; a group's value is the sum of its
+GROUP_BEST largest, one or two.
+NORMALIZE divides the weights by their sum, which is at least LEAST_SUM (a softmax of the chosen
+already has the sum 1). SCALE multiplies them. SCRATCH has three float32 for each expert and thread.
+Numerics: sums are in the order of experts, sums of weights in the order of choice, each step
+rounded. A score that is not finite makes all weights of its token NaN.
 Source: llama.cpp's build_moe_ffn; the routers of transformers' models.
 """
 
@@ -42,13 +42,13 @@ _LOWEST, _NAN = np.float32(-np.inf), np.float32(np.nan)
 
 
 def scratch_bytes(experts: int) -> int:
-    """Bytes that a thread needs."""
+    """Bytes of a thread's scratch."""
     return -(-12 * experts // 64) * 64
 
 
 @constant
 def gating(qt: Any) -> int:
-    """The place of a tag in GATINGS."""
+    """The index of a tag in GATINGS."""
     return GATINGS.index(qt.value)
 
 
@@ -100,7 +100,7 @@ def _copy(source: int, to: int, count: int) -> None:
 
 @inline
 def _best(values: int, count: int) -> int:
-    """The index of the first of the largest of ``count`` float32, where not all are NaN."""
+    """The index of the largest of ``count`` float32, the first of equal ones; not all are NaN."""
     best = 0
     most = get_f32(values)
     for i in range(1, count):
@@ -113,7 +113,7 @@ def _best(values: int, count: int) -> int:
 
 @inline
 def _leave_groups(values: int, count: int, groups: int, used: int, best: int, sums: int) -> None:
-    """Put minus infinity in place of the values of all groups but the ``used`` best ones."""
+    """Set the values of all groups except the ``used`` best ones to minus infinity."""
     size = count // groups
     for g in range(groups):
         first = _LOWEST
@@ -154,7 +154,7 @@ def _end(weights: int, count: int, normalize: int, least: Any, scale: Any) -> No
 
 @kernel
 def route(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """A token belongs to one thread; see the module."""
+    """Route; a token belongs to one thread."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     experts = get_i64(record + 8 * EXPERTS)
     per_token = get_i64(record + 8 * PER_TOKEN)

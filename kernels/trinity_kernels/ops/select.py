@@ -1,8 +1,8 @@
-"""The k largest of many numbers, without sorting them all: what reaches a bound is sorted.
+"""The k largest of many numbers; only numbers that reach a bound are sorted.
 
-The numbers stand in a table of ``rows`` by ``groups``, row by row, with a rest of less than a row
-behind it. The k-th largest of the groups' maxima bounds the k-th largest number from below, and
-only groups whose maximum reaches it are looked at.
+The numbers are regarded as a table of ``rows`` by ``groups``, and a rest shorter than a row. The
+k-th largest of the columns' maxima is a lower bound of the k-th largest number, so only columns
+whose maximum reaches it are searched.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from trinity_kernels._jit import entry, inline
 from trinity_kernels.memory import get_f32, get_i32, set_i64
 
-# Rows of the table at most: more make for fewer maxima, less for smaller groups.
+# The largest number of rows: more rows give fewer maxima, fewer rows give smaller groups.
 _MOST_ROWS = 64
 
 
 @inline
 def _key(value: int, index: int) -> int:
-    """An integer that orders as (-value, index) does: the float's bits, falling, then the index."""
+    """An integer with the order of (-value, index): the float's bits, descending, and the index."""
     bits = int(get_i32(value))
     if bits < 0:
         # Magnitudes grow downwards; -0 becomes 0, its equal.
@@ -31,7 +31,7 @@ def _key(value: int, index: int) -> int:
 def _keys_from(
     values: int, size: int, maxima: int, groups: int, rows: int, bound: float, keys: int
 ) -> int:
-    """Write the keys of all values of at least ``bound``, in any order; how many there are."""
+    """Write the keys of all values of at least ``bound``, in any order; return their number."""
     limit = np.float32(bound)
     count = 0
     for group in range(groups):
@@ -49,12 +49,12 @@ def _keys_from(
 
 
 def largest(values: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-    """Indices of the ``k`` largest values, the largest first; equal ones by index.
+    """The indices of the ``k`` largest values in descending order; equal values by index.
 
     Shapes: values (n,) contiguous, n < 2**31, without NaN; k from 1 to n.
     """
     size = len(values)
-    # Twice as many groups as wanted, at least, or their k-th maximum would be far too low.
+    # At least 2 k groups, because otherwise the k-th maximum would be far too low.
     rows = min(_MOST_ROWS, max(1, size // (2 * k)))
     groups = size // rows
     maxima = values[: rows * groups]

@@ -1,12 +1,12 @@
-"""Mamba-2's selective scan: a state S for each head, which forgets and takes in by each token.
+"""Mamba-2's selective scan: each token updates and reads a state S, a matrix for each head.
 
-A token makes, with step = softplus(dt + DT_BIAS) and decay = exp(A * step),
+With step = softplus(dt + DT_BIAS) and decay = exp(A * step) a token computes
     S = decay * S + b (step * x)^T,    out = S^T c + D * x
-Shapes: X is M rows of HEADS * VALUES float32, B and C of GROUPS * KEYS, all STRIDE bytes apart; OUT
-is like X, DT M rows of HEADS, each with a stride of its own; A, D and DT_BIAS are HEADS float32.
-Head h goes with the group h // (HEADS / GROUPS) of b and c. TABLES are of state of the tokens at
-POSITIONS; those of a sequence come in order (state.py says where state lies, and how sums are
-made).
+Shapes: X is M rows of HEADS * VALUES float32, B and C of GROUPS * KEYS, all STRIDE bytes apart. OUT
+has the shape of X, DT is M rows of HEADS; each has a stride of its own. A, D and DT_BIAS are HEADS
+float32. Head h uses the group h // (HEADS / GROUPS) of b and c. TABLES, POSITIONS and LAYER_OFFSET
+say where the state is stored (state.py, also for the order of sums). The tokens of a sequence are
+in order.
 Source: Dao and Gu, Transformers are SSMs, 2024 (arXiv 2405.21060), section 6; D and the bias as in
 its code.
 """
@@ -50,7 +50,7 @@ def _token(
     isa: Any, old: int, new: int, b: int, c: int, x: int, out: int, keys: int, count: int,
     decay: Any, step: Any, d: Any,
 ) -> None:  # fmt: skip
-    """The first ``count`` of 16 columns, from ``old`` to ``new``."""
+    """Update the first ``count`` of 16 columns from the state at ``old`` to that at ``new``."""
     _one_by_one(old, new, b, c, x, out, keys, count, decay, step, d)
 
 
@@ -71,7 +71,7 @@ per_level(_vector_token)(_token)
 
 @kernel
 def selective_scan(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """16 columns of a head's state belong to one thread, which takes all tokens in order."""
+    """Process all tokens in order; 16 columns of a head's state belong to one thread."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     heads = get_i64(record + 8 * HEADS)
     groups = get_i64(record + 8 * GROUPS)

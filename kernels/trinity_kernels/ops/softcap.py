@@ -1,4 +1,4 @@
-"""x = c * tanh(x / c), element by element: what keeps scores and logits within -c and c.
+"""x = c * tanh(x / c), element by element, which limits scores and logits to -c .. c.
 
 Shapes: X is M rows of K float32, STRIDE bytes apart; CAP is the bits of a float64.
 Numerics: c - 2 c / (exp(2 x / c) + 1), each step rounded to float32.
@@ -24,14 +24,14 @@ X, STRIDE, K, CAP = range(3, 7)
 
 @inline
 def capped(x: Any, cap: Any) -> Any:
-    """One float32."""
+    """c * tanh(x / c) of one float32."""
     e = exp_f32(np.float32(np.float32(x / cap) * np.float32(2)))
     return np.float32(cap - np.float32(np.float32(2) * cap) / np.float32(e + np.float32(1)))
 
 
 @inline
 def capped_f32x16(x: Any, cap: Any) -> Any:
-    """16 float32 with the cap in every lane, the same bits as ``capped``."""
+    """16 float32, with the cap in every lane and the bits of ``capped``."""
     one, two = simd.splat_f32x16(np.float32(1)), simd.splat_f32x16(np.float32(2))
     return cap - two * cap / (exp_f32x16(x / cap * two) + one)
 

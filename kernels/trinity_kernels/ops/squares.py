@@ -1,9 +1,9 @@
-"""sums += x^2 over all rows of x, column by column: what importance matrices are made of.
+"""sums += x^2 for each column, over all rows of x, for importance matrices.
 
-Shapes: X M rows of K float32; SUMS K + 1 float64: the sums of the columns, then how many rows they
-are of. A column belongs to one thread, and its rows are added in order.
-Numerics: a float32's square is exact in float64 and each sum is rounded once, so levels, thread
-counts and the cutting of a text into steps leave the bits alone. What is not finite stays visible.
+Shapes: X is M rows of K float32, SUMS K + 1 float64: the sums of the columns and the number of
+rows. A column belongs to one thread, and its rows are added in order.
+Numerics: the square of a float32 is exact in float64 and each sum is rounded once, so the bits do
+not depend on the level, the threads or the steps. Values that are not finite remain visible.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ per_level(_vector_add_row)(_add_row)
 def _add_rows(
     isa: Any, record: int, x: int, index: int, sums: int, count: int, thread: int, threads: int
 ) -> None:
-    """A thread's columns of ``count`` rows: those from ``x`` on, or those that ``index`` names."""
+    """Add a thread's columns of ``count`` rows: those from ``x`` on, or those in ``index``."""
     k = get_i64(record + 8 * K)
     lines = (k + LINE - 1) // LINE
     first = lines * thread // threads * LINE
@@ -71,9 +71,9 @@ def add_squares(isa: Any, qt: Any, record: int, thread: int, threads: int) -> No
 
 @kernel
 def add_expert_squares(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """For each expert its rows, which lie as GROUPS says (expert_rows.py), to its K + 1 sums.
+    """Add the rows of each expert (GROUPS, expert_rows.py) to the expert's K + 1 sums.
 
-    INDEX, where not 0: X has tokens' rows, and this is the token of each expert's row, int32.
+    INDEX is 0, or int32: the token of each expert's row, if X has the rows of tokens.
     """
     groups = get_i64(record + 8 * GROUPS)
     index = get_i64(record + 8 * INDEX)

@@ -1,16 +1,16 @@
-"""Recurrent state: where a token finds it, and how it brings it forward.
+"""The recurrent state of a layer: where it is stored, and how a token updates it.
 
-A layer keeps its state in the windowed part of a sequence's pages, LAYER_OFFSET bytes into it: in a
-page's part that behind the newest of its 128 positions. So a token changes the state of its page in
-place; the first of a page takes the page's before, that at position 0 begins with zeros. TABLES has
-two addresses for each row: of the table in which the state before the row's token is found, and of
-that in which the state behind it goes. They are a sequence's one table, but where the states behind
-several tokens are wanted: then each lies in memory of its own.
+Each page of a sequence stores the state after the newest of its 128 positions, LAYER_OFFSET bytes
+into the page's part for windowed layers. A token updates its page's state in place; the first token
+of a page reads that of the previous page, and the token at position 0 starts from zeros. TABLES has
+two addresses for each row: the page table from which the state before the token is read, and the
+page table for the state after it. Usually both are the table of the sequence; if the states after
+several tokens are needed, each has memory of its own.
 
-A head's state is a matrix S (keys, values), in columns of 16 side by side: 16 * keys float32 for
-each 16 values or part of them. A token makes S = decay * S + k u^T of it and reads o = S^T q.
-Numerics: a sum over keys is that of the even ones plus that of the odd ones, each in order with
-fused multiply-add; decay * S is rounded by itself.
+A head's state is a matrix S (keys, values), stored as groups of 16 columns: 16 * keys float32 for
+each 16 values. A token computes S = decay * S + k u^T and reads o = S^T q.
+Numerics: a sum over keys is the sum of even keys plus that of odd keys, each in order with fused
+multiply-add; decay * S is rounded separately.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ COLUMNS = 16
 
 
 def state_values(heads: int, keys: int, values: int) -> int:
-    """How many float32 the state of one layer's heads takes."""
+    """The number of float32 in the state of a layer's heads."""
     return heads * keys * -(-values // COLUMNS) * COLUMNS
 
 
 @inline
 def state_after(tables: int, row: int, position: int, offset: int) -> int:
-    """Where the state behind ``position`` goes."""
+    """The address for the state after ``position``."""
     table = get_i64(tables + 16 * row + 8)
     return int(get_i64(table + 8 * (position // PAGE)) + offset)
 
 
 @inline
 def state_before(tables: int, row: int, position: int, offset: int) -> int:
-    """Where the state before ``position`` is, which is not 0."""
+    """The address of the state before ``position``, which is not 0."""
     table = get_i64(tables + 16 * row)
     return int(get_i64(table + 8 * ((position - 1) // PAGE)) + offset)
 
 
 @inline
 def clear(state: int, count: int) -> None:
-    """``count`` float32 of zero."""
+    """Set ``count`` float32 to zero."""
     for i in range(count):
         set_f32(state + 4 * i, np.float32(0))
 
 
 @inline
 def read_column(k: int, state: int, keys: int) -> Any:
-    """S^T k of the column that begins at ``state``."""
+    """S^T k of the column at ``state``."""
     even = np.float32(0)
     odd = np.float32(0)
     for i in range(keys):
@@ -71,7 +71,7 @@ def read_column(k: int, state: int, keys: int) -> Any:
 def advance_column(
     old: int, new: int, q: int, k: int, u: Any, keys: int, decay: Any
 ) -> Any:  # fmt: skip
-    """The column at ``old`` brought forward to ``new``; S^T q of it."""
+    """Update the column at ``old`` to ``new``, and return S^T q of the new one."""
     even = np.float32(0)
     odd = np.float32(0)
     for i in range(keys):
@@ -86,7 +86,7 @@ def advance_column(
 
 @inline
 def read_columns(k: int, state: int, keys: int) -> Any:
-    """As ``read_column``, of 16 columns."""
+    """As ``read_column``, for 16 columns."""
     even = simd.splat_f32x16(np.float32(0))
     odd = even
     for pair in range(keys // 2):
@@ -112,9 +112,9 @@ def _advance_row(old: int, new: int, k: Any, u: Any, decay: Any) -> Any:
 def advance_and_read(
     old: int, new: int, q: int, k: int, u: Any, keys: int, decay: Any, next_k: int, seen: int
 ) -> Any:  # fmt: skip
-    """As ``advance_columns``; what ``read_columns`` then gives for ``next_k`` goes to ``seen``.
+    """As ``advance_columns``; then the result of ``read_columns`` for ``next_k`` goes to ``seen``.
 
-    The same bits, while each row of the state is in a register.
+    It has the same bits, and reads each row of the state once.
     """
     even = simd.splat_f32x16(np.float32(0))
     odd, next_even, next_odd = even, even, even
@@ -140,7 +140,7 @@ def advance_and_read(
 def advance_columns(
     old: int, new: int, q: int, k: int, u: Any, keys: int, decay: Any
 ) -> Any:  # fmt: skip
-    """As ``advance_column``, of 16 columns; u has a value for each."""
+    """As ``advance_column``, for 16 columns; u has a value for each."""
     even = simd.splat_f32x16(np.float32(0))
     odd = even
     factor = simd.splat_f32x16(decay)

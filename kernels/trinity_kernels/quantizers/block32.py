@@ -1,6 +1,7 @@
-"""Blocks of 32 with a scale, and maybe a minimum, of their own.
+"""Quantizers for blocks of 32 with a scale and possibly a minimum.
 
-Without importance Q4_0 to Q5_1 take their scale from the outermost element; it is searched with it.
+Without importance, the scale of Q4_0 to Q5_1 follows from the outermost element; with importance it
+is searched.
 Source: ggml-quants.c quantize_row_q4_0_impl to quantize_row_q5_1_impl, quantize_iq4_nl.
 """
 

@@ -1,9 +1,8 @@
-"""Groups of values to codes and scales: the compiled loops over whole tensors' rows.
+"""Codes and scales for groups of values: the compiled loops over rows of tensors.
 
-``values`` and ``weights`` are the addresses of ``groups`` rows of ``n`` float32; weights say how
-much each error counts.
-Scales of groups that share a block are themselves rounded to codes, before the elements are.
-Everything comes back unpacked; the types' files know how bits are packed.
+``values`` and ``weights`` are the addresses of ``groups`` rows of ``n`` float32; weights are those
+of the errors. Scales of groups that share a block are rounded to codes before the elements are.
+Results are not packed to bits; the files of the types do that.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from trinity_kernels.quantizers.search import (
 )
 from trinity_kernels.scalars import positive
 
-# Lines of a group's values, weights and codes; results; and rows of 16 groups' scales.
+# Lines of values, weights and codes of 16 groups; results; and rows of 16 groups' scales.
 LONGEST = 32
 SCRATCH_FLOATS = 3 * LONGEST * LANES + OUT_BYTES // 4 + 8 * LANES
 
 
 @inline
 def gather(values: int, groups: int, n: int, first: int, to: int) -> None:
-    """16 groups, fewer at the end, as lines; missing ones are zeros."""
+    """Write 16 groups, or fewer at the end, as lines; missing ones are zeros."""
     count = min(LANES, groups - first)
     for lane in range(LANES):
         for e in range(n):
@@ -60,11 +59,11 @@ def codes_and_minima(
     first: float, step: float, steps: int, plain: int, refine: int, scratch: int, codes: int,
     scales: int, minima: int, d: int, dmin: int,
 ) -> None:  # fmt: skip
-    """x = d * scale * code - dmin * minimum, as Q2_K, Q4_K and Q5_K have it.
+    """Fit x = d * scale * code - dmin * minimum, for Q2_K, Q4_K and Q5_K.
 
-    ``per_block`` groups share d and dmin; scales and minima are codes up to ``scale_top``, found by
-    a search of their own, weighted by their groups' weights, where ``refine``. ``first``, ``step``,
-    ``steps``, ``plain``: of find_scale_and_minimum.
+    ``per_block`` groups share d and dmin. Scales and minima are codes up to ``scale_top``; with
+    ``refine`` they are searched, weighted by the weights of their groups. ``first``, ``step``,
+    ``steps`` and ``plain`` are those of find_scale_and_minimum.
     """
     x = scratch
     w = x + LINE * LONGEST
@@ -106,7 +105,7 @@ def codes_and_minima(
                 at = values + 4 * n * (group + g)
                 to = codes + n * (group + g)
                 if step_size == 0:
-                    # The codes of the search count: any of them stands for the minimum.
+                    # Use the codes of the search, each of which represents the minimum.
                     _codes_from_search(x, n, lane + g, out, top_code, to)
                     continue
                 for e in range(0, n, LANES):
@@ -117,7 +116,7 @@ def codes_and_minima(
 
 @inline
 def _shared(x: int, n: int, top_code: int, codes: int) -> Any:
-    """Codes of floats >= 0 under one scale, the largest of them at the top; the scale."""
+    """Codes of floats >= 0 with one scale, the largest getting the top code; returns the scale."""
     most = np.float32(0)
     for i in range(n):
         most = max(most, get_f32(x + 4 * i))
@@ -133,7 +132,7 @@ def _codes_from_search(x: int, n: int, lane: int, out: int, top_code: int, to: i
     inverse = get_f32(out + INVERSE + 4 * lane)
     least = get_f32(out + LEAST + 4 * lane)
     for e in range(0, n, LANES):
-        # One group's values, a line at a time, from the lines of all groups.
+        # The values of one group, a line at a time, from the lines of all groups.
         for i in range(LANES):
             v = get_f32(x + LINE * (e + i) + 4 * lane)
             set_f32(out + OUT_BYTES + 4 * i, np.float32(inverse * np.float32(v - least)))
@@ -146,10 +145,10 @@ def codes_and_scales(
     values: int, weights: int, groups: int, n: int, half: int, scale_half: int, descent: int,
     refine: int, scratch: int, codes: int, scales: int, d: int,
 ) -> None:  # fmt: skip
-    """x = d * scale * (code - half), 16 groups to a block, as Q3_K and Q6_K have it.
+    """Fit x = d * scale * (code - half) with 16 groups in a block, for Q3_K and Q6_K.
 
-    Scales are codes from -scale_half below scale_half: the outermost gets -scale_half, or, where
-    ``refine``, a search of their own weights them by their groups' weights.
+    Scales are codes, -scale_half <= code < scale_half. The outermost gets -scale_half; with
+    ``refine`` they are searched, weighted by the weights of their groups.
     """
     x = scratch
     w = x + LINE * LONGEST
@@ -165,7 +164,7 @@ def codes_and_scales(
             gather(weights, groups, n, start, w)
             find_scale(x, w, n, half, out)
         if refine != 0:
-            # The scales as a group of their own, in lane 0.
+            # The scales are a group of their own, in lane 0.
             for g in range(LANES):
                 total = np.float32(0)
                 for e in range(n):
@@ -205,7 +204,7 @@ def codes_and_scales(
             at = values + 4 * n * (start + g)
             to = codes + n * (start + g)
             for e in range(0, n, LANES):
-                # A scale of 0 leaves any code as good; that of 0 is taken.
+                # With a scale of 0 any code is as good as that of 0.
                 code = splat(np.float32(0))
                 if step_size != 0:
                     code = load(at + 4 * e) / splat(step_size)
@@ -217,7 +216,7 @@ def codes_and_scales(
 def codes_under_own_scale(
     values: int, weights: int, groups: int, n: int, half: int, scratch: int, codes: int, d: int
 ) -> None:
-    """x = d * (code - half), each group for itself: Q4_0 and Q5_0 with weights."""
+    """Fit x = d * (code - half) for each group: Q4_0 and Q5_0 with weights."""
     x = scratch
     w = x + LINE * LONGEST
     out = w + LINE * LONGEST
@@ -240,7 +239,7 @@ def codes_under_own_minimum(
     values: int, weights: int, groups: int, n: int, top_code: int, scratch: int, codes: int,
     d: int, m: int,
 ) -> None:  # fmt: skip
-    """x = d * code + m, each group for itself: Q4_1 and Q5_1 with weights."""
+    """Fit x = d * code + m for each group: Q4_1 and Q5_1 with weights."""
     x = scratch
     w = x + LINE * LONGEST
     out = w + LINE * LONGEST

@@ -1,7 +1,7 @@
-"""Q2_K to Q6_K and IQ4_XS: blocks of 256 whose groups' scales are codes themselves.
+"""Quantizers for Q2_K to Q6_K and IQ4_XS: blocks of 256 in which groups' scales are codes.
 
-Without importance an element's error counts by its own size, as ggml's reference quantizers have
-it; with it by importance * sqrt(mean of the block's squares + x * x).
+The weight of an element's error is its magnitude, as in ggml's reference quantizers; with
+importance it is importance * sqrt(mean of the block's squares + x * x).
 Source: ggml-quants.c quantize_row_q*_K_ref, quantize_row_q*_K_impl, quantize_iq4_xs.
 """
 
@@ -26,9 +26,9 @@ BLOCK = 256
 def importance_weights(
     values: Floats, importance: Floats, size: int, factor: float = 2.0
 ) -> Floats:
-    """importance * sqrt(factor * mean of squares + x * x); the mean over ``size`` neighbours.
+    """importance * sqrt(factor * mean of squares + x * x), with means over ``size`` neighbours.
 
-    Shapes: values (n, K), importance (K,); the result is as values.
+    Shapes: values (n, K), importance (K,), result (n, K).
     """
     squares = np.square(values)
     mean = squares.reshape(len(values), -1, size).mean(axis=2, dtype=np.float32)
@@ -38,7 +38,7 @@ def importance_weights(
 
 
 def scratch() -> Floats:
-    """Room for the loops of groups.py."""
+    """Scratch memory for the loops of groups.py."""
     return np.zeros(SCRATCH_FLOATS, np.float32)
 
 
@@ -60,7 +60,7 @@ def _with_minima(
     return codes.reshape(blocks, BLOCK), scales.reshape(shape), minima.reshape(shape), d, dmin
 
 
-# first, step, steps, plain of find_scale_and_minimum.
+# first, step, steps and plain of find_scale_and_minimum.
 _WITH_IMPORTANCE = (-0.9, 0.05, 36, 0)
 
 
@@ -80,7 +80,7 @@ def _q2_k(values: Floats, importance: Floats | None) -> NDArray[np.void]:
 
 
 def _pack_pairs(codes: Bytes) -> Bytes:
-    """Codes (n, 256) of two bits to (n, 64) bytes: elements 32 apart share one."""
+    """The bytes (n, 64) of codes (n, 256) of two bits: elements 32 apart share a byte."""
     fours = codes.reshape(len(codes), 2, 4, 32) << np.array([0, 2, 4, 6], np.uint8)[:, None]
     packed: Bytes = np.bitwise_or.reduce(fours, axis=2)
     return packed.reshape(len(codes), 64)
@@ -119,7 +119,7 @@ def _weights_of_32(values: Floats, importance: Floats | None) -> Floats:
 
 
 def _pack_six_bits(scales: Bytes, minima: Bytes) -> Bytes:
-    """Scales and minima (n, 8) below 64 to (n, 12) bytes: the inverse of q4_k.unpack_scales."""
+    """The bytes (n, 12) of scales and minima (n, 8) below 64: the inverse of q4_k.unpack_scales."""
     packed = np.empty((len(scales), 12), np.uint8)
     packed[:, :4] = scales[:, :4] | scales[:, 4:] >> 4 << 6
     packed[:, 4:8] = minima[:, :4] | minima[:, 4:] >> 4 << 6

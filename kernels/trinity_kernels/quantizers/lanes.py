@@ -1,8 +1,8 @@
 """16 groups of values side by side: a line is 16 float32, one of each group.
 
-The searches of quantizers are written over lines, so that every group goes through the same steps
-in the order of its own elements: the result does not depend on the CPU. Lines add, subtract,
-multiply and divide by their operators. Without the compiler they are NumPy arrays.
+The searches of quantizers process lines, so every group goes through the same steps in the order of
+its elements, and results do not depend on the CPU. Lines have the operators +, -, * and /. Without
+compilation they are NumPy arrays.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Blocks of 32 whose outermost elements give the scale: Q4_0 to Q5_1, Q8_0 and MXFP4.
+"""Quantizers for blocks of 32 whose scale follows from the outermost elements.
 
-The compiled form of the NumPy quantizers in quants/, to the same bytes. ``values`` is the address
-of ``groups`` times 32 float32.
+Q4_0 to Q5_1, Q8_0 and MXFP4; the bytes are those of the NumPy quantizers in quants/. ``values`` is
+the address of ``groups`` times 32 float32.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trinity_kernels.scalars import power_of_two
 
 @inline
 def _codes(line: Any, inverse: Any, start: Any, offset: Any, top_code: int, to: int) -> None:
-    """trunc((line - start) * inverse + offset), within 0 and top_code; offset is positive."""
+    """trunc((line - start) * inverse + offset), limited to 0 .. top_code; offset is positive."""
     shifted = floor((line - splat(start)) * splat(inverse) + splat(offset))
     zero = splat(np.float32(0))
     store_codes(to, smaller(larger(shifted, zero), splat(np.float32(top_code))))
@@ -48,7 +48,7 @@ def _smallest(low: Any, high: Any) -> Any:
 
 @entry
 def signed_codes(values: int, groups: int, half: int, codes: int, d: int) -> None:
-    """x = d * (code - half); the element of largest magnitude gets code 0."""
+    """Fit x = d * (code - half); the element of largest magnitude gets code 0."""
     for group in range(groups):
         at = values + 128 * group
         low = load(at)
@@ -57,7 +57,7 @@ def signed_codes(values: int, groups: int, half: int, codes: int, d: int) -> Non
         least = _smallest(low, high)
         top = most if most > -least else least
         if most == -least:
-            # Of two the first counts.
+            # The first of two equal ones counts.
             for e in range(32):
                 v = get_f32(at + 4 * e)
                 if abs(v) == most:
@@ -74,7 +74,7 @@ def signed_codes(values: int, groups: int, half: int, codes: int, d: int) -> Non
 
 @entry
 def offset_codes(values: int, groups: int, top_code: int, codes: int, d: int, m: int) -> None:
-    """x = d * code + m; the smallest element gets code 0, the largest the top one."""
+    """Fit x = d * code + m; the smallest element gets code 0, the largest the top code."""
     for group in range(groups):
         at = values + 128 * group
         low = load(at)
@@ -92,18 +92,18 @@ def offset_codes(values: int, groups: int, top_code: int, codes: int, d: int, m:
 
 @inline
 def _rounded(line: Any, inverse: Any, to: int) -> None:
-    """Codes of a line, halves away from zero."""
+    """The codes of a line, halves rounded away from zero."""
     scaled = line * splat(inverse)
     zero = splat(np.float32(0))
     size = floor(absolute(scaled))
-    # Twice what is left is at least 1 from a half on: no sum that could itself be rounded.
+    # Twice the fraction is at least 1 from a half on; unlike a sum, it is never rounded.
     size = size + floor(splat(np.float32(2)) * (absolute(scaled) - size))
     store_codes(to, where_less(scaled, zero, zero - size, size))
 
 
 @entry
 def byte_codes(values: int, groups: int, codes: int, d: int) -> None:
-    """x = d * code, -127 to 127."""
+    """Fit x = d * code with codes from -127 to 127."""
     for group in range(groups):
         at = values + 128 * group
         low = load(at)
@@ -136,7 +136,7 @@ def _fp4(line: Any, inverse: Any, to: int) -> None:
 
 @entry
 def fp4_codes(values: int, groups: int, spare: int, codes: int, exponents: int) -> None:
-    """x = 2**(e - 128) * value of MXFP4's codes; the outermost is between 8 and 16 times that."""
+    """Fit x = 2**(e - 128) * value of MXFP4's codes; the outermost is 8 to 16 times that power."""
     for group in range(groups):
         at = values + 128 * group
         low = load(at)
@@ -145,7 +145,7 @@ def fp4_codes(values: int, groups: int, spare: int, codes: int, exponents: int) 
         set_f32(spare, most)
         e = max((get_i32(spare) >> 23 & 255) - 2, 0)
         set_i8(exponents + group, e)
-        if e == 0:  # 2**128 is no float32
+        if e == 0:  # 2**128 is not a float32
             low, high = low + low, high + high
         inverse = power_of_two(np.float32(min(128 - e, 127)))
         to = codes + 32 * group

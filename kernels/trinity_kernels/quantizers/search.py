@@ -1,8 +1,8 @@
 """Searches for the scales of 16 groups at once: the least weighted error over nearby candidates.
 
-A group of ``n`` values lies in ``n`` lines at ``x`` (lanes.py), its weights at ``w``. Results go to
-lines at ``out``. The candidates, and how a better one is told, are those of ggml-quants.c
-(make_qx_quants, make_qkx3_quants, make_q3_quants, make_qp_quants, quantize_row_iq4_nl_impl).
+16 groups of ``n`` values are ``n`` lines at ``x`` (lanes.py), their weights lines at ``w``. Results
+go to lines at ``out``. Candidates and their comparison are those of ggml-quants.c (make_qx_quants,
+make_qkx3_quants, make_q3_quants, make_qp_quants, quantize_row_iq4_nl_impl).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trinity_kernels.quantizers.lanes import (
     where_less,
 )
 
-# Groups whose largest magnitude is below this are zeros.
+# Groups whose largest magnitude is below this count as zeros.
 TINY = np.float32(1e-15)
 # Lines of ``out``.
 SCALE, INVERSE, MINIMUM, LEAST = 0, LINE, 2 * LINE, 3 * LINE
@@ -34,13 +34,13 @@ OUT_BYTES = 4 * LINE
 
 @inline
 def clamped(line: Any, low: Any, high: Any) -> Any:
-    """The nearest whole numbers within bounds, half to even; NaN is ``low``."""
+    """The nearest whole numbers within bounds, half to even; NaN becomes ``low``."""
     return smaller(larger(rint(line), splat(low)), splat(high))
 
 
 @inline
 def largest(x: int, n: int) -> Any:
-    """Of each group the element of largest magnitude, the first of several; 1 of zeros."""
+    """The element of largest magnitude of each group, the first of equal ones; 1 for zeros."""
     size = splat(np.float32(0))
     top = splat(np.float32(0))
     for e in range(n):
@@ -53,7 +53,7 @@ def largest(x: int, n: int) -> Any:
 
 @inline
 def is_tiny(x: int, n: int) -> Any:
-    """1 for groups that are zeros, else 0."""
+    """1 for groups that count as zeros, else 0."""
     size = splat(np.float32(0))
     for e in range(n):
         size = larger(absolute(load(x + LINE * e)), size)
@@ -62,8 +62,7 @@ def is_tiny(x: int, n: int) -> Any:
 
 @inline
 def find_scale(x: int, w: int, n: int, half: int, out: int) -> None:
-    """x = scale * code, -half <= code < half: SCALE, and INVERSE, whose rounded products the
-    codes are."""
+    """Fit x = scale * code, -half <= code < half: SCALE and INVERSE; codes = round(INVERSE * x)."""
     zero = splat(np.float32(0))
     low = np.float32(-half)
     high = np.float32(half - 1)
@@ -72,7 +71,7 @@ def find_scale(x: int, w: int, n: int, half: int, out: int) -> None:
     best = zero
     inverse = zero
     for attempt in range(19):
-        # The plain scale first, then those nearby.
+        # Try the plain scale first, then those nearby.
         step = attempt - 10 if attempt <= 9 else attempt - 9
         if attempt == 0:
             step = 0
@@ -107,9 +106,9 @@ def find_scale(x: int, w: int, n: int, half: int, out: int) -> None:
 def find_scale_and_minimum(
     x: int, w: int, n: int, top_code: int, first: Any, step: Any, steps: int, plain: int, out: int
 ) -> None:
-    """x = scale * code - MINIMUM, 0 <= code <= top_code, MINIMUM >= 0.
+    """Fit x = scale * code - MINIMUM, 0 <= code <= top_code, MINIMUM >= 0.
 
-    ``plain``: errors count by their size, not their square. INVERSE and LEAST give the codes:
+    ``plain``: the error is the sum of magnitudes, not of squares. The codes are
     round(INVERSE * (x - LEAST)).
     """
     zero = splat(np.float32(0))
@@ -133,7 +132,7 @@ def find_scale_and_minimum(
     lowest = least
     inverse = splat(high) / spread
     scale = splat(np.float32(1)) / inverse
-    # The least found so far is where the next candidates begin; ``lowest``: where the best began.
+    # The next candidates start from the least found so far; ``lowest``: that of the best.
     best = zero
     for e in range(n):
         v = load(x + LINE * e)
@@ -186,7 +185,7 @@ def find_scale_and_minimum(
 
 @inline
 def find_scale_by_descent(x: int, n: int, half: int, codes: int, out: int) -> None:
-    """As find_scale, weighted by squares; codes, lines of them at ``codes``, change one by one."""
+    """As find_scale, weighted by squares; codes, in lines at ``codes``, change one by one."""
     zero = splat(np.float32(0))
     one = splat(np.float32(1))
     low = np.float32(-half)
@@ -211,7 +210,7 @@ def find_scale_by_descent(x: int, n: int, half: int, codes: int, out: int) -> No
             new = clamped(v * rest_squares / divisor, low, high)
             new_products = rest + weight * v * new
             new_squares = rest_squares + weight * new * new
-            # A lane takes the new code where that lessens the error, and both sums are positive.
+            # A lane takes the new code if it reduces the error and both sums are positive.
             left = products * products * new_squares
             right = new_products * new_products * squares
             left = where_less(zero, rest, left, right)
@@ -225,7 +224,7 @@ def find_scale_by_descent(x: int, n: int, half: int, codes: int, out: int) -> No
 
 @inline
 def find_positive_scale(x: int, w: int, n: int, top_code: int, codes: int) -> Any:
-    """x = scale * code of ``n`` floats >= 0 at ``x``, weights at ``w``: one group, not lines.
+    """Fit x = scale * code for one group of ``n`` floats >= 0 at ``x``, with weights at ``w``.
 
     Writes the codes as floats to ``codes`` and returns the scale.
     """

@@ -1,4 +1,4 @@
-"""Groups of values to codes of a table of 16 values: IQ4_NL, IQ4_XS."""
+"""Codes of a table of 16 values for groups of values: IQ4_NL, IQ4_XS."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from trinity_kernels.quants.iq4 import VALUES
 from trinity_kernels.scalars import positive
 
 _VALUES = np.array(VALUES, np.float32)
-# Where the next value becomes the nearer one.
+# The bounds at which the next value becomes the nearest.
 _MIDDLES = (_VALUES[1:] + _VALUES[:-1]) / np.float32(2)
 _ATTEMPTS = 7
 
 
 @inline
 def _nearest(line: Any) -> Any:
-    """The values of the table that are nearest."""
+    """The nearest values of the table."""
     found = splat(_VALUES[0])
     for i in range(15):
         found = where_less(line, splat(_MIDDLES[i]), found, splat(_VALUES[i + 1]))
@@ -39,7 +39,7 @@ def _nearest(line: Any) -> Any:
 
 @inline
 def _codes(line: Any) -> Any:
-    """Their places in the table."""
+    """The indices of the nearest values in the table."""
     found = splat(np.float32(0))
     for i in range(15):
         found = where_less(line, splat(_MIDDLES[i]), found, splat(np.float32(i + 1)))
@@ -48,7 +48,7 @@ def _codes(line: Any) -> Any:
 
 @inline
 def _find(x: int, w: int, n: int, out: int) -> None:
-    """SCALE of 16 groups: the best of those that bring the outermost value near the table's ends.
+    """The best SCALE of 16 groups, among those that map the outermost value to an end of the table.
 
     Source: ggml-quants.c quantize_row_iq4_nl_impl.
     """
@@ -58,7 +58,7 @@ def _find(x: int, w: int, n: int, out: int) -> None:
     scale = zero
     best = zero
     for attempt in range(2 * _ATTEMPTS + 2):
-        # The first has the other sign: the outermost value at the positive end.
+        # The first has the opposite sign: the outermost value is at the positive end.
         factor = -_VALUES[0]
         if attempt > 0:
             factor = np.float32(np.float32(attempt - 1 - _ATTEMPTS) + _VALUES[0])
@@ -86,10 +86,10 @@ def table_codes(
     values: int, weights: int, groups: int, per_block: int, scratch: int, codes: int, scales: int,
     d: int,
 ) -> None:  # fmt: skip
-    """x = d * scale * VALUES[code]; ``per_block`` groups of 32 share d, one has no scale.
+    """Fit x = d * scale * VALUES[code]; ``per_block`` groups of 32 share d; one has no scale.
 
-    Values and weights are float32 (groups, 32); codes likewise, uint8; scales int8 (groups,) from
-    -32 to 31.
+    Values and weights are float32 (groups, 32), codes uint8 (groups, 32), scales int8 (groups,)
+    from -32 to 31.
     """
     n = 32
     x = scratch

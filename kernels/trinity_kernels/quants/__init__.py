@@ -64,7 +64,7 @@ def dequantize(
 ) -> NDArray[np.float32]:
     """All values of a tensor as a new float32 array of ``shape``.
 
-    Raises: KeyError for an unknown type, ValueError where bytes and shape disagree.
+    Raises: KeyError for an unknown type, ValueError if the bytes do not fit the shape.
     """
     return TYPES[type_name].dequantize(data, shape)
 
@@ -72,8 +72,8 @@ def dequantize(
 def quantize(type_name: str, values: ArrayLike) -> NDArray[np.uint8]:
     """The bytes of float32 ``values`` (rows, K) in that type, as a 1-D array.
 
-    Numerics: the bytes of ggml's reference quantizers. Ternary types take ternary input.
-    Raises: KeyError for an unknown type, ValueError for rows that are no whole blocks.
+    Numerics: the bytes of ggml's reference quantizers. Ternary types expect ternary input.
+    Raises: KeyError for an unknown type, ValueError if rows are not whole blocks.
     """
     return TYPES[type_name].quantize(values)
 

@@ -1,8 +1,8 @@
-"""Unsigned codes of 8 bits, each block of 32 with a scale and a minimum of its own.
+"""Affine types of 8 bits (MLX, GPTQ): blocks of 32 unsigned codes with a scale and a minimum.
 
-A value is scale * code + minimum, as MLX's affine mode and GPTQ have it. Scales and minima are as
-the model has them, bfloat16, float16 or float32, and may be negative. No GGUF file has these types.
-Weights are the model's own numbers, so activations take 19 bits. Codes of 4 bits: affine4.py.
+A value is scale * code + minimum. Scales and minima keep the model's type (bfloat16, float16 or
+float32) and may be negative. GGUF has no such types. The weights are exactly the model's numbers,
+so activations have 19 bits. Codes of 4 bits are in affine4.py.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from trinity_kernels.deferred import simd
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
 
-# What scales and minima may be, and how a block's dtype has them.
+# The types of scales and minima, and their NumPy types in a block.
 STORED = {"BF16": "<u2", "F16": "<f2", "F32": "<f4"}
 
 
 def block_of(stored: str) -> np.dtype[np.void]:
-    """A block's layout, ``stored`` the type of scale and minimum."""
+    """The layout of a block; ``stored``: the type of scale and minimum."""
     return np.dtype([("d", STORED[stored]), ("m", STORED[stored]), ("qs", "u1", 32)])
 
 

@@ -24,7 +24,7 @@ _PREFIXES = {64: "AFFINE4", 32: "AFFINE4_32"}
 
 
 def block_of(elements: int, stored: str) -> np.dtype[np.void]:
-    """A block's layout: 64 or 32 ``elements``, ``stored`` the type of scale and minimum."""
+    """The layout of a block of 64 or 32 elements; ``stored``: the type of scale and minimum."""
     return np.dtype([("d", STORED[stored]), ("m", STORED[stored]), ("qs", "u1", elements // 2)])
 
 

@@ -33,7 +33,7 @@ class Block32(OneScale):
 
 @instructions("i8x64", "i8x32")
 def nibbles(builder: Any, packed: Any) -> Any:
-    """Two blocks of 16 bytes to 64 codes: each block's low nibbles, then its high ones."""
+    """The 64 codes of two blocks of 16 bytes: each block's low nibbles, then its high ones."""
     order = [*range(16), *range(16), *range(16, 32), *range(16, 32)]
     doubled = simd.shuffle(builder, packed, packed, order)
     words = builder.bitcast(doubled, simd.I16X32.ir)
@@ -45,7 +45,7 @@ def nibbles(builder: Any, packed: Any) -> Any:
 
 @instructions("i8x64", "uint32", "uint32")
 def fifth_bits(builder: Any, low: Any, high: Any) -> Any:
-    """64 bits, 32 of each block, to bytes of 0 or 16."""
+    """64 bits, 32 of each block, as bytes of 0 or 16."""
     i64 = ir.IntType(64)
     bits = builder.or_(builder.zext(low, i64), builder.shl(builder.zext(high, i64), i64(32)))
     mask = builder.bitcast(bits, ir.VectorType(ir.IntType(1), 64))
@@ -55,7 +55,7 @@ def fifth_bits(builder: Any, low: Any, high: Any) -> Any:
 
 @inline
 def load_nibbles(first: int, second: int) -> Any:
-    """64 nibbles from two blocks' 16 bytes; ``second`` 0 stands for zeros."""
+    """64 nibbles of two blocks of 16 bytes; zeros if ``second`` is 0."""
     low = simd.load_i8x16(first)
     if second == 0:
         return nibbles(simd.concat_i8x16(low, simd.splat_i8x16(0)))

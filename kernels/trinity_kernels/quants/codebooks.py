@@ -1,7 +1,7 @@
-"""The codebooks of IQ1, IQ2 and IQ3: rows of 8 or 4 values that an index of 8 to 11 bits names.
+"""The codebooks of IQ1, IQ2 and IQ3: rows of 8 or 4 values, selected by an index of 8 to 11 bits.
 
-Each is the text of its codes, row after row, in base64: 2 or 3 bits a code, the first one in the
-upper bits. Which rows a codebook has is part of the format.
+A codebook is base64 text: 2 or 3 bits for each code, row by row, the first code in the upper bits.
+The rows are part of the file format.
 
 Source: the tables iq1s_grid, iq2xxs_grid, iq2xs_grid, iq2s_grid, iq3xxs_grid and iq3s_grid of
 ggml-common.h.
@@ -21,7 +21,7 @@ Index = NDArray[Any]  # unsigned integers
 
 
 def _grid(text: str, width: int, values: Sequence[int]) -> Grid:
-    """A codebook (rows, width): ``values`` by the codes of a text."""
+    """A codebook (rows, width): ``values`` selected by the codes of a text."""
     bits = np.unpackbits(np.frombuffer(b64decode(text), np.uint8))
     each = (len(values) - 1).bit_length()
     codes = bits.reshape(-1, each) @ (1 << np.arange(each)[::-1])
@@ -198,9 +198,9 @@ CHSHzHEHlHWHQPJPiPcPsPIXgXBXxXKXDXNXQfTfrfdfInonZnCnFnSvUvQ3L3A/
 
 
 def signed(rows: Grid, signs: NDArray[np.uint8]) -> Grid:
-    """Rows (n, m, width) of a codebook, negated where a bit of ``signs`` is set, as (n, m * width).
+    """Rows (n, m, width) of a codebook as (n, m * width), negated where a bit of ``signs`` is set.
 
-    The bits of bytes (n, m * width / 8) belong to the elements in order, the lowest first.
+    The bits of ``signs``, bytes (n, m * width / 8), belong to elements in order, the lowest first.
     """
     codes = rows.reshape(len(rows), -1)
     negative = np.unpackbits(np.ascontiguousarray(signs), axis=1, bitorder="little")
@@ -208,7 +208,7 @@ def signed(rows: Grid, signs: NDArray[np.uint8]) -> Grid:
 
 
 def even_signs(index: Index) -> NDArray[np.uint8]:
-    """Seven signs each to eight of which an even number are negative: the eighth is the parity."""
+    """Eight signs from seven: the eighth is their parity, so an even number is negative."""
     seven: NDArray[np.uint8] = (index & 127).astype(np.uint8)
     odd = seven ^ seven >> np.uint8(4)
     odd ^= odd >> np.uint8(2)
@@ -217,6 +217,6 @@ def even_signs(index: Index) -> NDArray[np.uint8]:
 
 
 def scaled(scales: NDArray[np.float32], codes: Grid) -> NDArray[np.float32]:
-    """Scales (n, g) times codes (n, 256), each scale for as many: exact in float32."""
+    """Scales (n, g) times codes (n, 256), each scale for 256 / g codes: exact in float32."""
     groups = codes.reshape(*scales.shape, -1).astype(np.float32)
     return (scales[:, :, None] * groups).reshape(len(codes), -1)

@@ -1,6 +1,6 @@
 """LLVM code for reading blocks: loads, shifts of packed bits, look-ups of 16 values.
 
-Each function adds code to ``builder`` and gives the value; blocks are addresses.
+Each function adds code to ``builder`` and returns the value. Blocks are addresses.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from trinity_kernels.deferred import ir, simd
 
 
 def vector(lane: Any, lanes: int) -> Any:
-    """LLVM's type of a vector."""
+    """The LLVM type of a vector."""
     return ir.VectorType(lane, lanes)
 
 
 def load(builder: Any, block: Any, offset: int, kind: Any) -> Any:
-    """A value ``offset`` bytes into a block, unaligned."""
+    """The value at byte ``offset`` of a block, unaligned."""
     return builder.load(simd.pointer(builder, builder.add(block, simd.I64(offset)), kind), align=1)
 
 
 def load_bytes(builder: Any, block: Any, offset: int, count: int, repeat: int = 1) -> Any:
-    """``count`` bytes of a block, several times over."""
+    """``count`` bytes of a block, repeated."""
     loaded = load(builder, block, offset, vector(simd.I8, count))
     return (
         loaded if repeat == 1 else simd.shuffle(builder, loaded, loaded, [*range(count)] * repeat)
@@ -30,21 +30,21 @@ def load_bytes(builder: Any, block: Any, offset: int, count: int, repeat: int = 
 
 
 def constant(kind: Any, values: Sequence[float]) -> Any:
-    """A constant vector; bytes may be given as 0 to 255."""
+    """A constant vector; bytes may be 0 to 255."""
     return ir.Constant(kind, list(values))
 
 
 def masked(builder: Any, value: Any, mask: int | Sequence[int]) -> Any:
-    """Only some bits of each lane, or of each lane its own."""
+    """The bitwise AND of each lane with a mask, one for all lanes or one for each."""
     lanes = value.type.count
     values = [mask] * lanes if isinstance(mask, int) else mask
     return builder.and_(value, constant(value.type, values))
 
 
 def shifted_right(builder: Any, value: Any, counts: Sequence[int]) -> Any:
-    """Bytes shifted in pairs, equal parts of the vector by one count each, to the left if < 0.
+    """Shift bytes as words of two, equal parts of the vector by one count each; left if negative.
 
-    The bits of a pair's other byte come in: mask the result.
+    Bits of the other byte of a word are shifted in, so the result must be masked.
     """
     words = builder.bitcast(value, vector(simd.I16, value.type.count // 2))
     each = words.type.count // len(counts)
@@ -57,13 +57,13 @@ def shifted_right(builder: Any, value: Any, counts: Sequence[int]) -> Any:
 
 
 def shifted_words(builder: Any, value: Any, counts: Sequence[int]) -> Any:
-    """Bytes shifted to the right in pairs, each pair by its own count; mask the result."""
+    """Shift bytes right as words of two, each word by its own count; the result must be masked."""
     words = builder.bitcast(value, vector(simd.I16, value.type.count // 2))
     return builder.bitcast(builder.lshr(words, constant(words.type, counts)), value.type)
 
 
 def nibbles_of_16(builder: Any, packed: Any) -> Any:
-    """Blocks of 16 bytes to 32 codes each: the low nibbles, then the high ones."""
+    """The 32 codes of each block of 16 bytes: the low nibbles, then the high ones."""
     count = packed.type.count
     order = [i for start in range(0, count, 16) for i in [*range(start, start + 16)] * 2]
     doubled = simd.shuffle(builder, packed, packed, order)
@@ -71,7 +71,7 @@ def nibbles_of_16(builder: Any, packed: Any) -> Any:
 
 
 def look_up(level: str, builder: Any, codes: Any, table: Sequence[int]) -> Any:
-    """64 codes below 16 to the bytes of a table of 16."""
+    """The bytes of a table of 16 for 64 codes below 16."""
     if level in ("amx", "avx512vnni"):
         whole = constant(codes.type, [*table] * 4)
         return simd.call_named(builder, "llvm.x86.avx512.pshuf.b.512", codes.type, [whole, codes])
@@ -93,12 +93,12 @@ def look_up(level: str, builder: Any, codes: Any, table: Sequence[int]) -> Any:
 
 
 def half(builder: Any, block: Any, offset: int) -> Any:
-    """The float16 there as float32."""
+    """The float16 at byte ``offset`` of a block, as float32."""
     return builder.fpext(load(builder, block, offset, ir.HalfType()), simd.F32)
 
 
 def splat(builder: Any, scalar: Any, lanes: int = 16) -> Any:
-    """A scalar in every lane."""
+    """A scalar, copied to every lane."""
     kind = vector(scalar.type, lanes)
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, simd.I32(0))
     return builder.shuffle_vector(
@@ -114,7 +114,7 @@ def floats(builder: Any, bytes_: Any, signed: bool = False) -> Any:
 
 
 def powers_of_2(builder: Any, exponents: Any) -> Any:
-    """<16 x i8> e to 2**(e - 128), half of what E8M0 says; subnormal for 0 and 1."""
+    """2**(e - 128) for <16 x i8> e, half of the E8M0 values; subnormal for 0 and 1."""
     wide = vector(simd.I32, 16)
     e = builder.zext(exponents, wide)
     normal = builder.shl(builder.sub(e, constant(wide, [1] * 16)), constant(wide, [23] * 16))

@@ -40,7 +40,7 @@ def _decode_bf16(blocks: Blocks) -> Floats:
 def _encode_bf16(values: Floats) -> Blocks:
     bits = np.ascontiguousarray(values[:, 0]).view(np.uint32)
     is_nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
-    # Quiet NaNs keep their sign and top bits; the rest rounds half to even.
+    # NaNs become quiet, with their sign and top bits; numbers are rounded half to even.
     quiet = (bits >> np.uint32(16)) | np.uint32(64)
     even = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     rounded = (bits + even) >> np.uint32(16)

@@ -1,9 +1,9 @@
-"""MXFP4 and NVFP4: floating-point codes of four bits (E2M1) under scales of eight.
+"""MXFP4 and NVFP4: floating-point codes of four bits (E2M1) with scales of eight bits.
 
-MXFP4: 32 elements, laid out as in Q4_0 behind one byte, the exponent of 2 (E8M0). NVFP4: 64
-elements in 4 groups of 16, each 8 bytes of such nibbles, behind 4 scales (E4M3 without sign).
-Codes are taken as the doubled values, which are integers, moved up by 16; scales as half.
-Models are trained in both: nothing is lost in the weights, and activations take 19 bits.
+MXFP4: a byte, the exponent of 2 of the scale (E8M0), and 32 elements laid out as in Q4_0. NVFP4: 4
+scales (E4M3 without sign) and 64 elements in 4 groups of 16, each with 8 bytes of such nibbles.
+Compiled code reads doubled values, which are integers, plus 16, and half of each scale.
+Models are trained in both types, so weights are exact and activations have 19 bits.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ _NVFP4 = np.dtype([("scales", "u1", 4), ("qs", "u1", 32)])
 _TABLE = np.array(VALUES, np.float32)
 _MOVED_UP = 16
 _VALUES_ABOVE = tuple(_MOVED_UP + value for value in VALUES)
-# E8M0 of a scale of 1024; no model has larger ones, and 255 is NaN.
+# The E8M0 code of 1024; no model has larger scales, and 255 is NaN.
 _LARGEST_EXPONENT = 137
 
 
 def powers_of_2(exponents: Bytes) -> Floats:
-    """Half of what E8M0 says, 2**(e - 128); E8M0 has no NaN here: 255 is 2**127."""
+    """2**(e - 128), half of the E8M0 value; 255 is 2**127, not NaN."""
     e = exponents.astype(np.uint32)
     bits = np.where(e < 2, np.uint32(0x00200000) << (e & 1), (e - 1) << np.uint32(23))
     return bits.astype(np.uint32).view(np.float32)
 
 
 def half_e4m3(bytes_: Bytes) -> Floats:
-    """Half of what E4M3 says, its sign left out; 0x7F, where it has NaN, is 0."""
+    """Half of the magnitude of an E4M3 code; 0x7F, its NaN, becomes 0."""
     bits = (bytes_ & np.uint8(0x7F)).astype(np.uint32) << np.uint32(20)
     values = bits.view(np.float32) * np.float32(2.0**119)
     result: Floats = np.where(bytes_ == 0x7F, np.float32(0), values)
     return result
 
 
-# Where the next larger value becomes the nearer one.
+# The bounds at which the next larger value becomes the nearest.
 _MIDDLES = np.array([0.5, 1.5, 2.5, 3.5, 5, 7, 10], np.float32)
 
 
 def _nearest(scaled: Floats) -> NDArray[np.uint8]:
-    """The codes of the nearest values, of two equally near ones the smaller."""
+    """The codes of the nearest values; of two equally near ones the smaller."""
     codes = np.searchsorted(_MIDDLES, np.abs(scaled)).astype(np.uint8)
     return np.where((scaled < 0) & (codes > 0), codes | np.uint8(8), codes)
 
 
 def _e4m3(values: Floats) -> Bytes:
-    """The nearest E4M3 of values >= 0, halves upwards; 448 of what is larger."""
+    """The nearest E4M3 codes of values >= 0, halves up; larger values become 448."""
     clipped = np.minimum(values, np.float32(448))
     bits = clipped.view(np.uint32)
-    # The mantissa's fourth bit rounds; a carry moves on into the exponent.
+    # The mantissa's fourth bit decides the rounding; a carry goes into the exponent.
     normal = (bits + np.uint32(1 << 19) >> np.uint32(20)).astype(np.int64) - (120 << 3)
     small = np.minimum(clipped * np.float32(512) + np.float32(0.5), 7).astype(np.int64)
     return np.where(clipped < 2.0**-6, small, np.minimum(normal, 0x7E)).astype(np.uint8)
@@ -147,7 +147,7 @@ TYPES = (
 
 @inline
 def value_of(nibble: int) -> int:
-    """The doubled value of a nibble: its lowest bits count ones, from 4 twos, from 6 fours."""
+    """The doubled value of a nibble: steps of one, from code 4 of two, from code 6 of four."""
     m = nibble & 7
     value = m
     if m >= 4:
@@ -202,7 +202,7 @@ def _emit_scales_nvfp4(builder: Any, block: Any) -> Any:
 
 @instructions("i8x64", "tag", "i8x64")
 def look_up(builder: Any, isa: Any, codes: Any) -> Any:
-    """The doubled values of 64 codes, moved up."""
+    """The doubled values of 64 codes, plus the offset."""
     return emit.look_up(isa.value, builder, codes, _VALUES_ABOVE)
 
 

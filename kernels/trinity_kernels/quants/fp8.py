@@ -1,10 +1,10 @@
-"""FP8: floating-point codes of eight bits (E4M3), 32 under a float32 scale.
+"""FP8: floating-point codes of eight bits (E4M3), 32 with a float32 scale.
 
-The type is trinity's own: no GGUF file has it. Checkpoints hold such codes under one scale for a
-block of a matrix, a row or the whole; each block of 32 repeats it, 36 bytes in all. Values of one
-block reach from 2**-9 to 448, too far apart for integers, so they are multiplied as floats.
+GGUF has no such type. Checkpoints have one scale for a block of a matrix, a row or the whole
+matrix; each block of 32 repeats it, so a block has 36 bytes. Values range from 2**-9 to 448, too
+far for integers, so they are multiplied as floats.
 
-Whoever makes blocks refuses codes that are NaN: compiled code takes them for 480.
+Readers of checkpoints must refuse codes that are NaN, because compiled code reads them as 480.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _LARGEST = 448
 
 
 def e4m3(codes: Bytes) -> Floats:
-    """What E4M3 says: a sign, 4 bits of exponent, 3 of mantissa; 0x7F and 0xFF are NaN."""
+    """The values of E4M3: a sign, 4 bits of exponent, 3 of mantissa; 0x7F and 0xFF are NaN."""
     bits = codes.astype(np.uint32)
-    # As a float32 with an exponent 120 too low, which also makes subnormal codes right.
+    # A float32 whose exponent is 120 too low, which is also correct for subnormal codes.
     shifted = (bits & np.uint32(0x7F)) << np.uint32(20) | (bits & np.uint32(0x80)) << np.uint32(24)
     values = shifted.view(np.float32) * np.float32(2.0**120)
     result: Floats = np.where((codes & np.uint8(0x7F)) == 0x7F, np.float32(np.nan), values)
@@ -35,12 +35,12 @@ def e4m3(codes: Bytes) -> Floats:
 
 
 _VALUES = e4m3(np.arange(256, dtype=np.uint8))
-# Where the next larger magnitude becomes the nearer one.
+# The bounds at which the next larger magnitude becomes the nearest.
 _MIDDLES = (_VALUES[:126] + _VALUES[1:127]) / np.float32(2)
 
 
 def _nearest(scaled: Floats) -> Bytes:
-    """The codes of the nearest values, of two equally near ones the even code."""
+    """The codes of the nearest values; of two equally near ones the even code."""
     magnitude = np.abs(scaled)
     low, high = (np.searchsorted(_MIDDLES, magnitude, side=side) for side in ("left", "right"))
     codes = np.where(low % 2 == 0, low, high).astype(np.uint8)

@@ -1,7 +1,7 @@
-"""LLVM code for the rows of codebooks and their signs; one by one, for the portable level.
+"""Rows of codebooks and their signs: LLVM code for vectors, and functions for the portable level.
 
-Codes of IQ2 and IQ3 stand 64 above the values: a row's bytes are kept so, and the negative of
-64 + v is 128 - (64 + v), one subtraction where a bit is set.
+Codes of IQ2 and IQ3 have the offset 64, and so have the rows of the tables: the negative of 64 + v
+is 128 - (64 + v), one subtraction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OFFSET = 64
 
 
 def _table(builder: Any, grid: Grid) -> tuple[Any, Any]:
-    """A codebook as a constant of the module, a row to a word, and the words' type."""
+    """A codebook as a constant of the LLVM module, a word for each row, and the word's type."""
     word = ir.IntType(8 * grid.shape[1])
     values = np.ascontiguousarray(grid).view(f"<u{grid.shape[1]}")[:, 0].tolist()
     kind = ir.ArrayType(word, len(values))
@@ -36,7 +36,7 @@ def _table(builder: Any, grid: Grid) -> tuple[Any, Any]:
 
 
 def rows_of_bytes(level: str, builder: Any, grid: Grid, block: Any, offsets: Sequence[int]) -> Any:
-    """The rows that bytes of a block name: 8 of 8 or 16 of 4, as <64 x i8>."""
+    """The rows of a codebook selected by bytes of a block, 8 of 8 or 16 of 4, as <64 x i8>."""
     if gathers(level):
         return _gathered(builder, grid, low_bytes(level, builder, block, offsets))
     index = [builder.zext(emit.load(builder, block, at, simd.I8), simd.I64) for at in offsets]
@@ -44,7 +44,7 @@ def rows_of_bytes(level: str, builder: Any, grid: Grid, block: Any, offsets: Seq
 
 
 def rows(level: str, builder: Any, grid: Grid, index: Any) -> Any:
-    """The rows that 8 or 16 indices name, as low_bytes has them, as <64 x i8>."""
+    """The rows selected by 8 or 16 indices from low_bytes, as <64 x i8>."""
     if gathers(level):
         return _gathered(builder, grid, index)
     # Four at a time to a register, from which they are faster to take than from a vector.
@@ -60,9 +60,10 @@ def rows(level: str, builder: Any, grid: Grid, index: Any) -> Any:
 
 
 def gathers(level: str) -> bool:
-    """Whether rows are found by one instruction, which is faster than loads where there is AMX.
+    """Whether to use the gather instruction, which is faster than loads on processors with AMX.
 
-    Intel's older processors slow it down (against "gather data sampling"), AMD's take it apart.
+    Intel's older processors slow it down (a mitigation of "gather data sampling"), and AMD's split
+    it into loads.
     """
     return level in ("amx", "avx512vnni") and "amx-tile" in cpu_features()
 
@@ -104,9 +105,9 @@ def low_bytes(level: str, builder: Any, block: Any, offsets: Sequence[int]) -> A
 def with_high_bits(
     builder: Any, index: Any, block: Any, at: int, shifts: Sequence[int], bits: int
 ) -> Any:
-    """Bits of the i16 at a block's byte, or of several, above the eight of an index.
+    """Indices with their upper bits, from one or several i16 of a block.
 
-    ``shifts``: where in its word each index has them; each word serves equally many indices.
+    ``shifts``: the position of each index's bits in its word. All words have equally many indices.
     """
     n = len(shifts)
     count = -(-n * bits // 16)
@@ -127,21 +128,21 @@ def with_high_bits(
 
 
 def with_signs(builder: Any, codes: Any, signs: Any) -> Any:
-    """Codes above OFFSET, those negated whose bit of an i64 is set."""
+    """Codes with OFFSET, negated where a bit of an i64 is set."""
     negative = builder.bitcast(signs, emit.vector(simd.I1, 64))
     turned = builder.sub(emit.constant(codes.type, [2 * OFFSET] * 64), codes)
     return builder.select(negative, turned, codes)
 
 
 def even_signs_of(builder: Any, words: Any, lanes: Sequence[int], part: int) -> Any:
-    """As even_signs, of 32 lanes of <n x i32>, each four of which have 7 bits each of a word."""
+    """As even_signs, from 32 lanes of <n x i32>, four of which share a word of 4 times 7 bits."""
     bits = spread(builder, words, lanes, [0, 7, 14, 21] * 8)
     seven = emit.masked(builder, builder.trunc(bits, emit.vector(simd.I8, 32)), 127)
     return even_signs(builder, seven, part)
 
 
 def even_signs(builder: Any, seven: Any, part: int) -> Any:
-    """A part's signs as an i64, of a block's 32 times 7, <32 x i8>: the eighth is the parity."""
+    """A part's signs as an i64, from a block's 32 times 7 (<32 x i8>); the eighth is the parity."""
     name = "llvm.ctpop.v32i8"
     ones = simd.call_named(builder, name, seven.type, [seven])
     eighth = builder.shl(ones, emit.constant(seven.type, [7] * 32))
@@ -158,7 +159,7 @@ def spread(builder: Any, value: Any, lanes: Sequence[int], counts: Sequence[int]
 
 
 def odd_scales(builder: Any, bits: Any, d: Any) -> Any:
-    """(2 * bits + 1) * d of <n x i32>, 8 or 16, as <16 x float>; 8 lanes twice."""
+    """(2 * bits + 1) * d for <n x i32> bits as <16 x float>; 8 lanes are repeated."""
     odd = builder.or_(
         builder.shl(bits, emit.constant(bits.type, [1] * bits.type.count)),
         emit.constant(bits.type, [1] * bits.type.count),
@@ -170,13 +171,13 @@ def odd_scales(builder: Any, bits: Any, d: Any) -> Any:
 
 @inline
 def signed(value: int, signs: int, j: int) -> Any:
-    """A value above OFFSET, negated where bit j of ``signs`` is set."""
+    """A value with OFFSET, negated if bit j of ``signs`` is set."""
     return OFFSET - value if signs >> j & 1 else OFFSET + value
 
 
 @inline
 def signed_evenly(value: int, seven: int, j: int) -> Any:
-    """As signed, of seven bits and their parity."""
+    """As signed, for seven bits and their parity."""
     odd = seven ^ seven >> 4
     odd ^= odd >> 2
     odd ^= odd >> 1

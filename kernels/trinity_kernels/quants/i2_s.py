@@ -1,10 +1,10 @@
-"""I2_S: bitnet.cpp's ternary codes of 2 bits with one float32 scale per tensor.
+"""I2_S: bitnet.cpp's ternary codes of 2 bits with one float32 scale for the tensor.
 
-Codes 0, 1, 2 are -1, 0, +1; 3 is never written and reads as +2. The tensor is one flat sequence
-of codes: with p bytes to a block, code p*g + i of the block lies in byte i at bits 6-2g. Blocks
-are 128 codes in 32 bytes in files made by the converters or on x86, and 64 codes in 16 bytes
-where bitnet.cpp's quantizer ran on ARM. Nothing in a file tells the two apart, so the second is
-a type of its own here, I2_S_ARM, to be named by the user.
+Codes 0, 1, 2 are -1, 0, +1; 3 is never written and reads as +2. The tensor is one sequence of
+blocks. In a block of p bytes, code p*g + i is in byte i at bits 6-2g. Blocks have 128 codes in 32
+bytes in files from converters or x86, and 64 codes in 16 bytes in files from bitnet.cpp's quantizer
+on ARM. Files do not tell the two apart, so the second is a separate type, I2_S_ARM, which the user
+selects.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHIFTS = np.array([6, 4, 2, 0], np.uint8)[:, None]
 
 
 def unpack_codes(qs: Bytes) -> Bytes:
-    """(n, p) bytes to (n, 4 p) codes 0..3."""
+    """The codes 0 .. 3, (n, 4 p), of bytes (n, p)."""
     codes: Bytes = (qs[:, None, :] >> _SHIFTS) & np.uint8(3)
     return codes.reshape(len(qs), -1)
 
@@ -50,7 +50,7 @@ def _decode(blocks: Blocks) -> Floats:
 
 
 def _codes_of(values: Floats) -> Bytes:
-    # In units of the largest magnitude, so exact for ternary input.
+    # Relative to the largest magnitude, so exact for ternary input.
     return (np.rint(values) + 1).astype(np.uint8)
 
 
@@ -99,9 +99,9 @@ TYPES = (
 
 
 def _packed(block: int, left: int) -> Any:
-    """64 bytes of codes, or 32 and zeros where at most 128 codes are left.
+    """64 bytes of codes, or 32 and zeros if at most 128 codes are left.
 
-    Two branches, of which one loads 64 bytes, are what LLVM 22 makes one of for znver4: the other.
+    With two branches, one of which loads 64 bytes, LLVM 22 keeps only the other one for znver4.
     """
     second = 0
     if left > 128:

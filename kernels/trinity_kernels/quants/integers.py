@@ -1,4 +1,4 @@
-"""I8 to I64 and F64: plain numbers of tables in a file; no linear is made of them."""
+"""I8 to I64 and F64: plain numbers in files; products do not take them as weights."""
 
 from __future__ import annotations
 

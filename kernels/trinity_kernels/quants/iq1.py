@@ -1,7 +1,7 @@
-"""IQ1_S and IQ1_M: rows of 8 from a codebook of -1, 0 and 1, moved up or down by an eighth.
+"""IQ1_S and IQ1_M: rows of 8 from a codebook of -1, 0 and 1, shifted by +1/8 or -1/8.
 
-IQ1_S has a scale of 3 bits and a direction for 32 elements, IQ1_M a scale for 16 and a direction
-for each row. An index has 11 bits. Codes are eighths: 8 * (grid +- 1/8), so that all is exact.
+IQ1_S has a scale of 3 bits and a direction for 32 elements; IQ1_M has a scale for 16 elements and a
+direction for each row. An index has 11 bits. Codes are 8 * (grid +- 1/8), so they are integers.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType, Unused
 from trinity_kernels.quants.superblock import SuperBlock
 from trinity_kernels.scalars import power_of_two
 
-# qh: of each 32 elements the upper 3 bits of 4 indices, 3 bits of scale, 1 of direction.
+# qh: for each 32 elements the upper 3 bits of 4 indices, 3 bits of scale, 1 of direction.
 _IQ1_S = np.dtype([("d", "<f2"), ("qs", "u1", 32), ("qh", "<u2", 8)])
-# qh: of each 8 elements the upper 3 bits of the index and 1 of direction. scales: of each 64
-# elements 4 scales of 3 bits, and 4 bits of the half-precision scale of all, the lowest first.
+# qh: for each 8 elements the upper 3 bits of the index and 1 of direction. scales: for each 64
+# elements 4 scales of 3 bits, and 4 bits of the block's float16 scale, the lowest first.
 _IQ1_M = np.dtype([("qs", "u1", 32), ("qh", "u1", 16), ("scales", "<u2", 4)])
 
 
 def _eighths(index: codebooks.Index, down: codebooks.Index) -> codebooks.Grid:
-    """Codes (n, 256) of indices (n, 32) and of directions (n, 32), 0 for up."""
+    """Codes (n, 256) of indices (n, 32) and directions (n, 32); 0 is up."""
     rows = np.int8(8) * codebooks.IQ1[index]
     codes: codebooks.Grid = rows + np.where(down, np.int8(-1), np.int8(1))[:, :, None]
     return codes.reshape(len(codes), -1)
@@ -44,7 +44,7 @@ def _decode_iq1_s(blocks: Blocks) -> Floats:
 
 
 def _scale_of_iq1_m(blocks: Blocks) -> NDArray[np.float16]:
-    """A block's scale, of which each word has four bits."""
+    """A block's float16 scale, of which each word has four bits."""
     quarters = blocks["scales"] >> 12 << np.arange(0, 16, 4, dtype=np.uint16)
     scales: NDArray[np.float16] = np.bitwise_or.reduce(quarters, axis=1).view(np.float16)
     return scales
@@ -62,7 +62,7 @@ def _decode_iq1_m(blocks: Blocks) -> Floats:
 
 
 def _odd_scale(blocks: Blocks) -> NDArray[np.bool_]:
-    """Whether IQ1_M's scale is infinite, NaN, or larger than any model's."""
+    """Whether a scale of IQ1_M is infinite, NaN, or larger than in any model."""
     odd: NDArray[np.bool_] = ~(np.abs(_scale_of_iq1_m(blocks)) <= 1024)
     return odd
 
@@ -90,7 +90,7 @@ TYPES = tuple(
 
 # -- how compiled code reads it --------------------------------------------------------------------
 
-# Codes are eighths of the codebook's values, above which they stand, one more or less.
+# Codes are 8 * value + 1 or - 1, plus the offset.
 _OFFSET = 16
 
 
@@ -132,10 +132,10 @@ def _float_of_half(bits: int) -> Any:
 
 
 def _emit_rows(level: str, builder: Any, index: Any, word: Any, bits: Sequence[int]) -> Any:
-    """Codes of 8 rows, moved down where the row's bit of an i32 is set, else up."""
+    """The codes of 8 rows, shifted down if the row's bit of an i32 is set, else up."""
     up = np.int8(8) * codebooks.IQ1 + np.int8(_OFFSET + 1)
     found = grid.rows(level, builder, up, index)
-    # Two less in all 8 bytes at once: none of them is as small.
+    # Subtract 2 from all 8 bytes at once; none of them is smaller.
     wide = builder.bitcast(found, emit.vector(simd.I64, 8))
     own = builder.bitcast(emit.splat(builder, word, 16), wide.type)
     own = emit.masked(builder, own, [1 << bit for bit in bits])

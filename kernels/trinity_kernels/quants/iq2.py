@@ -1,7 +1,8 @@
-"""IQ2_XXS, IQ2_XS and IQ2_S: rows of 8 from a codebook of 8, 25 and 43, and their signs.
+"""IQ2_XXS, IQ2_XS and IQ2_S: rows of 8 from a codebook of 8, 25 and 43, with signs.
 
-IQ2_XXS has indices of 8 bits and a scale for 32 elements, IQ2_XS indices of 9 bits and IQ2_S of 10,
-both with a scale for 16; scales have 4 bits. IQ2_S has all signs, the others seven of eight.
+IQ2_XXS has indices of 8 bits and a scale for 32 elements; IQ2_XS has indices of 9 bits and IQ2_S of
+10, both with a scale for 16 elements. Scales have 4 bits. IQ2_S stores all signs, the others seven
+of eight.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from trinity_kernels.quants import codebooks, emit, grid
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
 from trinity_kernels.quants.superblock import SuperBlock
 
-# qs: of each 32 elements 4 indices of a byte each, then 4 times 7 signs and the scale.
+# qs: for each 32 elements 4 indices of a byte each, then 4 times 7 signs and the scale.
 _IQ2_XXS = np.dtype([("d", "<f2"), ("qs", "<u4", (8, 2))])
-# qs: of each 8 elements the index, and 7 signs above it.
+# qs: for each 8 elements the index, and 7 signs in the upper bits.
 _IQ2_XS = np.dtype([("d", "<f2"), ("qs", "<u2", 32), ("scales", "u1", 8)])
-# qh: of each 32 elements the upper 2 bits of 4 indices.
+# qh: for each 32 elements the upper 2 bits of 4 indices.
 _IQ2_S = np.dtype(
     [("d", "<f2"), ("qs", "u1", 32), ("signs", "u1", 32), ("qh", "u1", 8), ("scales", "u1", 8)]
 )
 
 
 def _scales(blocks: Blocks) -> Floats:
-    """The scales of 16 elements each, (n, 16): d * (bits + 1/2) / 4."""
+    """The scales (n, 16) of 16 elements each: d * (bits + 1/2) / 4."""
     bits = blocks["scales"][:, :, None] >> np.array([0, 4], np.uint8) & 15
     d = blocks["d"].astype(np.float32)[:, None]
     scales: Floats = d * (2 * bits.reshape(-1, 16) + 1).astype(np.float32) * np.float32(0.125)

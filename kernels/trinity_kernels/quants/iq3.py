@@ -1,7 +1,7 @@
-"""IQ3_XXS and IQ3_S: rows of 4 from a codebook of 8 magnitudes, and their signs.
+"""IQ3_XXS and IQ3_S: rows of 4 from a codebook of 8 magnitudes, with signs.
 
-Scales have 4 bits and belong to 32 elements. IQ3_XXS has indices of 8 bits and seven of eight
-signs, IQ3_S indices of 9 bits and all signs.
+Scales have 4 bits and belong to 32 elements. IQ3_XXS has indices of 8 bits and stores seven of
+eight signs; IQ3_S has indices of 9 bits and stores all signs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from trinity_kernels.quants import codebooks, emit, grid
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
 from trinity_kernels.quants.superblock import SuperBlock
 
-# signs: of each 32 elements 4 times 7 signs and the scale.
+# signs: for each 32 elements 4 times 7 signs and the scale.
 _IQ3_XXS = np.dtype([("d", "<f2"), ("qs", "u1", 64), ("signs", "<u4", 8)])
-# qh: of each 32 elements the ninth bits of 8 indices.
+# qh: for each 32 elements the ninth bits of 8 indices.
 _IQ3_S = np.dtype(
     [("d", "<f2"), ("qs", "u1", 64), ("qh", "u1", 8), ("signs", "u1", 32), ("scales", "u1", 4)]
 )

@@ -1,7 +1,7 @@
-"""IQ4_NL and IQ4_XS: codes of four bits that stand for 16 unevenly spaced values.
+"""IQ4_NL and IQ4_XS: codes of four bits for 16 unevenly spaced values.
 
-IQ4_NL is laid out as Q4_0. IQ4_XS has 8 such groups of 32 in 256 elements, each with a scale of 6
-bits: the lower four are nibbles of four bytes, the upper two pairs of bits of a word.
+IQ4_NL has the layout of Q4_0. IQ4_XS has 8 such groups of 32 in 256 elements, each with a scale of
+6 bits: the lower four are nibbles of four bytes, the upper two pairs of bits of a word.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ TYPES = (
 
 # -- how compiled code reads it --------------------------------------------------------------------
 
-# Packed eight to a number: a compiled function knows numbers, not tuples of them.
+# Eight values in one number, because compiled functions know constant numbers, but no tuples.
 _FIRST, _SECOND = np.array(VALUES, np.int8).view(np.uint64)
 
 
 @inline
 def value_of(nibble: int) -> int:
-    """What a nibble stands for."""
+    """The value of a nibble."""
     half = _SECOND if nibble > 7 else _FIRST
     byte = int(half >> np.uint64(nibble % 8 * 8)) & 255
     return byte - 256 if byte > 127 else byte
@@ -116,7 +116,7 @@ def _emit_scales_xs(builder: Any, block: Any) -> Any:
 
 @instructions("i8x64", "tag", "i8x64")
 def look_up(builder: Any, isa: Any, codes: Any) -> Any:
-    """What 64 codes stand for."""
+    """The values of 64 codes."""
     return emit.look_up(isa.value, builder, codes, VALUES)
 
 

@@ -1,7 +1,7 @@
-"""Q1_0 and Q2_0: one or two bits an element under one scale, lowest bits first.
+"""Q1_0 and Q2_0: one or two bits for each element, with one scale; lowest bits first.
 
-Q1_0: -1 or +1 for a bit, 128 elements. Q2_0: -1, 0, +1, +2, 64 elements; of some files 128
-(Q2_0_G128), under the same type id: the bytes of a tensor tell.
+Q1_0 has blocks of 128 elements, -1 or +1. Q2_0 has blocks of 64 elements, -1, 0, +1 or +2. Some
+files have blocks of 128 (Q2_0_G128) with the same type id; the size of a tensor tells them apart.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Q2_K and Q3_K: 256 elements in 16 groups of 16, each with a scale, of Q2_K also a minimum.
+"""Q2_K and Q3_K: 256 elements in 16 groups of 16, each with a scale, and in Q2_K a minimum.
 
 Elements l, 32 + l, 64 + l and 96 + l of each half are pairs of bits of one byte, the lowest first.
-Q3_K has a third bit of element 32 i + l as bit i of byte l of its mask, and scales of 6 bits: the
-lower four are nibbles of eight bytes, the upper two pairs of bits of four.
+In Q3_K the third bit of element 32 i + l is bit i of byte l of the mask. Its scales have 6 bits:
+the lower four are nibbles of eight bytes, the upper two pairs of bits of four bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Q3_K = np.dtype([("hmask", "u1", 32), ("qs", "u1", 64), ("scales", "u1", 12), (
 
 
 def _pairs(qs: Bytes) -> Bytes:
-    """(n, 64) bytes to codes (n, 16, 16) of two bits."""
+    """The codes of two bits, (n, 16, 16), of bytes (n, 64)."""
     shifted: Bytes = qs.reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None]
     codes = shifted & np.uint8(3)
     return codes.reshape(-1, 16, 16)

@@ -1,4 +1,4 @@
-"""Q4_0 and Q4_1: 32 elements in 4 bits, elements 0-15 in the low nibbles, 16-31 in the high."""
+"""Q4_0 and Q4_1: 32 elements of 4 bits; elements 0-15 are low nibbles, 16-31 high nibbles."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _Q4_1 = np.dtype([("d", "<f2"), ("m", "<f2"), ("qs", "u1", 16)])
 
 
 def unpack_nibbles(qs: Bytes) -> Bytes:
-    """(n, 16) bytes to (n, 32) codes: all low nibbles, then all high ones."""
+    """The codes (n, 32) of bytes (n, 16): all low nibbles, then all high ones."""
     return np.concatenate([qs & np.uint8(15), qs >> np.uint8(4)], axis=1)
 
 
 def pack_nibbles(codes: Bytes) -> Bytes:
-    """The inverse of unpack_nibbles; only the low four bits of a code count."""
+    """The inverse of unpack_nibbles; only the low four bits of a code are used."""
     packed: Bytes = (codes[:, :16] & np.uint8(15)) | (codes[:, 16:] << np.uint8(4))
     return packed
 
 
 def signed_codes(values: Floats, half: int) -> tuple[Floats, NDArray[np.uint8]]:
-    """Scales (n, 1) and codes of a type that is symmetric around code ``half``.
+    """Scales (n, 1) and codes of a type whose code ``half`` is zero.
 
     The element of largest magnitude gets code 0, so the scale has its opposite sign.
     """

@@ -1,8 +1,8 @@
 """Q4_K and Q5_K: 256 elements in 8 groups of 32, each with a scale and a minimum of 6 bits.
 
-Groups 2 t and 2 t + 1 are the low and the high nibbles of bytes 32 t to 32 t + 31. Of the scales
-and minima the first four have 6 bits of a byte each; the upper two bits of these bytes belong to
-the last four, whose lower four bits follow.
+Groups 2 t and 2 t + 1 are the low and high nibbles of bytes 32 t to 32 t + 31. The first four
+scales and minima are 6 bits of a byte each. The upper two bits of these bytes belong to the last
+four scales and minima, whose lower four bits follow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Q5_K = np.dtype([*_HEAD, ("qh", "u1", 32), ("qs", "u1", 128)])
 
 
 def unpack_scales(packed: Bytes) -> tuple[Bytes, Bytes]:
-    """(n, 12) bytes to the scales (n, 8) and the minima (n, 8), 0 to 63."""
+    """The scales (n, 8) and minima (n, 8), 0 to 63, of bytes (n, 12)."""
     first, second, last = packed[:, :4], packed[:, 4:8], packed[:, 8:]
     high = np.uint8(0xC0)
     scales = np.concatenate([first & 63, last & 15 | (first & high) >> 2], axis=1)
@@ -90,7 +90,7 @@ def _code_q5_k(block: int, e: int) -> Any:
 def _emit_scales(builder: Any, block: Any) -> Any:
     """Scales in lanes 0 to 7, minima in 8 to 15."""
     head = emit.load_bytes(builder, block, 0, 16)
-    # Lane by lane: the byte of the lower bits, and that of the upper ones (or any, masked out).
+    # For each lane the byte of the lower bits, and that of the upper bits (or any, masked).
     low = [4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15]
     high = [0, 0, 0, 0, 4, 5, 6, 7, 0, 0, 0, 0, 8, 9, 10, 11]
     lower = simd.shuffle(builder, head, head, low)

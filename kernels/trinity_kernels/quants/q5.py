@@ -1,4 +1,4 @@
-"""Q5_0 and Q5_1: as Q4_0 and Q4_1, with the fifth bit of element j in bit j of ``qh``."""
+"""Q5_0 and Q5_1: Q4_0 and Q4_1 with a fifth bit, that of element j in bit j of ``qh``."""
 
 from __future__ import annotations
 

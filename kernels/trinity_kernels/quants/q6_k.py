@@ -1,8 +1,8 @@
-"""Q6_K and Q8_K: 256 elements, the first in 16 groups of 16 with an int8 scale each.
+"""Q6_K and Q8_K: blocks of 256 elements.
 
-Q6_K: the lower four bits of 128 elements are nibbles of 64 bytes, the upper two, of elements l,
-32 + l, 64 + l and 96 + l, one byte. Q8_K is ggml's form of activations: it is decoded, but no
-product takes it as a weight.
+Q6_K has 16 groups of 16 with an int8 scale each. The lower four bits of 128 elements are nibbles of
+64 bytes; the upper two bits of elements l, 32 + l, 64 + l and 96 + l are one byte. Q8_K is ggml's
+type for activations: it is decoded, but products do not take it as a weight.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _decode_q8_k(blocks: Blocks) -> Floats:
 
 
 def _encode_q8_k(values: Floats) -> Blocks:
-    """Codes up to -128: the scale has the opposite sign of the largest element."""
+    """Codes down to -128: the scale has the opposite sign of the largest element."""
     index = np.abs(values).argmax(axis=1)[:, None]
     d = np.take_along_axis(values, index, axis=1) / np.float32(-127)
     blocks = np.empty(len(values), _Q8_K)

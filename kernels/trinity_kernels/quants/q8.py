@@ -1,7 +1,7 @@
 """Q8_0: 32 signed bytes and a half-precision scale.
 
-Q8_1, which also holds the sum of its values, is ggml's form of activations: it is decoded, but no
-product takes it as a weight.
+Q8_1, which also has the sum of its values, is ggml's type for activations: it is decoded, but
+products do not take it as a weight.
 """
 
 from __future__ import annotations

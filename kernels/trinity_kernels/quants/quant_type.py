@@ -1,4 +1,4 @@
-"""What a quantization type is: a block's layout in the file and its way to and from float32."""
+"""Quantization types: the layout of blocks in files, and their conversion to and from float32."""
 
 from __future__ import annotations
 
@@ -13,47 +13,45 @@ Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 Blocks = NDArray[np.void]
 
-# Elements that one step converts: the temporaries of a step stay in the second-level cache,
-# and a tensor of any size needs no memory beyond its own result.
+# Elements that are converted in one step: its temporaries stay in the second-level cache, and a
+# tensor of any size needs no memory beyond its result.
 _STEP = 1 << 16
-# Bytes behind the codes of a type whose one scale belongs to the whole tensor.
+# Bytes after the codes of a type that has one scale for the whole tensor.
 _TAIL_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Bytes that blocks may hold and no quantizer writes; ``found`` takes (n,), gives (n,) bool.
+    """Bytes that are valid in a block, but that no quantizer writes: a sign of damage."""
 
-    ``what`` names them, ``expected`` what should be there.
-    """
-
+    # The name of these bytes, and their usual content, for messages.
     what: str
     expected: str
+    # Which of blocks (n,) have them, (n,).
     found: Callable[[Blocks], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantType:
-    """One quantization type: blocks of ``block_size`` elements, each laid out as ``block``.
-
-    Shapes: ``decode_blocks`` takes blocks (n,) of dtype ``block`` and gives float32
-    (n, block_size); ``encode_blocks`` is its inverse.
-    ``tensor_scale``: the blocks hold bare codes; after them come 32 bytes, of which the first
-    four are the float32 scale of the whole tensor, and blocks may straddle rows.
-    ``ternary``: every value is -scale, 0 or +scale, and the quantizer expects such input.
-    ``unused``: what is valid in a block, but a sign of damage.
-    ``max_rmse``: largest root mean square error, relative to that of the values, of a round
-    trip of normally distributed values (of ternary values where ``ternary``).
-    """
+    """One quantization type: its block layout, decoder and encoder."""
 
     name: str
+    # Elements of a block, and its layout.
     block_size: int
     block: np.dtype[np.void]
+    # Blocks (n,) to float32 (n, block_size).
     decode_blocks: Callable[[Blocks], Floats]
+    # The inverse; None if NumPy does not write the type.
     encode_blocks: Callable[[Floats], Blocks] | None
+    # The largest root mean square error of a round trip of normally distributed values (of ternary
+    # ones for ``ternary``), relative to that of the values.
     max_rmse: float
+    # The specification or code that defines the type.
     source: str
+    # Blocks have no scales and may cross rows. 32 bytes follow them, the first four of which are
+    # the float32 scale of the tensor.
     tensor_scale: bool = False
+    # Every value is -scale, 0 or +scale, and the encoder expects such values.
     ternary: bool = False
     unused: Unused | None = None
 
@@ -63,9 +61,9 @@ class QuantType:
         return self.block.itemsize
 
     def nbytes(self, shape: Sequence[int]) -> int:
-        """Bytes that a tensor of ``shape`` takes; ValueError where it is no whole blocks."""
+        """Bytes of a tensor of ``shape``. Raises: ValueError if rows are not whole blocks."""
         count = prod(shape)
-        # One scale for all leaves no trace of the rows: such codes are one flat sequence.
+        # With one scale for the tensor, codes are one sequence without rows.
         row = count if self.tensor_scale else (shape[-1] if shape else 1)
         if row % self.block_size:
             raise ValueError(
@@ -78,8 +76,8 @@ class QuantType:
     def dequantize(self, data: Bytes, shape: Sequence[int]) -> Floats:
         """All values as a new float32 array of ``shape``.
 
-        Shapes: data (nbytes(shape),), contiguous; its address needs no alignment.
-        Raises: ValueError where the data's length and the shape disagree.
+        Shapes: data (nbytes(shape),), contiguous, of any alignment.
+        Raises: ValueError if the length of the data does not fit the shape.
         """
         expected = self.nbytes(shape)
         if data.nbytes != expected:
@@ -96,7 +94,7 @@ class QuantType:
             scale = np.float32(tail[:4].view("<f4")[0])
         out = np.empty((count, self.block_size), np.float32)
         step = max(1, _STEP // self.block_size)
-        # Hostile files hold infinite scales; 0 * inf is the answer's problem, not a warning.
+        # Hostile files have infinite scales; the NaN of 0 * inf is a result, not a warning.
         with np.errstate(all="ignore"):
             for start in range(0, count, step):
                 part = out[start : start + step]
@@ -106,10 +104,10 @@ class QuantType:
         return out.reshape(tuple(shape))
 
     def quantize(self, values: ArrayLike) -> Bytes:
-        """The bytes of ``values``, which have rows of whole blocks, as a new 1-D array.
+        """The bytes of ``values``, whose rows are whole blocks, as a new 1-D array.
 
-        Raises: ValueError for rows that are no whole blocks, NotImplementedError for a type that
-        takes a search for its scales, which is in trinity_kernels.quantizers, or is only read.
+        Raises: ValueError if rows are not whole blocks; NotImplementedError for a type whose scales
+        need a search (trinity_kernels.quantizers), or that cannot be written.
         """
         if self.encode_blocks is None:
             raise NotImplementedError(
@@ -120,7 +118,7 @@ class QuantType:
         rows = floats.reshape(-1, self.block_size)
         blocks = out[: len(rows) * self.type_size].view(self.block)
         step = max(1, _STEP // self.block_size)
-        # A zero block's inverse scale is infinite, a huge one's half-precision scale too.
+        # The inverse scale of a zero block is infinite, and the float16 scale of huge values, too.
         with np.errstate(all="ignore"):
             scale = np.float32(1.0)
             if self.tensor_scale:
@@ -136,7 +134,7 @@ class QuantType:
 
 
 def has_code_3(name: str) -> Callable[[Blocks], NDArray[np.bool_]]:
-    """Whether blocks have the fourth of a field's codes of two bits."""
+    """A function that tells which blocks have code 3 in a field of codes of two bits."""
 
     def found(blocks: Blocks) -> NDArray[np.bool_]:
         codes = blocks[name]
@@ -147,13 +145,13 @@ def has_code_3(name: str) -> Callable[[Blocks], NDArray[np.bool_]]:
 
 
 def inverse(scales: Floats) -> Floats:
-    """1 / scale, and 0 where the scale is 0, as ggml's quantizers have it."""
+    """1 / scale, or 0 for a scale of 0, as in ggml's quantizers."""
     result: Floats = np.where(scales == 0, np.float32(0), np.float32(1) / scales)
     return result
 
 
 def round_half_away(values: Floats) -> Floats:
-    """C's roundf, which NumPy lacks: halves go away from zero."""
+    """C's roundf, which NumPy lacks: halves are rounded away from zero."""
     magnitude = np.abs(values)
     floor = np.floor(magnitude)
     result: Floats = np.sign(values) * (floor + np.floor(2 * (magnitude - floor)))

@@ -1,7 +1,7 @@
-"""TL1 and TL2: bitnet.cpp's ternary look-up layouts, brought to I2_S.
+"""TL1 and TL2: bitnet.cpp's ternary look-up layouts, converted to I2_S.
 
-Both cut a matrix of M rows and K columns into tiles for one CPU's look-up instructions. The tiling
-(BM, BY, bm) depends on the shape and is not stored with the weights.
+Both divide a matrix of M rows and K columns into tiles for one CPU's look-up instructions. The
+tiling (BM, BY, bm) depends on the shape and is not stored in the file.
 
 TL1, with by = 256 / bm: bytes in the order [M/BM][K/BY][BM/bm][BY/by][bm/16][by/4][16 rows], each
 of 4 neighbouring columns: two nibbles 3 * c0 + c1 of codes 0..2, the first pair above.
@@ -37,7 +37,7 @@ TILINGS: dict[str, dict[tuple[int, int], Tiling]] = {
         (4096, 4096): (128, 96, 32),
     },
 }  # fmt: skip
-# Shapes for which setup_env.py and preset_kernels differ: the bytes do not tell which it was.
+# Shapes for which setup_env.py and preset_kernels differ; the bytes do not tell them apart.
 AMBIGUOUS: dict[tuple[int, int], tuple[Tiling, Tiling]] = {
     (14336, 4096): ((256, 128, 32), (256, 128, 64)),
     (4096, 14336): ((128, 64, 64), (256, 128, 32)),
@@ -55,7 +55,7 @@ class TLError(ValueError):
 def tl_codes(type_name: str, data: Codes, shape: tuple[int, int], tiling: Tiling) -> Codes:
     """The codes 0, 1, 2 (for -1, 0, +1) of a matrix, as (M, K) bytes.
 
-    ``data`` begins with the matrix's bytes; what follows them is left alone.
+    ``data`` begins with the matrix's bytes; the rest is ignored.
     Raises: TLError.
     """
     _check(min(tiling) > 0, shape, tiling)
@@ -64,7 +64,7 @@ def tl_codes(type_name: str, data: Codes, shape: tuple[int, int], tiling: Tiling
 
 
 def to_i2_s(type_name: str, data: Codes, shape: tuple[int, int], tiling: Tiling) -> Codes:
-    """The whole tensor, whose last 32 bytes begin with its scale, as one of I2_S.
+    """Convert a whole tensor, whose last 32 bytes begin with its scale, to I2_S.
 
     Raises: TLError.
     """
@@ -95,7 +95,7 @@ def _largest_nibble(data: Codes, limit: int) -> None:
 
 
 def _pair_table() -> Codes:
-    """Four codes for each byte of two pairs; a byte with a nibble above 8 never gets here."""
+    """Four codes for each byte of two pairs; bytes with a nibble above 8 are refused before."""
     high, low = np.arange(256) >> 4, np.arange(256) & 15
     return np.stack([high // 3, high % 3, low // 3, low % 3], axis=1).astype(np.uint8)
 
@@ -113,7 +113,7 @@ def _tl1(data: Codes, m: int, k: int, tiling: Tiling) -> Codes:
 
 
 def _rows(stored: Codes) -> Codes:
-    """[..., 32, x] in stored order to natural order of the rows."""
+    """Rows [..., 32, x] in stored order, put into their natural order."""
     groups = stored.reshape(*stored.shape[:-2], 4, 8, stored.shape[-1])
     return groups[..., _GROUPS, :, :].reshape(stored.shape)
 

@@ -1,4 +1,4 @@
-"""TQ1_0 and TQ2_0: llama.cpp's ternary types, 256 elements and one half-precision scale."""
+"""TQ1_0 and TQ2_0: llama.cpp's ternary types, 256 elements and one float16 scale."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trinity_kernels.quants.ternary import Ternary
 
 
 def _powers(values: list[int]) -> Any:
-    """A function of compiled code that gives these 64 bytes."""
+    """A function of compiled code that returns these 64 bytes."""
 
     @instructions("i8x64")
     def powers(builder: Any) -> Any:
@@ -33,8 +33,8 @@ def _powers(values: list[int]) -> Any:
     return powers
 
 
-# Powers of 3 that bring the wanted trit to the top of each byte: element 32 g + i of either
-# half of a block stands in trit g of byte i, and so on through the narrower tails.
+# Powers of 3 that move the wanted trit to the top of each byte: element 32 g + i of each half of a
+# block is trit g of byte i; the narrower tails follow the same rule.
 _powers_0 = _powers([1] * 32 + [81] * 32)
 _powers_1 = _powers([3] * 32 + [1] * 16 + [3] * 16)
 _powers_2 = _powers([9] * 32 + [9] * 16 + [27] * 16)
@@ -47,16 +47,16 @@ _POWERS = np.array([1, 3, 9, 27, 81], np.uint8)[:, None]
 
 
 def _ternary_codes(values: Floats) -> tuple[Floats, Bytes]:
-    """Scales (n,) and codes 0..2 (n, 256); the scale is the largest magnitude of a block."""
+    """Scales (n,) and codes 0 .. 2 (n, 256); the scale is the largest magnitude of a block."""
     d = np.abs(values).max(axis=1)[:, None]
     rounded = round_half_away(values * inverse(d))
     return d[:, 0], (rounded.astype(np.int8) + np.int8(1)).view(np.uint8)
 
 
 def _unpack_trits(packed: Bytes, count: int) -> Bytes:
-    """(n, w) bytes to (n, count * w) trits; trit t of byte i becomes element t * w + i.
+    """The trits (n, count * w) of bytes (n, w); trit t of byte i becomes element t * w + i.
 
-    A byte is a fraction of 243 rounded up to 256ths: multiplying by 3 carries its first trit out.
+    A byte is a fraction of 243, rounded up to 256ths: multiplying by 3 carries out its first trit.
     """
     fractions = packed[:, None, :] * _POWERS[:count]
     trits = (fractions.astype(np.uint16) * np.uint16(3)) >> np.uint16(8)
@@ -113,7 +113,7 @@ def _encode_tq2_0(values: Floats) -> Blocks:
 
 
 def _valid_bytes(count: int) -> NDArray[np.bool_]:
-    """Which of 256 bytes hold ``count`` trits, the missing ones 0."""
+    """Which of 256 bytes consist of ``count`` trits, followed by zeros."""
     step = 3 ** (5 - count)
     valid = np.zeros(256, np.bool_)
     valid[(np.arange(0, 243, step) * 256 + 242) // 243] = True

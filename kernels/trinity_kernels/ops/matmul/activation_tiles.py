@@ -1,6 +1,6 @@
-"""Activations as AMX tiles, which products of several tokens take (tiles.py).
+"""Activations as AMX tiles, for products of several tokens (tiles.py).
 
-A tile of activations has 16 rows of 64 bytes: each row 4 bytes of k of each of 16 tokens.
+A tile of activations has 16 rows of 64 bytes; a row has 4 bytes of each of 16 tokens.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from trinity_kernels.scalars import positive
 
 @inline
 def _row(record: int, token: int) -> Any:
-    """The address of a token's float32: row ``token`` of X, or the one that INDEX names."""
+    """The address of a token's float32: row ``token`` of X, or the row in INDEX."""
     index = get_i64(record + 8 * INDEX)
     if index != 0:
         token = int(get_i32(index + 4 * token))
@@ -47,7 +47,7 @@ def _transpose(
     source: int, stride: int, columns: int, tokens: int, to: int, scratch: int, first: int,
     step: int,
 ) -> None:  # fmt: skip
-    """Some columns of 64 bytes of 16 tokens, of which some may be missing, each to a tile."""
+    """Transpose columns of 64 bytes of up to 16 tokens to a tile each."""
     for column in range(first, columns, positive(step)):
         at = source + 64 * column
         if tokens >= 16:
@@ -63,9 +63,9 @@ def _transpose(
 
 @kernel_with("amx")
 def tile_activations(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Row-major int8 activations to tiles: words of 4 bytes of k, 16 tokens side by side.
+    """Write the tiles of the ternary form: words of 4 codes, 16 tokens side by side.
 
-    Slots: X, X_STRIDE, K as in a product, TILES, SCRATCH. Missing tokens of the last tiles are
+    Slots: X, X_STRIDE and K as in a product, TILES, SCRATCH. Missing tokens of the last tiles are
     zeros.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
@@ -85,13 +85,13 @@ def tile_activations(isa: Any, qt: Any, record: int, thread: int, threads: int) 
 
 @kernel_with("amx")
 def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """At most TILE_ROWS tokens: the q8 form, transposed; more, or MANY: float32 to bfloat16 tiles.
+    """Write the tiles of up to TILE_ROWS tokens of the q8 form; of more, or with MANY, of bfloat16.
 
-    Slots: X, X_STRIDE, K as in a product (X float32), TILES, SCRATCH; CODES, CODES_STRIDE: the q8
-    form. Transposed, each 64 bytes of it are 16 words of 16 tokens side by side: two tiles of
-    codes, or the scales of 16 blocks, or their scaled sums. A bfloat16 tile holds pairs of k.
-    FLOATS: not 0 where some weight takes bfloat16 tiles, which then follow. INDEX: int32 or 0, the
-    rows of X that are meant.
+    Slots: X (float32), X_STRIDE and K as in a product, TILES, SCRATCH; CODES and CODES_STRIDE are
+    the q8 form. Each of its 64 bytes becomes 16 words of 16 tokens: two tiles of codes, or the
+    scales of 16 blocks, or their scaled sums. A bfloat16 tile has pairs of elements. If FLOATS is
+    not 0, a weight needs bfloat16 tiles of few tokens, which follow. INDEX is 0 or int32: the rows
+    of X to use.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
     if tokens < PACK_FROM and get_i64(record + 8 * MANY) == 0:
@@ -125,9 +125,9 @@ def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
 
 @kernel_with("amx")
 def tile_split(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Float32 to bfloat16 tiles, each followed by that of what its bfloat16 leave.
+    """Write bfloat16 tiles, each followed by a tile of the rests: value - bfloat16(value).
 
-    Slots: X, X_STRIDE, K as in a product (X float32), TILES, SCRATCH, INDEX as in tile_q8.
+    Slots: X (float32), X_STRIDE and K as in a product, TILES, SCRATCH, INDEX as in tile_q8.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
     if tokens < PACK_FROM and get_i64(record + 8 * MANY) == 0:
@@ -162,6 +162,6 @@ def tile_split(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
 
 
 def tiles_of(form: str) -> Kernel:
-    """The kernel that brings activations of a form to tiles."""
+    """The kernel that writes the tiles of a form."""
     kernels = {"ternary": tile_activations, "q8": tile_q8, "q19": tile_split, "f32": tile_split}
     return kernels[form]

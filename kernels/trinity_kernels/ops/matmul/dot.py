@@ -1,13 +1,12 @@
-"""Dot products: a row of weights times a row of activations, what every level and type has.
+"""Dot products of a row of weights and a row of activations, for every level and type.
 
-``dot_row(isa, qt, w, x, k)`` gives the float32 sum of ``k`` products; ``w`` is the address of the
-first byte of the row of weights, ``x`` that of the activations in the form that the type takes
-(activations.py).
+``dot_row(isa, qt, w, x, k)`` returns the float32 sum of ``k`` products. ``w`` is the address of the
+row of weights, ``x`` that of the activations in the type's form (activations.py).
 
-Numerics: integer sums are exact. Floats are summed in 16 lanes, lane = (element // 4) mod 16 for q8
-and q19, of affine types of 4 bits (element // 8) mod 16, and for f32 element mod 16; each product
-and sum is rounded once (fused); then by one fixed tree; of ternary types with scales, block by
-block, fused. The result is the same to the last bit on every level.
+Numerics: integer sums are exact. Floats are summed in 16 lanes with fused multiply-add, and then by
+one fixed tree. The lane is (element // 4) mod 16 for q8 and q19, (element // 8) mod 16 for affine
+types of 4 bits, and element mod 16 for f32. Ternary types with scales are summed block by block,
+fused. The result is bit-identical on every level.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""Dot products of 4-bit codes in order (quants/affine4.py) and activations of 19 bits.
+"""Dot products of 4-bit codes in element order (quants/affine4.py) with activations of 19 bits.
 
-128 codes, a chunk, are multiplied together: lane l of 16 has the sum of elements 8 l to 8 l + 7,
-exact. With AVX-512 the even codes and the odd ones are a vector each, after one load and one shift,
-and the activations are put into that order. For that to cost little, some rows of weights share the
-activations that are loaded, which also hides what the end of a row costs. Other levels put codes in
-order and add neighbouring lanes.
+A chunk of 128 codes is multiplied together: lane l of 16 has the exact sum of elements 8 l to
+8 l + 7. With AVX-512 one load and one shift give the even codes and the odd codes, and the
+activations are put into that order; several rows of weights share them, which also hides the cost
+of the end of a row. Other levels put codes in order and add neighbouring lanes.
 
-Numerics: with f = weight's scale * activations' scale, each lane is f * sum, by a fused
-multiply-add onto one accumulator; then minimum * the activations' scaled sum of each 32, onto every
-fourth lane.
+Numerics: with f = weight's scale * activations' scale, f * sum is added to each lane by a fused
+multiply-add; then minimum * scaled sum of each 32 activations to every fourth lane.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from trinity_kernels.tags import per_level
 
 CHUNK = 128
 ROWS = 8
-# The levels where codes stay in even and odd ones.
+# The levels on which even and odd codes stay separate.
 _SPLIT = ("avx512vnni", "amx")
 
 
@@ -59,7 +57,7 @@ def some_rows(
     sums: Any,
     to: Any,
 ) -> Any:
-    """As one_row, of ``ROWS`` rows; what is prefetched are as many rows behind them."""
+    """As one_row, for ``ROWS`` rows; prefetches as many rows after them."""
     products = _Products(
         isa.value, reader_of(qt.value, Affine4), builder, x, k, middle, scales, sums
     )
@@ -83,7 +81,7 @@ class _Products:
         self._chunk_bytes = self._blocks * reader.nbytes
 
     def sums(self, rows: list[Any], ahead: Any) -> list[Any]:
-        """The rows' sums, float32; ``ahead``: bytes from what is read to what is prefetched."""
+        """The sums of the rows, float32; ``ahead``: bytes from a read to its prefetch."""
         builder = self._builder
         found = [cgutils.alloca_once(builder, simd.F32X16.ir) for _ in rows]
         for total in found:
@@ -109,7 +107,7 @@ class _Products:
             simd.call_named(self._builder, "llvm.prefetch.p0", ir.VoidType(), hints)
 
     def _filled_up(self, row: Any, left: Any) -> Any:
-        """Where a copy of the last ``left`` elements' blocks lies, zeros behind them."""
+        """The address of a copy of the last ``left`` elements' blocks, followed by zeros."""
         builder, nbytes = self._builder, self._reader.nbytes
         whole, block = (simd.Vec("i8", n).ir for n in (self._chunk_bytes, nbytes))
         copy = cgutils.alloca_once(builder, whole)
@@ -149,7 +147,7 @@ class _Products:
         return simd.call_named(self._builder, "llvm.fma.v16f32", simd.F32X16.ir, list(operands))
 
     def _integers(self, place: Any, activations: list[list[Any]]) -> Any:
-        """The lanes' sums of products, exact."""
+        """The exact sums of products of each lane."""
         builder, reader = self._builder, self._reader
         starts = [b * reader.nbytes + reader.codes_at for b in range(self._blocks)]
         packed = self._joined(
@@ -167,7 +165,7 @@ class _Products:
         return builder.add(*_split(builder, found))
 
     def _products(self, codes: list[Any], activations: list[list[Any]]) -> Any:
-        """Sums by fours of codes times numbers of three parts, of 65536s, 256s and 1s."""
+        """Sums of four products of codes and numbers in three parts (high, middle, ones)."""
         builder = self._builder
         total = ir.Constant(simd.I32X16.ir, None)
         for part in activations:
@@ -177,7 +175,7 @@ class _Products:
         return total
 
     def _numbers(self, place: Any) -> tuple[Any, Any]:
-        """The lanes' scales and minima, out of two loads that overlap."""
+        """The scales and minima of each lane, from two overlapping loads."""
         builder, reader = self._builder, self._reader
         second = self._chunk_bytes // 4 - 16
         words = [emit.load(builder, place, 4 * at, simd.I32X16.ir) for at in (0, second)]
@@ -223,7 +221,7 @@ def _split(builder: Any, both: list[Any]) -> list[Any]:
 
 
 def in_order(builder: Any, packed: Any) -> Any:
-    """32 bytes of two codes each to 64 codes."""
+    """The 64 codes of 32 bytes, in order."""
     words = builder.zext(packed, simd.I16X32.ir)
     four = ir.Constant(words.type, [4] * 32)
     words = builder.or_(words, builder.shl(words, four))
@@ -233,7 +231,7 @@ def in_order(builder: Any, packed: Any) -> Any:
 
 @inline
 def dot_affine4_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: int) -> None:
-    """``ROWS`` rows, ``stride`` bytes apart, times the activations at ``x``: float32 at ``to``."""
+    """Multiply ``ROWS`` rows, ``stride`` bytes apart, by the row at ``x``: float32 at ``to``."""
     middle, scales, sums = q19_middle(k), q19_scales(k), q19_sums(k)
     some_rows(isa, qt, w, stride, x, k, middle, scales, sums, to)
 

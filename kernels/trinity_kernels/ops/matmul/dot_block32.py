@@ -1,10 +1,9 @@
 """Dot products of blocks of 32 with one scale: two blocks per 64-byte vector.
 
-Activations of 19 bits are three rows of codes, of 65536s, 256s and 1s; each meets the weights'
-codes.
-What unsigned codes stand above the values, times the block's scale, is a minimum like that of Q4_1:
-it multiplies the sum of the block's activations, which these carry with them. Scales of 16 blocks
-are read and multiplied together.
+Each of the three codes of activations of 19 bits is multiplied by the weights' codes. The offset of
+unsigned codes times the block's scale is a minimum, as in Q4_1: it is multiplied by the sum of the
+block's activations, which the form stores. The scales of 16 blocks are loaded and multiplied
+together.
 """
 
 from __future__ import annotations
@@ -56,15 +55,16 @@ def spread(builder: Any, scales: Any, pair: Any) -> Any:
 
 @inline
 def _next(block: int, size: int) -> int:
-    """The block behind: not 0, as the compiler then knows, and leaves out that case's code."""
+    """The next block, which is not 0; the addition tells the compiler so."""
     return max(block + size, 4096)
 
 
 @inline
 def fine_products(isa: Any, qt: Any, codes: Any, start: Any, x: int, middle: int) -> Any:
-    """``start`` and 64 codes times numbers of 19 bits, by fours; exact.
+    """``start`` + sums of four products of 64 codes and numbers of 19 bits, exact.
 
-    The codes of 1s lie as far behind those of 256s, ``middle``, as these behind ``x``.
+    ``middle``: the address of the middle codes; the ones follow at the same distance from it as it
+    has from ``x``.
     """
     zero, eight = simd.splat_i32x16(0), simd.splat_i32x16(8)
     high, more = simd.load_i8x64(x), simd.load_i8x64(middle)
@@ -98,7 +98,7 @@ def _signed_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int
 
 @chosen
 def _pair(isa: Any, qt: Any, first: Any, second: Any, x: Any, beside: Any) -> Any:
-    """The lanes of two blocks' products, exact; ``beside``: what beside_at says of them."""
+    """The exact lanes of two blocks' products; ``beside``: the array of beside_at."""
     if is_fine(qt):
         return _fine_pair
     return _signed_pair if signed(qt) else _unsigned_pair
@@ -122,7 +122,7 @@ def sums_at(qt: Any, k: int) -> int:
 
 @inline
 def beside_at(qt: Any, k: int) -> int:
-    """Bytes from a row's codes to those of 256s, or to the negated sums of 4."""
+    """Bytes from a row's codes to the middle codes (q19), or to the negated sums of 4 (q8)."""
     if is_fine(qt):
         return q19_middle(k)
     return q8_groups(k)
@@ -132,7 +132,7 @@ def beside_at(qt: Any, k: int) -> int:
 def _last_pair(
     isa: Any, qt: Any, at: int, left: int, pair: int, both: Any, x: int, beside: int, acc: Any
 ) -> Any:
-    """Add a pair, a literal, of the ``left`` blocks at ``at``; the last may be half a pair."""
+    """Add pair number ``pair`` of the ``left`` blocks at ``at``; the last may have one block."""
     first = at + 2 * pair * nbytes(qt)
     second = first + nbytes(qt)
     if left == 2 * pair + 1:
@@ -143,9 +143,9 @@ def _last_pair(
 
 @inline
 def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any, ahead: int) -> Any:
-    """Add the blocks behind the last 16 whole ones to the sums of those, and finish.
+    """Add the blocks after the last whole 16 to the sums, and return the result.
 
-    ``ahead``: bytes from them to what is prefetched; 0 for none.
+    ``ahead``: bytes from the blocks to what is prefetched; 0 for none.
     """
     scales, sums, beside = x + scales_at(qt, k), x + sums_at(qt, k), x + beside_at(qt, k)
     size = nbytes(qt)

@@ -1,9 +1,9 @@
-"""Some rows of blocks of 32 at a time, where 64 bytes are one register: Q8_0, Q4_0 and Q4_1.
+"""Several rows of Q8_0, Q4_0 or Q4_1 at a time, on levels with registers of 64 bytes.
 
-Of 4-bit codes high nibbles stay where they are in their bytes, as in dot_nibbles.py. The sums of a
-row are one chain of additions, as long as the row; those of other rows go on meanwhile. The
-activations that are loaded serve all rows, and their ends are folded together.
-The same bits as dot_block32.py gives.
+The sums of a row are one chain of additions; the chains of several rows run in parallel. The rows
+share the loads of activations, and their sums are folded together. High nibbles stay in the high
+halves of their bytes, as in dot_nibbles.py.
+Numerics: the bits of dot_block32.py.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from trinity_kernels.quants.block32 import Block32
 
 ROWS = 4
 _CHUNK = 512  # elements: 16 blocks
-# Rows are read by turns, but prefetched one after the other, this far ahead or a whole turn, into
-# the second-level cache: with prefetches into the first one memory gave half as many bytes.
+# Rows are read in turn, but prefetched one after the other, this far ahead or a whole turn, into
+# the second-level cache. Prefetches into the first-level cache halved the read bandwidth.
 _AHEAD = 8192
 
 
@@ -35,7 +35,7 @@ def block_rows(reader: BlockReader) -> int:
 
 @inline
 def dot_block_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: int) -> None:
-    """``ROWS`` rows, ``stride`` bytes apart, times the activations at ``x``: float32 at ``to``."""
+    """Multiply ``ROWS`` rows, ``stride`` bytes apart, by the row at ``x``: float32 at ``to``."""
     beside = x + q8_groups(k) if signed(qt) else x + q8_sums(k)
     found = _whole_chunks(isa, qt, w, stride, x, k, x + q8_scales(k), beside)
     finish_rows(isa, qt, found, _CHUNK, w, stride, x, k, to)
@@ -45,9 +45,9 @@ def dot_block_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: i
 def finish_rows(
     isa: Any, qt: Any, found: Any, width: int, w: int, stride: int, x: int, k: int, to: int
 ) -> None:
-    """The rows' lanes of products, then of minima, to float32 at ``to``.
+    """Write the sums of the rows to ``to``, from their lanes of products, then of minima.
 
-    Where ``width`` divides K they have all blocks, else those of whole chunks.
+    If ``width`` divides K, the lanes contain all blocks, else those of whole chunks.
     """
     if k % width == 0:
         _fold_rows(qt, found, to)
@@ -62,9 +62,9 @@ def finish_rows(
 def _whole_chunks(
     builder: Any, isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, scales: Any, beside: Any
 ) -> Any:
-    """Each row's lanes of products, then of minima, which signed codes have none of.
+    """The lanes of products of each row, then those of minima, which signed codes lack.
 
-    ``beside``: where the activations have scaled sums of blocks, or negated ones of 4 codes.
+    ``beside``: the address of the scaled sums of blocks, or of the negated sums of 4 codes.
     """
     reader, level = reader_of(qt.value, Block32), isa.value
     rows = [builder.add(w, builder.mul(stride, simd.I64(r))) for r in range(ROWS)]
@@ -88,7 +88,7 @@ def _whole_chunks(
             for line in range(0, size, 64):
                 _prefetch(builder, builder.add(builder.add(ahead, part), simd.I64(line)))
             chunk.add(builder.add(row, step), found[r], found[ROWS + r])
-    # What belongs to the rows' last blocks, which are multiplied elsewhere.
+    # Prefetch the rows' last blocks, too, which are multiplied elsewhere.
     done = builder.mul(chunks, simd.I64(ROWS * size))
     left = builder.add(builder.sub(group, done), simd.I64(63))
     with cgutils.for_range(builder, builder.lshr(left, simd.I64(6))) as loop:
@@ -122,7 +122,7 @@ class _Chunk:
             self._sums = [emit.load(builder, builder.add(beside, line), 0, simd.F32X16.ir)]
 
     def add(self, place: Any, products: Any, minima: Any) -> None:
-        """Add what the blocks at ``place`` give to the lanes of a row."""
+        """Add the products of the blocks at ``place`` to the lanes of a row."""
         builder, reader = self._builder, self._reader
         d = self._halves(place, 0)
         scale = builder.fmul(d, self._scales)
@@ -145,7 +145,7 @@ class _Chunk:
         builder.store(total, products)
 
     def _exact(self, place: Any, pair: int) -> Any:
-        """Two blocks' products by fours; those of high nibbles 16 times too large."""
+        """Sums of four products of two blocks; those of high nibbles are 16 times too large."""
         builder, size, x = self._builder, self._reader.nbytes, self._codes[pair]
         if not self._reader.signed:
             zero = ir.Constant(simd.I32X16.ir, None)
@@ -169,9 +169,9 @@ class _Chunk:
         return builder.and_(spread, ir.Constant(simd.I8X64.ir, mask))
 
     def _halves(self, place: Any, behind: int) -> Any:
-        """Of each block the number of 16 bits ``behind`` bytes from its start."""
+        """The float16 ``behind`` bytes from the start of each block, as float32."""
         builder, size = self._builder, self._reader.nbytes
-        at_once = 4 if 3 * size + behind + 2 <= 64 else 2  # blocks of which 64 bytes hold it
+        at_once = 4 if 3 * size + behind + 2 <= 64 else 2  # blocks per load of 64 bytes
         parts = [
             emit.load(builder, place, size * first, simd.I16X32.ir)
             for first in range(0, 16, at_once)
@@ -193,11 +193,11 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 @instructions("void", "tag", f"f32x16[{2 * ROWS}]", "intp")
 def _fold_rows(builder: Any, qt: Any, found: Any, to: Any) -> Any:
-    """The rows' sums to float32 at ``to``: each vector by the one tree, then both of a row."""
+    """Write the rows' sums to ``to``: each vector by the one tree, then both of a row."""
     has_minima = not reader_of(qt.value, Block32).signed
     vectors = cgutils.unpack_tuple(builder, found, 2 * ROWS)
     vectors = vectors if has_minima else vectors[:ROWS]
-    lanes, sums = 16, 1  # over which one sum is spread; sums in a vector
+    lanes, sums = 16, 1  # lanes of one sum; sums in a vector
     while lanes > 1:
         lanes //= 2
         if len(vectors) > 1:

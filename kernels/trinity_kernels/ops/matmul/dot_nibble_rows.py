@@ -1,8 +1,8 @@
-"""Some rows of 4-bit codes on avx2, one after the other: Q4_0 and Q4_1.
+"""Several rows of Q4_0 or Q4_1 on avx2, one after the other, in the order of memory.
 
-They are read in the order of memory. What is gained is at their ends: the rows' sums are folded
-together, and nothing of a row waits for the end of the one before it.
-The same bits as dot_block32.py gives.
+The gain is at the ends of rows: their sums are folded together, and no row waits for the end of the
+previous one.
+Numerics: the bits of dot_block32.py.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from trinity_kernels.quants.block32 import Block32
 
 LEVEL = "avx2"
 _CHUNK = 16  # blocks
-_LEAST = 128  # elements: 4 blocks, the fewest that are taken together
+_LEAST = 128  # elements: 4 blocks, the fewest that are multiplied together
 
 
 @inline
 def dot_nibble_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: int) -> None:
-    """``ROWS`` rows, ``stride`` bytes apart, times the activations at ``x``: float32 at ``to``."""
+    """Multiply ``ROWS`` rows, ``stride`` bytes apart, by the row at ``x``: float32 at ``to``."""
     found = _blocks(isa, qt, w, stride, x, k, x + q8_scales(k), x + q8_sums(k))
     finish_rows(isa, qt, found, _LEAST, w, stride, x, k, to)
 
@@ -36,8 +36,9 @@ def dot_nibble_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: 
 def _blocks(
     builder: Any, isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, scales: Any, sums: Any
 ) -> Any:
-    """Each row's lanes of products, then of minima: of all blocks, or, where ``_LEAST`` does not
-    divide K, of whole chunks.
+    """The lanes of products of each row, then those of minima.
+
+    They contain all blocks, or those of whole chunks if ``_LEAST`` does not divide K.
     """
     reader = reader_of(qt.value, Block32)
     blocks = builder.lshr(k, simd.I64(5))
@@ -66,9 +67,9 @@ def _blocks(
 
 
 class _Row:
-    """Emits the products of a row at ``w``, whose lanes are those of a chunk's blocks.
+    """Emits the products of a row at ``w``.
 
-    The other places are those of the activations' codes, scales and sums.
+    The other addresses are those of the activations' codes, scales and sums.
     """
 
     def __init__(
@@ -112,13 +113,13 @@ class _Row:
         return self._builder.load(self._minima)
 
     def _lanes(self, vector: Any, first: int, kind: Any) -> Any:
-        """Where some lanes of a vector lie."""
+        """The address of some lanes of a vector."""
         builder = self._builder
         start = builder.bitcast(vector, ir.FloatType().as_pointer())
         return builder.bitcast(builder.gep(start, [simd.I32(first)]), kind.as_pointer())
 
 
 def _prefetch(builder: Any, address: Any) -> None:
-    """Bring a line as near as the first-level cache."""
+    """Prefetch a cache line into the first-level cache."""
     hints = [simd.pointer(builder, address, simd.I8), simd.I32(0), simd.I32(3), simd.I32(1)]
     simd.call_named(builder, "llvm.prefetch.p0", ir.VoidType(), hints)

@@ -1,10 +1,10 @@
-"""Dot products of 4-bit codes where 64 bytes are one register: a pair of blocks per load.
+"""Dot products of 4-bit codes on levels with registers of 64 bytes: a pair of blocks per load.
 
-A pair's bytes are spread by one byte shuffle to low nibbles, high nibbles, twice. High nibbles stay
-where they are in their bytes: their sums are 16 times too large, which the scale of their lanes
-takes back, exactly. The scales and minima of 16 blocks come out of the same loads by shuffles of
-words.
-The same bits as dot_block32.py gives.
+One byte shuffle spreads a pair's bytes to low nibbles and high nibbles of each block. High nibbles
+stay in the high halves of their bytes, so their sums are 16 times too large, which the scale of
+their lanes corrects exactly. Shuffles of words give the scales and minima of 16 blocks from the
+same loads.
+Numerics: the bits of dot_block32.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trinity_kernels.tags import per_level
 
 @instructions("i8x64", "tag", "intp")
 def _load_pair(builder: Any, qt: Any, address: Any) -> Any:
-    """Two blocks at ``address``; reads nothing beyond."""
+    """Load two blocks at ``address``, without reading beyond them."""
     nbytes = 2 * reader_of(qt.value, Block32).nbytes
     vec = simd.I8X64.ir
     mask = ir.Constant(ir.VectorType(ir.IntType(1), 64), [1] * nbytes + [0] * (64 - nbytes))
@@ -53,7 +53,7 @@ def _nibbles(builder: Any, qt: Any, pair: Any) -> Any:
 def _first_words(
     builder: Any, qt: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any
 ) -> Any:
-    """Of eight pairs the first word of each block, block after block."""
+    """The first words of the blocks of eight pairs, in order."""
     second = reader_of(qt.value, Block32).nbytes // 4  # an odd half of it of 18 bytes
     pairs = [builder.bitcast(x, simd.I32X16.ir) for x in [a, b, c, d, e, f, g, h]]
     lanes = [0, second]
@@ -88,7 +88,7 @@ def _minima(builder: Any, qt: Any, words: Any) -> Any:
 
 @instructions("f32x16", "f32x16", "f32x16", "literal")
 def _spread(builder: Any, whole: Any, sixteenth: Any, pair: Any) -> Any:
-    """Lane 2 p of both, four times each, then lane 2 p + 1 so; p a literal."""
+    """Lane 2 p of both vectors, four times each, then lane 2 p + 1; p is a literal."""
     p = 2 * pair
     order = [p] * 4 + [16 + p] * 4 + [p + 1] * 4 + [17 + p] * 4
     return simd.shuffle(builder, whole, sixteenth, order)
@@ -147,5 +147,5 @@ def _narrower(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
 
 @per_level(_narrower, avx2=dot_nibbles_avx2, avx512vnni=_avx512, amx=_avx512)
 def dot_nibbles(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    """See dot.py; of types whose codes are plain nibbles (Block32's ``nibbles_at``)."""
+    """See dot.py; for types whose codes are nibbles (``nibbles_at``)."""
     return dot_block32(isa, qt, w, x, k)

@@ -1,9 +1,9 @@
-"""Dot products of 4-bit codes where 32 bytes are one register: a block per load.
+"""Dot products of 4-bit codes on levels with registers of 32 bytes: a block per load.
 
-A block's 16 bytes are loaded into both halves of a register, of which the upper is shifted. What
-eight blocks begin with is interleaved into one register; their scales, times the activations', are
-then kept as four in each half, from which one shuffle within halves spreads each.
-The same bits as dot_block32.py gives.
+A block's 16 bytes are loaded into both halves of a register, and the upper half is shifted. The
+first bytes of eight blocks are interleaved in one register; their scales, times those of the
+activations, are kept as four in each half, so one shuffle within halves spreads each.
+Numerics: the bits of dot_block32.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _load(builder: Any, address: Any, element: Any, lanes: int) -> Any:
 
 
 def _firsts(builder: Any, address: Any, nbytes: int, element: Any, count: int) -> Any:
-    """What ``count`` blocks begin with; reads 16 bytes of each."""
+    """The first bytes of ``count`` blocks; reads 16 bytes of each."""
     lanes = 128 // element.width
     parts = [
         _load(builder, builder.add(address, simd.I64(i * nbytes)), element, lanes)
@@ -60,7 +60,7 @@ def _spread(builder: Any, scales: Any, first: int) -> list[Any]:
     """Four lanes from ``first`` on, 8 times each."""
     four = list(range(first, first + 4))
     both = simd.shuffle(builder, scales, scales, four + four)
-    # An empty piece of assembly: LLVM would spread each across halves, which takes longer.
+    # The empty assembly keeps LLVM from spreading each across halves, which is slower.
     both = builder.asm(ir.FunctionType(simd.F32X8.ir, [simd.F32X8.ir]), "", "=x,0", [both], False)
     return [simd.shuffle(builder, both, both, [i] * 4 + [4 + i] * 4) for i in range(4)]
 
@@ -82,7 +82,7 @@ def _products(builder: Any, packed: Any, signed: Any) -> Any:
 def add_blocks(
     builder: Any, reader: Block32, at: Any, x: Any, scales: Any, sums: list[Any]
 ) -> list[Any]:
-    """``sums`` of even and of odd blocks, and the products of as many blocks as scales."""
+    """Add the products of as many blocks as scales to the sums of even and odd blocks."""
     found = list(sums)
     for block in range(scales.type.count):
         if block % 4 == 0:
@@ -105,7 +105,7 @@ def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def scales_and_minima(builder: Any, reader: Block32, at: Any, count: int) -> tuple[Any, Any]:
-    """Those of ``count`` blocks, which begin with them, as float32."""
+    """The scales and minima at the start of ``count`` blocks, float32."""
     kind = ir.VectorType(ir.FloatType(), count)
 
     def numbers(halves: Any) -> Any:
@@ -122,7 +122,7 @@ def scales_and_minima(builder: Any, reader: Block32, at: Any, count: int) -> tup
 
 @instructions("f32x16", "tag", "intp", "intp", "f32x16", "f32x16")
 def _sixteen(builder: Any, qt: Any, at: Any, x: Any, scales: Any, acc: Any) -> Any:
-    """``acc`` and the products of 16 blocks at ``at``, each times its scale."""
+    """``acc`` + the products of 16 blocks at ``at``, each times its scale."""
     reader = reader_of(qt.value, Block32)
     halves = [simd.shuffle(builder, acc, acc, list(range(i, i + 8))) for i in (0, 8)]
     halves = add_blocks(builder, reader, at, x, scales, halves)
@@ -131,7 +131,7 @@ def _sixteen(builder: Any, qt: Any, at: Any, x: Any, scales: Any, acc: Any) -> A
 
 @instructions("f32x16", "tag", "intp")
 def _halves(builder: Any, qt: Any, at: Any) -> Any:
-    """The scales of 16 blocks that have no minimum beside them."""
+    """The scales of 16 blocks without minima."""
     size = reader_of(qt.value, Block32).nbytes
     halves = _firsts(builder, at, size, simd.I16, 16)
     return builder.fpext(builder.bitcast(halves, simd.F16X16.ir), simd.F32X16.ir)

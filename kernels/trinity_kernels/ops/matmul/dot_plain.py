@@ -1,4 +1,4 @@
-"""Dot products of numbers that are multiplied as floats, by float32 activations."""
+"""Dot products of plain numbers and float32 activations."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Some rows of weights at a time times one row of activations, where a level has it for a type.
+"""Several rows of weights times one row of activations, on some levels for some types.
 
-Such rows share the activations that are loaded, and hide what the end of a row costs. They give the
+The rows share the loads of activations and hide the cost of the end of a row. The results have the
 bits of ``dot_row``.
 """
 
@@ -19,7 +19,7 @@ MOST = dot_affine4.ROWS
 
 @constant
 def rows_at_once(isa: Any, qt: Any) -> int:
-    """Rows of weights that ``dot_rows`` takes, at most ``MOST``; 0 where it takes none."""
+    """Rows of weights that ``dot_rows`` takes, at most ``MOST``; 0 if it takes none."""
     reader = READERS[qt.value]
     if isa.value not in LEVELS or not is_compiled_copy():
         return 0
@@ -32,7 +32,7 @@ def rows_at_once(isa: Any, qt: Any) -> int:
 
 @chosen
 def dot_rows(isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, to: Any) -> Any:
-    """Rows, ``stride`` bytes apart, times the activations at ``x``: float32 at ``to``."""
+    """Multiply rows, ``stride`` bytes apart, by the activations at ``x``: float32 at ``to``."""
     if rows_at_once(isa, qt) == 0:
         return lambda isa, qt, w, stride, x, k, to: None
     rows: Any = dot_block_rows.dot_block_rows

@@ -1,12 +1,11 @@
-"""Dot products of superblocks: one scale or several to a block, 64 codes at a time.
+"""Dot products of superblocks, which have one scale or several: 64 codes at a time.
 
-Activations of 19 bits are three rows of codes, of 65536s, 256s and 1s; each meets the weights'
-codes.
+Each of the three codes of activations of 19 bits is multiplied by the weights' codes.
 
-Numerics: a part's integer sums are exact. With f = weight's scale * activations' scale, each lane
-of four elements is f * sum, by a fused multiply-add onto one of two accumulators (even and odd
-parts), which are added at the end. Minima of 32 or 16 elements are multiplied by the activations'
-scaled sums, eight or sixteen lanes to a block, apart.
+Numerics: the integer sums of a part are exact. With f = weight's scale * activations' scale, f *
+sum of each lane of four elements is added by a fused multiply-add to one of two accumulators (even
+and odd parts), which are added at the end. Minima of 32 or 16 elements are multiplied by the
+activations' scaled sums separately, eight or sixteen lanes for a block.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ from trinity_kernels.tags import chosen, per_level
 
 @chosen
 def _product(isa: Any, qt: Any, sums: Any, codes: Any, x: Any, middle: Any) -> Any:
-    """The lanes of a part's products, exact; at ``middle`` the activations' codes of 256s."""
+    """The exact lanes of a part's products; ``middle``: the address of the middle codes."""
     block = reader_of(qt.value, SuperBlock)
     if block.signed:
 
@@ -107,10 +106,7 @@ def _add_part(
 
 @instructions("f32x16", "tag", "intp", "intp")
 def factors(builder: Any, qt: Any, scales: Any, sums: Any) -> Any:
-    """What a block's 16 lanes of scales are multiplied by: the activations' scales.
-
-    Under minima of 32: the scaled sums.
-    """
+    """The factors of a block's 16 lanes: the activations' scales, and sums for minima of 32."""
     block = reader_of(qt.value, SuperBlock)
     count = block.elements // 32
     vec = simd.Vec("f32", count).ir
@@ -126,7 +122,7 @@ def factors(builder: Any, qt: Any, scales: Any, sums: Any) -> Any:
 
 @instructions("f32x16", "tag", "f32x16", "literal")
 def spread(builder: Any, qt: Any, vector: Any, part: Any) -> Any:
-    """The lane of each group of a part, a literal, in the lanes of that group's sums."""
+    """The lane of each group of a part (a literal), copied to the lanes of that group's sums."""
     group = min(reader_of(qt.value, SuperBlock).group, 32)
     first = 64 * part // group
     lanes = [first + 4 * i // group for i in range(16)]
@@ -135,7 +131,7 @@ def spread(builder: Any, qt: Any, vector: Any, part: Any) -> Any:
 
 @instructions("f32x16", "f32x16")
 def upper(builder: Any, vector: Any) -> Any:
-    """The upper eight lanes and eight zeros."""
+    """The upper eight lanes, followed by zeros."""
     zeros = ir.Constant(simd.F32X16.ir, None)
     return simd.shuffle(builder, vector, zeros, [*range(8, 16), *range(16, 24)])
 

@@ -1,4 +1,4 @@
-"""Dot products of ternary weights: exact sums of a row, or of each block of 256 with a scale."""
+"""Dot products of ternary weights: exact sums of a row, or of blocks of 256 with a scale."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _add_masked(
 
 
 def _codes_shifted(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    """Codes shifted down to 0..3: for dot products whose unsigned side must stay small."""
+    """Sums of products of codes shifted to 0 .. 3, for levels whose unsigned operand is small."""
     a0 = simd.splat_i32x16(0)
     a1 = simd.splat_i32x16(0)
     whole = k // 256
@@ -66,7 +66,7 @@ def _codes_shifted(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
 
 
 def _codes_masked(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    """Codes masked in place, 64, 16, 4 and 1 times too large; each in its own sum until the end."""
+    """Sums of products of masked codes, 64, 16, 4 and 1 times too large, each in its own sum."""
     a0 = simd.splat_i32x16(0)
     a1 = simd.splat_i32x16(0)
     a2 = simd.splat_i32x16(0)
@@ -77,7 +77,7 @@ def _codes_masked(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     if k % 256 > 0:
         block, p = w + 64 * whole, x + 256 * whole
         a0, a1, a2, a3 = _add_masked(isa, qt, a0, a1, a2, a3, block, k % 256, p)
-    # Each lane is a multiple of its factor, so the shifts are exact (arithmetic, by division).
+    # Each lane is a multiple of its factor, so the arithmetic shifts are exact.
     total = simd.ashr_i32x16(a0, 6) + simd.ashr_i32x16(a1, 4) + simd.ashr_i32x16(a2, 2) + a3
     return ternary_result(simd.sum_i32x16(total), x, k)
 
@@ -97,7 +97,7 @@ def dot_codes(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
 
 @inline
 def _products(isa: Any, qt: Any, block: int, x: int) -> Any:
-    """The lanes of a block's products with 256 activations."""
+    """The lanes of the products of a block and 256 activations."""
     simd.prefetch(block + AHEAD)
     first, second, third, fourth = ternary_codes(qt, block, 256)
     total = byte_dots.dot_u8i8(isa, simd.splat_i32x16(0), first, simd.load_i8x64(x))

@@ -1,6 +1,6 @@
-"""The end of every product: out = scale * y + bias, or that added onto out.
+"""The end of every product: out = scale * y + bias; with ADD it is added to out.
 
-Numerics: each step is rounded by itself, in this order, scalar and vector alike.
+Numerics: each step is rounded separately, in this order, for scalars and vectors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trinity_kernels.memory import get_f32, set_f32
 
 @inline
 def store(y: Any, scale: Any, bias: int, add: int, row: int, to: int) -> None:
-    """The product with row ``row`` of the weights, to the float32 at ``to``."""
+    """Write the result of row ``row`` of the weights to the float32 at ``to``."""
     y = np.float32(y * scale)
     if bias != 0:
         y = np.float32(y + get_f32(bias + 4 * row))
@@ -27,7 +27,7 @@ def store(y: Any, scale: Any, bias: int, add: int, row: int, to: int) -> None:
 
 @inline
 def store_16(y: Any, scale: Any, bias: int, add: int, row: int, to: int) -> None:
-    """Products with 16 rows of the weights from ``row`` on, to 16 float32; ``scale``: 16 too."""
+    """Write the results of 16 rows of the weights from ``row`` on; ``scale`` has 16 lanes."""
     y = y * scale
     if bias != 0:
         y = y + simd.load_f32x16(bias + 4 * row)

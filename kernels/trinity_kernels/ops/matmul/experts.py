@@ -1,16 +1,15 @@
-"""Products of experts: each expert's rows of activations by its own weights.
+"""The products of experts: the rows of each expert (ops/expert_rows.py) times its weights.
 
-Rows lie as ops/expert_rows.py has them. A product of one expert is a product like any other: these
-kernels copy their record, put one expert's addresses into the copy and call the kernel in INNER, of
-whatever type and variant, with it. So an expert with few rows goes by dot products, one with many
-by panels or tiles, and nothing is multiplied here.
+These kernels multiply nothing themselves. For each expert they copy their record, write the
+expert's addresses into the copy, and call the kernel in INNER with it, which may be of any type and
+variant. So an expert with few rows uses dot products, one with many rows panels or tiles.
 
-The record is that of the inner kernel, but for these slots:
+The record is that of the inner kernel, except for these slots:
 
-    W       the address of an int64 for each expert, where its weights begin
+    W       the address of an int64 for each expert, the address of its weights
     SCALE   the address of a float64 for each expert
-    BIAS    that of the first expert, or 0; BIAS_STEP bytes further the next
-    TILES   the tiles of the first pair of 16 tokens; TILE_STEP bytes further the next pair's
+    BIAS    the bias of the first expert, or 0; the next are BIAS_STEP bytes apart
+    TILES   the tiles of the first pair of 16 tokens; the next pairs are TILE_STEP bytes apart
     ROWS    ignored
 """
 
@@ -60,9 +59,9 @@ if not is_compiled_copy():
 else:
     from trinity_kernels.atomics import call_kernel
 
-# BIAS_STEP stands where only kernels that make tiles have something.
+# BIAS_STEP is a slot that otherwise only kernels that write tiles use.
 BIAS_STEP, INNER, GROUPS, TILE_STEP = 17, 21, 22, 23
-# An expert costs its rows and, to read and unpack its weights, as much as so many more.
+# The cost of an expert in rows: its rows, and so many for reading and unpacking its weights.
 READ_COST = 3
 
 
@@ -78,7 +77,7 @@ def _copied(record: int, thread: int) -> Any:
 
 @inline
 def _bind_rows(record: int, copy: int, group: int) -> None:
-    """Let the copy have an expert's rows of activations."""
+    """Write an expert's rows of activations into the copy."""
     row = get_i64(group + 8 * FIRST_ROW)
     pair = get_i64(group + 8 * FIRST_PAIR)
     set_i64(copy + 8 * ROWS, group + 8 * COUNT)
@@ -90,7 +89,7 @@ def _bind_rows(record: int, copy: int, group: int) -> None:
 
 @inline
 def _bind_panels(record: int, copy: int, group: int, first: int, last: int) -> None:
-    """Let the copy have an expert's rows of weights 16 * first to 16 * last, or to the end."""
+    """Write an expert's rows of weights 16 * first to 16 * last, or to the end, into the copy."""
     expert = get_i64(group + 8 * EXPERT)
     row = get_i64(group + 8 * FIRST_ROW)
     w = get_i64(get_i64(record + 8 * W) + 8 * expert)
@@ -108,9 +107,9 @@ def _bind_panels(record: int, copy: int, group: int, first: int, last: int) -> N
 
 @kernel
 def expert_products(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Panels of 16 rows of weights of all experts, one after the other, shared out by their cost.
+    """Multiply panels of 16 rows of weights of all experts, which threads share by their cost.
 
-    A thread gets panels that follow each other: of few experts a part of each, of many whole ones.
+    A thread gets adjacent panels: parts of experts if there are few, whole experts if many.
     """
     groups = get_i64(record + 8 * GROUPS)
     active = get_i64(groups + 8 * ACTIVE)
@@ -128,7 +127,7 @@ def expert_products(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     for number in range(active):
         group = group_at(groups, number)
         cost = get_i64(group + 8 * COUNT) + READ_COST
-        # A panel belongs to the thread in whose share its work begins.
+        # A panel belongs to the thread in whose share its work starts.
         begin = min(panels, max(0, (first - start + cost - 1) // cost))
         end = min(panels, max(0, (last - start + cost - 1) // cost))
         start += cost * panels
@@ -140,9 +139,9 @@ def expert_products(isa: Any, qt: Any, record: int, thread: int, threads: int) -
 
 @kernel
 def expert_tiles(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Activations as tiles, expert by expert; all threads take part in each.
+    """Write activations as tiles, expert by expert; all threads work on each.
 
-    INDEX, where not 0: the token of each row, for X has tokens' rows, as CODES has not.
+    INDEX is 0, or the token of each row: X has the rows of tokens, CODES those of experts.
     """
     groups = get_i64(record + 8 * GROUPS)
     copy = _copied(record, thread)

@@ -1,5 +1,8 @@
-"""Rows of plain numbers times several tokens at once: the dot products of dot_plain.py, bit by bit,
-with each weight converted and each activation loaded once for a block of them."""
+"""Blocks of rows of plain numbers times several tokens.
+
+Each weight is converted, and each activation loaded, once for a block.
+Numerics: the bits of dot_plain.py.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from trinity_kernels.ops.matmul.readers import reader_of, types_of
 from trinity_kernels.quants.floats import Plain
 from trinity_kernels.tags import chosen, constant
 
-# Rows and tokens of a block, whose sums the registers hold.
+# Rows and tokens of a block, whose sums fit the registers.
 SIZES = {"avx512vnni": (4, 4), "amx": (4, 4), "avx2": (2, 2), "neon-i8mm": (2, 2), "neon": (2, 2)}
 TYPES = types_of(Plain)
 
 
 @constant
 def block_size(isa: Any, qt: Any) -> tuple[int, int]:
-    """Rows and tokens of a block; (0, 0) where the level or the type has none."""
+    """Rows and tokens of a block; (0, 0) if the level or the type has no blocks."""
     return SIZES.get(isa.value, (0, 0)) if qt.value in TYPES else (0, 0)
 
 
@@ -27,10 +30,10 @@ def dot_block(
     isa: Any, qt: Any, w: Any, w_stride: Any, rows: Any, x: Any, x_stride: Any, tokens: Any,
     k: Any, ahead: Any, pace: Any, to: Any,
 ) -> Any:  # fmt: skip
-    """Sums of ``rows`` by ``tokens`` products, at most a block, as [row][token] at ``to``.
+    """Write the sums of up to a block, ``rows`` by ``tokens``, to ``to`` as [row][token].
 
-    ``k`` is a multiple of 16. With every 16 products it prefetches two cache lines, the first ones
-    at ``ahead`` and each next pair ``pace`` bytes further.
+    ``k`` is a multiple of 16. With every 16 products it prefetches two cache lines, from ``ahead``
+    on in steps of ``pace`` bytes.
     """
     if block_size(isa, qt) == (0, 0):
 
@@ -53,7 +56,7 @@ def dot_block(
 
 @instructions("intp")
 def sums_on_stack(builder: Any) -> Any:
-    """16 float32 in the frame of the function that calls this, and in no other's."""
+    """The address of 16 float32 in the stack frame of the calling function."""
     found = cgutils.alloca_once(builder, ir.ArrayType(simd.F32, 16))
     return builder.ptrtoint(found, simd.I64)
 
@@ -74,7 +77,7 @@ def emitted(
     pace: Any,
     to: Any,
 ) -> Any:
-    """Rows and tokens behind the last ones are those again."""
+    """Emit a block; rows and tokens after the last are computed as the last."""
     rows, tokens = SIZES[isa.value]
     reader = reader_of(qt.value, Plain)
 

@@ -1,10 +1,10 @@
 """Panels on avx2: one panel times several tokens, line by line.
 
-A line, 16 rows of 4 codes, is two registers. While they hold it, it meets each token's word, four
-activations in all lanes: so loads are fewer than products, and registers hold all tokens' sums.
-Products are added by pairs in 16 bits. Of codes up to 31 so are several lines, as many as 16 bits
-hold; signs of signed codes are moved onto the activations; codes of 8 bits without a sign go in two
-halves. Sums of a block, or of half a one, are exact; they are scaled in float32.
+A line, 16 rows of 4 codes, fills two registers. It is multiplied by each token's word (four
+activations, copied to all lanes), so there are fewer loads than products, and registers hold the
+sums of all tokens. Pairs of products are added in 16 bits. For codes up to 31, several lines are
+added in 16 bits; the signs of signed codes are moved to the activations; unsigned codes of 8 bits
+are multiplied in two halves. Sums of a block, or of half a block, are exact, and scaled in float32.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _Sums = list[list[Any]]  # [token][half of the rows]
 
 
 class _Place:
-    """A number that grows by ``step`` with each turn of a loop, in a register of its own.
+    """A number that grows by ``step`` in each iteration of a loop, in a register of its own.
 
-    LLVM would reckon it from the turn's number wherever it is used.
+    LLVM would compute it from the loop index at every use.
     """
 
     def __init__(self, builder: Any, start: Any, step: int) -> None:
@@ -31,20 +31,20 @@ class _Place:
         self._kept = cgutils.alloca_once_value(builder, start)
 
     def get(self) -> Any:
-        """What it is now."""
+        """The present value."""
         return self._builder.load(self._kept)
 
     def go_on(self) -> None:
-        """To the next turn."""
+        """Advance to the next iteration."""
         after = self._builder.add(self.get(), simd.I64(self._step))
         kind = ir.FunctionType(simd.I64, [simd.I64])
         self._builder.store(self._builder.asm(kind, "", "=r,0", [after], False), self._kept)
 
 
 def emit_blocks(builder: Any, args: list[Any], quant: str, parts: int, minima: bool) -> None:
-    """What panel_q8.panel_blocks does; its arguments.
+    """Emit panel_q8.panel_blocks, with its arguments.
 
-    ``parts``: scales of a block; ``minima``: not all are 0.
+    ``parts``: scales of a block; ``minima``: whether there are minima.
     """
     panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to = args
     reader = READERS[quant]
@@ -57,7 +57,7 @@ def emit_blocks(builder: Any, args: list[Any], quant: str, parts: int, minima: b
         for half in range(_HALVES):
             _store(builder, ir.Constant(simd.F32X8.ir, None), to, 64 * t + 32 * half)
     lines_at, factors_at = _Place(builder, panel, 512), _Place(builder, scales, 128 * parts)
-    # From a block's codes to its scale, and to its sums.
+    # Distances from a block's codes to its scale, and to its sums.
     scale_at, sum_at = _Place(builder, x_scales, 4 - 32), _Place(builder, x_sums, 4 * parts - 32)
     planes = [simd.I64(0)]
     for _ in range(2 if reader.form == "q19" else 0):
@@ -90,7 +90,7 @@ def emit_blocks(builder: Any, args: list[Any], quant: str, parts: int, minima: b
 def _exact(
     builder: Any, reader: BlockReader, lines: Any, words: list[Any], numbers: range
 ) -> _Sums:
-    """The sums of products of the numbered lines with each token's words, int32."""
+    """The sums of products of the lines ``numbers`` and each token's words, int32."""
     step = min(_lines_in_16_bits(reader) or len(numbers), len(numbers))
     sums: _Sums = []
     for first in numbers[::step]:
@@ -104,7 +104,7 @@ def _exact(
 def _lines(
     builder: Any, reader: BlockReader, lines: Any, words: list[Any], first: int, count: int
 ) -> _Sums:
-    """The sums of products of ``count`` lines, pairs of them where 16 bits hold these."""
+    """The sums of products of ``count`` lines, in 16 bits if these are large enough."""
     narrow = _lines_in_16_bits(reader) > 0
     totals: _Sums = [[None] * _HALVES for _ in words]
     for g in range(first, first + count):
@@ -117,28 +117,28 @@ def _lines(
                 for found in _products(builder, reader, numbers, codes, word):
                     one = found if narrow else _fours(builder, found)
                     some[h] = one if some[h] is None else builder.add(some[h], one)
-        # Else LLVM would take token after token, and no line would stay in a register.
+        # Without this LLVM would process token after token, and no line would stay in a register.
         flat = simd.pinned(builder, [one for some in totals for one in some])
         totals = [flat[i : i + _HALVES] for i in range(0, len(flat), _HALVES)]
     return totals
 
 
 def _lines_in_16_bits(reader: BlockReader) -> int:
-    """Lines of which 16 bits hold the sums of pairs of products; 0 where not even two."""
+    """The number of lines whose sums of pairs of products fit 16 bits; 0 if not even two."""
     if reader.signed:
         return 0
     return next((n for n in (8, 4) if n * 2 * 128 * reader.top < 1 << 15), 0)
 
 
 def _factors(builder: Any, reader: BlockReader, codes: Any) -> Any:
-    """The codes as numbers without a sign."""
+    """The magnitudes of the codes."""
     if not reader.signed:
         return codes
     return simd.call_named(builder, "llvm.x86.avx2.psign.b", simd.I8X32.ir, [codes, codes])
 
 
 def _products(builder: Any, reader: BlockReader, factors: Any, codes: Any, word: Any) -> list[Any]:
-    """Products with a word, pairs of them added in 16 bits."""
+    """Products with a word, added by pairs in 16 bits."""
     words = [word]
     if reader.signed:
         words = [simd.call_named(builder, "llvm.x86.avx2.psign.b", simd.I8X32.ir, [word, codes])]
@@ -152,13 +152,13 @@ def _products(builder: Any, reader: BlockReader, factors: Any, codes: Any, word:
 
 
 def _fours(builder: Any, pairs: Any) -> Any:
-    """Neighbouring pairs added, int32."""
+    """Sums of neighbouring pairs, int32."""
     ones = ir.Constant(simd.I16X16.ir, [1] * 16)
     return simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", simd.I32X8.ir, [pairs, ones])
 
 
 def _added(builder: Any, before: _Sums, found: _Sums, bits: int = 0) -> _Sums:
-    """The sums before, if any, shifted by so many bits, and those that were found."""
+    """The previous sums, if any, shifted by so many bits, plus the new ones."""
     if not before:
         return found
     by = ir.Constant(simd.I32X8.ir, [bits] * 8)

@@ -1,12 +1,13 @@
-"""Panels: 16 rows of weights side by side, as a vector multiplies them by several tokens.
+"""The layout of panels: 16 rows of weights side by side, for products with several tokens.
 
-A lane of the vector is a row, so nothing is summed across lanes.
+A lane of a vector is a row, so nothing is summed across lanes.
 
-Of the q8 and q19 forms a panel holds, per block of 32 elements, the codes as 8 lines of 16 rows x 4
-codes, then in arrays of their own the 16 scales and the 16 minima of each block, or of both halves
-where 16 elements have a scale. Of the ternary form it holds, per 64 places of the ternary order, 16
-lines of 16 rows x 4 codes, then per 256 codes the 16 rows' scales where the type has them. On
-neon-i8mm lines are half as many, of 16 rows x 8 codes (panel_pairs.py).
+    q8, q19  for each block of 32 elements the codes as 8 lines of 16 rows x 4 codes; then for each
+             block 16 scales and 16 minima, of each half if 16 elements have a scale
+    ternary  for each 64 places of the ternary order 16 lines of 16 rows x 4 codes; then, if there
+             are scales, those of 16 rows for each 256 codes
+
+On neon-i8mm there are half as many lines, of 16 rows x 8 codes (panel_pairs.py).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import READERS
 from trinity_kernels.tags import constant, shared
 
-# Tokens that are multiplied together, by form and level: the registers hold the sums of so many;
-# of ternary types on neon-i8mm four, and the cache a part of the panel for the others.
+# Tokens that are multiplied together, by form and level: their sums fit the registers. For ternary
+# types on neon-i8mm the sums of four fit, and the cache keeps a part of the panel for the others.
 TOKENS = {
     "q8": {"avx512vnni": 6, "avx2": 4, "neon-i8mm": 4, "neon": 4},
     "q19": {"avx512vnni": 6, "avx2": 4, "neon-i8mm": 4, "neon": 4},
@@ -26,7 +27,7 @@ TOKENS = {
 }
 LEVELS = frozenset(TOKENS["q8"])
 PANELS = 2  # that avx512vnni multiplies together (panel_wide.py)
-TERNARY_SCRATCH = 4096  # bytes behind a panel, to transpose rows in
+TERNARY_SCRATCH = 4096  # bytes after a panel, for transposing rows
 _MOST = PANELS * max(max(by_level.values()) for by_level in TOKENS.values())
 
 
@@ -37,7 +38,7 @@ def panel_types() -> frozenset[str]:
 
 @constant
 def tokens_at_once(isa: Any, qt: Any) -> int:
-    """Tokens that are multiplied together; 1 where the level has no panels."""
+    """Tokens that are multiplied together; 1 if the level has no panels."""
     return TOKENS[FORMS[qt.value]].get(isa.value, 1)
 
 
@@ -49,7 +50,7 @@ def panels_at_once(isa: Any, qt: Any) -> int:
 
 @constant
 def has_halves(qt: Any) -> bool:
-    """Whether 16 elements have a scale of their own."""
+    """Whether a scale belongs to 16 elements."""
     return READERS[qt.value].group == 16
 
 
@@ -78,9 +79,9 @@ def ternary_panel_bytes(k: int) -> int:
 
 
 def scratch_bytes(form: str, k: int) -> int:
-    """Bytes that a thread needs: panels, scratch to transpose rows in, the sums of some tokens."""
+    """Bytes of a thread's scratch: panels, memory for transposing rows, sums of some tokens."""
     sums = 64 * _MOST
     if form in ("q8", "q19"):
         return sums + PANELS * q8_panel_bytes(k) + 3072
-    # The accumulators of blocks with a scale too, four for each token.
+    # Including four accumulators for each token, for blocks with a scale.
     return sums + PANELS * ternary_panel_bytes(k) + TERNARY_SCRATCH + 4 * sums

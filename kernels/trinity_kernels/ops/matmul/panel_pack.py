@@ -1,9 +1,9 @@
-"""Packing 16 rows of blocks into a panel of the q8 and q19 forms (panel_layout.py).
+"""Packing of 16 rows of blocks into a panel of the q8 and q19 forms (panel_layout.py).
 
-Meanwhile the next panel's 16 rows are prefetched, which lie behind these.
+The 16 rows of the next panel, which follow in memory, are prefetched meanwhile.
 
-Codes of x86's VNNI are unsigned: signed ones are moved up by 128. Where codes stand above their
-values, minima take that back; panel_wide.py does it for the q8 form without them.
+VNNI on x86 multiplies unsigned codes, so 128 is added to signed ones. Minima compensate the offset
+of codes; for the q8 form panel_wide.py compensates it without minima.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from trinity_kernels.tags import chosen, constant
 
 @constant
 def is_flipped(isa: Any, qt: Any) -> bool:
-    """Whether signed codes are moved up by 128."""
+    """Whether 128 is added to signed codes."""
     return bool(signed(qt)) and isa.value == "avx512vnni"
 
 
 @constant
 def codes_above(isa: Any, qt: Any) -> int:
-    """How far a panel's codes stand above the values."""
+    """The offset of a panel's codes from the values."""
     return 128 if is_flipped(isa, qt) else offset(qt)
 
 
@@ -62,14 +62,14 @@ def _flip(isa: Any, qt: Any, codes: Any) -> Any:
 
 @instructions("i8x64", "tag", "intp", "intp")
 def _codes_in_order(builder: Any, qt: Any, block: Any, second: Any) -> Any:
-    """The 64 codes of a block of Affine4 at ``block``, or of two of 32, the other at ``second``."""
+    """64 codes of Affine4: those at ``block``, or of 32 at ``block`` and 32 at ``second``."""
     reader = reader_of(qt.value, Affine4)
     start = reader.codes_at
     if reader.elements == 64:
         return in_order(builder, emit.load_bytes(builder, block, start, 32))
     low = emit.load_bytes(builder, block, start, 16)
     there = builder.icmp_signed("!=", second, simd.I64(0))
-    # Where there is no second block the first is read again, and its codes left out.
+    # Without a second block the first is read again, and its codes are ignored.
     high = emit.load_bytes(builder, builder.select(there, second, block), start, 16)
     high = builder.select(there, high, ir.Constant(high.type, None))
     return in_order(builder, simd.shuffle(builder, low, high, list(range(32))))
@@ -77,7 +77,7 @@ def _codes_in_order(builder: Any, qt: Any, block: Any, second: Any) -> Any:
 
 @inline
 def pack_affine4(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
-    """16 rows of 4-bit codes in order, ``stride`` bytes apart, to a panel at ``to``."""
+    """Pack 16 rows of Affine4, ``stride`` bytes apart, into a panel at ``to``."""
     size, width = nbytes(qt), elements(qt)
     scales = to + q8_scales_at(k)
     scratch = scales + 256 * ((k + 63) // 64)
@@ -101,7 +101,7 @@ def pack_affine4(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> Non
 
 @inline
 def pack_block32(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
-    """16 rows of blocks of 32, ``stride`` bytes apart, to a panel at ``to``."""
+    """Pack 16 rows of Block32, ``stride`` bytes apart, into a panel at ``to``."""
     size = nbytes(qt)
     blocks = k // 32
     pairs = (blocks + 1) // 2
@@ -150,7 +150,7 @@ def _transpose_part(
 
 @inline
 def pack_superblock(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
-    """16 rows of superblocks, ``stride`` bytes apart, to a panel at ``to``."""
+    """Pack 16 rows of superblocks, ``stride`` bytes apart, into a panel at ``to``."""
     size, width = nbytes(qt), elements(qt)
     scales = to + q8_scales_at(k)
     lines = 4 if group(qt) == 16 else 2
@@ -167,7 +167,7 @@ def pack_superblock(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> 
         if width > 128:
             _transpose_part(isa, qt, block, stride, 2, scratch, codes)
             _transpose_part(isa, qt, block, stride, 3, scratch, codes)
-        # The rows' lanes of scales, transposed: one line for each lane.
+        # Transpose the rows' lanes of scales: one line for each lane.
         for row in range(16):
             simd.store_f32x16(scratch + 64 * row, scales_of(qt, block + row * stride))
         tiles.transpose_16x16(scratch, scratch + 1024, 64)

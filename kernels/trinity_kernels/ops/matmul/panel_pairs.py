@@ -1,9 +1,9 @@
-"""Panels on neon-i8mm: products of 2 rows of weights and 2 tokens, of 8 codes each (smmla).
+"""Panels on neon-i8mm: products of 2 rows of weights and 2 tokens, 8 codes each (smmla).
 
-There a panel's 64 codes of 16 rows lie as 8 lines of 16 rows x 8 codes, so two rows are one
-operand, 16 bytes that lie together; two tokens' codes are brought together as they are read. A
-product adds four sums: of row 0 and both tokens, of row 1 and both tokens. Exact sums are put in
-order by tokens, four rows to a vector, and what follows is done as on the other levels.
+A panel stores 64 codes of 16 rows as 8 lines of 16 rows x 8 codes, so two rows are one operand of
+16 adjacent bytes. The codes of two tokens are combined as they are read. A product adds to four
+sums: row 0 with both tokens, row 1 with both tokens. Exact sums are then ordered by token, four
+rows to a vector, and processed as on other levels.
 
 Source: Arm's architecture manual, SMMLA and USMMLA (vector): result[i][j] += the sum over k of
 first[i][k] * second[j][k].
@@ -18,14 +18,14 @@ from trinity_kernels.deferred import cgutils, ir, simd
 from trinity_kernels.instructions import instructions
 from trinity_kernels.tags import chosen
 
-# Tokens whose sums the registers hold: two pairs.
+# Tokens whose sums fit the registers: two pairs.
 AT_ONCE = 4
-# Blocks of 256 ternary codes that the first-level cache holds of a panel: 32 KiB.
+# Blocks of 256 ternary codes of a panel that fit the first-level cache: 32 KiB.
 BLOCKS_AT_ONCE = 8
 
 
 def emit_transpose(builder: Any, source: Any, to: Any) -> None:
-    """16 rows of 64 bytes at ``source`` to 8 lines of 16 rows x 8 bytes."""
+    """Write 16 rows of 64 bytes as 8 lines of 16 rows x 8 bytes."""
     kind = ir.VectorType(simd.I64, 8)
     for p in range(8):
         first = _load(builder, source, 128 * p, kind)
@@ -43,7 +43,7 @@ def _transpose_pairs(builder: Any, source: Any, to: Any) -> Any:
 
 @chosen
 def transpose_codes(isa: Any, source: Any, to: Any) -> Any:
-    """16 rows of 64 codes, 64 bytes apart, to the 1024 bytes that a panel has for them."""
+    """Write 16 rows of 64 codes, 64 bytes apart, to their 1024 bytes of a panel."""
     if isa.value == "neon-i8mm":
         return lambda isa, source, to: _transpose_pairs(source, to)
     return lambda isa, source, to: tiles.transpose_16x16(source, to, 64)
@@ -63,20 +63,20 @@ def _store(builder: Any, value: Any, address: Any, offset: int) -> None:
 
 
 def _both_tokens(builder: Any, first: Any, second: Any, offset: int) -> list[Any]:
-    """16 codes of either token as two operands: 8 of one, then 8 of the other."""
+    """16 codes of two tokens as two operands, each of 8 codes of one, then 8 of the other."""
     a, b = (_load(builder, address, offset, simd.I64X2.ir) for address in (first, second))
     pairs = [simd.shuffle(builder, a, b, lanes) for lanes in ([0, 2], [1, 3])]
     return [builder.bitcast(pair, simd.I8X16.ir) for pair in pairs]
 
 
 def _multiply(builder: Any, sums: Any, rows: Any, tokens: Any, unsigned: bool) -> Any:
-    """``sums`` and the products of two rows, signed or not, and two tokens: [row][token]."""
+    """``sums`` + the products of two rows, signed or not, and two tokens: [row][token]."""
     name = f"llvm.aarch64.neon.{'usmmla' if unsigned else 'smmla'}.v4i32.v16i8"
     return simd.call_named(builder, name, simd.I32X4.ir, [sums, rows, tokens])
 
 
 def _by_token(builder: Any, sums: list[Any]) -> list[list[Any]]:
-    """Of two tokens the sums of four rows each, from those of neighbouring pairs of rows."""
+    """The sums of four rows for each of two tokens, from those of neighbouring pairs of rows."""
     return [
         [simd.shuffle(builder, sums[i], sums[i + 1], lanes) for i in range(0, len(sums), 2)]
         for lanes in ([0, 2, 4, 6], [1, 3, 5, 7])
@@ -84,7 +84,7 @@ def _by_token(builder: Any, sums: list[Any]) -> list[list[Any]]:
 
 
 def token_rows(builder: Any, x: Any, first: Any, last: Any, stride: Any) -> list[Any]:
-    """Where the four tokens from ``first`` on begin; of those behind ``last`` that one is taken."""
+    """The addresses of four tokens from ``first`` on; ``last`` replaces tokens after it."""
     rows = []
     for t in range(AT_ONCE):
         number = builder.add(first, simd.I64(t))
@@ -96,10 +96,10 @@ def token_rows(builder: Any, x: Any, first: Any, last: Any, stride: Any) -> list
 def emit_blocks(
     builder: Any, args: list[Any], parts: int, fine: bool, minima: bool, unsigned: bool
 ) -> None:
-    """What panel_q8.panel_blocks does, of 8 rows and then of the other 8; its arguments.
+    """Emit panel_q8.panel_blocks, with its arguments, for 8 rows and then for the other 8.
 
-    ``parts``: scales of a block; ``fine``: activations of 19 bits; ``minima``: not all are 0;
-    ``unsigned``: codes of 8 bits without a sign.
+    ``parts``: scales of a block; ``fine``: activations have 19 bits; ``minima``: whether there are
+    minima; ``unsigned``: codes have 8 bits without a sign.
     """
     panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to = args
     rows = token_rows(builder, x, simd.I64(0), last, stride)
@@ -146,7 +146,7 @@ def emit_blocks(
 def _add_16(
     builder: Any, sums: list[list[Any]], line: Any, places: list[Any], start: int, unsigned: bool
 ) -> None:
-    """Add the products of 16 codes, from ``start`` on, to ``sums`` [pair of tokens][of rows]."""
+    """Add the products of 16 codes, from ``start`` on, to sums [pair of tokens][pair of rows]."""
     codes = [
         _both_tokens(builder, places[t], places[t + 1], start) for t in range(0, len(places), 2)
     ]
@@ -162,7 +162,7 @@ def _exact(
 ) -> list[list[Any]]:
     """The sums of 16 codes from each of ``starts`` on, of 8 rows, by token.
 
-    ``planes``: where codes of 65536s, 256s and 1s of each token lie, or its only ones.
+    ``planes``: the addresses of each token's high, middle and ones codes, or of its only codes.
     """
     sums: list[list[Any]] = [[ir.Constant(simd.I32X4.ir, None)] * 4 for _ in range(AT_ONCE // 2)]
     for number, places in enumerate(planes):
@@ -184,9 +184,9 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def emit_codes(builder: Any, args: list[Any]) -> None:
-    """What panel_ternary.panel_codes does, of four tokens after four; its arguments.
+    """Emit panel_ternary.panel_codes, with its arguments, for four tokens at a time.
 
-    The part of a panel that the first-level cache holds meets all tokens before the next part.
+    A part of a panel that fits the first-level cache is multiplied by all tokens before the next.
     """
     panel, blocks, x, last, stride, to = args
     kept = [

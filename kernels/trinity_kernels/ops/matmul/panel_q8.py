@@ -1,12 +1,11 @@
 """Panels times tokens of the q8 or q19 form: exact sums of 32 or 16 products, then float32.
 
-The lines of a panel meet 4 activations that all rows share: on avx512vnni lines of two panels
-(panel_wide.py), on avx2 line by line (panel_avx2.py), on neon-i8mm of pairs of rows
-(panel_pairs.py). Codes of 65536s, 256s and 1s, which activations of 19 bits have, are multiplied
-one by one.
+A line of a panel is multiplied by 4 activations that all rows share: two panels together on
+avx512vnni (panel_wide.py), line by line on avx2 (panel_avx2.py), pairs of rows on neon-i8mm
+(panel_pairs.py). The three codes of activations of 19 bits are multiplied separately.
 
-Numerics: an output is off by what rounding its terms to float32 gives, where the terms are scale *
-scale * code as it stands in the panel, and the minima.
+Numerics: the error of an output is that of rounding its terms to float32: scale * scale * code as
+stored in the panel, and the minima.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def _is_whole(quant: str) -> bool:
 
 
 def _emit_block(level: str, quant: str, builder: Any, total: Any, lines: Any, words: Any) -> Any:
-    """<16 x i32>: ``total`` and the sums of 16 rows' products with the words of one token."""
+    """<16 x i32>: ``total`` + the sums of products of 16 rows and the words of one token."""
     emit = byte_dots.emit_dot_bytes if _is_whole(quant) else byte_dots.emit_dot_i8i8
     for line, word in zip(lines, words, strict=True):
         total = emit(level, builder, total, line, word)
@@ -65,11 +64,11 @@ def panel_blocks(
     x_sums: Any,
     to: Any,
 ) -> Any:
-    """A panel times ``TOKENS`` tokens at ``x``: as many lines of 16 float32 at ``to``.
+    """Multiply a panel by ``TOKENS`` tokens at ``x``: as many lines of 16 float32 at ``to``.
 
-    Of tokens behind ``last`` that one is taken. ``x_middle``, ``x_scales``,
-    ``x_sums``: bytes from a token's codes to those of 256s where it has any, and from these to
-    those of 1s, to its scales, and to its sums of blocks or of halves (activations.py).
+    ``last`` replaces tokens after it. ``x_middle``: bytes from a token's codes to its middle codes,
+    and from these to its ones (q19). ``x_scales``, ``x_sums``: bytes from a token's codes to its
+    scales, and to its sums of blocks or halves (activations.py).
     """
     level, quant = isa.value, qt.value
     fine = READERS[quant].form == "q19"
@@ -124,7 +123,7 @@ def panel_blocks(
                 some = slice(step * i, step * i + step)
                 whole = ir.Constant(simd.I32X16.ir, None)
                 for words in codes:
-                    # One chain for each token, so that the registers hold all tokens'.
+                    # One chain for each token, so that the sums of all tokens fit the registers.
                     whole = builder.shl(whole, ir.Constant(simd.I32X16.ir, [8] * 16))
                     whole = _emit_block(level, quant, builder, whole, lines[some], words[some])
                 whole = builder.sitofp(whole, simd.F32X16.ir)
@@ -139,7 +138,7 @@ def panel_blocks(
 
 
 def _words(builder: Any, at: Any) -> list[Any]:
-    """A block's codes of one token, each four of them in all lanes of 32 bits."""
+    """The codes of a block of one token, each four of them copied to all lanes of 32 bits."""
     places = [builder.add(at, simd.I64(4 * g)) for g in range(8)]
     return [
         builder.bitcast(_broadcast(builder, p, simd.I32, simd.I32X16), simd.I8X64.ir)
@@ -162,7 +161,7 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 @inline
 def _tables(qt: Any, k: int) -> Any:
-    """Bytes from a token's codes to its scales, and to its sums of blocks or of halves."""
+    """Bytes from a token's codes to its scales, and to its sums of blocks or halves."""
     if is_fine(qt):
         if has_halves(qt):
             return q19_scales(k), q19_halves(k)
@@ -198,9 +197,9 @@ def _multiply_two(
 def multiply_q8_panel(
     isa: Any, qt: Any, panel: Any, second: Any, k: Any, x: Any, count: Any, x_stride: Any, to: Any
 ) -> Any:
-    """Panels, the other ``second`` bytes behind the first, times ``count`` tokens.
+    """Multiply panels, the second ``second`` bytes after the first, by ``count`` tokens.
 
-    For each token as many lines of 16 float32 at ``to`` as panels go together.
+    Each token gets a line of 16 float32 at ``to`` for each panel.
     """
     multiply = _multiply_two if isa.value == LEVEL else _multiply_one
     return lambda isa, qt, panel, second, k, x, count, x_stride, to: multiply(

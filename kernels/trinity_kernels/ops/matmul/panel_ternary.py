@@ -1,7 +1,7 @@
-"""Panels of the ternary form: packed from unpacked rows, multiplied by several tokens.
+"""Panels of the ternary form: packing, and products with several tokens.
 
-Sums stay exact integers in their lanes, so every result has the bits of a single token's dot
-product. AVX2 adds products of codes up to 3 in 16 bits for 32 lines, before it widens them.
+Sums are exact integers, so every result has the bits of a single token's dot product. AVX2 adds
+products of codes up to 3 in 16 bits over 32 lines before it widens them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trinity_kernels.tags import chosen
 
 @inline
 def pack_ternary_panel(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
-    """16 rows, ``stride`` bytes apart, to a panel at ``to``."""
+    """Pack 16 rows, ``stride`` bytes apart, into a panel at ``to``."""
     blocks = (k + 255) // 256
     scales = to + ternary_scales_at(k)
     scratch = scales + 64 * blocks
@@ -50,14 +50,14 @@ def pack_ternary_panel(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) 
 
 
 def _emit_bytes(level: str, builder: Any, line: Any, words: Any, sums: Any) -> None:
-    """Add a line's products with each token's word."""
+    """Add the products of a line and each token's word."""
     for word, total in zip(words, sums, strict=True):
         found = byte_dots.emit_dot_i8i8(level, builder, builder.load(total), line, word)
         builder.store(found, total)
 
 
 def _emit_halves(level: str, builder: Any, line: Any, words: Any, sums: Any) -> None:
-    """The same in 16 bits; ``sums`` has two for each token."""
+    """The same in 16 bits; ``sums`` has two vectors for each token."""
     half = ir.VectorType(simd.I16, 16)
     for part in range(2):
         a = simd.shuffle(builder, line, line, list(range(32 * part, 32 * part + 32)))
@@ -68,7 +68,7 @@ def _emit_halves(level: str, builder: Any, line: Any, words: Any, sums: Any) -> 
 
 
 def _widen(builder: Any, halves: Any, sums: Any) -> None:
-    """Add the sums of 16 bits to those of 32, and begin them anew."""
+    """Add the sums of 16 bits to those of 32 bits, and reset them."""
     half, eight = ir.VectorType(simd.I16, 16), ir.VectorType(simd.I32, 8)
     ones = ir.Constant(half, [1] * 16)
     for t, total in enumerate(sums):
@@ -86,9 +86,9 @@ def _widen(builder: Any, halves: Any, sums: Any) -> None:
 def panel_codes(
     builder: Any, isa: Any, panel: Any, blocks: Any, x: Any, last: Any, stride: Any, to: Any
 ) -> Any:
-    """Blocks of 256 codes times ``TOKENS`` tokens: as many lines of 16 int32 at ``to``.
+    """Multiply blocks of 256 codes by ``TOKENS`` tokens: as many lines of 16 int32 at ``to``.
 
-    Of tokens behind ``last`` that one is taken.
+    ``last`` replaces tokens after it.
     """
     level = isa.value
     tokens = TOKENS["ternary"][level]
@@ -135,7 +135,7 @@ def panel_codes(
 def _codes(
     isa: Any, panel: Any, second: Any, blocks: Any, x: Any, last: Any, x_stride: Any, to: Any
 ) -> Any:
-    """Blocks of panels times tokens: for each token a line of int32 at ``to`` for each panel."""
+    """Multiply blocks of panels by tokens: a line of int32 at ``to`` for each token and panel."""
     if isa.value == LEVEL:
         return lambda isa, panel, second, blocks, x, last, x_stride, to: wide_codes(
             isa, panel, second, blocks, x, last, x_stride, to
@@ -166,7 +166,7 @@ def _multiply_blocks(
     blocks = k // 256
     panels = panels_at_once(isa, qt)
     scales = panel + ternary_scales_at(k)
-    # Four accumulators for each line, behind the panels and what their packing takes.
+    # Four accumulators for each line, after the panels and the scratch of packing.
     sums = panel + panels * ternary_panel_bytes(k) + TERNARY_SCRATCH
     for line in range(0, 256 * count * panels, 64):
         simd.store_f32x16(sums + line, simd.splat_f32x16(np.float32(0)))
@@ -194,9 +194,9 @@ def _multiply_blocks(
 def multiply_ternary_panel(
     isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
 ) -> None:
-    """Panels, the other ``second`` bytes behind the first, times ``count`` tokens.
+    """Multiply panels, the second ``second`` bytes after the first, by ``count`` tokens.
 
-    For each token as many lines of 16 float32 at ``to`` as panels go together.
+    Each token gets a line of 16 float32 at ``to`` for each panel.
     """
     if scale_at(qt) == 0:
         _multiply_whole(isa, qt, panel, second, k, x, count, x_stride, to)

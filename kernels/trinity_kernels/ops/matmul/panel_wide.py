@@ -1,8 +1,8 @@
-"""Panels on avx512vnni: two of them, 32 rows of weights, times several tokens in one loop.
+"""Panels on avx512vnni: two panels, 32 rows of weights, times several tokens in one loop.
 
-A word of a token, four activations in all lanes, meets a line of either panel, so that loads are
-fewer than products. What unsigned codes stand above their values is where exact sums of the q8
-form begin, the negated sum of a token's codes shifted to the left; it needs no product.
+A word of a token (four activations, copied to all lanes) is multiplied by a line of each panel, so
+there are fewer loads than products. The offset of unsigned codes is compensated by the start value
+of the exact sums: the negated sum of a token's codes, shifted to the left.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def _token_rows(builder: Any, x: Any, last: Any, stride: Any, tokens: int) -> list[Any]:
-    """Where tokens begin; of those behind ``last`` that one is taken."""
+    """The addresses of tokens; ``last`` replaces tokens after it."""
     rows = []
     for t in range(tokens):
         over = builder.icmp_signed("<", last, simd.I64(t))
@@ -43,7 +43,7 @@ def _token_rows(builder: Any, x: Any, last: Any, stride: Any, tokens: int) -> li
 
 
 def _accumulators(builder: Any, kind: Any, tokens: int) -> list[list[Any]]:
-    """Sums of zero, [panel][token]."""
+    """Zero sums, [panel][token]."""
     found = [[cgutils.alloca_once(builder, kind) for _ in range(tokens)] for _ in range(PANELS)]
     for one in (one for some in found for one in some):
         builder.store(ir.Constant(kind, None), one)
@@ -51,7 +51,7 @@ def _accumulators(builder: Any, kind: Any, tokens: int) -> list[list[Any]]:
 
 
 def _store(builder: Any, sums: list[list[Any]], to: Any) -> None:
-    """Of each token a line of either panel."""
+    """Store a line of each panel for each token."""
     for p, some in enumerate(sums):
         for t, total in enumerate(some):
             at = builder.add(to, simd.I64(64 * (PANELS * t + p)))
@@ -62,7 +62,7 @@ def _store(builder: Any, sums: list[list[Any]], to: Any) -> None:
 def _add_products(
     builder: Any, sums: list[list[Any]], panels: list[Any], words: list[Any], first: int, end: int
 ) -> list[list[Any]]:
-    """``sums`` and the products of lines ``first`` to ``end`` of panels with tokens' words."""
+    """``sums`` + the products of lines ``first`` to ``end`` of the panels and tokens' words."""
     for g in range(first, end):
         lines = [_load(builder, panel, 64 * g, simd.I8X64.ir) for panel in panels]
         for t, at in enumerate(words):
@@ -90,12 +90,12 @@ def wide_blocks(
     x_negated: Any,
     to: Any,
 ) -> Any:
-    """Two panels times ``TOKENS`` tokens: for each token two lines of 16 float32 at ``to``.
+    """Multiply two panels by ``TOKENS`` tokens: two lines of 16 float32 at ``to`` for each token.
 
-    Of tokens behind ``last`` that one is taken. ``second``, ``scales``: bytes from the first
-    panel to the second, and from a panel to its scales. ``x_middle``, ``x_scales``, ``x_sums``,
-    ``x_negated``: bytes from a token's codes to those of 256s where it has any, and from these to
-    those of 1s, to its scales, to its sums of blocks or of halves, and to its negated sums
+    ``last`` replaces tokens after it. ``second``, ``scales``: bytes from the first panel to the
+    second, and from a panel to its scales. ``x_middle``: bytes from a token's codes to its middle
+    codes, and from these to its ones (q19). ``x_scales``, ``x_sums``, ``x_negated``: bytes from a
+    token's codes to its scales, to its sums of blocks or halves, and to its negated sums
     (activations.py).
     """
     quant = qt.value
@@ -148,7 +148,7 @@ def wide_blocks(
 
 
 def _start(builder: Any, at: Any, part: int, parts: int, above: int) -> Any:
-    """What is taken off the sums of a block or of its half for codes that stand ``above``."""
+    """The start value of the sums of a block, or half a block, for codes with offset ``above``."""
     number = _load(builder, at, 4 * part, simd.I32)
     if parts == 1:
         number = builder.add(number, _load(builder, at, 4, simd.I32))
@@ -168,10 +168,10 @@ def wide_codes(
     stride: Any,
     to: Any,
 ) -> Any:
-    """Blocks of 256 ternary codes of two panels times ``TOKENS`` tokens.
+    """Multiply blocks of 256 ternary codes of two panels by ``TOKENS`` tokens.
 
-    For each token two lines of 16 int32 at ``to``. Of tokens behind ``last`` that one is
-    taken. ``second``: bytes from the first panel to the second.
+    Each token gets two lines of 16 int32 at ``to``. ``last`` replaces tokens after it.
+    ``second``: bytes from the first panel to the second.
     """
     tokens, step = TOKENS["ternary"][LEVEL], 16
     rows = _token_rows(builder, x, last, stride, tokens)

@@ -1,12 +1,11 @@
-"""The product by panels, for prompts and batches: 16 rows of weights by some tokens at a time.
+"""Products by panels, for prompts and batches: 16 rows of weights and several tokens at a time.
 
-The record has SCRATCH, per thread one panel or two (panel_layout.py) and the sums of some tokens. A
-panel is packed once and multiplied by all tokens, beside another where the level has it so. A step
-of less than ``PACK_FROM`` tokens, unless it has MANY, and rows that fill no panel, go by dot
-products, as in rows.py.
-Numerics: ternary types give the bits of a single token. Of others the products of a block are
-summed exactly, then in float32 block by block, so an output depends on its row and its token alone,
-and on whether there are ``PACK_FROM`` tokens or MANY.
+SCRATCH has one panel or two (panel_layout.py) and the sums of some tokens for each thread. A panel
+is packed once and multiplied by all tokens, on avx512vnni together with a second one. Steps of less
+than ``PACK_FROM`` tokens without MANY, and rows that fill no panel, use dot products (rows.py).
+Numerics: ternary types have the bits of a single token. For other types the products of a block are
+summed exactly, and blocks in float32, so an output depends only on its row, its token, and whether
+there are ``PACK_FROM`` tokens or MANY.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ _PACKS: dict[type[BlockReader], Any] = {
 
 @chosen
 def _pack(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any) -> Any:
-    """16 rows, ``stride`` bytes apart, to a panel at ``to``."""
+    """Pack 16 rows, ``stride`` bytes apart, into a panel at ``to``."""
     pack = _PACKS[type(READERS[qt.value])]
     return lambda isa, qt, w, stride, k, to: pack(isa, qt, w, stride, k, to)
 
@@ -75,7 +74,7 @@ def _pack(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any) -> Any:
 def _multiply(
     isa: Any, qt: Any, panel: Any, second: Any, k: Any, x: Any, count: Any, x_stride: Any, to: Any
 ) -> Any:
-    """Panels times ``count`` tokens: for each token as many lines of 16 float32 at ``to``."""
+    """Multiply panels by ``count`` tokens: a line of 16 float32 at ``to`` for each."""
     multiply = multiply_ternary_panel if is_ternary(qt) else multiply_q8_panel
     return lambda isa, qt, panel, second, k, x, count, x_stride, to: multiply(
         isa, qt, panel, second, k, x, count, x_stride, to
@@ -91,7 +90,7 @@ def _panel_bytes(qt: Any, k: Any) -> Any:
 
 @kernel_with("neon-i8mm")
 def matmul_panels(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Panels of 16 rows, shared out evenly; see the module."""
+    """Multiply; threads get equal numbers of panels."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     n = get_i64(record + 8 * N)
     panels = n // 16
@@ -123,11 +122,11 @@ def matmul_panels(isa: Any, qt: Any, record: int, thread: int, threads: int) -> 
         count_of_panels = min(together, last - number)
         for p in range(count_of_panels):
             _pack(isa, qt, w + (row + 16 * p) * w_stride, w_stride, k, panel + p * size)
-        # A panel without one beside it is multiplied twice.
+        # A last single panel is multiplied twice.
         second = size * (count_of_panels - 1)
         for token in range(0, tokens, at_once):
             count = min(at_once, tokens - token)
-            # The hardware does not follow the steps from one token's codes to the next one's.
+            # The hardware prefetcher does not follow the stride between tokens.
             for t in range(token + at_once, min(token + 2 * at_once, tokens)):
                 prefetch_near(x + t * x_stride, k)
             _multiply(isa, qt, panel, second, k, x + token * x_stride, count, x_stride, sums)

@@ -1,4 +1,4 @@
-"""What stands beside the codes of the q8 form (activations.py), of two blocks at a time."""
+"""The scales and sums of the q8 form (activations.py), for two blocks at a time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from trinity_kernels.instructions import instructions
 
 @instructions("float32", "f32x16", "f32x16")
 def largest_f32x32(builder: Any, low: Any, high: Any) -> Any:
-    """The largest magnitude of 32 values; infinite or NaN where one of them is.
+    """The largest magnitude of 32 values; infinite or NaN if one of them is.
 
-    Magnitudes are compared as integers, among which NaN is the largest.
+    Magnitudes are compared as integers, of which NaN is the largest.
     """
     mask = ir.Constant(simd.I32X16.ir, [0x7FFFFFFF] * 16)
     a, b = (builder.and_(builder.bitcast(x, simd.I32X16.ir), mask) for x in (low, high))
@@ -41,7 +41,7 @@ def store_q8_tables(
     halves: Any,
     negated: Any,
 ) -> Any:
-    """Two blocks' scales ``first`` and ``second``, and their codes' sums, to what lies at each."""
+    """Write two blocks' scales, and the sums of their codes, to the arrays at the addresses."""
     level = isa.value
     both = ir.Constant(simd.F32X2.ir, ir.Undefined)
     for lane, scale in enumerate((first, second)):
@@ -51,7 +51,7 @@ def store_q8_tables(
     zero, ones = ir.Constant(simd.I32X16.ir, None), ir.Constant(simd.I8X64.ir, [1] * 64)
     fours = byte_dots.emit_dot_u8i8(level, builder, zero, ones, codes)
     _store(builder, builder.sub(zero, fours), groups)
-    # Lanes of a quarter, one for each 4 codes, are added to each other.
+    # Add the lanes of a quarter, each of which has the sum of 4 codes.
     for swapped in ([1, 0, 3, 2], [2, 3, 0, 1]):
         lanes = [4 * (lane // 4) + swapped[lane % 4] for lane in range(16)]
         fours = builder.add(fours, simd.shuffle(builder, fours, fours, lanes))

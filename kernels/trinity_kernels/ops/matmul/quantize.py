@@ -1,10 +1,10 @@
-"""Float32 activations to the int8 forms that products take (activations.py).
+"""Quantization of float32 activations to the forms of products (activations.py).
 
-Shapes: X is M rows of K float32, OUT M rows of the form. A token belongs to one thread; a single
-token's blocks are shared out where they are independent. FEWER_THAN, where not 0: steps of that
-many tokens or more leave the form alone, because tiles take the float32 rows.
-Numerics: what is not finite makes the scale NaN, so a broken model shows in its logits. A block of
-q8 or q19 below 1e-35 is zero.
+Shapes: X is M rows of K float32, OUT M rows of the form. A token belongs to one thread; threads
+share the independent blocks of a single token. If FEWER_THAN is not 0, steps of that many tokens or
+more write nothing, because tiles read the float32 rows.
+Numerics: a value that is not finite makes the scale NaN, so a broken model shows in its logits. A
+block of q8 or q19 with magnitudes below 1e-35 is zero.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from trinity_kernels.tags import per_level
 
 X, X_STRIDE, OUT, OUT_STRIDE, K, FEWER_THAN = range(3, 9)
 TINY = np.float32(1e-35)
-TOP = np.float32(1 << 18)  # of numbers of 19 bits: 32 times 255 times that fits 32 bits
+TOP = np.float32(1 << 18)  # of numbers of 19 bits: 32 * 255 * TOP fits 32 bits
 
 
 @inline
 def _end_ternary(out: int, k: int, s: Any, total: Any) -> None:
-    """What stands behind the sums of 256 codes each."""
+    """Write the padding of the sums, and the tail of the row."""
     tail = out + ternary_tail(k)
     for at in range(out + ternary_sums(k) + (k + 255) // 256 * 4, tail, 4):
         set_i32(at, np.int32(0))
@@ -54,7 +54,7 @@ def _end_ternary(out: int, k: int, s: Any, total: Any) -> None:
 
 @inline
 def _load_before(x: int, i: int, k: int) -> Any:
-    """16 values from value ``i`` on, zeros from ``k`` on: what lies there is another's."""
+    """16 values from value ``i`` on; zeros from ``k`` on, where memory belongs to others."""
     if i + 16 <= k:
         return simd.load_f32x16(x + 4 * i)
     return simd.load_tail_f32(x + 4 * i, k - i)
@@ -85,7 +85,7 @@ def _ternary_vector(isa: Any, x: int, k: int, out: int) -> None:
     for c in range(padded // 256):
         lanes = simd.splat_i32x16(0)
         for g in range(16):
-            # Bytes widened in place: lane l of a 64-byte vector sums bytes 4 l to 4 l + 3.
+            # Widen bytes in place: lane l of a 64-byte vector sums bytes 4 l to 4 l + 3.
             four = simd.load_i32x16(out + 256 * c + 64 * (g // 4))
             lanes = lanes - simd.ashr_i32x16(four << simd.splat_i32x16(24 - 8 * (g % 4)), 24)
         negated = simd.sum_i32x16(lanes)
@@ -125,7 +125,7 @@ def _ternary(isa: Any, x: int, k: int, out: int) -> None:
 
 @inline
 def _store_sums(sums: int, halves: int, block: int, d: Any, low: int, high: int) -> None:
-    """A block's scaled sum, and those of its halves."""
+    """Write a block's scaled sum, and those of its halves."""
     set_f32(sums + 4 * block, np.float32(d * np.float32(low + high)))
     set_f32(halves + 8 * block, np.float32(d * np.float32(low)))
     set_f32(halves + 8 * block + 4, np.float32(d * np.float32(high)))
@@ -133,7 +133,7 @@ def _store_sums(sums: int, halves: int, block: int, d: Any, low: int, high: int)
 
 @inline
 def _no_q8_block(out: int, k: int, b: int) -> None:
-    """Zeros where tables are padded."""
+    """Write the zeros that pad the arrays."""
     set_f32(out + q8_scales(k) + 4 * b, np.float32(0))
     set_f32(out + q8_sums(k) + 4 * b, np.float32(0))
     set_i64(out + q8_halves(k) + 8 * b, 0)
@@ -142,7 +142,7 @@ def _no_q8_block(out: int, k: int, b: int) -> None:
 
 @inline
 def _q8_scale(v0: Any, v1: Any) -> Any:
-    """A block's scale and its inverse; NaN for one that is not finite."""
+    """A block's scale and its inverse; NaN if a value is not finite."""
     largest = largest_f32x32(v0, v1)
     d = np.float32(0)
     inverse = np.float32(0)
@@ -162,7 +162,7 @@ def _q8_codes(v: Any, inverse: Any) -> Any:
 
 
 def _q8_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
-    """Two blocks at a time."""
+    """Quantize two blocks at a time."""
     padded = q8_scales(k)
     for b in range(first, last, 2):
         if 32 * b >= padded:
@@ -236,7 +236,7 @@ def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
 
 @inline
 def _store_numbers(out: int, middle: int, ones: int, numbers: Any) -> None:
-    """16 numbers as codes of 65536s, of 256s and of 1s."""
+    """Write 16 numbers as high, middle and ones codes."""
     high = simd.ashr_i32x16(numbers + simd.splat_i32x16(0x8080), 16)
     rest = numbers - (high << simd.splat_i32x16(16))
     more = simd.ashr_i32x16(rest + simd.splat_i32x16(128), 8)
@@ -350,7 +350,7 @@ def _q19(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
 
 @kernel
 def quantize_ternary(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Per token: s = 127 / max|x| (at least 1e-5), codes rounded half to even, clamped.
+    """For each token s = 127 / max(max|x|, 1e-5), and codes, rounded half to even and clamped.
 
     Source: BitNet b1.58's activation quantization, transformers' ActQuant.
     """
@@ -363,7 +363,7 @@ def quantize_ternary(isa: Any, qt: Any, record: int, thread: int, threads: int) 
 
 @inline
 def _blocks(isa: Any, record: int, thread: int, threads: int, fine: int) -> None:
-    """Rows to the q8 form, or, ``fine``, to q19."""
+    """Quantize rows to the q8 form, or with ``fine`` to q19."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     limit = get_i64(record + 8 * FEWER_THAN)
     if limit != 0 and tokens >= limit:
@@ -388,16 +388,16 @@ def _blocks(isa: Any, record: int, thread: int, threads: int, fine: int) -> None
 
 @kernel
 def quantize_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Per block of 32: scale = max|x| / 127, codes rounded half to even."""
+    """For each block of 32 scale = max|x| / 127, and codes, rounded half to even."""
     _blocks(isa, record, thread, threads, 0)
 
 
 @kernel
 def quantize_q19(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Per block of 32: scale = max|x| / 2**18, numbers rounded half to even."""
+    """For each block of 32 scale = max|x| / 2**18, and numbers, rounded half to even."""
     _blocks(isa, record, thread, threads, 1)
 
 
 def quantizer_of(form: str) -> Kernel:
-    """The kernel that brings float32 to a form of integers."""
+    """The kernel that quantizes to a form."""
     return {"ternary": quantize_ternary, "q8": quantize_q8, "q19": quantize_q19}[form]

@@ -118,14 +118,14 @@ def scales_of_16(qt: Any, block: Any, stride: Any) -> Any:
 
 @chosen
 def scales_of_few(qt: Any, block: Any, stride: Any, count: Any) -> Any:
-    """As scales_of_16, of fewer; the other lanes are of no use."""
+    """As scales_of_16, for fewer; the other lanes have no meaning."""
     load = _scale_loads(_reader(qt))[1]
     return lambda qt, block, stride, count: load(block, stride, count)
 
 
 @chosen
 def minima_of_16(qt: Any, block: Any, stride: Any) -> Any:
-    """The minima of 16 blocks, ``stride`` bytes apart; zeros of a type without."""
+    """The minima of 16 blocks, ``stride`` bytes apart; zeros if the type has no minima."""
     if _reader(qt).minimum_at == 0:
         return lambda qt, block, stride: simd.splat_f32x16(np.float32(0))
     (load, _), at = _minimum_loads(_reader(qt))
@@ -134,7 +134,7 @@ def minima_of_16(qt: Any, block: Any, stride: Any) -> Any:
 
 @chosen
 def minima_of_few(qt: Any, block: Any, stride: Any, count: Any) -> Any:
-    """As minima_of_16, of fewer; the other lanes are of no use."""
+    """As minima_of_16, for fewer; the other lanes have no meaning."""
     if _reader(qt).minimum_at == 0:
         return lambda qt, block, stride, count: simd.splat_f32x16(np.float32(0))
     (_, load), at = _minimum_loads(_reader(qt))
@@ -142,14 +142,14 @@ def minima_of_few(qt: Any, block: Any, stride: Any, count: Any) -> Any:
 
 
 def _scale_loads(reader: OneScale) -> Any:
-    """The loads of 16 scales and of few."""
+    """The functions that load 16 scales, and fewer."""
     if reader.minimum_at == 2:
         return strided.LOADS_OF_TWO[reader.scales][0]
     return strided.LOADS[reader.scales]
 
 
 def _minimum_loads(reader: OneScale) -> Any:
-    """The loads of 16 minima and of few, and from which byte of a block on."""
+    """The functions that load 16 minima, and fewer, and the byte of a block to load from."""
     if reader.minimum_at == 2:
         return strided.LOADS_OF_TWO[reader.scales][1], 0
     return strided.LOADS[reader.scales], reader.minimum_at
@@ -157,7 +157,7 @@ def _minimum_loads(reader: OneScale) -> Any:
 
 @instructions("i8x64", "tag", "tag", "intp", "literal")
 def codes_of_part(builder: Any, isa: Any, qt: Any, block: Any, part: Any) -> Any:
-    """The 64 codes of a superblock's part, a literal."""
+    """The 64 codes of a superblock's part; ``part`` is a literal."""
     emit, p = _reader(qt).emit_codes, part
     return emit(isa.value, builder, block, p)
 
@@ -171,7 +171,7 @@ def scales_of(builder: Any, qt: Any, block: Any) -> Any:
 
 @instructions("f32x16", "tag", "intp")
 def minima_of(builder: Any, qt: Any, block: Any) -> Any:
-    """A superblock's minima of 16 elements each; zeros where it has none."""
+    """A superblock's minima of 16 elements each; zeros if it has none."""
     emit = _reader(qt).emit_minima
     return emit(builder, block) if emit else ir.Constant(simd.F32X16.ir, None)
 
@@ -199,9 +199,9 @@ def load(builder: Any, qt: Any, row: Any, n: Any) -> Any:
 
 @chosen
 def load_tail(qt: Any, row: Any, n: Any, count: Any) -> Any:
-    """As ``load``, of ``count`` numbers, fewer than 16, and zeros behind; reads nothing beyond.
+    """As ``load``, for ``count`` < 16 numbers, followed by zeros; reads nothing beyond them.
 
-    Of types with blocks, whose rows end with whole ones, zeros alone.
+    For types with blocks, whose rows end with whole blocks, it returns zeros.
     """
     reader = _reader(qt)
     if not reader.tail:

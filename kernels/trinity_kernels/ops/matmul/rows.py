@@ -1,8 +1,8 @@
-"""The product row by row: what every level and every type has, and a step of one token takes.
+"""Products row by row, for every level and type; steps of one token use them.
 
-Threads share the rows of the weights, so a weight is read by one thread, once per 16 rows' pass
-over the tokens; of plain numbers and several tokens, in blocks of rows and tokens (float_block.py).
-Numerics: an output depends on its row and its token alone, not on M, threads or blocking.
+Threads share the rows of weights. 16 rows at a time are multiplied by all tokens; plain numbers are
+multiplied by several tokens in blocks (float_block.py).
+Numerics: an output depends only on its row and its token, not on M, threads or blocks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from trinity_kernels.record import ROWS
 
 @inline
 def rows_by_dots(isa: Any, qt: Any, record: int, first: int, last: int, tokens: int) -> None:
-    """Rows first to last by dot products, for few tokens and for rows that fill no panel."""
+    """Multiply rows first to last by dot products: few tokens, or rows that fill no panel."""
     x = get_i64(record + 8 * X)
     x_stride = get_i64(record + 8 * X_STRIDE)
     w = get_i64(record + 8 * W)
@@ -65,7 +65,7 @@ def rows_by_dots(isa: Any, qt: Any, record: int, first: int, last: int, tokens: 
 
 @kernel
 def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Rows of w shared out evenly in multiples of 16; see the module."""
+    """Multiply; threads share the rows of w equally, in multiples of 16."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     x = get_i64(record + 8 * X)
     x_stride = get_i64(record + 8 * X_STRIDE)
@@ -86,7 +86,7 @@ def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
         sums = sums_on_stack()
         for row in range(first, last, rows):
             height = min(rows, last - row)
-            # Every group of tokens prefetches its part of the next rows.
+            # Each group of tokens prefetches a part of the next rows.
             part = rows * w_stride // ((tokens + at_once - 1) // at_once)
             ahead = w + (row + rows) * w_stride
             for token in range(0, tokens, at_once):
@@ -102,7 +102,7 @@ def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
                         to = out + (token + t) * out_stride + 4 * (row + r)
                         epilogue.store(y, scale, bias, add, row + r, to)
         return
-    # Rows that stay in the first-level cache while the tokens pass.
+    # These rows stay in the first-level cache for all tokens.
     for start in range(first, last, 16):
         stop = min(start + 16, last)
         for token in range(tokens):

@@ -1,4 +1,4 @@
-"""Loads of 16 scales or minima that stand apart, one of each block or row, as float32."""
+"""Loads of 16 scales or minima at equal distances, one of each block or row, as float32."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _all(element: str, widen: Callable[..., Any]) -> Callable[..., Any]:
 def _few(element: str, widen: Callable[..., Any]) -> Callable[..., Any]:
     @instructions("f32x16", "intp", "intp", "intp")
     def strided(builder: Any, address: Any, stride: Any, count: Any) -> Any:
-        """The first ``count`` of 16; reads nothing beyond. The other lanes are zeros."""
+        """The first ``count`` of 16 elements; reads nothing beyond. The other lanes are zeros."""
         kind = simd.Vec(element, 16).ir
         found = ir.Constant(kind, ir.Undefined)
         last = builder.sub(count, simd.I64(1))
@@ -73,15 +73,15 @@ def _both(element: str, widen: Callable[..., Any]) -> tuple[Callable[..., Any], 
     return _all(element, widen), _few(element, widen)
 
 
-# By what stands there (Block32's ``scales``): loads of 16, and of fewer.
+# By the type of scales (OneScale): the functions that load 16, and fewer.
 LOADS = {
     "f16": _both("f16", _halves),
     "f32": _both("f32", lambda builder, floats: floats),
-    # Half of what E8M0 says, as memory.get_e8m0.
+    # Half of the E8M0 value, as memory.get_e8m0.
     "e8m0": _both("i8", lambda builder, e: emit.powers_of_2(builder, e)),
 }
 f16x16 = LOADS["f16"][0]
-# A scale and the minimum behind it as words: the compiler merges the loads of both.
+# A scale and the minimum after it are loaded as one word: the compiler merges the loads of both.
 LOADS_OF_TWO = {
     "f16": (_both("i32", _low_halves), _both("i32", _high_halves)),
     "bf16": (_both("i32", _low_bfloats), _both("i32", _high_bfloats)),

@@ -1,8 +1,8 @@
-"""Ternary weights with a scale to 256 codes: a block's exact sum, then float32.
+"""Ternary weights with a scale for 256 codes: exact sums of blocks, added in float32.
 
 Numerics, on every level and for any number of tokens: block b is added as ``fma(d, float32(sum of
-value * a), y)`` onto accumulator b mod 4 of four; they end as (0 + 2) + (1 + 3). Types of one scale
-a tensor (I2_S) have no blocks.
+value * a), y)`` to accumulator b mod 4; the result is (0 + 2) + (1 + 3) of the accumulators. Types
+with one scale for the tensor (I2_S) have no blocks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _sums_of_4(builder: Any, totals: Any) -> Any:
 
 @instructions("f32x4")
 def no_blocks(builder: Any) -> Any:
-    """Four accumulators of 0."""
+    """Four zero accumulators."""
     return ir.Constant(simd.F32X4.ir, None)
 
 
@@ -45,7 +45,7 @@ def no_blocks(builder: Any) -> Any:
 def add_4_blocks(
     builder: Any, y: Any, a: Any, b: Any, c: Any, d: Any, sums: Any, scales: Any, stride: Any
 ) -> Any:
-    """Four blocks onto ``y``: their products' lanes a to d, codes being values + 1.
+    """Add four blocks to ``y``; a to d are the lanes of their products, of codes = values + 1.
 
     ``sums``: the int32 negated sums of their activations; ``scales``: their first scale.
     """
@@ -64,7 +64,7 @@ def add_4_blocks(
 
 @instructions("f32x4", "f32x4", "literal", "i32x16", "intp", "intp")
 def add_1_block(builder: Any, y: Any, lane: Any, a: Any, sums: Any, scale: Any) -> Any:
-    """As add_4_blocks for one, onto accumulator ``lane``, a literal."""
+    """As add_4_blocks, for one block and accumulator ``lane``, a literal."""
     at = simd.I32(lane)
     below = builder.load(simd.pointer(builder, sums, simd.I32), align=1)
     exact = builder.add(simd.fold(builder, a, 16, "add"), below)
@@ -83,7 +83,7 @@ def end_blocks(builder: Any, y: Any) -> Any:
 
 @inline
 def load_scales(qt: Any, w: int, stride: int, blocks: int, to: int) -> None:
-    """The scales of 16 rows at ``w``: 16 float32 for each block."""
+    """Write the scales of 16 rows at ``w``: 16 float32 for each block."""
     first = w + scale_at(qt)
     for b in range(blocks):
         simd.store_f32x16(to + 64 * b, strided.f16x16(first + b * nbytes(qt), stride))
@@ -91,7 +91,7 @@ def load_scales(qt: Any, w: int, stride: int, blocks: int, to: int) -> None:
 
 @inline
 def add_tile(exact: int, scales: int, to: int) -> None:
-    """One block's tile of sums, int32 [16 rows][16 tokens], onto float32 ``to``."""
+    """Add a block's tile of sums, int32 [16 rows][16 tokens], to float32 at ``to``."""
     for row in range(16):
         d = simd.splat_f32x16(get_f32(scales + 4 * row))
         total = simd.to_f32x16(simd.load_i32x16(exact + 64 * row))
@@ -101,7 +101,7 @@ def add_tile(exact: int, scales: int, to: int) -> None:
 
 @inline
 def begin_tiles(to: int, count: int) -> None:
-    """``count`` tiles of float32 zeros in each of the four accumulators, 4096 bytes apart."""
+    """Set ``count`` tiles of each of the four accumulators, 4096 bytes apart, to zero."""
     for i in range(4):
         for line in range(0, 1024 * count, 64):
             simd.store_f32x16(to + 4096 * i + line, simd.splat_f32x16(0))
@@ -109,7 +109,7 @@ def begin_tiles(to: int, count: int) -> None:
 
 @inline
 def end_tiles(to: int, count: int) -> None:
-    """The sum of the accumulators, in the first."""
+    """Add the accumulators; the first gets the sum."""
     for at in range(to, to + 1024 * count, 64):
         even = simd.load_f32x16(at) + simd.load_f32x16(at + 8192)
         odd = simd.load_f32x16(at + 4096) + simd.load_f32x16(at + 12288)

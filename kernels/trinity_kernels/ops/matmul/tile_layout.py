@@ -1,10 +1,9 @@
-"""Which types go through AMX tiles, in which form, and what a thread needs for it.
+"""The types that AMX tiles multiply, the kinds of their tiles, and the scratch of a thread.
 
-A step of more than TILE_ROWS tokens takes int8 tiles of ternary weights and bfloat16 tiles of all
-others. Up to TILE_ROWS tokens, blocks whose groups fill tiles go as integers too (tiles_int8.py): a
-tile holds one group of 16 or 32 elements that share a scale, and four groups, a part, are under way
-together. Blocks of fewer groups, those with a minimum for 16 elements and those that take
-activations of 19 bits stay bfloat16.
+Ternary weights use int8 tiles, other types bfloat16 tiles. Up to TILE_ROWS tokens, types with exact
+groups also use int8 tiles (tiles_int8.py): a tile has one group of 16 or 32 elements that share a
+scale, and four groups, a part, are processed together. Types with fewer groups in a block, with
+minima of 16 elements, or with activations of 19 bits always use bfloat16.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from trinity_kernels.quants import READERS, BlockReader
 from trinity_kernels.tags import constant
 
 LEVELS = frozenset({"amx"})
-# Bytes of scratch of tiles_int8.py: codes of two parts, sums of two, scales of those under way.
+# Offsets in the scratch of tiles_int8.py: codes of two parts, sums of two, scales of several.
 CODES_AT, SUMS_AT, SCALES_AT, INT8_SCRATCH_BYTES = 0, 4096, 12288, 16384
 
-# Panels that are unpacked together, an even number, and the bytes that they may take: the tiles of
-# 32 tokens meet them in the second-level cache.
+# Panels that are unpacked together, an even number, and their largest size in bytes: they stay in
+# the second-level cache while the tiles of 32 tokens are multiplied.
 PANELS, PANELS_BYTES = 8, 1 << 20
 
 
@@ -84,7 +83,7 @@ def has_scaled_blocks(qt: Any) -> bool:
 
 @constant
 def is_q8(qt: Any) -> bool:
-    """Whether a type takes the q8 form, of which few tokens' tiles hold integers first."""
+    """Whether a type has the q8 form, whose tiles of few tokens start with integers."""
     return READERS[qt.value].form == "q8"
 
 
@@ -96,26 +95,26 @@ def tile_width(qt: Any) -> int:
 
 @constant
 def weight_tile_bytes(qt: Any) -> int:
-    """Bytes of a tile of weights, with its rest."""
+    """Bytes of a tile of weights, including the tile of its rests."""
     return 1024 * tile_parts(qt.value)[0]
 
 
 @constant
 def activation_tile_bytes(qt: Any) -> int:
-    """Bytes of a tile of activations, with its rest."""
+    """Bytes of a tile of activations, including the tile of its rests."""
     return 1024 * tile_parts(qt.value)[1]
 
 
 @constant
 def panels_at_once(qt: Any) -> int:
-    """Panels at once where the tokens are few: a tile of sums each, of split weights two."""
+    """Panels that are processed together if tokens are few: each has a sum, split weights two."""
     return 4 if tile_parts(qt.value)[0] == 1 else 2
 
 
 def scratch_bytes(form: str, k: int) -> int:
-    """Bytes that a thread needs.
+    """Bytes of a thread's scratch.
 
-    Panels, sums, their transpose, a tile configuration; of ternary types exact sums and scales.
+    Panels, sums, their transpose, a tile configuration; for ternary types exact sums and scales.
     """
     panel = 16 * max(unpacked_bytes(form, k), 1024)
     panels = min(PANELS * panel, max(2 * panel, PANELS_BYTES))

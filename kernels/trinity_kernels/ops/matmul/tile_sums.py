@@ -1,4 +1,4 @@
-"""From tiles of sums, [16 rows][16 tokens], to the product's rows of output."""
+"""The rows of output from tiles of sums, [16 rows][16 tokens]."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _values(qt: Any, words: Any, tail: Any) -> Any:
 def store_sums(
     qt: Any, record: int, sums: int, transposed: int, row: int, token: int, tokens: int
 ) -> None:
-    """One tile of sums [16 rows][16 tokens] to out."""
+    """Write the results of one tile of sums [16 rows][16 tokens] to out."""
     scale = simd.splat_f32x16(np.float32(get_f64(record + 8 * SCALE)))
     bias = get_i64(record + 8 * BIAS)
     add = get_i64(record + 8 * ADD)
@@ -60,5 +60,5 @@ def store_sums(
 
 @inline
 def sums_bytes(qt: Any) -> int:
-    """Four tiles of sums, and three times as many where blocks have a scale."""
+    """Bytes of four tiles of sums, or of four times as many if blocks have a scale."""
     return 16384 if has_scaled_blocks(qt) else 4096

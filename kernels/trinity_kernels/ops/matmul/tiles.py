@@ -1,16 +1,15 @@
-"""The product on AMX tiles, for prompts and batches: 16 rows by 16 tokens at a time.
+"""Products on AMX tiles, for prompts and batches: 16 rows by 16 tokens at a time.
 
-The record has TILES, the activations as tiles (activation_tiles.py), and SCRATCH, per thread what
-tile_layout.py says. At most TILE_ROWS tokens go as tiles_batch.py has it, more as tiles_prompt.py.
-A step of less than ``PACK_FROM`` tokens, and rows that fill no tile, go by dot products, as in
-rows.py. With MANY every number of tokens goes as tiles_prompt.py has it.
+TILES has the activations as tiles (activation_tiles.py), SCRATCH the scratch of each thread
+(tile_layout.py). Up to TILE_ROWS tokens are multiplied by tiles_batch.py; more tokens, or any
+number with MANY, by tiles_prompt.py. Steps of less than ``PACK_FROM`` tokens without MANY, and rows
+that fill no tile, use dot products (rows.py).
 
-Numerics: sums of ternary types are exact, of a row or of 256 codes with a scale, and the rest is
-done as for a single token: every result has the same bits as the vector path's. Of at most
-TILE_ROWS tokens most block types multiply codes exactly and sum in float32, an output by its row
-and token alone; else it is bfloat16 weights (scale * code, rounded) by bfloat16 activations, summed
-in float32. F16 and BF16 weights are exact, their activations are split in two bfloat16, which
-leaves 2**-17 of each out.
+Numerics: sums of ternary types are exact, for a row or for 256 codes with a scale, so results have
+the bits of dot products. Up to TILE_ROWS tokens, most block types multiply codes exactly and add
+groups in float32, so an output depends only on its row and its token. Otherwise bfloat16 weights
+(scale * code, rounded) are multiplied by bfloat16 activations and summed in float32. F16 and BF16
+weights are exact; their activations are split into two bfloat16, with a relative error of 2**-17.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from trinity_kernels.record import ROWS
 
 @kernel_with("amx")
 def matmul_tiles(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Panels of 16 rows, shared out evenly; see the module."""
+    """Multiply; threads get equal numbers of panels of 16 rows."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     n = get_i64(record + 8 * N)
     panels = n // 16

@@ -1,7 +1,7 @@
-"""At most TILE_ROWS tokens on tiles: a decode batch, or the tokens that speculation proposes.
+"""Up to TILE_ROWS tokens on tiles: a decode batch, or the tokens of a speculative proposal.
 
-Weights are read from memory, unpacked and multiplied a piece at a time, so that no unpacked weight
-leaves the first-level cache; what comes next is prefetched in the order in which it is read.
+Weights are read, unpacked and multiplied in small pieces, so that unpacked weights stay in the
+first-level cache. Following weights are prefetched in the order in which they are read.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _multiply_four(qt: Any, w: Any, stride: Any, x: Any) -> Any:
 
 @inline
 def _x_at(qt: Any, k: int) -> int:
-    """Bytes from the tiles of at most TILE_ROWS tokens to those that _unpacked takes."""
+    """Bytes from the tiles of up to TILE_ROWS tokens to those that _unpacked multiplies."""
     if is_q8(qt):
         return bf16_tiles_at(k, TILE_ROWS)
     return 0
@@ -68,7 +68,7 @@ def _add(a: int, b: int, to: int) -> None:
 
 @inline
 def _unpacked(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None:
-    """Some panels at once, unpacked and multiplied 256 elements at a time."""
+    """Unpack and multiply several panels together, 256 elements at a time."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     k = get_i64(record + 8 * K)
     w = get_i64(record + 8 * W)
@@ -128,7 +128,7 @@ def _unpacked(isa: Any, qt: Any, record: int, thread: int, first: int, last: int
 
 @inline
 def _integers(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None:
-    """Four panels at once, codes multiplied as they are read."""
+    """Multiply the codes of four panels together, as integers."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     k = get_i64(record + 8 * K)
     w_stride = get_i64(record + 8 * W_STRIDE)
@@ -151,6 +151,6 @@ def _integers(isa: Any, qt: Any, record: int, thread: int, first: int, last: int
 
 @chosen
 def multiply_batch(isa: Any, qt: Any, record: Any, thread: Any, first: Any, last: Any) -> Any:
-    """Panels first to last times at most TILE_ROWS tokens."""
+    """Multiply panels first to last by up to TILE_ROWS tokens."""
     body = _integers if is_int8(qt) else _unpacked
     return lambda isa, qt, record, thread, first, last: body(isa, qt, record, thread, first, last)

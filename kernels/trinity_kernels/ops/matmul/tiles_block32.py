@@ -1,8 +1,8 @@
-"""Blocks of 32 on int8 tiles: how tiles_int8.py reads them and adds up their products.
+"""Blocks of 32 on int8 tiles: reading them, and adding their products, for tiles_int8.py.
 
-A part is four blocks. Q8_0's codes are tiles where they lie. Those of other types are written as
-bytes, two blocks to a line of 64; signed, but for types with a minimum, which multiplies the sum of
-the block's activations.
+A part is four blocks. Tiles are loaded directly from the codes of Q8_0. The codes of other types
+are written as bytes, two blocks to a line of 64. They are signed, except for types with a minimum,
+which is multiplied by the sum of the block's activations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trinity_kernels.ops.matmul.readers import (
     scales_of_16,
 )
 
-# Parts whose scales wait until they are added, and the bytes of each: scales, then minima.
+# Parts whose scales are kept until they are added, and the bytes of each: scales, then minima.
 PARTS_KEPT, SCALES_BYTES = 4, 512
 
 
@@ -33,7 +33,7 @@ def read(
     isa: Any, qt: Any, step: int, part: int, w: int, stride: int, left: int, codes: int,
     scales: int, turn: int,
 ) -> None:  # fmt: skip
-    """A quarter of a part's codes, and a block's scales; ``left``: elements left of the row."""
+    """Read a quarter of a part's codes and a block's scales; ``left``: elements left of the row."""
     blocks = left // 32
     size = nbytes(qt)
     if bytes_at(qt) == 0:
@@ -55,7 +55,7 @@ def read(
     to = scales + turn % PARTS_KEPT * SCALES_BYTES + 64 * step
     d = simd.splat_f32x16(np.float32(0))
     m = simd.splat_f32x16(np.float32(0))
-    # Of blocks that a row lacks the sums are left over from others: their scales are 0.
+    # The sums of missing blocks are stale, so their scales are 0.
     if step < blocks:
         d = scales_of_16(qt, w + step * size, stride)
         if minimum_at(qt) != 0:
@@ -67,14 +67,14 @@ def read(
 
 @inline
 def add_scaled(sums: int, d: int, x_scale: Any, y: Any) -> Any:
-    """A row's 16 int32 at ``sums`` times its scale at ``d`` and the tokens' scales, onto y."""
+    """y + a row's 16 int32 at ``sums`` times its scale at ``d`` and the tokens' scales."""
     factor = simd.splat_f32x16(get_f32(d)) * x_scale
     return simd.fma_f32x16(simd.to_f32x16(simd.load_i32x16(sums)), factor, y)
 
 
 @inline
 def add_minimum(m: int, x_sum: Any, y: Any) -> Any:
-    """A row's minimum at ``m`` times the tokens' scaled sums, onto y."""
+    """y + a row's minimum at ``m`` times the tokens' scaled sums."""
     return simd.fma_f32x16(simd.splat_f32x16(get_f32(m)), x_sum, y)
 
 
@@ -83,7 +83,7 @@ def add(
     qt: Any, step: int, part: int, x_scales: int, x_sums: int, to: int, sums: int, scales: int,
     turn: int,
 ) -> None:  # fmt: skip
-    """A part's products, a quarter of its rows, onto float32 ``to`` [16 rows][16 tokens]."""
+    """Add a part's products of a quarter of the rows to float32 ``to`` [16 rows][16 tokens]."""
     first = scales + turn % PARTS_KEPT * SCALES_BYTES
     s0, s1 = simd.load_f32x16(x_scales), simd.load_f32x16(x_scales + 64)
     s2, s3 = simd.load_f32x16(x_scales + 128), simd.load_f32x16(x_scales + 192)

@@ -1,13 +1,13 @@
-"""At most TILE_ROWS tokens on int8 tiles: exact sums of a group's products, then float32.
+"""Up to TILE_ROWS tokens on int8 tiles: exact sums of groups, added in float32.
 
-A tile holds one group of 16 or 32 elements of 16 rows; its product with that group of 16 tokens is
-int32 [row][token]. Such sums wait in the first-level cache until each row adds up scale * sum for
-all tokens at once.
+A tile has one group of 16 or 32 elements of 16 rows. Its product with that group of 16 tokens is
+int32 [row][token]. These sums are in the first-level cache until scale * sum is added for all
+tokens of a row.
 
-Tiles, vectors and memory work at the same time only where their instructions alternate closely: a
-part, four groups of 16 rows, is read, multiplied, stored and added up in four turns of the loop,
-each turn in four steps, which do a quarter of that for four parts in a row. A unit is a superblock
-(tiles_superblock.py) or four blocks of 32 (tiles_block32.py).
+Tiles, vectors and memory work in parallel only if their instructions alternate closely. So a part,
+four groups of 16 rows, is read, multiplied, stored and added in four iterations of the loop. An
+iteration has four steps, each of which does a quarter of this for four consecutive parts. A unit is
+a superblock (tiles_superblock.py) or four blocks of 32 (tiles_block32.py).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KINDS: dict[type[BlockReader], Any] = {Block32: tiles_block32, SuperBlock: tile
 
 @inline
 def begin(qt: Any, scratch: int) -> None:
-    """Configure the tiles; ``scratch`` has 64 bytes to spare."""
+    """Configure the tiles; 64 bytes of ``scratch`` are overwritten."""
     if tile_group(qt) == 16:
         tiles.groups_begin(scratch)
     else:
@@ -53,7 +53,7 @@ def begin(qt: Any, scratch: int) -> None:
 def _read(
     isa: Any, qt: Any, step: Any, part: Any, w: Any, stride: Any, left: Any, scratch: Any, turn: Any
 ) -> Any:
-    """A quarter of a part: its codes and scales."""
+    """Read a quarter of a part: its codes and scales."""
     read = _KINDS[type(READERS[qt.value])].read
     return lambda isa, qt, step, part, w, stride, left, scratch, turn: read(
         isa, qt, step, part, w, stride, left, scratch + CODES_AT + turn % 2 * 2048,
@@ -65,7 +65,7 @@ def _read(
 def _multiply(
     qt: Any, step: int, w: int, stride: int, left: int, x: int, scratch: int, turn: int
 ) -> None:
-    """One group's product, into the tile of its sums."""
+    """Multiply one group into the tile of its sums."""
     width = tile_group(qt)
     if width * step < left:
         if bytes_at(qt) != 0:
@@ -80,7 +80,7 @@ def _multiply(
 def _add(
     qt: Any, step: Any, part: Any, x_scales: Any, x_sums: Any, to: Any, scratch: Any, turn: Any
 ) -> Any:
-    """A part's products, a quarter of its rows, times scales, added to float32."""
+    """Add a part's products of a quarter of the rows, times scales, to float32."""
     add = _KINDS[type(READERS[qt.value])].add
     return lambda qt, step, part, x_scales, x_sums, to, scratch, turn: add(
         qt, step, part, x_scales, x_sums, to, scratch + SUMS_AT + turn % 2 * 4096,
@@ -102,7 +102,7 @@ def _product(step: int, at: int, pitch: int, x: int) -> None:
 
 @inline
 def _store(step: int, scratch: int, turn: int) -> None:
-    """The sums of a part's group, exact integers."""
+    """Store the exact sums of a part's group."""
     to = scratch + SUMS_AT + turn % 2 * 4096 + 1024 * step
     if step == 0:
         tiles.store_0(to)
@@ -119,9 +119,9 @@ def multiply_panels(
     isa: Any, qt: Any, w: int, stride: int, count: int, ahead: int, x: int, k: int, scratch: int,
     sums: int,
 ) -> None:  # fmt: skip
-    """``count`` panels of 16 rows times 16 tokens: float32 [panel][row][token] at ``sums``.
+    """Multiply ``count`` panels of 16 rows by 16 tokens: float32 [panel][row][token] at ``sums``.
 
-    ``x``: the q8 form as tiles (activations.py). As many bytes are prefetched at ``ahead`` as are
+    ``x``: the q8 form as tiles (activations.py). At ``ahead`` as many bytes are prefetched as are
     read.
     """
     elements, nbytes, parts, group = elements_of(qt), unit_bytes(qt), parts_of(qt), tile_group(qt)
@@ -131,7 +131,7 @@ def multiply_panels(
         simd.store_f32x16(sums + line, simd.splat_f32x16(np.float32(0)))
     turns = (k + elements - 1) // elements * parts * count
     part_bytes = 16 * nbytes // parts
-    # Of the parts that are read, multiplied, stored and added: unit, panel, part.
+    # The unit, panel and part that are read, multiplied, stored and added.
     u0, p0, n0, u1, p1, n1, u2, p2, n2, u3, p3, n3 = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     for turn in range(turns + 3):
         source0 = w + 16 * p0 * stride + u0 * nbytes

@@ -1,4 +1,4 @@
-"""More than TILE_ROWS tokens on tiles: some panels, unpacked whole, times 32 tokens after 32."""
+"""More than TILE_ROWS tokens on tiles: several panels, unpacked, times 32 tokens at a time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _multiply(qt: Any, w0: Any, w1: Any, x0: Any, x1: Any) -> Any:
 
 @inline
 def _prefetch_out(record: int, panel: int, token: int, end: int) -> None:
-    """Lines that two panels will write: each is a cache miss otherwise."""
+    """Prefetch the lines that two panels will write, which would be cache misses."""
     for t in range(token, end):
         to = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE) + 64 * panel
         simd.prefetch_write(to)
@@ -58,7 +58,7 @@ def _prefetch_out(record: int, panel: int, token: int, end: int) -> None:
 
 @inline
 def multiply_prompt(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None:
-    """Panels first to last, some at once, for all tokens."""
+    """Multiply panels first to last, several together, by all tokens."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     k = get_i64(record + 8 * K)
     w_stride = get_i64(record + 8 * W_STRIDE)
@@ -76,7 +76,7 @@ def multiply_prompt(isa: Any, qt: Any, record: int, thread: int, first: int, las
     blocks = (k + 255) // 256
     exact = transposed + 1024 + 64
     scales = exact + 4096
-    # Tiles that are multiplied before their sums are taken: a block's, or all.
+    # Tiles that are multiplied before their sums are stored: those of a block, or all.
     span = 4 if scaled else chunks
     tiles.tiles_begin(transposed + 1024)
     for panel in range(first, last, at_once):

@@ -1,7 +1,8 @@
-"""Superblocks on int8 tiles: how tiles_int8.py reads them and adds up their products.
+"""Superblocks on int8 tiles: reading them, and adding their products, for tiles_int8.py.
 
-A group has 16 or 32 elements, a part four groups. The codes go to lines of 64 bytes for each row,
-signed but for types with minima; a block's scales as they are read, 16 lanes to a row.
+A group has 16 or 32 elements, a part four groups. Codes are written as lines of 64 bytes for each
+row, signed except for types with minima. The scales of a block are written as 16 lanes for each
+row.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from trinity_kernels.ops.matmul.readers import codes_of_part, minima, offset, sc
 from trinity_kernels.ops.matmul.tile_layout import parts_of, tile_group
 from trinity_kernels.ops.matmul.tiles_block32 import add_minimum, add_scaled
 
-# Blocks whose scales wait until their last part is added, and the bytes of each.
+# Blocks whose scales are kept until their last part is added, and the bytes of each.
 BLOCKS_KEPT, SCALES_BYTES = 4, 1024
 
 
 def _codes_of(first: int) -> Any:
-    """What writes 64 codes of four rows, those of the block's part of 64 ``first``."""
+    """A function that writes 64 codes of four rows: those of the block's part ``first``."""
 
     @inline
     def codes(isa: Any, qt: Any, step: int, w: int, stride: int, to: int) -> None:
@@ -41,7 +42,7 @@ def read(
     isa: Any, qt: Any, step: int, part: int, w: int, stride: int, left: int, codes: int,
     scales: int, turn: int,
 ) -> None:  # fmt: skip
-    """A quarter of a part's codes; with the block's first part, its scales."""
+    """Read a quarter of a part's codes, and with the block's first part its scales."""
     parts, width = parts_of(qt), tile_group(qt)
     if width == 32:
         if part == 0:
@@ -70,7 +71,7 @@ def add(
     qt: Any, step: int, part: int, x_scales: int, x_sums: int, to: int, sums: int, scales: int,
     turn: int,
 ) -> None:  # fmt: skip
-    """A part's products, a quarter of its rows, onto float32 ``to`` [16 rows][16 tokens]."""
+    """Add a part's products of a quarter of the rows to float32 ``to`` [16 rows][16 tokens]."""
     parts, width = parts_of(qt), tile_group(qt)
     first = scales + turn // parts % BLOCKS_KEPT * SCALES_BYTES + 16 * part
     s0, s1 = simd.load_f32x16(x_scales), simd.load_f32x16(x_scales + 64)

@@ -1,14 +1,14 @@
-"""Unpacking: rows of weights to what tiles and ternary panels multiply.
+"""Unpacking of rows of weights, for tiles and for ternary panels.
 
-``unpack_row(isa, qt, w, to, k)`` writes a row's pieces of 64 bytes, each the row's line of one
-tile, 1024 bytes apart: 64 ternary values as int8 in the order of the ternary form (on levels
-without tiles, for panel_ternary.py, values + 1), or 32 bfloat16. Types of more than 8 significant
-bits are split: behind each piece of bfloat16 comes that of what it leaves. A row may be unpacked in
+``unpack_row(isa, qt, w, to, k)`` writes a row in pieces of 64 bytes, the row's lines of tiles, 1024
+bytes apart. A piece has 64 ternary values as int8 in the order of the ternary form (values + 1 on
+levels without tiles, for panel_ternary.py), or 32 bfloat16. Types of more than 8 significant bits
+are split: each piece of bfloat16 is followed by the piece of its rests. A row may be unpacked in
 parts of 256 weights.
 
-``unpack_16_rows(isa, qt, w, stride, to, k, ahead, scratch)`` does 16 rows, ``stride`` bytes apart,
-with 128 bytes of scratch. It prefetches as many bytes at ``ahead`` as it reads: they are multiplied
-after these, and arrive meanwhile, in order.
+``unpack_16_rows(isa, qt, w, stride, to, k, ahead, scratch)`` unpacks 16 rows, ``stride`` bytes
+apart, with 128 bytes of scratch. At ``ahead`` it prefetches as many bytes as it reads, the weights
+that are multiplied next.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def bytes_of_256(qt: Any) -> int:
 
 @constant
 def ternary_offset(isa: Any) -> int:
-    """How far ternary values as unpacked lie below their codes 0, 1, 2."""
+    """The difference between the codes 0, 1, 2 and the unpacked ternary values."""
     return 1 if isa.value == "amx" else 0
 
 
@@ -81,7 +81,7 @@ def _ternary(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
 
 
 def _plain(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
-    """BF16 as it is, F16 (11 significant bits) and FP8 (16 of them) as the sum of two bfloat16."""
+    """Unpack BF16 as it is, and F16 (11 significant bits) as the sum of two bfloat16."""
     for i in range(k // 32):
         to = _plain_line(qt, load(qt, w, 2 * i), load(qt, w, 2 * i + 1), to)
     left = k % 32
@@ -101,7 +101,7 @@ def _plain_line(qt: Any, low: Any, high: Any, to: Any) -> Any:
         return to + 1024
 
     def split(qt: Any, low: Any, high: Any, to: int) -> int:
-        # Cut off, not rounded: what F16 leaves has three bits.
+        # Truncated, not rounded, because the rest of F16 then has three bits.
         first = tiles.cut_bf16(low)
         second = tiles.cut_bf16(high)
         tiles.store_bf16x32(to, first, second)
@@ -111,7 +111,7 @@ def _plain_line(qt: Any, low: Any, high: Any, to: Any) -> Any:
     return split if READERS[qt.value].bfloat16s == 2 else short
 
 
-# What unpacks one row; of other kinds 16 rows are unpacked together.
+# The functions that unpack one row; Block32 unpacks 16 rows together.
 _ROWS: dict[type[BlockReader], Any] = {
     Plain: _plain,
     SuperBlock: unpack_superblock,

@@ -1,6 +1,6 @@
-"""Blocks of 32 to bfloat16, 16 rows at once: their scales are one vector.
+"""Unpacking of blocks of 32 to bfloat16, 16 rows together, so that their scales are one vector.
 
-Of 4-bit codes a block's 16 values as bfloat16 are a table, which the codes look up.
+For 4-bit codes the 16 values of a block are a table of bfloat16, indexed by the codes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trinity_kernels.quants.block32 import Block32
 def unpack_block32(
     isa: Any, qt: Any, w: int, stride: int, to: int, k: int, ahead: int, scratch: int
 ) -> None:
-    """16 rows: scale * code + minimum as bfloat16, a block to a tile's line; see unpack.py."""
+    """Unpack 16 rows: scale * code + minimum as bfloat16, a block to a line (unpack.py)."""
     size = nbytes(qt)
     for b in range(k // 32):
         column = w + b * size
@@ -52,14 +52,14 @@ def unpack_block32(
 
 @instructions("i16x32", "f32x16", "f32x16")
 def _two_tables(builder: Any, low: Any, high: Any) -> Any:
-    """Two blocks' 16 values as bfloat16, words 0 to 15 and 16 to 31."""
+    """The 16 values of two blocks as bfloat16, in words 0 to 15 and 16 to 31."""
     return tiles.emit_bf16x32(builder, low, high)
 
 
 def _look_up(table: int) -> Any:
     @instructions("i16x32", "i16x32", "i8x16")
     def look_up(builder: Any, tables: Any, codes: Any) -> Any:
-        """32 bfloat16 of one table by 16 bytes of nibbles: the low ones, then the high."""
+        """32 bfloat16 of one table for 16 bytes of nibbles: the low ones, then the high ones."""
         kind = simd.I16X32.ir
         both = simd.shuffle(builder, codes, codes, [*range(16), *range(16)])
         words = builder.zext(both, kind)
@@ -77,7 +77,7 @@ _look_up_first, _look_up_second = _look_up(0), _look_up(1)
 
 @instructions("f32x16", "tag")
 def _values(builder: Any, qt: Any) -> Any:
-    """What the 16 codes stand for, before scale and minimum."""
+    """The values of the 16 codes, without scale and minimum."""
     first = -reader_of(qt.value, Block32).offset
     return ir.Constant(simd.F32X16.ir, [float(first + i) for i in range(16)])
 
@@ -85,7 +85,7 @@ def _values(builder: Any, qt: Any) -> Any:
 def unpack_nibbles(
     isa: Any, qt: Any, w: int, stride: int, to: int, k: int, ahead: int, scratch: int
 ) -> None:
-    """As unpack_block32, of codes that are plain nibbles (Block32's ``nibbles_at``)."""
+    """As unpack_block32, for codes that are nibbles (``nibbles_at``)."""
     size = nbytes(qt)
     first = nibbles_at(qt)
     for b in range(k // 32):

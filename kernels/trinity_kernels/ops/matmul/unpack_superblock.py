@@ -1,4 +1,4 @@
-"""Superblocks to bfloat16, a row at a time."""
+"""Unpacking of superblocks to bfloat16, a row at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trinity_kernels.tags import chosen
 
 
 def unpack_superblock(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
-    """A row: scale * value - minimum as bfloat16, 32 to a tile's line; see unpack.py."""
+    """Unpack a row: scale * value - minimum as bfloat16, 32 to a line (unpack.py)."""
     size, width = nbytes(qt), elements(qt)
     for b in range(k // width):
         block = w + b * size
@@ -42,7 +42,7 @@ def unpack_superblock(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
 def _splat(above: int) -> Callable[..., Any]:
     @instructions("f32x16", "tag", "f32x16", "literal", "literal")
     def splat(builder: Any, qt: Any, vector: Any, part: Any, quarter: Any) -> Any:
-        """The lane of a quarter of a part, both literals, in every lane."""
+        """The lane of a quarter of a part (both literals), copied to every lane."""
         block = reader_of(qt.value, SuperBlock)
         lane = (64 * part + 16 * quarter) // block.group
         lane += above if block.minima == 32 else 0

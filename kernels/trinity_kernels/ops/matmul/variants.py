@@ -1,8 +1,7 @@
-"""The table of variants: what multiplies which type, on which level, for how many rows.
+"""The table of variants: which code multiplies which type, on which level, for how many rows.
 
-A plan names a kernel for each product, by level and type; within the kernel the number of rows of a
-step picks the variant. Both follow this table: the first kernel that takes the type, then the first
-line of that kernel that takes the rows.
+A plan chooses a kernel for each product by level and type: the first one that has the type. Within
+the kernel the number of rows of a step chooses the variant: the first line that fits.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from trinity_kernels.ops.matmul.tiles import matmul_tiles
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to multiply: rows of activations from ``first`` to ``last`` (None: any number).
+    """One way to multiply ``first`` to ``last`` rows of activations (None: any number).
 
     ``exact``: each row gets the bits that it gets alone.
     """
@@ -36,7 +35,7 @@ class Variant:
     exact: bool
 
     def serves(self, quant: str, level: str, rows: int) -> bool:
-        """Whether this variant is one for that type, level and number of rows."""
+        """Whether this variant has that type, level and number of rows."""
         return (
             quant in self.types
             and level in self.levels
@@ -53,7 +52,7 @@ _TERNARY = _of_form("ternary")
 _TILED, _INTEGER = tile_layout.tile_types(), tile_layout.int8_tile_types()
 _PACKED = panel_layout.panel_types()
 _AMX = tile_layout.LEVELS
-# The code of avx512vnni serves amx too, where tiles do not work.
+# amx uses the code of avx512vnni if tiles do not work.
 _PANELS = panel_layout.LEVELS | _AMX
 _BLOCKS = frozenset(float_block.SIZES)
 
@@ -73,7 +72,7 @@ VARIANTS = (
 
 
 def kernels(level: str) -> list[Kernel]:
-    """The kernels of a level, the best for many rows first; the last takes every type."""
+    """The kernels of a level, the best for many rows first; the last has every type."""
     found = [variant.kernel for variant in VARIANTS if level in variant.levels]
     return list(dict.fromkeys(found))
 
@@ -87,10 +86,10 @@ def types_of(kernel: Kernel) -> frozenset[str]:
 def choose_kernel(
     level: str, types: Iterable[str], works: Callable[[Kernel, list[str]], bool]
 ) -> Kernel:
-    """The kernel for many rows of weights of ``types``: the best that ``works`` for all it takes.
+    """The best kernel for many rows of weights of ``types`` that ``works`` for all types it has.
 
-    What it does not take (``serves``) is left to the last, ``matmul``. Where there are blocks, they
-    choose: next to them a model's plain numbers are few.
+    ``matmul`` multiplies the types that the kernel lacks (``serves``). If there are types with
+    blocks, they decide, because a model then has few plain numbers.
     """
     *packed, last = kernels(level)
     there = set(types)
@@ -103,15 +102,15 @@ def choose_kernel(
 
 
 def serves(kernel: Kernel, quant: str, exact: bool = False) -> bool:
-    """Whether a kernel multiplies a type; ``exact``: each row with the bits that it gets alone."""
+    """Whether a kernel has a type; ``exact``: with the bits that each row gets alone."""
     found = [v.exact for v in VARIANTS if v.kernel is kernel and quant in v.types]
     return bool(found) and (all(found) or not exact)
 
 
 def kernel_of(quant: str, level: str, exact: bool = False) -> Kernel:
-    """The kernel for a type; ``exact``: one that gives each row the bits that it gets alone.
+    """The kernel for a type; ``exact``: one with the bits that each row gets alone.
 
-    Raises: KeyError for a type that no product takes.
+    Raises: KeyError for a type that no kernel has.
     """
     for kernel in kernels(level):
         if serves(kernel, quant, exact):
@@ -120,14 +119,14 @@ def kernel_of(quant: str, level: str, exact: bool = False) -> Kernel:
 
 
 def find(quant: str, level: str, rows: int, exact: bool = False) -> Variant:
-    """What multiplies ``rows`` rows of activations. Raises: as kernel_of."""
+    """The variant for ``rows`` rows of activations. Raises: as kernel_of."""
     kernel = kernel_of(quant, level, exact)
     fits = (v for v in VARIANTS if v.kernel is kernel and v.serves(quant, level, rows))
     return next(fits)
 
 
 def scratch_bytes(kernel: Kernel, quant: str, k: int) -> int:
-    """Bytes of a thread's own that a kernel needs for rows of ``k`` weights."""
+    """Bytes of a thread's scratch that a kernel needs for rows of ``k`` weights."""
     if kernel is matmul_tiles:
         return tile_layout.scratch_bytes(FORMS[quant], k)
     return panel_layout.scratch_bytes(FORMS[quant], k) if kernel is matmul_panels else 0
@@ -135,7 +134,7 @@ def scratch_bytes(kernel: Kernel, quant: str, k: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A line of the table as it comes out: types of one level that are served alike."""
+    """A line of the resulting table: types of one level that have the same variant."""
 
     level: str
     types: tuple[str, ...]
@@ -145,7 +144,7 @@ class Span:
 
 
 def spans(levels: Iterable[str] = LEVELS, types: Iterable[str] = FORMS) -> Iterator[Span]:
-    """Which variant serves what, without a gap: by level, number of rows and types."""
+    """The variants by level, number of rows and types, without gaps."""
     starts = sorted({v.first for v in VARIANTS} | {v.last + 1 for v in VARIANTS if v.last})
     for level in levels:
         groups: dict[tuple[int, int | None, Variant], list[str]] = {}
