@@ -110,16 +110,17 @@ def _end(form: str, name: str) -> Callable[[int], int]:
 
     A function that Python and compiled code call alike.
     """
-    position = [array.name for array in LAYOUTS[form]].index(name)
-    array = LAYOUTS[form][position]
+    arrays = LAYOUTS[form]
+    position = [array.name for array in arrays].index(name)
+    array, count = arrays[position], position + 1
     unit, less, size = array.elements, array.elements - 1, array.nbytes
-    if position == 0:
+    if all((one.elements, one.nbytes) == (unit, size) for one in arrays[:position]):
 
-        def first(k: int) -> int:
-            return (k + less) // unit * size
+        def equal(k: int) -> int:
+            return count * ((k + less) // unit * size)
 
-        return shared(first)
-    before = _end(form, LAYOUTS[form][position - 1].name)
+        return shared(equal)
+    before = _end(form, arrays[position - 1].name)
 
     def end(k: int) -> int:
         return before(k) + (k + less) // unit * size
