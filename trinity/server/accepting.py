@@ -1,4 +1,4 @@
-"""Takes connections from a listening socket, as many as there is room for."""
+"""Accept connections from a listening socket while there is room."""
 
 from __future__ import annotations
 
@@ -11,31 +11,29 @@ from contextlib import suppress
 
 from trinity.server.connections import Connections
 
-# Seconds until another try where the system refuses a connection, or all places are taken.
+# Seconds until the next attempt if the system refuses a connection or there is no room.
 BACK_OFF = 0.01
-# Connections that wait for the server to take them.
+# Connections that may wait to be accepted.
 BACKLOG = 2048
-# Seconds of silence after which the system asks whether a client is there, between its questions,
-# and how many of them may stay unanswered.
+# TCP keep-alive: seconds until the first probe, between probes, and the number of probes.
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-# Bytes that the system holds before they are sent: it takes more only as the client reads, so that
-# the pace of a slow one shows.
+# Unsent bytes that the system buffers. The buffer is small, so that a slow client is noticed.
 NOT_SENT = 128 << 10
-# Connections that were waiting in a row, after which those are dropped whose clients have gone.
+# After so many waiting connections in a row, those whose clients have gone are closed.
 CROWD = 16
-# Connections that are taken before the event loop goes on.
+# Connections that are accepted in one turn of the event loop.
 AT_ONCE = 8
-# Of TCP_INFO on Linux: both directions are open.
+# Value of TCP_INFO on Linux: both directions are open.
 _ESTABLISHED = 1
-# The client has gone before its connection was taken.
+# The client disconnected before its connection was accepted.
 _LEFT = (errno.ECONNABORTED, errno.EINTR, errno.EPROTO, errno.ENOTCONN)
 
 
 class Accepting:
-    """Gives each connection of ``listener`` a protocol that ``made`` makes, in the running loop.
+    """Accepts connections of ``listener`` in the running loop; ``made`` makes their protocols.
 
-    asyncio's own servers take every connection there is, and where descriptors run out they log a
-    traceback for each place of the backlog.
+    asyncio's servers accept every connection. If descriptors run out, they log a traceback for each
+    waiting connection.
     """
 
     def __init__(
@@ -55,18 +53,18 @@ class Accepting:
         self._task = self._loop.create_task(self._run())
 
     def close(self) -> None:
-        """Take no more; the socket is the caller's."""
+        """Accept no more connections. The caller closes the socket."""
         self._task.cancel()
-        # A number that is used again must not be removed from the loop later.
+        # Another socket may get the same descriptor later.
         with suppress(NotImplementedError, ValueError, OSError):
             self._loop.remove_reader(self._listener.fileno())
 
     async def wait_closed(self) -> None:
-        """Wait until none is taken any more."""
+        """Wait until no connection is being accepted."""
         await asyncio.wait([self._task, *self._beginning])
 
     async def _run(self) -> None:
-        waiting = 0  # connections in a row that were there when they were asked for
+        waiting = 0  # connections in a row that were already waiting
         while True:
             while self._connections.full:
                 made_room = self._connections.make_room()
@@ -107,7 +105,7 @@ class Accepting:
 
 
 def has_left(client: socket.socket) -> bool:
-    """Whether a client has ended its connection or its direction of it; False if not known."""
+    """Whether a client has closed its connection or its sending direction. False if unknown."""
     if sys.platform != "linux":
         return False
     try:
@@ -117,7 +115,7 @@ def has_left(client: socket.socket) -> bool:
 
 
 def prepare(listener: socket.socket) -> None:
-    """Options of its connections: small pieces go at once, and clients that vanish are noticed."""
+    """Set TCP options: send small chunks immediately, and notice clients that vanish."""
     if listener.family not in (socket.AF_INET, socket.AF_INET6):
         return
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

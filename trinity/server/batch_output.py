@@ -1,4 +1,4 @@
-"""The answers of a batch in a file, a line each, written so that a later run goes on with it."""
+"""The responses of a batch in a file, one per line, which a later run can continue."""
 
 from __future__ import annotations
 

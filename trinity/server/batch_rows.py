@@ -33,7 +33,7 @@ class Row:
 
 
 def rows_of(path: Path) -> Iterator[Row]:
-    """The rows of a file, one line in memory at a time; lines of white space are left out.
+    """The rows of a file, one line in memory at a time; blank lines are skipped.
 
     Raises: InputError that names the line, for one that is no row, or an id that was there before.
     """

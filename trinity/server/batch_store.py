@@ -152,12 +152,12 @@ class BatchStore:
         return self._cancelled(name).exists()
 
     def clean(self, batch: BatchObject) -> None:
-        """Remove what lies beside a batch that has ended."""
+        """Remove the working files of a batch that has ended."""
         self.answers(batch.id).unlink(missing_ok=True)
         self._cancelled(batch.id).unlink(missing_ok=True)
 
     def answers(self, name: str) -> Path:
-        """The file of a batch's answers, while it is under way."""
+        """The file of a batch's responses while it runs."""
         return self._folder / f"{name}.answers"
 
     def _cancelled(self, name: str) -> Path:

@@ -17,11 +17,11 @@ from starlette.types import Message, Receive, Scope
 from trinity.server.errors import ApiError
 from trinity.server.pace import LEAST_RATE, STALL_SECONDS
 
-# Bytes of each body that do not count, so that small requests always find room.
+# Bytes of each body that are not counted, so that there is always room for small requests.
 FREE_BYTES = 64 << 10
-# Bytes of all bodies together, or twice the largest that may come if that is more.
+# Bytes of all bodies together, or twice the largest allowed body if that is more.
 MOST_BYTES = 128 << 20
-# A body of which nothing has come for less than this makes no room for others, in seconds.
+# Seconds of silence before a body may be refused to make room.
 SILENT_SECONDS = 0.02
 
 
@@ -30,7 +30,7 @@ class LeftError(Exception):
 
 
 class Bodies:
-    """The bodies of all requests that have no answer yet."""
+    """The bodies of all requests that have not been answered."""
 
     def __init__(self, largest: int) -> None:
         self.most = max(MOST_BYTES, 2 * largest)
@@ -39,7 +39,7 @@ class Bodies:
 
     @contextmanager
     def counted(self) -> Iterator[CountedBody]:
-        """A body, whose bytes count until the end of ``with``."""
+        """A body whose bytes are counted until the end of ``with``."""
         body = CountedBody(self)
         try:
             yield body
@@ -47,9 +47,9 @@ class Bodies:
             body.release()
 
     def take(self, count: int) -> None:
-        """Count bytes; where they are too many, the body that has stalled for longest is refused.
+        """Count bytes. If they are too many, the body that has stalled for longest is refused.
 
-        Raises: ApiError 503 where none has stalled.
+        Raises: ApiError 503 if none has stalled.
         """
         before = asyncio.get_running_loop().time() - SILENT_SECONDS
         while self.total + count > self.most:
@@ -64,7 +64,7 @@ class Bodies:
 
 
 class CountedBody:
-    """One body: ``counts`` of its bytes count; the last one came at the loop's time ``heard``."""
+    """One body: ``counts`` bytes of it are counted; ``heard`` is when the last one arrived."""
 
     def __init__(self, bodies: Bodies) -> None:
         self.counts = 0
@@ -75,10 +75,10 @@ class CountedBody:
 
     @asynccontextmanager
     async def coming(self, receive: Receive, *, in_memory: bool) -> AsyncGenerator[Receive]:
-        """A ``receive`` for use within ``async with``, which counts what comes and how fast.
+        """A ``receive`` for use within ``async with`` that limits bytes and their rate.
 
-        Bytes that are not kept ``in_memory`` have no total. Raises: ApiError 408 where they come
-        too slowly, 503 where they are too many.
+        Only bytes that are kept ``in_memory`` count. Raises: ApiError 408 if they arrive too
+        slowly, 503 if all bodies together are too large.
         """
 
         async def received() -> Message:
@@ -96,14 +96,14 @@ class CountedBody:
             self._bodies.coming.discard(self)
 
     def refuse(self) -> None:
-        """Make room for others."""
+        """End reading this body, to make room for others."""
         self._bodies.coming.discard(self)
         self.release()
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(0)
 
     def release(self) -> None:
-        """Count no longer; again is harmless."""
+        """Stop counting. Calling it again has no effect."""
         self._bodies.total -= self.counts
         self.counts = 0
 

@@ -1,4 +1,4 @@
-"""A connection that bears clients which send, read and leave as they like."""
+"""HTTP connections that tolerate clients which send slowly, do not read, or disconnect."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from trinity.server.wire import Wire
 if TYPE_CHECKING:
     from trinity.server.connections import Connections
 
-# Seconds for the line and the headers of a request, however few bytes come at a time.
+# Seconds within which the request line and headers must arrive.
 HEADER_SECONDS = 60.0
-# Seconds in which the rest of a body may come whose request has been answered.
+# Seconds for the rest of a body after the response has been sent.
 REST_SECONDS = 30.0
-# Bytes that are kept of what comes behind a request while it is answered.
+# Bytes of pipelined requests that are kept while a request is answered.
 MOST_AHEAD = 64 << 10
 # In a request's scope, under "state": its connection.
 CONNECTION = "trinity.connection"
@@ -34,21 +34,20 @@ CROWDED = "trinity.crowded"
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, which notices that its client has gone and ends where it stalls.
+    """uvicorn's connection, which also notices clients that disconnect, and ends if they stall.
 
-    uvicorn itself does not read while a request is answered once there are bytes of the next one,
-    so it does not see the end either; and it bounds the time between requests alone, only until the
-    first byte of one. It also fails where the rest of a body is broken whose request has been
-    answered.
+    uvicorn stops reading as soon as bytes of the next request arrive, so it does not see that the
+    client disconnects. It limits only the time between requests, up to the first byte. And it fails
+    if the rest of a body is malformed after its request has been answered.
     """
 
     server_state: Connections
     crowded = False
     _heads: asyncio.TimerHandle | None = None
-    _paused = False  # until what has come is parsed
+    _paused = False  # until the received bytes are parsed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has come."""
+        """A client has connected."""
         super().connection_made(transport)
         self.conn: Wire = Wire(h11.SERVER, self.config.h11_max_incomplete_event_size or MOST_AHEAD)
         now = time.monotonic()
@@ -66,7 +65,7 @@ class Connection(H11Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes have come."""
+        """Bytes have arrived."""
         self._heard = time.monotonic()
         if not self._is_answering:
             super().data_received(data)
@@ -74,12 +73,12 @@ class Connection(H11Protocol):
             return
         self._ahead += len(data)
         if self._ahead > MOST_AHEAD or self.conn.their_state is h11.MUST_CLOSE:
-            self.cycle.keep_alive = False  # the client asks again for what gets no answer
+            self.cycle.keep_alive = False  # too much is pipelined; the client must send it again
         else:
             self.conn.receive_data(data)
 
     def handle_events(self) -> None:
-        """Begin what has come; go on reading, since only so it is seen that the client goes."""
+        """Handle the parsed events, and keep reading, so that a disconnect is noticed."""
         if self.transport.is_closing():
             return
         self.conn.begin_turn()
@@ -92,38 +91,38 @@ class Connection(H11Protocol):
         self._paused = self.conn.held
 
     def eof_received(self) -> None:
-        """The client sends no more: it has gone, even where answers wait to be read."""
+        """The client closed its sending direction: it counts as disconnected."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
             self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone."""
+        """The client has disconnected."""
         self._unwatch()
         self._writable.set()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """The next request may come, or has come."""
+        """A response is complete; the next request may already be here."""
         self._answered = self._heard = time.monotonic()
         super().on_response_complete()
         if self._ahead:
             self._ahead = len(self.conn.trailing_data[0])
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP; where an answer has begun already, close."""
+        """Refuse malformed HTTP; if a response has begun, close the connection."""
         msg = self.conn.refusal or msg
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
             if self.cycle is not None and not self.cycle.response_complete:
-                self.cycle.disconnected = True  # what the application answers comes too late
+                self.cycle.disconnected = True  # the application's response is too late
                 self.cycle.message_event.set()
         else:
             self.transport.close()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as is written: ``writable`` waits, ``send`` does not."""
+        """The client reads slowly: ``writable`` waits, ``send`` does not."""
         self._writable.clear()
         if self.unread_since is None:
             self._unread(time.monotonic())
@@ -139,18 +138,18 @@ class Connection(H11Protocol):
 
     @property
     def unread(self) -> int:
-        """Bytes that were written and not taken by the system."""
+        """Written bytes that the system has not taken."""
         return self.transport.get_write_buffer_size()
 
     @property
     def waiting_since(self) -> float | None:
-        """Since when it waits for its client, in seconds of the clock; None: the client waits."""
+        """The time since which it waits for its client; None if the client waits for a response."""
         if self._is_answering:
             return self.unread_since
         return None if self.flow.read_paused else self._heard
 
     def check(self, now: float) -> None:
-        """End it where its client reads too slowly, or goes on with a body that is of no use."""
+        """End it if its client reads too slowly, or still sends the body of an answered request."""
         unread = self.unread
         if not unread:
             self.unread_since = None
@@ -162,7 +161,7 @@ class Connection(H11Protocol):
             self.give_up()
 
     def give_up(self) -> None:
-        """End it now; what is unread is dropped, by the system too."""
+        """End it now and drop unread bytes, including those in the system's buffer."""
         if self.unread_since is not None:
             with suppress(OSError):
                 place = self.transport.get_extra_info("socket")
@@ -175,18 +174,18 @@ class Connection(H11Protocol):
 
     @property
     def _is_answering(self) -> bool:
-        """Whether a request is whole and its answer is not."""
+        """Whether a request is complete and its response is not."""
         cycle = self.cycle
         return cycle is not None and not cycle.more_body and not cycle.response_complete
 
     @property
     def _is_resting(self) -> bool:
-        """Whether a request has been answered and its body still comes."""
+        """Whether a request has been answered and its body is still arriving."""
         cycle = self.cycle
         return cycle is not None and cycle.more_body and cycle.response_complete
 
     def _watch(self) -> None:
-        """Bound the time until the headers are whole; more bytes do not extend it."""
+        """Limit the time until the headers are complete; more bytes do not extend it."""
         if self.conn.their_state is not h11.IDLE:
             self._unwatch()
         elif self._heads is None:

@@ -1,4 +1,4 @@
-"""All connections of a server: how many there may be, and which ones make room for others."""
+"""All connections of a server: their number, and which ones make room for new ones."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ if TYPE_CHECKING:
     from trinity.server.connection import Connection
 
 log = logging.getLogger("trinity.server")
-MOST_CONNECTIONS = 512  # where the limit of descriptors does not say fewer
+MOST_CONNECTIONS = 512  # unless the limit of descriptors is lower
 LEAST_CONNECTIONS = 8
-# A part of the connections comes on top: those get short answers, and 503 to others.
+# One in so many connections is added to the limit; those get 503, except for GET.
 SPARE_PART = 16
-# A connection whose client has been silent for less than this does not make room, in seconds.
+# Seconds of silence before a connection may be replaced.
 SILENT_SECONDS = 0.02
-# Bytes that all clients together may leave unread, beyond what each transport holds anyway.
+# Unread bytes of all clients together, beyond each transport's own buffer.
 MOST_UNREAD = 128 << 20
-# At most one warning of a kind in this time, in seconds.
+# Seconds between two equal warnings.
 WARNED_SECONDS = 60.0
 
 
 class Connections(ServerState):
     """The connections of a server.
 
-    Where there are as many as may be, a new one takes the place of one that waits for its own
-    client: for a request, for the rest of one, or for an answer to be read. Where none waits, the
-    new one is ``crowded``.
+    At the limit, a new connection replaces one that waits for its client: for a request, for the
+    rest of one, or until a response is read. If none waits, the new one is ``crowded``.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -44,11 +43,11 @@ class Connections(ServerState):
 
     @property
     def full(self) -> bool:
-        """Whether no more can be accepted, not even a crowded one."""
+        """Whether not even a crowded connection can be accepted."""
         return len(self.connections) + self.beginning >= self.most + self.spare
 
     def is_crowded(self) -> bool:
-        """Whether one more is too many and none made room for it."""
+        """Whether there are too many connections and none could be replaced."""
         if len(self.connections) <= self.most:
             return False
         alive = sum(not one.transport.is_closing() for one in self.all)
@@ -60,10 +59,9 @@ class Connections(ServerState):
         return list(self.connections)  # type: ignore[arg-type]
 
     def make_room(self) -> bool:
-        """End connections that wait for their clients; whether there were any.
+        """End some connections that wait for their clients. Returns whether there were any.
 
-        They are those of the client with the most connections that have waited longest. There may
-        be very many new ones, so it ends some at once.
+        It ends those that have waited longest, of the client with the most connections.
         """
         now = time.monotonic()
         self.warn(
@@ -87,9 +85,9 @@ class Connections(ServerState):
         return bool(silent)
 
     def check_unread(self) -> None:
-        """Keep below MOST_UNREAD what clients leave unread.
+        """Keep unread bytes below MOST_UNREAD.
 
-        The one that has not read for longest is ended; a single one may exceed the limit.
+        The connection that has not read for longest is ended. A single one may exceed the limit.
         """
         unread = [one for one in self.all if one.unread_since is not None]
         total = sum(one.unread for one in unread)
@@ -105,14 +103,14 @@ class Connections(ServerState):
             )
 
     def sweep(self) -> None:
-        """End connections whose clients take too long; for every second."""
+        """End connections whose clients are too slow. Called every second."""
         now = time.monotonic()
         for one in self.all:
             one.check(now)
         self.check_unread()
 
     def warn(self, message: str, *values: object) -> None:
-        """Log a warning, unless the same was logged a moment ago."""
+        """Log a warning, unless the same one was logged recently."""
         now = time.monotonic()
         if now - self._warned.get(message, -WARNED_SECONDS) >= WARNED_SECONDS:
             self._warned[message] = now
@@ -120,7 +118,7 @@ class Connections(ServerState):
 
 
 def most_connections() -> int:
-    """Half of the descriptors that this process may still open, within limits."""
+    """Half of the descriptors that this process can still open, within limits."""
     try:
         import resource  # there is none on Windows
 

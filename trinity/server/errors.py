@@ -1,4 +1,4 @@
-"""What goes wrong with a request, and the form that each family of APIs gives it.
+"""Errors of requests, in the form of each family of APIs.
 
 A handler raises ``ApiError``, or lets the package's own errors pass. The family of the endpoint
 makes the answer's body of it; so it does for paths that do not exist, wrong methods and keys.
@@ -33,7 +33,7 @@ TYPES = {
     501: "not_supported_error", 503: "unavailable_error", 504: "timeout_error",
 }  # fmt: skip
 
-# Of OSError, where the system has too little of something.
+# Error numbers of OSError: the system has too few resources.
 SHORTAGES = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 RETRY_SECONDS = 2
 
@@ -106,7 +106,7 @@ OPENAI = ErrorFamily("OpenAI", openai_error, ErrorAnswer)
 
 
 def api_error(error: BaseException) -> ApiError:
-    """What a request is told of an exception; 500 without details where it is the server's."""
+    """An exception as the error that a client gets; 500 without details for the server's own."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextLengthError):

@@ -78,7 +78,7 @@ class FileStore:
             )
 
     def used(self) -> tuple[int, int]:
-        """How many files there are, and the bytes of all that is in the folder.
+        """The number of files, and the bytes of everything in the folder.
 
         Raises: ApiError 503 where the folder is gone.
         """
@@ -155,7 +155,7 @@ class FileStore:
         return found
 
     def path(self, file_id: str) -> Path:
-        """Where a file's content lies; ``file_id`` is one of ``get`` or ``new_id``."""
+        """The path of a file's content; ``file_id`` is from ``get`` or ``new_id``."""
         return self.folder / f"{file_id}.data"
 
     def delete(self, file_id: str) -> None:

@@ -1,7 +1,7 @@
-"""A prompt that is longer than the context, cut as Ollama does: the oldest messages go first.
+"""Truncate a prompt that is longer than the context, as Ollama does: oldest messages first.
 
 Source: Ollama's server/prompt.go (chatPrompt) and llm/llama_server.go (completionPromptForRequest).
-What is left out has no effect on the answer, so it is ignored by name.
+What is dropped has no effect on the response, so it is named as ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
 
 Messages = Sequence[Mapping[str, Any]]
-# The share of the context that is free for the answer once messages were left out.
+# One part in so many of the context is free for the response after messages were dropped.
 _FREE = 4
 
 

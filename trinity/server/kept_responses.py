@@ -42,7 +42,7 @@ class KeptResponses:
         self._bytes = 0
 
     def keep(self, name: str, response: KeptResponse) -> None:
-        """Keep a response, in place of the oldest ones where there is no room."""
+        """Keep a response; the oldest ones are dropped if there is no room."""
         if response.size > self._most_bytes:
             return
         self._kept[name] = response

@@ -1,4 +1,4 @@
-"""The models of a command line: NAME=REF, what they load with, and how long their context is."""
+"""Models on the command line: NAME=REF, how they are loaded, and their context length."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def speech_of(
 
 
 def name_and_ref(text: str) -> tuple[str, str]:
-    """The name and the reference of NAME=REF, or of REF, which has a name of its own."""
+    """The name and the reference of NAME=REF, or of REF alone."""
     named = None if os.path.lexists(text) else _NAMED.fullmatch(text)
     if named is not None:
         return named["name"], named["ref"]

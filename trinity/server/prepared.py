@@ -1,4 +1,4 @@
-"""Prompts, options and readers of a job, in the form of the model.
+"""Prepare a job for the model: prompt, options and reader.
 
 The conversation becomes the model's prompt, forced calls and response formats become a grammar, and
 a reader finds reasoning and tool calls in the text.
@@ -158,8 +158,8 @@ def chat_prompt(
 ) -> ChatPrompt:
     """A conversation as the model reads it. Raises: as ``Model.chat_prompt``.
 
-    ``names`` are the server's own for chat templates: those that the model's templates know count
-    where the job does not say otherwise.
+    ``names`` are the server's variables for chat templates that have them; those of the job
+    override them.
     """
     messages, begun = job.messages, ""
     if job.continues:
@@ -191,9 +191,9 @@ def chat_prompt(
 def variables_of(
     ignored: Ignored, model: Model, job: ChatJob, names: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Variables of the chat template: the server's ``names``, those of the effort, those given.
+    """Variables of the chat template: the server's ``names``, the effort's, the request's.
 
-    Given ones that the templates lack are noted as ignored.
+    Variables of the request that the templates do not have are ignored.
     """
     templates = templates_of(model, job)
     effort = {}
@@ -206,7 +206,7 @@ def variables_of(
 
 
 def _known(templates: Sequence[ChatTemplate], names: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the names that one of the templates has."""
+    """The names that at least one of the templates has."""
     return {
         name: value for name, value in names.items()
         if any(has_variable(one, name) for one in templates)
@@ -214,7 +214,7 @@ def _known(templates: Sequence[ChatTemplate], names: Mapping[str, Any]) -> dict[
 
 
 def templates_of(model: Model, job: ChatJob | None = None) -> Sequence[ChatTemplate]:
-    """The chat template of the job, those of the model, or what it gets in place of one."""
+    """The chat template of the job, else those of the model, else ChatML."""
     if job is not None and job.template is not None:
         return (job.template,)
     return model.chat_templates or (ChatTemplate(CHATML),)
@@ -226,15 +226,15 @@ def template_of(model: Model, job: ChatJob | None = None) -> str:
 
 
 def forced_grammar(prompt: ChatPrompt, budget: int | None) -> Grammar | None:
-    """The grammar of an answer that must be calls, after ``budget`` tokens of reasoning."""
+    """The grammar of a response that must be calls, after ``budget`` tokens of reasoning."""
     text = prompt.grammar(budget=budget)
     return None if text is None else Grammar.lark(text)
 
 
 def within(prompt: ChatPrompt, grammar: Grammar | None, budget: int | None) -> Grammar | None:
-    """The grammar of an answer that may call tools, or else has the form of ``grammar``.
+    """The grammar of a response that calls tools or follows ``grammar``.
 
-    Before either it may, or must, reason, with ``budget`` tokens at most.
+    Reasoning of at most ``budget`` tokens may precede it.
     """
     if grammar is None:
         text = prompt.grammar(budget=budget)

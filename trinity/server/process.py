@@ -74,7 +74,7 @@ class Server(uvicorn.Server):
         self.servers = taking  # type: ignore[assignment]
 
     async def on_tick(self, counter: int) -> bool:
-        """What is done ten times a second; whether the server shall end."""
+        """Periodic work, ten times a second. Returns whether the server must end."""
         if counter % 10 == 0:
             self._connections.sweep()
         if counter % GIVE_BACK_TICKS == 0:

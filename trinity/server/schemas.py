@@ -40,12 +40,12 @@ class Body(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def encoded(part: object) -> Any:
-    """A part of a long answer, made JSON early: to encode it all at once would take too long."""
+    """A part of a long response, encoded early: encoding it all at once would take too long."""
     return msgspec.Raw(encode(part))
 
 
 def encoded_list(parts: Iterable[object]) -> Any:
-    """A list in JSON, made some parts at a time; not for the event loop.
+    """A list in JSON, encoded in parts; not for the event loop.
 
     msgspec keeps the interpreter's lock while it encodes.
     """

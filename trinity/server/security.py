@@ -1,7 +1,7 @@
-"""Who may ask: names of hosts, origins of web pages, keys. Looked at before anything else is.
+"""Access control: Host, Origin and API key, checked before anything else.
 
-A name that a stranger's page resolves to this machine (DNS rebinding) shows in Host, the page in
-Origin; both must be known. An address needs no name service, so it cannot be rebound.
+With DNS rebinding, a web page points its own name at this machine: the name is in Host, the page in
+Origin, and both must be allowed. An IP address needs no DNS, so it cannot be rebound.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ ASKED = (
     "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta, X-Conversation-Id, "
     "Last-Event-ID"
 )
-TOLD = "Retry-After, X-Predicted-First-Token-Ms"  # headers of answers that pages may read
-# Seconds for which a browser keeps the answer to its question.
+TOLD = "Retry-After, X-Predicted-First-Token-Ms"  # response headers that pages may read
+# Seconds for which a browser caches the response to a preflight request.
 KEPT = "600"
 
 
@@ -61,7 +61,7 @@ class Guard:
             self._check_host(headers)
             if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
                 app = _preflight
-                # A foreign page is not told that it may ask, so its browser does not.
+                # Without permission, the browser of a foreign page sends no request.
                 origin = origin if self._is_known(headers, origin) else None
             else:
                 self._check_origin(headers, origin)
@@ -94,7 +94,7 @@ class Guard:
             name = (place.hostname or "").lower()
         except ValueError:
             name = ""
-        # A page of this server, which its Host has passed, or of a server of this machine.
+        # The page comes from this server (its Host is allowed) or from a server on this machine.
         own = name != "" and place.netloc.lower() == headers.get("host", "").lower()
         return own or (name in LOOPBACK and place.scheme in ("http", "https"))
 
@@ -142,7 +142,7 @@ def is_address(name: str) -> bool:
 
 
 def _told(send: Send, origin: str) -> Send:
-    """``send`` that lets the page of an origin read the answer; never with its credentials."""
+    """``send`` that lets pages of an origin read the response, without cookies."""
 
     async def told(message: Message) -> None:
         if message["type"] == "http.response.start":

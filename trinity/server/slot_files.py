@@ -1,4 +1,4 @@
-"""Reading and writing of slots' files, apart from all other work of a server."""
+"""Reads and writes slot files, separately from the server's other work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a model shall think, in the words of its chat template."""
+"""Reasoning effort as variables of chat templates."""
 
 from __future__ import annotations
 

@@ -102,11 +102,11 @@ class _Job:
 class Shares:
     """Runs functions of clients in at most ``threads`` threads at a time.
 
-    Whoever has had the fewest seconds of them is next. One client has at most ``threads`` - 1 of
-    them at a time, so that another one always finds a thread or waits for less than one function.
-    A client that comes anew starts with the fewest seconds that an active one has. ``most`` may
-    wait, ``most_of_one`` of each client; ``what`` names them in errors. A thread waits for more
-    work for a while, because to start one may keep the caller, which is the event loop.
+    The client that has used the fewest seconds is next. A client uses at most ``threads`` - 1
+    threads at a time, so another client gets a thread at once or waits for part of one function.
+    A new client starts with the fewest seconds of the active ones. ``most`` functions may wait,
+    ``most_of_one`` of each client; ``what`` names them in errors. An idle thread waits for work for
+    a while, because starting a thread can block the caller, which is the event loop.
     """
 
     def __init__(self, name: str, threads: int, what: str, most: int, most_of_one: int) -> None:

@@ -1,21 +1,21 @@
-"""HTTP as it comes over a connection, with bounds for what is slow to parse."""
+"""Parse HTTP, with limits on what is slow to parse."""
 
 from __future__ import annotations
 
 import h11
 
-# Lines of a request's head.
+# Lines of a request's line and headers.
 MOST_LINES = 256
-# Chunks of a body: so many, and one more for each CHUNK bytes that came. One chunk takes 10 us.
+# Chunks of a body: MOST_CHUNKS, plus one for each CHUNK bytes. Parsing a chunk takes 10 us.
 MOST_CHUNKS, CHUNK = 4096, 256
 # Events that are parsed in one turn of the event loop.
 IN_TURN = 128
 
 
 class Wire(h11.Connection):
-    """h11's connection. ``refusal`` says what is wrong with a request that was refused.
+    """h11's connection. ``refusal`` is the reason why a request was refused.
 
-    ``held``: more events than ``IN_TURN`` have come; the rest is there in the next turn.
+    ``held``: more than ``IN_TURN`` events have arrived; the rest is parsed in the next turn.
     """
 
     refusal: str | None = None
@@ -23,7 +23,7 @@ class Wire(h11.Connection):
     _turn = _chunks = _size = 0
 
     def begin_turn(self) -> None:
-        """Let further events come."""
+        """Allow further events."""
         self._turn, self.held = 0, False
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:

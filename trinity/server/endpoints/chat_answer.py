@@ -1,4 +1,4 @@
-"""The answers of POST /v1/chat/completions: a message, or what the chunks of a stream add to it."""
+"""Responses of POST /v1/chat/completions: a message, or the chunks of a stream."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Delta(msgspec.Struct):
 
 
 class ChunkChoice(msgspec.Struct):
-    """What a chunk adds to one answer; the last one has the hash of all its tokens."""
+    """A chunk's addition to one choice; the last one has the hash of all its tokens."""
 
     index: int
     delta: Delta
@@ -63,7 +63,7 @@ class ChunkChoice(msgspec.Struct):
 
 
 class ChatChunk(msgspec.Struct):
-    """An event of a streamed answer; the last one before [DONE] may have the usage alone."""
+    """An event of a stream; the last one before [DONE] may contain only the usage."""
 
     id: str
     created: int
@@ -101,7 +101,7 @@ class CallAnswer(msgspec.Struct):
 
 
 class AnswerMessage(msgspec.Struct):
-    """The message that answers."""
+    """The message of a response."""
 
     content: str | None
     role: Literal["assistant"] = "assistant"
@@ -112,7 +112,7 @@ class AnswerMessage(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """One answer, and the hash of its tokens."""
+    """One response, and the hash of its tokens."""
 
     index: int
     message: AnswerMessage
@@ -122,7 +122,7 @@ class Choice(msgspec.Struct):
 
 
 class ChatCompletion(msgspec.Struct):
-    """The answers to a conversation."""
+    """The responses to a conversation."""
 
     id: str
     created: int
@@ -154,7 +154,7 @@ class _Called:
 
 @dataclass(slots=True)
 class Gathered:
-    """The parts of one answer, put together."""
+    """Collects the parts of one response."""
 
     box: Toolbox
     text: list[str] = field(default_factory=list)

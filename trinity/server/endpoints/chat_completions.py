@@ -42,7 +42,7 @@ from trinity.server.stream import DONE, Stream, data
 
 
 async def chat_completions(call: Call[ChatRequest]) -> ASGI:
-    """Answer a conversation, streamed or whole."""
+    """Generate responses to a conversation, streamed or complete."""
     body = call.body
 
     def asked() -> tuple[Toolbox, ChatJob]:
@@ -63,7 +63,7 @@ async def chat_completions(call: Call[ChatRequest]) -> ASGI:
 
 
 class ShownParts:
-    """What a client is to see of the parts of one answer."""
+    """The parts of one response that a client sees."""
 
     def __init__(self, body: ChatRequest) -> None:
         self._thoughts = InContent() if body.reasoning_format == "none" else None
@@ -82,7 +82,7 @@ class ShownParts:
 async def whole(
     answers: Answers, body: ChatRequest, box: Toolbox, *, verbose: bool
 ) -> ChatCompletion:
-    """All answers, put together."""
+    """All choices in one completion."""
     n = body.count
     gathered = [Gathered(box) for _ in range(n)]
     shown = [ShownParts(body) for _ in range(n)]
@@ -182,7 +182,7 @@ async def chunks(
 
 
 async def as_model_has_it(answers: Answers, end: End, tokens: list[int]) -> LlamaAnswer:
-    """The text of the prompt and the answer's tokens, special ones too, and how it was made."""
+    """The rendered prompt and the response, with special tokens, and the options."""
     (prompt,) = answers.prompts
 
     def texts() -> tuple[str, str]:
@@ -196,7 +196,7 @@ async def as_model_has_it(answers: Answers, end: End, tokens: list[int]) -> Llam
 
 
 def finish_reason(end: End, box: Toolbox) -> FinishReason:
-    """OpenAI's word for why an answer ended."""
+    """OpenAI's finish_reason."""
     if end.reason == "length":
         return "length"
     if not end.called:
@@ -205,7 +205,7 @@ def finish_reason(end: End, box: Toolbox) -> FinishReason:
 
 
 def new_id() -> str:
-    """The name of an answer."""
+    """A new id of a completion."""
     return f"chatcmpl-{secrets.token_hex(16)}"
 
 

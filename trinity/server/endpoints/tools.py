@@ -198,7 +198,7 @@ def _known(names: Collection[str], choice: dict[str, Any], param: str) -> str:
 
 
 def _inner(tool: dict[str, Any], kind: str) -> dict[str, Any]:
-    """What describes a tool, wherever it is."""
+    """The description of a tool, nested or not."""
     if isinstance(tool.get(kind), dict):
         return tool[kind]  # type: ignore[no-any-return]
     return {name: value for name, value in tool.items() if name != "type"}

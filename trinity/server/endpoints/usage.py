@@ -11,18 +11,18 @@ from trinity import __version__
 from trinity.runtime.generation import Timings
 from trinity.server.job import End, Piece
 
-# What answered.
+# OpenAI's system_fingerprint.
 FINGERPRINT = f"build-trinity-{__version__}"
 
 
 class PromptDetails(msgspec.Struct):
-    """Tokens of the prompt that were evaluated before."""
+    """Tokens of the prompt that were cached."""
 
     cached_tokens: int
 
 
 class Usage(msgspec.Struct):
-    """Tokens of prompts and answers, and the seconds of processors that all answers took."""
+    """Tokens of prompts and responses, and the CPU seconds of all responses."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -32,7 +32,7 @@ class Usage(msgspec.Struct):
 
 
 def usage_of(ends: Sequence[End], n: int) -> Usage:
-    """Of all answers; a prompt counts once for its ``n`` answers, cached where its first was."""
+    """The usage of all responses; a prompt counts once for its ``n`` responses."""
     answered = sum(end.timings.completion_tokens for end in ends)
     first = [end.timings for end in ends if end.index % n == 0]
     prompt = sum(timings.prompt_tokens for timings in first)
@@ -42,7 +42,7 @@ def usage_of(ends: Sequence[End], n: int) -> Usage:
 
 
 def usage_so_far(prompt_tokens: int, completion_tokens: int) -> Usage:
-    """Of one answer that is being written, as vLLM's ``continuous_usage_stats`` count it."""
+    """The usage so far of one response, as in vLLM's ``continuous_usage_stats``."""
     return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens)
 
 
@@ -61,7 +61,7 @@ class LlamaTimings(msgspec.Struct):
 
 
 class PromptProgress(msgspec.Struct):
-    """How many of a prompt's tokens are evaluated, those that were cached too."""
+    """How many of a prompt's tokens are computed or cached."""
 
     total: int
     cache: int
@@ -94,7 +94,7 @@ def timings_of(timings: Timings, processed: int | None = None) -> LlamaTimings:
 
 
 def timings_of_one(ends: Collection[End]) -> LlamaTimings | UnsetType:
-    """The timings where there was one answer; those of several overlap."""
+    """The timings of the only response; those of several overlap."""
     if len(ends) != 1:
         return UNSET
     (end,) = ends
