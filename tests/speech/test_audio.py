@@ -129,7 +129,7 @@ def test_file_of_unknown_length(tmp_path: Path) -> None:
         (lambda raw: b"", FormatError, "the file is empty"),
         (lambda raw: raw[:20], FormatError, "no fmt chunk"),
         (lambda raw: raw[:40], FormatError, "is cut after"),
-        (lambda raw: raw[:-1000], FormatError, r"promises 0.1 s of audio, 0.1 s are there"),
+        (lambda raw: raw[:-1000], FormatError, r"says 0.1 s of audio, but it has 0.1 s"),
         (lambda raw: raw.replace(b"data", b"dada"), FormatError, "no data chunk"),
         (lambda raw: raw.replace(b"fmt ", b"fmd "), FormatError, "no fmt chunk before"),
         (lambda raw: raw[:32] + b"\x07" + raw[33:], UnsupportedError, "WAV of format 7 with 16"),
