@@ -1,4 +1,4 @@
-"""A file of requests answered without a server: each row goes to the application as a request."""
+"""Run a file of requests without a server: each row is a request to the application."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class BatchOutput:
             ) from error
 
     def add(self, custom_id: str, number: int, status: int, body: Any) -> None:
-        """Write the answer to row ``number``. Raises: OSError."""
+        """Write the response to row ``number``. Raises: OSError."""
         line = json.dumps({
             "id": f"batch_req_{number}", "custom_id": custom_id,
             "response": {"status_code": status, "request_id": f"row_{number}", "body": body},
@@ -96,12 +96,12 @@ class BatchOutput:
             self.sync()
 
     def sync(self) -> None:
-        """See to it that what was written outlasts the machine."""
+        """Flush to the disk."""
         os.fsync(self._file)
         self._unsynced = 0
 
     def close(self) -> None:
-        """End writing; the lock is gone whatever the disk does. Raises: OSError."""
+        """End writing and release the lock, even if the disk fails. Raises: OSError."""
         try:
             self.sync()
         finally:

@@ -1,4 +1,4 @@
-"""Batches that a server answers, in a folder: what each is, and its answers so far."""
+"""Batches of a server in a folder: the state of each, and its responses so far."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class BatchObject(msgspec.Struct):
     metadata: dict[str, str] | None = None
 
     def become(self, status: Status) -> None:
-        """Note a status, and when it began."""
+        """Set the status, and the time since which it holds."""
         self.status = status
         if status != "validating":
             setattr(self, f"{status}_at", int(time.time()))
@@ -96,7 +96,7 @@ class BatchStore:
                 self.clean(batch)
 
     def add(self, input_file: str, endpoint: str, metadata: dict[str, str] | None) -> BatchObject:
-        """Begin a batch. Raises: ApiError 429 where there are too many, 507 on a full disk."""
+        """Add a batch. Raises: ApiError 429 if there are too many, 507 if the disk is full."""
         if sum(1 for _ in self.all()) >= MOST_BATCHES:
             raise ApiError(429, f"there are {MOST_BATCHES} batches; remove some from the folder")
         now = int(time.time())
@@ -109,7 +109,7 @@ class BatchStore:
         return batch
 
     def save(self, batch: BatchObject) -> None:
-        """Write what a batch is. Raises: OSError."""
+        """Write the state of a batch. Raises: OSError."""
         write(self._folder / f"{batch.id}.json", encode(batch))
 
     def all(self) -> Iterator[BatchObject]:
@@ -135,7 +135,7 @@ class BatchStore:
         return batch
 
     def cancel(self, batch: BatchObject) -> None:
-        """Note that a batch is to end, for whichever process answers it.
+        """Request the end of a batch from the process that runs it.
 
         Raises: ApiError 507 on a full disk.
         """
@@ -148,7 +148,7 @@ class BatchStore:
             raise ApiError(507, f"this cannot be written down: {error.strerror}") from error
 
     def is_cancelled(self, name: str) -> bool:
-        """Whether a process has noted that a batch is to end."""
+        """Whether the end of a batch was requested."""
         return self._cancelled(name).exists()
 
     def clean(self, batch: BatchObject) -> None:
@@ -161,5 +161,5 @@ class BatchStore:
         return self._folder / f"{name}.answers"
 
     def _cancelled(self, name: str) -> Path:
-        """A file that is there once a batch is to end."""
+        """The file that requests the end of a batch."""
         return self._folder / f"{name}.cancelled"

@@ -1,4 +1,4 @@
-"""Answers batches, one after the other, while no other request is under way.
+"""Run batches, one at a time, while no other request runs.
 
 A batch is a file of requests in a client's words (batch_rows.py). Each answer is written as it
 comes, so a process that follows one that was killed goes on with the rows that have none. When all
@@ -38,7 +38,7 @@ SAVE_SECONDS = 1.0  # between writings of how many rows are answered
 
 
 class Traffic:
-    """What batches wait for: ``live`` requests that are no row of a batch, and news of batches."""
+    """What batches wait for: ``live`` requests of clients, and changes of batches."""
 
     def __init__(self) -> None:
         self.live = 0
@@ -46,7 +46,7 @@ class Traffic:
 
 
 class Batches:
-    """The files and batches of one owner. ``take`` answers; the endpoints change the stores."""
+    """The files and batches of one owner. ``take`` runs a batch; endpoints change the stores."""
 
     def __init__(self, folder: Path, most_bytes: int, traffic: Traffic, owner: str = "") -> None:
         self.files = FileStore(folder / "files", most_bytes)
@@ -64,7 +64,7 @@ class Batches:
         return batch
 
     def get(self, name: str) -> BatchObject:
-        """A batch as it stands. Raises: ApiError 404."""
+        """The current state of a batch. Raises: ApiError 404."""
         current = self._current
         return current if current is not None and current.id == name else self.store.get(name)
 
@@ -84,7 +84,7 @@ class Batches:
         return batch
 
     def delete_file(self, name: str) -> None:
-        """Remove a file. Raises: ApiError 404, 409 for one that a batch is to answer."""
+        """Remove a file. Raises: ApiError 404; 409 for the input of an unfinished batch."""
         if any(one.input_file_id == name and one.status not in ENDED for one in self.store.all()):
             raise ApiError(
                 409, f"{name} is what a batch answers; cancel the batch first", "file_id"
@@ -96,7 +96,7 @@ class Batches:
         return [batch for batch in self.store.all() if batch.status not in ENDED]
 
     async def take(self, name: str, endpoints: Mapping[str, ASGIApp]) -> None:
-        """Answer a batch, unless it has ended by now; ``endpoints``: what answers, by path."""
+        """Run a batch unless it has ended; ``endpoints`` are the applications by path."""
         try:
             await self._take(name, endpoints)
         except ApiError as error:  # its file has been removed meanwhile
@@ -107,7 +107,7 @@ class Batches:
             self._current = None
 
     async def _take(self, name: str, endpoints: Mapping[str, ASGIApp]) -> None:
-        """Answer a batch, unless it has ended by now. Raises: ApiError 404; what answering does."""
+        """Run a batch unless it has ended. Raises: ApiError 404, and what running it raises."""
         batch = self._current = self.store.get(name)
         if batch.status in ENDED:
             return
@@ -161,7 +161,7 @@ class Batches:
     async def _answer(
         self, batch: BatchObject, endpoint: ASGIApp, row: Row
     ) -> tuple[int, object] | None:
-        """Status and body, once nobody else is served; None where the batch has to end."""
+        """Status and body, once no other request runs; None if the batch must end."""
         row.body["priority"] = LAST
         for left in reversed(range(RETRIES)):
             while self._traffic.live and not self._over(batch):
@@ -185,7 +185,7 @@ class Batches:
         counts.completed = len(output.done) - output.failed
 
     def _finish(self, batch: BatchObject, complete: bool) -> None:
-        """Make files of the answers, and end; the same again where a process was killed in it."""
+        """Make files of the responses, and end. It may be repeated after a process was killed."""
         cancelled = batch.status == "cancelling"
         if not cancelled:
             batch.become("finalizing")
@@ -208,7 +208,7 @@ class Batches:
         self.store.clean(batch)
 
     def _fail(self, batch: BatchObject, error: TrinityError) -> None:
-        """End a batch whose file cannot be answered."""
+        """End a batch whose file is not valid."""
         text = str(error).replace(str(self.files.path(batch.input_file_id)), "the file")
         where = text.partition("line ")[2].partition(":")[0].partition(" ")[0]
         line = int(where) if where.isdigit() else None

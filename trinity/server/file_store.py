@@ -54,7 +54,7 @@ class FileStore:
         self._remove_left()
 
     def add(self, name: str, purpose: Purpose, content: bytes | memoryview) -> FileObject:
-        """Keep a file. Raises: ApiError 413 where there is no room, 507 where the disk is full."""
+        """Store a file. Raises: ApiError 413 if there is no room, 507 if the disk is full."""
         self.check_room(len(content))
         file_id = self.new_id()
         try:
@@ -120,11 +120,11 @@ class FileStore:
 
     @staticmethod
     def new_id() -> str:
-        """A name that no file has."""
+        """An unused id."""
         return f"file-{secrets.token_hex(12)}"
 
     def describe(self, file_id: str, name: str, purpose: Purpose) -> FileObject:
-        """Make a file of the content that lies at its path. Raises: OSError."""
+        """Register the content at a file's path. Raises: OSError."""
         size = self.path(file_id).stat().st_size
         found = FileObject(file_id, size, int(time.time()), name[:255], purpose)
         write(self._description(file_id), encode(found))
@@ -142,7 +142,7 @@ class FileStore:
                     yield self.get(name.removesuffix(".json"))
 
     def get(self, file_id: str) -> FileObject:
-        """What a file is. Raises: ApiError 404."""
+        """The description of a file. Raises: ApiError 404."""
         missing = ApiError(404, f"there is no file {file_id!r:.80}", "id", "file_not_found")
         if not _NAME.fullmatch(file_id):
             raise missing
@@ -179,6 +179,6 @@ class FileStore:
 
 
 def write(path: Path, content: bytes | memoryview) -> None:
-    """Write a file that is there whole or not at all, and on the disk. Raises: OSError."""
+    """Write a file atomically, and flush it to the disk. Raises: OSError."""
     with whole_file(str(path)) as file:
         file.write(content)

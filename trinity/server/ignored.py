@@ -1,4 +1,4 @@
-"""Request fields that change nothing: dropped by name, or refused under ``--strict``.
+"""Request fields without effect: dropped and named, or refused under ``--strict``.
 
 Clients send more fields than any one server implements. A field that no endpoint declares, and a
 value that an ``Ignorable`` field does not have, are dropped. The answer's ``X-Trinity-Ignored``
@@ -28,14 +28,14 @@ _LONGEST_NAME = 64
 
 @dataclass(slots=True)
 class Ignored:
-    """The fields of one request that have no effect. ``strict``: there may be none."""
+    """The fields of one request that have no effect. ``strict``: they are refused."""
 
     strict: bool = False
     names: list[str] = field(default_factory=list)
     more: int = 0
 
     def add(self, name: str) -> None:
-        """Note a field by its JSON path. Raises: ApiError 400 under ``--strict``."""
+        """Add a field by its JSON path. Raises: ApiError 400 under ``--strict``."""
         if self.strict:
             raise ApiError(
                 400,
@@ -130,13 +130,13 @@ def _bare(kind: Any) -> Any:
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
-    """The members of a union; any other type is its own only one."""
+    """The members of a union, or the type itself."""
     members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     return tuple(_bare(one) for one in members)
 
 
 def _struct_for(kind: Any, value: dict[str, Any]) -> type[msgspec.Struct] | None:
-    """The Struct that a JSON object is meant to be: of several, the one with its tag."""
+    """The Struct for a JSON object: if there are several, the one with its tag."""
     structs = [
         one for one in _choices(kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)
     ]
@@ -148,7 +148,7 @@ def _struct_for(kind: Any, value: dict[str, Any]) -> type[msgspec.Struct] | None
 
 
 def _element(kind: Any) -> Any | None:
-    """The type of a list's elements, if a list may stand here."""
+    """The type of a list's elements, if a list is allowed here."""
     for one in _choices(kind):
         if get_origin(one) is list:
             return get_args(one)[0]

@@ -1,4 +1,4 @@
-"""Responses that are kept in memory, for requests that refer to them by their names."""
+"""Responses that are stored in memory, so that requests can refer to them by id."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class KeptResponse:
 
 
 class KeptResponses:
-    """The newest responses, as many as there is room for. Not kept when the server ends."""
+    """The newest responses, as many as there is room for; they end with the server."""
 
     def __init__(self, most: int = MOST_RESPONSES, most_bytes: int = MOST_BYTES) -> None:
         self._most = most
@@ -76,7 +76,7 @@ class KeptResponses:
 
 
 def part_of_responses(owners: int) -> KeptResponses:
-    """The responses of one of so many owners, who may have equal parts of all."""
+    """The store of one of so many owners, who have equal parts of the limits."""
     return KeptResponses(
         part_of(MOST_RESPONSES, owners, LEAST_RESPONSES), part_of(MOST_BYTES, owners, LEAST_BYTES)
     )

@@ -1,4 +1,4 @@
-"""One kept stream: a task writes it, and any number of clients read it from any place."""
+"""One kept stream: a task writes it, and any number of clients read it from any position."""
 
 from __future__ import annotations
 

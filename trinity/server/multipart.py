@@ -28,7 +28,7 @@ _CHARSETS = {"utf-8": "utf-8", "iso-8859-1": "latin-1", "us-ascii": "ascii"}
 
 @dataclass(slots=True)
 class _FormPart:
-    """A part: its headers, and where its content is, in bytes of the body."""
+    """A part: its headers, and the range of its content in the body, in bytes."""
 
     headers: list[tuple[bytearray, bytearray]] = field(default_factory=list)
     start: int = 0

@@ -1,4 +1,4 @@
-"""Values of server options: checks of them, and files that they name."""
+"""Check the values of server options, and read the files that they name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trinity_kernels.whole_file import check_writable
 
 
 def texts(name: str, value: object) -> tuple[str, ...]:
-    """Several texts, none of them empty. Raises InputError."""
+    """Several non-empty texts. Raises: InputError."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InputError(f"{name} is {value!r:.40}; it must be a list of texts")
     for one in value:
@@ -22,7 +22,7 @@ def texts(name: str, value: object) -> tuple[str, ...]:
 
 
 def addresses(name: str, value: object) -> str:
-    """One address, or several with commas between. Raises InputError."""
+    """Addresses, separated by commas. Raises: InputError."""
     text = check_text(name, value)
     if "," in text and not all(one.strip() for one in text.split(",")):
         raise InputError(f"{name} is {text!r:.80}; an address between its commas is missing")
@@ -48,7 +48,7 @@ def read_names(flag: str, text: str) -> Mapping[str, object]:
 
 
 def listed(name: str, text: str | None) -> tuple[str, ...]:
-    """The parts of a text with commas between, each once. Raises: InputError."""
+    """The comma-separated parts of a text, without duplicates. Raises: InputError."""
     if text is None:
         return ()
     parts = [one.strip() for one in text.split(",")]
@@ -58,7 +58,7 @@ def listed(name: str, text: str | None) -> tuple[str, ...]:
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:
-    """Raises: InputError where slots cannot be saved in it."""
+    """Raises: InputError if slots cannot be saved in the folder."""
     try:
         check_writable(os.fspath(path))
     except OSError as error:
@@ -75,7 +75,7 @@ def read_template(path: str | os.PathLike[str]) -> str:
 
 
 def read_keys(path: str | os.PathLike[str]) -> list[str]:
-    """The keys of a file, one a line; empty lines count for nothing. Raises: InputError."""
+    """The keys of a file, one per line; empty lines are skipped. Raises: InputError."""
     try:
         with open(path, encoding="utf-8") as file:
             keys = [line.strip() for line in file]

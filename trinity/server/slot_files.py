@@ -16,7 +16,7 @@ MOST_OPERATIONS = 64  # on slots, at a time
 
 
 class SlotFiles:
-    """One thread for files of slots, and a bound on the operations that wait."""
+    """One thread for slot files, and a limit on waiting operations."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "trinity-slots")
@@ -24,7 +24,7 @@ class SlotFiles:
 
     @contextmanager
     def entering(self) -> Iterator[None]:
-        """While an operation waits or runs. Raises: ApiError 429 where too many do."""
+        """Count an operation while it waits or runs. Raises: ApiError 429 if there are too many."""
         if self._operations >= MOST_OPERATIONS:
             raise ApiError(
                 429,
@@ -39,7 +39,7 @@ class SlotFiles:
             self._operations -= 1
 
     async def run(self, function: Callable[[], T]) -> T:
-        """What ``function`` returns, called by the thread. Not begun for a client that left."""
+        """What ``function`` returns, called in the thread. Not for a client that left."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     def close(self) -> None:

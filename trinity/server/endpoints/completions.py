@@ -83,7 +83,7 @@ class CompletionLogprobs(msgspec.Struct):
 
 
 class CompletionChoice(msgspec.Struct):
-    """One answer, or what a chunk adds to it; the last one has the hash of all its tokens."""
+    """One response, or a chunk's addition to it; the last one has the hash of all its tokens."""
 
     index: int
     text: str
@@ -93,7 +93,7 @@ class CompletionChoice(msgspec.Struct):
 
 
 class TextCompletion(msgspec.Struct):
-    """The answers to prompts, and each chunk of a stream."""
+    """The responses to prompts, or a chunk of a stream."""
 
     id: str
     created: int
@@ -108,7 +108,7 @@ class TextCompletion(msgspec.Struct):
 
 @dataclass(slots=True)
 class CompletionWriter:
-    """The text of one answer so far, and what precedes it where the prompt is echoed."""
+    """The text of one response so far, after the prompt if that is echoed."""
 
     wants: bool
     offset: int = 0
@@ -135,14 +135,14 @@ class CompletionWriter:
             self.found.top_logprobs.append(encoded(top))
 
     def take(self) -> tuple[str, CompletionLogprobs | None]:
-        """What was added since the last time."""
+        """What was added since the last call."""
         text, found = "".join(self.text), self.found
         self.text, self.found = [], CompletionLogprobs([], [], [], [])
         return text, found if self.wants else None
 
 
 async def completions(call: Call[CompletionRequest]) -> ASGI:
-    """Complete prompts, streamed or whole."""
+    """Complete prompts, streamed or not."""
     body = call.body
     job = await call.run(body.job, call.ignored, whole=not body.stream)  # schemas take their time
     asked = await body.model_options(call)
@@ -229,7 +229,7 @@ async def chunks(
 async def beginnings(
     answers: Answers, job: TextJob, body: CompletionRequest
 ) -> list[CompletionWriter]:
-    """A writer for each answer, which has its prompt already where that is echoed."""
+    """A writer for each response; it starts with the prompt if that is echoed."""
     wants = body.logprobs is not None
     writers = [CompletionWriter(wants) for _ in range(job.n * len(job.prompts))]
     for place, prompt in enumerate(job.prompts if body.echo else ()):
@@ -264,7 +264,7 @@ def prompts_of(prompt: Prompts) -> list[Prompt]:
 
 
 def infilling(model: Model, job: TextJob, suffix: str) -> TextJob:
-    """The job of finding what stands between each prompt and ``suffix``. Raises: ApiError."""
+    """The job of infilling between each prompt and ``suffix``. Raises: ApiError."""
     marks = model.tokenizer.infill_ids
     if marks is None:
         raise ApiError(400, "suffix: the model has no tokens for infilling", "suffix")
@@ -279,12 +279,12 @@ def infilling(model: Model, job: TextJob, suffix: str) -> TextJob:
 
 
 def reason_of(end: End) -> Literal["stop", "length"]:
-    """OpenAI's word for why an answer ended."""
+    """OpenAI's finish_reason."""
     return "length" if end.reason == "length" else "stop"
 
 
 def new_id() -> str:
-    """The name of an answer."""
+    """A new id of a completion."""
     return f"cmpl-{secrets.token_hex(16)}"
 
 

@@ -44,7 +44,7 @@ _FORMS: dict[str, type[Body]] = {
 def response_format_of(
     ignored: Ignored, given: dict[str, Any] | None, where: str = "response_format"
 ) -> ResponseFormat | None:
-    """The form that the object at ``where`` asks for. Raises: ApiError for one not known."""
+    """The form that the object at ``where`` requests. Raises: ApiError for an unknown one."""
     if not given:
         return None
     kind, rest = given.get("type"), {k: v for k, v in given.items() if k != "type"}
@@ -79,7 +79,7 @@ def _schema_in(rest: dict[str, Any]) -> dict[str, Any]:
 
 
 class StructuredOutputs(Body):
-    """vLLM's form of an answer: one of these, and settings that change nothing here."""
+    """vLLM's structured output: one of these; other settings have no effect."""
 
     json: Any = None
     regex: str | None = None
@@ -113,7 +113,7 @@ class StructuredOutputs(Body):
 
 
 class Forms(Body, kw_only=True):
-    """The parameters that say what an answer may be: OpenAI's, llama.cpp's, and vLLM's."""
+    """The parameters of structured output: OpenAI's, llama.cpp's and vLLM's."""
 
     response_format: dict[str, Any] | None = None
     json_schema: dict[str, Any] | bool | None = None
@@ -146,7 +146,7 @@ class Forms(Body, kw_only=True):
         return own or (_options(*found[0]) if found else {})
 
     def _structured(self, ignored: Ignored) -> ResponseFormat | None:
-        """vLLM's form, the newer one and those before it."""
+        """vLLM's ``structured_outputs``, or its older ``guided_*``."""
         older = StructuredOutputs(
             self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar,
             self.guided_json_object,

@@ -39,7 +39,7 @@ Field = Annotated[str, Meta(max_length=128)]
 
 
 class PromptObject(Body):
-    """A prompt in the form for images and sound, which are not supported here."""
+    """A prompt in the form for images and audio, which are not supported."""
 
     prompt_string: str
     multimodal_data: Annotated[list[str], Meta(max_length=0)] | None = None
@@ -49,7 +49,7 @@ MOST_PROBS = 2048  # of all answers to a request: they are found in each step
 
 
 class LlamaRequest(LlamaParameters, kw_only=True):
-    """The body of POST /completion. ``n_predict`` -1 means that none is given, ``seed`` -1 any."""
+    """The body of POST /completion. ``n_predict`` -1: no limit; ``seed`` -1: random."""
 
     prompt: str | PromptObject | list[int | str | PromptObject | list[int | str]]
     stream: bool = False
@@ -140,7 +140,7 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
 async def pieces(
     answers: Answers, texts: Sequence[str], body: LlamaRequest
 ) -> AsyncGenerator[LlamaAnswer, None]:
-    """The events of a stream; the last one of an answer has no text."""
+    """The events of a stream; the last one of a response has no text."""
     found = [GatheredCompletion() for _ in range(len(texts) * body.count)]
     for_piece = [GatheredCompletion() for _ in found]
     async for event in answers:
@@ -173,7 +173,7 @@ async def pieces(
 
 
 def chosen(answer: LlamaAnswer, fields: list[str] | None) -> Any:
-    """The answer, or its ``fields``, such as "generation_settings/n_predict"."""
+    """The response, or its ``fields``, such as "generation_settings/n_predict"."""
     if not fields:
         return answer
     everything = msgspec.json.decode(encode(answer))

@@ -1,4 +1,4 @@
-"""What stands between two texts, in llama.cpp's form: POST /infill."""
+"""Infilling in llama.cpp's form: POST /infill."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SNIPPET = "\n\n--- snippet ---\n\n"
 
 
 class ExtraFile(Body):
-    """A text of elsewhere in the project, and the name of its file."""
+    """Another text of the project, and the name of its file."""
 
     text: str
     filename: str = EXTRA
@@ -38,7 +38,7 @@ class InfillRequest(LlamaRequest, kw_only=True):
     input_extra: list[ExtraFile] | None = None
 
     def tokens(self, model: Model) -> list[int]:
-        """The prompt, with the model's marks. Raises: ApiError for a model without them."""
+        """The prompt with infill tokens. Raises: ApiError for a model without them."""
         marks = model.tokenizer.infill_ids
         if marks is None:
             raise ApiError(400, "the model has no tokens for infilling")
@@ -61,7 +61,7 @@ class InfillRequest(LlamaRequest, kw_only=True):
 
 
 async def infill(call: Call[InfillRequest]) -> ASGI:
-    """Complete between two texts."""
+    """Generate the text between two others."""
     body = call.body
     with await call.lease(body.model) as model:
         ids = await call.run(body.tokens, model)

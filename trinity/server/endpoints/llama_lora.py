@@ -12,7 +12,7 @@ from trinity.server.endpoints.sampling import Loras
 
 
 class Adapter(msgspec.Struct):
-    """An adapter, and its weight in answers to requests that do not say one."""
+    """An adapter, and its scale for requests that do not set it."""
 
     id: int
     path: str
@@ -40,7 +40,7 @@ async def adapters(call: Call[Any]) -> ASGI:
 
 
 async def weigh(call: Call[Loras]) -> ASGI:
-    """Set the weights of adapters for what is asked from now on; others get 0."""
+    """Set the scales of adapters for later requests; others get 0."""
     lora = {one.id: one.scale for one in call.body}
     with await call.lease(None) as model:
         model.engine.adapter_weights(Request.of(lora=lora).lora)  # raises what is wrong

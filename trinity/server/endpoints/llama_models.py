@@ -1,4 +1,4 @@
-"""Models that are loaded and unloaded, as by llama.cpp's router: POST /models/load and unload."""
+"""Load and unload models as in llama.cpp's router: POST /models/load and /models/unload."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class ModelName(Body):
 
 
 class Success(msgspec.Struct):
-    """It was done, or is under way."""
+    """The request was accepted."""
 
     success: bool = True
 
 
 async def load(call: Call[ModelName]) -> ASGI:
-    """Load a model; the answer comes once it is loaded."""
+    """Load a model, and respond once it is loaded."""
     (await call.lease(call.body.model)).release()
     return Json(Success())
 
 
 async def unload(call: Call[ModelName]) -> ASGI:
-    """Unload a model once nobody uses it and every key that used it has asked for it."""
+    """Unload a model once it is idle and every key that used it has asked for it."""
     call.unload(call.body.model)
     return Json(Success())
 

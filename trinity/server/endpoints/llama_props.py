@@ -28,7 +28,7 @@ class Props(msgspec.Struct):
 
 
 async def props(call: Call[Any]) -> ASGI:
-    """What the first model is, and what its answers have where nothing is given."""
+    """The first model and its default options."""
     with await call.lease(None) as model:
         templates = model.chat_templates
         return Json(
@@ -52,7 +52,7 @@ async def props(call: Call[Any]) -> ASGI:
 
 
 class Slot(msgspec.Struct):
-    """A place of an answer."""
+    """A slot."""
 
     id: int
     n_ctx: int
@@ -62,7 +62,7 @@ class Slot(msgspec.Struct):
 
 
 class SlotsQuery(msgspec.Struct):
-    """``fail_on_no_slot``: the answer is an error while no place is idle."""
+    """``fail_on_no_slot``: the response is an error while no slot is idle."""
 
     fail_on_no_slot: bool | None = None
 

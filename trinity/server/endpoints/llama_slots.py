@@ -26,7 +26,7 @@ MOST_FILES = 1024
 
 
 class What(Body):
-    """What shall be done with a slot."""
+    """The operation on a slot."""
 
     action: Literal["save", "restore", "erase"]
 
@@ -45,7 +45,7 @@ class SaveTimings(msgspec.Struct):
 
 
 class SlotAnswer(msgspec.Struct):
-    """What was done: numbers of tokens, and of bytes of the file."""
+    """The numbers of tokens, and of bytes of the file."""
 
     id_slot: int
     filename: str | UnsetType = UNSET
@@ -58,7 +58,7 @@ class SlotAnswer(msgspec.Struct):
 
 
 async def change(call: Call[SlotFile]) -> ASGI:
-    """Save, restore or erase what a slot of the first model holds, once its answers have ended."""
+    """Save, restore or erase a slot of the first model, once its responses have ended."""
     folder = call.service.settings.slot_save_path
     if folder is None:
         raise ApiError(400, "slots cannot be saved here: start the server with --slot-save-path")
@@ -95,7 +95,7 @@ def number_of(call: Call[Any]) -> int:
 
 
 def path_of(folder: Path, name: str, *, new: bool) -> str:
-    """Where a file of that name is. Raises: ApiError for what is no plain name of a file."""
+    """The path of a file name. Raises: ApiError for a name with a path."""
     if not NAME.fullmatch(name):
         raise ApiError(
             400,

@@ -48,7 +48,7 @@ class KeptStream(msgspec.Struct):
 
 
 async def resume(call: Call[None]) -> ASGI:
-    """What was written of a stream, and what comes; behind Last-Event-ID where that is given."""
+    """Send a stream, from a byte or after the event in Last-Event-ID, until its end."""
     name, start = call.query.conv_id, call.query.start
     last = call.request.headers.get(LAST_EVENT)
     if last:
@@ -70,13 +70,13 @@ async def resume(call: Call[None]) -> ASGI:
 
 
 async def stop(call: Call[None]) -> ASGI:
-    """End a stream and forget it; one that is not there is no error."""
+    """End and delete a stream. An unknown name is not an error."""
     call.kept.drop(call.query.conv_id)
     return Response(status_code=204)
 
 
 async def lookup(call: Call[Names]) -> ASGI:
-    """Which streams are kept of those that the client knows."""
+    """The kept streams among those that the client names."""
     found = [
         KeptStream(name, kept.completed is not None, kept.end, kept.started, kept.completed or 0)
         for name, kept in call.kept.like(call.body.conversation_ids)

@@ -19,7 +19,7 @@ TEXTS = {
 
 
 class TextPart(Body):
-    """A part of a message's content; only text is understood."""
+    """A part of a message's content; only text is supported."""
 
     type: Literal["text"]
     text: str
@@ -89,7 +89,7 @@ class Message(Body):
 
     @property
     def thought(self) -> str | None:
-        """What the model thought before this message."""
+        """The reasoning before this message."""
         return self.reasoning_content or self.reasoning
 
     def as_template_has_it(
@@ -124,7 +124,7 @@ class Message(Body):
 
 
 def text_parts(ignored: Ignored, content: Sequence[str | dict[str, Any]], where: str) -> list[str]:
-    """The texts of a message's parts. Raises: ApiError for images, sound and files."""
+    """The texts of a message's parts. Raises: ApiError for images, audio and files."""
     found = []
     for number, part in enumerate(content):
         at = f"{where}[{number}]"
@@ -179,7 +179,7 @@ class TextForm(Body, tag_field="type", tag="text"):
 
 
 class ObjectForm(Body, tag_field="type", tag="json_object"):
-    """A JSON object, or as llama.cpp has it JSON that a schema allows."""
+    """A JSON object; with llama.cpp's ``schema``, JSON that fits the schema."""
 
     schema: dict[str, Any] | bool | None = None
 
@@ -194,7 +194,7 @@ class Schema(Body):
 
 
 class SchemaForm(Body, tag_field="type", tag="json_schema"):
-    """JSON that a schema allows."""
+    """JSON that fits a schema."""
 
     json_schema: Schema
 
@@ -206,7 +206,7 @@ class ChoiceForm(Body, tag_field="type", tag="choice"):
 
 
 class GrammarForm(Body, tag_field="type", tag="grammar"):
-    """A text that a grammar or a regular expression allows."""
+    """A text that fits a grammar or a regular expression."""
 
     definition: str
     syntax: Literal["gbnf", "lark", "regex"]

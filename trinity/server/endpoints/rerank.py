@@ -1,4 +1,4 @@
-"""Texts in the order in which they answer a query: POST /v1/rerank, as Jina, Cohere and llama.cpp.
+"""Reranking: POST /v1/rerank, in the form of Jina, Cohere and llama.cpp.
 
 Scores are those of ``Model.rank``, as llama.cpp gives them.
 """
@@ -83,7 +83,7 @@ class Reranked(msgspec.Struct):
 
 
 async def rerank(call: Call[RerankRequest]) -> ASGI:
-    """The texts in the order of their scores."""
+    """Rank the texts by their scores."""
     body, service = call.body, call.service
     texts = body.given()
     lease = await call.lease(body.model)

@@ -1,4 +1,4 @@
-"""Vectors of texts, some at a time so that others get their turn: what all embedding APIs share."""
+"""Embeddings for all APIs, a few texts at a time, so that other clients get their turn."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 async def written(rows: NDArray[np.float32]) -> list[Any]:
-    """Each vector as JSON, which ``encode`` takes as it is.
+    """Each vector as encoded JSON.
 
-    A thread writes them one by one: all at once would keep the event loop from its work.
+    A thread encodes them one by one: all at once would block the event loop.
     """
     return await asyncio.to_thread(lambda: [msgspec.Raw(encode(row.tolist())) for row in rows])
 
