@@ -47,6 +47,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "gptneox": _GPT_NEOX,
     "gptneox_in_turn": _GPT_NEOX | {"use_parallel_residual": False},
+    "olmoe": _COMMON | {
+        "architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "hidden_act": "silu",
+        "num_key_value_heads": 4, "intermediate_size": 32, "num_experts": 8,
+        "num_experts_per_tok": 3, "norm_topk_prob": False, "rms_norm_eps": 1e-5,
+    },
 }  # fmt: skip
 
 

@@ -68,6 +68,7 @@ KEYS: dict[str, dict[str, Any]] = {
         "attention.layer_norm_epsilon": 1e-5,
     },
     "gptneox_in_turn": {"use_parallel_residual": False},
+    "olmoe": {"expert_count": 8, "expert_used_count": 3, "feed_forward_length": 32},
 }  # fmt: skip
 
 
