@@ -52,6 +52,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 4, "intermediate_size": 32, "num_experts": 8,
         "num_experts_per_tok": 3, "norm_topk_prob": False, "rms_norm_eps": 1e-5,
     },
+    "seed_oss": _COMMON | {
+        "architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss", "hidden_act": "silu",
+        "head_dim": 24, "attention_bias": True, "attention_out_bias": False,
+    },
 }  # fmt: skip
 
 

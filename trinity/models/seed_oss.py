@@ -1,0 +1,50 @@
+"""seed_oss (Seed-OSS 36B): llama with biases on q, k and v.
+
+The norm before the feed-forward is called ``post_attention_norm``.
+Source: llama.cpp src/models/seed-oss.cpp; transformers' SeedOss.
+"""
+
+from __future__ import annotations
+
+from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import Terms
+from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.table import Table, attention, gated
+from trinity.models import blocks
+from trinity.models.architecture import Architecture, Has
+from trinity.models.operations import Operation
+
+
+def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    return [
+        blocks.norm(config, "x", "attn_norm", "h"),
+        *blocks.projections(config, has),
+        *blocks.attention(config, blocks.rotation_of(config)),
+        blocks.attention_output(config),
+        blocks.norm(config, "x", "post_attention_norm", "h"),
+        *blocks.feed_forward(config, "silu"),
+        blocks.feed_forward_output(config),
+    ]
+
+
+ARCHITECTURES = (Architecture(("seed_oss",), _layer, rope_halves=True),)
+
+# -- In transformers' checkpoints --
+
+_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="attention_bias"),
+    "post_attention_norm": "post_attention_layernorm",
+    **gated(),
+}
+
+FAMILIES = (
+    Family(
+        class_names=("SeedOssForCausalLM",),
+        architectures={"silu": "seed_oss"},
+        layer=_LAYER,
+        terms=Terms(
+            defaults={"head_dim": 128, "num_key_value_heads": 8, "attention_bias": True},
+        ),
+    ),
+)
