@@ -56,6 +56,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss", "hidden_act": "silu",
         "head_dim": 24, "attention_bias": True, "attention_out_bias": False,
     },
+    "ernie4_5": _COMMON | {
+        "architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "hidden_act": "silu",
+        "head_dim": 24, "use_bias": False, "tie_word_embeddings": True,
+    },
 }  # fmt: skip
 
 

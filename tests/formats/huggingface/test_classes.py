@@ -70,6 +70,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "gptneox_in_turn": {"use_parallel_residual": False},
     "olmoe": {"expert_count": 8, "expert_used_count": 3, "feed_forward_length": 32},
     "seed_oss": {"attention.key_length": 24},
+    "ernie4_5": {"attention.key_length": 24, "rope.freq_base": 1e4},
 }  # fmt: skip
 
 
