@@ -60,6 +60,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "hidden_act": "silu",
         "head_dim": 24, "use_bias": False, "tie_word_embeddings": True,
     },
+    "dots1": _COMMON | {
+        "architectures": ["Dots1ForCausalLM"], "model_type": "dots1", "hidden_act": "silu",
+        "num_key_value_heads": 4, "num_hidden_layers": 3, "moe_intermediate_size": 32,
+        "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3,
+        "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+    },
 }  # fmt: skip
 
 

@@ -71,6 +71,11 @@ KEYS: dict[str, dict[str, Any]] = {
     "olmoe": {"expert_count": 8, "expert_used_count": 3, "feed_forward_length": 32},
     "seed_oss": {"attention.key_length": 24},
     "ernie4_5": {"attention.key_length": 24, "rope.freq_base": 1e4},
+    "dots1": {
+        "leading_dense_block_count": 1, "expert_feed_forward_length": 32, "expert_count": 8,
+        "expert_shared_count": 2, "expert_weights_scale": 2.5, "expert_weights_norm": True,
+        "expert_gating_func": 2, "expert_used_count": 3,
+    },
 }  # fmt: skip
 
 

@@ -1,0 +1,66 @@
+"""dots1 (dots.llm1): norms over heads, first layers dense, the others with experts.
+
+Experts are chosen by sigmoid, with a bias that only chooses.
+Source: llama.cpp src/models/dots1.cpp; transformers' Dots1.
+"""
+
+from __future__ import annotations
+
+from trinity.config import ModelConfig
+from trinity.formats.huggingface import mixture
+from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.table import Table, attention, head_norms
+from trinity.models import blocks, expert_blocks
+from trinity.models.architecture import Architecture, Has
+from trinity.models.llama import attention_branch
+from trinity.models.operations import Operation
+
+
+def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    branch = attention_branch(config, index, has, head_norms=True)
+    if index < expert_blocks.experts_of(config).first_dense_layers:
+        return [
+            *branch,
+            *blocks.feed_forward(config, "silu"),
+            blocks.feed_forward_output(config),
+        ]
+    return [
+        *branch,
+        *expert_blocks.routed(config, has, "silu", gating="sigmoid", normalize=False),
+        *expert_blocks.shared_expert(config, "silu"),
+    ]
+
+
+ARCHITECTURES = (Architecture(("dots1",), _layer, rope_halves=True, needs=(expert_blocks.NEEDED,)),)
+
+# -- In transformers' checkpoints --
+
+_LAYER: Table = {
+    "attn_norm": "input_layernorm",
+    **attention(bias="attention_bias"),
+    **head_norms(),
+    "ffn_norm": "post_attention_layernorm",
+    **mixture.CHOSEN_WITH_BIAS,
+}
+
+FAMILIES = (
+    Family(
+        class_names=("Dots1ForCausalLM",),
+        architectures={"silu": "dots1"},
+        layer=_LAYER,
+        keys=lambda config, values: mixture.keys_of_experts(config, values, sigmoid=True),
+        terms=Terms(
+            windows=True,
+            max_window_layers="after",
+            defaults={
+                "num_key_value_heads": 32,
+                "sliding_window": 4096,
+                "max_window_layers": 62,
+                "n_group": 1,
+                "topk_group": 1,
+            },
+            experts=ExpertTerms(("n_routed_experts", "num_experts")),
+        ),
+    ),
+)
