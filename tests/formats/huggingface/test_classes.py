@@ -10,6 +10,8 @@ import pytest
 
 import trinity
 from tests.formats.huggingface.class_models import CONFIGS, PROMPT, TOKENS, golden, write
+from tests.tools.golden_models import edit_json
+from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats import GGUFProvider
 from trinity.providers import open_weights
 from trinity.runtime.interface import Rows
@@ -87,3 +89,23 @@ def test_keys_are_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
     architecture = found["general.architecture"]
     for key, value in KEYS[name].items():
         assert found[f"{architecture}.{key}"] == pytest.approx(value), key
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("olmoe", {"clip_qkv": 8.0}, "clip_qkv is 8.0"),
+        ("olmoe", {"norm_topk_prob": True}, "norm_topk_prob is True"),
+        ("gptneox", {"head_dim": 8}, "head_dim 8 x num_attention_heads 4 is not hidden_size 64"),
+        ("gptneox", {"hidden_act": "gelu_fast"}, "hidden_act is 'gelu_fast'"),
+        ("gptneox", {"use_parallel_residual": 1}, "use_parallel_residual is 1"),
+        ("arcee", {"hidden_act": "silu"}, "hidden_act is 'silu'"),
+    ],
+)
+def test_what_gguf_cannot_say_is_refused(
+    name: str, changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    folder = write(name, tmp_path / "model")
+    edit_json(folder / "config.json", **changes)
+    with pytest.raises((ConfigError, UnsupportedError), match=f"config.json: {said}"):
+        trinity.load(folder)
