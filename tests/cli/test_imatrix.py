@@ -103,12 +103,12 @@ def test_errors_say_what_to_do(run: Run, given: list[str], folder: Path, tmp_pat
     for arguments, message in (
         ((*given, "-m", str(model), "-o", str(model)), "give --out another name"),
         ((*given, "-o", str(tmp_path / "none" / "out.gguf")), "there is no folder"),
-        ((*given, *out, "--in-file", str(tmp_path / "no.dat")), "no importance matrix"),
-        ((*given, *out, "--in-file", str(model)), "no importance matrix but a GGUF file"),
+        ((*given, *out, "--in-file", str(tmp_path / "no.dat")), "not an importance matrix"),
+        ((*given, *out, "--in-file", str(model)), "not an importance matrix but a GGUF file"),
         ((*given, *out, "-c", "4096"), "less than one chunk of 4096"),
         ((*given, "-o", str(tmp_path / "no.dat")), "--force to replace it"),
-        ((*given, "-o", str(tmp_path / "no.dat"), "--resume"), "no importance matrix"),
-        (("imatrix", "--in-file", str(model), "-o", str(model), "--force"), "no importance matrix"),
+        ((*given, "-o", str(tmp_path / "no.dat"), "--resume"), "not an importance matrix"),
+        (("imatrix", "--in-file", str(model), "-o", str(model), "--force"), "not an importance matrix"),
         ((*given, *out, "--process-output"), "no output.weight of its own"),
     ):
         result = run(*arguments)
@@ -176,6 +176,6 @@ def test_a_file_that_exists_is_kept_without_force(
     for arguments in ((*given, "-m", "no.gguf"), ("imatrix", "--in-file", str(out))):
         result = run(*arguments, "-o", str(out))
         assert result.exit_code == 1
-        assert f"{out}: exists already" in result.stderr
+        assert f"{out}: the file exists already" in result.stderr
     assert out.read_bytes() == before
     assert run("imatrix", "--in-file", str(out), "-o", str(out), "--force").exit_code == 0

@@ -110,5 +110,5 @@ def test_directory_without_weights(tmp_path: Path, name: str, advice: str) -> No
 
 
 def test_no_directory(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no directory"):
+    with pytest.raises(InputError, match="no such directory"):
         Checkpoint(tmp_path / "none")

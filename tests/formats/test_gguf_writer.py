@@ -108,7 +108,7 @@ def test_given_types(tmp_path: Path) -> None:
         ("k", 1e39, None, "float32 cannot hold"),
         ("k", 10**400, "float64", "float64 cannot hold"),
         ("k", "1", "float32", "cannot hold '1'"),
-        ("k", 1, "string", "text is expected"),
+        ("k", 1, "string", "expected text"),
         ("k", "\ud800", None, "not valid Unicode"),
         ("k", 1, "u32", "no value type is called 'u32'"),
         ("k", 1, "array[uint32]", "needs a list"),
@@ -358,7 +358,7 @@ def test_pipes_and_devices_are_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     (tmp_path / "link").symlink_to(pipe)
     for path in (pipe, tmp_path / "link", tmp_path):
-        with pytest.raises(InputError, match=f"{path}: a folder, a pipe or a device"):
+        with pytest.raises(InputError, match=f"{path}: this is a folder, a pipe or a device"):
             GGUFWriter(path)
     assert pipe.is_fifo()
 

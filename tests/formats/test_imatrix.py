@@ -260,14 +260,14 @@ BAD = {
             ),
             message,
         )
-        for what, message in (("sums", "not a sum of squares"), ("counts", "no numbers of tokens"))
+        for what, message in (("sums", "not a sum of squares"), ("counts", "not numbers of tokens"))
         for value in (float("nan"), float("inf"), -1.0)
     },
     "empty": (b"", "empty"),
-    "three bytes": (b"\1\0\0", "no importance matrix"),
+    "three bytes": (b"\1\0\0", "not an importance matrix"),
     "text": (b"Once upon a time\n", "looks like a text file"),
-    "too many entries": (dat({Q: (1, [1.0])}, count=2**31 - 1), "no importance matrix"),
-    "no entries": (dat({}, TAIL), "no importance matrix"),
+    "too many entries": (dat({Q: (1, [1.0])}, count=2**31 - 1), "not an importance matrix"),
+    "no entries": (dat({}, TAIL), "not an importance matrix"),
     "long name": (struct.pack("<ii", 1, 2**31 - 1) + bytes(64), "2147483647 bytes"),
     "negative name": (struct.pack("<ii", 1, -5) + bytes(64), "-5 bytes"),
     "many values": (

@@ -35,13 +35,13 @@ def test_pieces_are_the_librarys() -> None:
     ("content", "message"),
     [
         (b"", "no pieces"),
-        (b"\x0a", "ends inside a number"),
+        (b"\x0a", "ends within a number"),
         (b"\x0a\x05abc", "reaches past the end"),
         (b"\xff" * 12, "more than ten bytes"),
         (b"\x0b", "wire type 3"),
-        (b"\x0a\x03\x0a\x01\xff", "no SentencePiece model"),
+        (b"\x0a\x03\x0a\x01\xff", "not a SentencePiece model"),
         (b"\x0a\x05\x0a\x01a\x18\x09", "unknown type 9"),
-        (b"IQ== 0\nIg== 1\n", "no SentencePiece model"),
+        (b"IQ== 0\nIg== 1\n", "not a SentencePiece model"),
     ],
 )
 def test_other_files_are_refused(content: bytes, message: str) -> None:

@@ -419,7 +419,7 @@ def test_index_that_leads_out(hub: Hub, tmp_path: Path) -> None:
     index["weight_map"] = dict.fromkeys(index["weight_map"], "../../../evil.safetensors")
     files["model.safetensors.index.json"] = json.dumps(index).encode()
     hub.put("u/index", files)
-    assert "expected the name of a file beside the index" in hub.open("hf:u/index").error
+    assert "expected the name of a file in the same folder" in hub.open("hf:u/index").error
 
 
 def test_index_that_names_more(hub: Hub, tmp_path: Path) -> None:

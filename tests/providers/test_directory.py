@@ -218,7 +218,7 @@ def test_shards_elsewhere_are_refused(shard: str, tmp_path: Path) -> None:
     values = json.loads(index.read_text())
     values["weight_map"][next(iter(values["weight_map"]))] = shard
     index.write_text(json.dumps(values))
-    with pytest.raises(FormatError, match="expected the name of a file beside the index"):
+    with pytest.raises(FormatError, match="expected the name of a file in the same folder"):
         open_weights(directory)
 
 

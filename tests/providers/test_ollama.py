@@ -84,14 +84,14 @@ def test_layers_of_ollamas_store(shared_data: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("altered-blob", "system layer sha256:0b4e.* does not have this hash"),
+        ("altered-blob", "system layer sha256:0b4e.* has another hash"),
         ("bad-digest", r"the digest 'sha256:\.\./\.\./\.\./etc/passwd'"),
-        ("bad-json", "the manifest is unusable"),
+        ("bad-json", "the manifest cannot be read"),
         ("cloud-stub", "a cloud model"),
-        ("empty-manifest", "the manifest is unusable: the file is empty"),
+        ("empty-manifest", "the manifest cannot be read: the file is empty"),
         ("missing-blob", "model layer sha256:a371.* is missing"),
         ("no-model-layer", "no model layer"),
-        ("partial-download", "model layer sha256:a371.* is not downloaded to its end"),
+        ("partial-download", "model layer sha256:a371.* is not completely downloaded"),
         ("truncated-blob", "model layer sha256:a371.* has 10 bytes instead of 32"),
     ],
 )
@@ -163,8 +163,8 @@ def test_system_text_and_first_messages(root: Path, gguf: Path) -> None:
         ({}, "holds a dict, not a JSON list"),
         ([{"content": "x"}], 'no "role"'),
         ([{"role": "user", "content": 1}], 'the "content" of a message is not text'),
-        (b"[", "no valid JSON"),
-        (b"\xff", "no valid JSON"),
+        (b"[", "not valid JSON"),
+        (b"\xff", "not valid JSON"),
     ],
 )
 def test_malformed_messages(root: Path, gguf: Path, messages: object, what: str) -> None:

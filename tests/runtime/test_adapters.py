@@ -296,5 +296,5 @@ def test_adapters_of_a_model_are_listed(files: dict[str, Path]) -> None:
 def test_an_adapter_is_no_model(files: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "adapter.gguf"
     convert_adapter(files["one"], path, files["F32"])
-    with pytest.raises(UnsupportedError, match=r"an adapter, no model; .*--lora"):
+    with pytest.raises(UnsupportedError, match=r"the file is an adapter, not a model; .*--lora"):
         trinity.load(path)

@@ -96,7 +96,7 @@ def test_published_shapes_need_no_option(tmp_path: Path, type_name: str) -> None
         ("no ini", "kernel_config"),
         ("[a]\nm = 1\n", "whole numbers"),
         ("[a]\nm=1\nk=1\nbm=x\nbk=1\nbmm=1\n", "whole numbers"),
-        ("[a]\nm=0\nk=1\nbm=1\nbk=1\nbmm=1\n", "not 1 to"),
+        ("[a]\nm=0\nk=1\nbm=1\nbk=1\nbmm=1\n", "outside of 1 to"),
         ("[a]\nm=1\nk=%(m)s\nbm=1\nbk=1\nbmm=1\n", "whole numbers"),
         (f"[a]\nm={'9' * 5000}\nk=1\nbm=1\nbk=1\nbmm=1\n", "whole numbers"),
         ("# x\n" * 300_000, "larger than 1048576"),

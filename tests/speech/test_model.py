@@ -275,7 +275,7 @@ def test_what_is_no_speech_model(tmp_path: Path, folder: Path) -> None:
         trinity.SpeechModel(tmp_path / "missing")
     with pytest.raises(TrinityError, match=r"config\.json"):
         trinity.SpeechModel(tmp_path)
-    with pytest.raises(UnsupportedError, match="speech is read by Whisper's models"):
+    with pytest.raises(UnsupportedError, match="is not a speech model"):
         trinity.SpeechModel(trinity.demo_model())
     write_wav(tmp_path / "a.wav", np.zeros(0), 16000)
     with pytest.raises(FormatError, match="no samples"):

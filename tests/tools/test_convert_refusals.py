@@ -208,7 +208,7 @@ REFUSED: dict[str, tuple[str, Change, str, type[TrinityError], str]] = {
     ),
     "malformed config": (
         "bitnet-packed", lambda d: (d / "config.json").write_text("{"), "i2_s", FormatError,
-        "no valid JSON",
+        "not valid JSON",
     ),
     "malformed tokenizer": (
         "bitnet-packed", lambda d: (d / "tokenizer.json").write_text("[]"), "i2_s", FormatError,
@@ -327,7 +327,7 @@ def test_checkpoint_cut_while_it_is_read(tmp_path: Path, untouched: Path) -> Non
         if name.startswith("blk.0"):
             os.truncate(directory / "model.safetensors", 5000)
 
-    with pytest.raises(FormatError, match="cut from"):
+    with pytest.raises(FormatError, match="truncated from"):
         convert(directory, untouched, "i2_s", progress=progress, overwrite=True)
     assert untouched.read_bytes() == b"older"
 

@@ -1,4 +1,4 @@
-"""Model files: each format gives a WeightProvider."""
+"""Model files: each format is read by a WeightProvider."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The tensors of a Hugging Face directory: one safetensors file, or several with their index.
 
-Links that lead elsewhere are not followed (``directory_file``): whoever opens a stranger's
-directory reads that directory.
+Links that lead out of the directory are not followed (see ``directory_file``), because the
+directory may be a stranger's.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ _NO_FILES = ("", ".", "..")
 
 
 class Checkpoint:
-    """All tensors of a directory by name; of ``single``, the name of one of its files, if given.
+    """All tensors of a directory by name, or only those of its file ``single``.
 
-    Raises InputError where the directory or a file is missing, FormatError where a file is
-    malformed or the index disagrees with the files.
+    Raises InputError if the directory or a file is missing, FormatError if a file is malformed or
+    the index contradicts the files.
     """
 
     def __init__(self, directory: str | os.PathLike[str], single: str | None = None) -> None:
         self.directory = path_text(directory)
         if not os.path.isdir(self.directory):
             raise InputError(
-                f"{self.directory}: no directory; give the one that holds the model's config.json"
+                f"{self.directory}: there is no such directory; give the one that contains the "
+                "model's config.json"
             )
         self._files: list[SafeTensorsFile] = []
         self._owners: dict[str, SafeTensorsFile] = {}
@@ -50,7 +51,7 @@ class Checkpoint:
         return list(self._owners)
 
     def tensor(self, name: str) -> SafeTensor:
-        """The tensor of that name. Raises FormatError where there is none."""
+        """Return the tensor of that name. Raises FormatError if there is none."""
         if name not in self._owners:
             raise FormatError(
                 f"{self.directory}: there is no tensor {name!r}, which the model needs; the "
@@ -59,7 +60,7 @@ class Checkpoint:
         return self._owners[name].tensor(name)
 
     def check(self) -> None:
-        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        """Raise FormatError if a file was truncated or overwritten after it was opened."""
         for file in self._files:
             file.check()
 
@@ -84,7 +85,8 @@ class Checkpoint:
             self._owners = dict.fromkeys(file.names(), file)
         else:
             raise InputError(
-                f"{self.directory}: neither {SINGLE} nor {INDEX}; {_advice(self.directory)}"
+                f"{self.directory}: there is neither {SINGLE} nor {INDEX}; "
+                f"{_advice(self.directory)}"
             )
 
     def _open_shards(self, index: str, weight_map: dict[str, str]) -> None:
@@ -95,8 +97,8 @@ class Checkpoint:
         ]
         if missing:
             raise InputError(
-                f"{self.directory}: {', '.join(missing[:3])} missing, {len(missing)} of the files "
-                f"that {INDEX} names; download the rest of the model"
+                f"{self.directory}: {len(missing)} of the files in {INDEX} are missing, such as "
+                f"{', '.join(missing[:3])}; download the rest of the model"
             )
         for shard in dict.fromkeys(weight_map.values()):
             file = self._add(directory_file(self.directory, shard))
@@ -115,8 +117,8 @@ class Checkpoint:
         for name, shard in weight_map.items():
             if name not in self._owners or os.path.basename(self._owners[name].path) != shard:
                 raise FormatError(
-                    f"{index}: tensor {name!r} should be in {shard}, but is not there; the files "
-                    "belong to different models: download them again"
+                    f"{index}: tensor {name!r} should be in {shard}, but is not; the files belong "
+                    "to different models: download them again"
                 )
 
     def _add(self, path: str) -> SafeTensorsFile:
@@ -126,15 +128,15 @@ class Checkpoint:
 
 
 def weight_map(index: str) -> dict[str, str]:
-    """Each tensor's file, which lies beside the index at that path. Raises FormatError."""
+    """Return each tensor's file from the index at that path. Raises FormatError."""
     value = read_json_object(index, is_config=False).get("weight_map")
     if not isinstance(value, dict) or not value:
-        raise FormatError(f"{index}: weight_map is missing or no object; download it again")
+        raise FormatError(f"{index}: weight_map is missing or not an object; download it again")
     for name, shard in value.items():
         if not isinstance(shard, str) or os.path.basename(shard) != shard or shard in _NO_FILES:
             raise FormatError(
-                f"{index}: tensor {name!r} is said to be in {str(shard)[:80]!r}; expected the "
-                "name of a file beside the index"
+                f"{index}: tensor {name!r} has the file {str(shard)[:80]!r}; expected the name of "
+                "a file in the same folder"
             )
     return value
 
@@ -142,7 +144,7 @@ def weight_map(index: str) -> dict[str, str]:
 def _advice(directory: str) -> str:
     names = os.listdir(directory)
     if any(name.endswith(".gguf") for name in names):
-        return "it holds a .gguf file, which needs no conversion"
+        return "it contains a .gguf file, which needs no conversion"
     if any(name.endswith((".bin", ".pt", ".pth")) for name in names):
-        return "PyTorch's own files are not read: save the model as safetensors"
-    return "download the whole model, weights included"
+        return "PyTorch's pickle files are not supported: save the model as safetensors"
+    return "download the whole model, including the weights"

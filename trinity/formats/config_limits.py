@@ -1,7 +1,7 @@
-"""The range of products of a configuration's numbers, and the declarations of the numbers.
+"""Ranges of the numbers in a configuration, and limits of their products.
 
-A file pays for a dimension with rows of its tensors, but for a product of two, or for a layer's
-share of the cache, with less than it costs: so these are bounded too.
+A file pays for a dimension with rows of its tensors, but a product of two dimensions, or a layer's
+share of the cache, costs more than it takes in the file. So these are limited too.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from trinity.errors import ConfigError
 
 MAX_QUERY_WIDTH = 1 << 18  # num_heads * head_dim; Llama 405B has 16,384
 MAX_CACHED_HEADS = 1 << 14  # num_layers * num_kv_heads: each is two places of the cache
-MAX_STATE_VALUES = 1 << 24  # ssm_inner_size * ssm_state_size; Nemotron-H 56B has 2 ** 22
+MAX_STATE_VALUES = 1 << 24  # num_layers * num_kv_heads: the cache has two entries for each
 MAX_LAYER_INPUTS = 1 << 18  # num_layers * per_layer_input_size; Gemma 4 E4B has 10,752
 _HUGE = 1e300  # beyond every range; whole numbers beyond it are no floats
-# YaRN divides by the logarithm of the base.
+# beyond every range; whole numbers beyond it are not floats
 SMALLEST_YARN_THETA = 1.001
 
 
 @cache
 def declared(holder: type) -> tuple[tuple[str, Key], ...]:
-    """The fields of a configuration's class that have a GGUF key."""
+    """Return the fields of a configuration's class that have a GGUF key."""
     hints = get_type_hints(holder, include_extras=True)
     return tuple(
         (field.name, key)
@@ -44,8 +44,8 @@ def declared(holder: type) -> tuple[tuple[str, Key], ...]:
     )
 
 
-# What messages call a field, and its declaration. The last ones are numbers of which fields are
-# made; those without a key are only in config.json.
+# Field names in messages, and their declarations. The last ones are numbers that fields are
+# computed from; those without a key occur only in config.json.
 FIELDS: dict[str, Key] = {
     key.name or name: key
     for holder in (ModelConfig, RopeScaling, ExpertConfig, LatentConfig, SSMConfig)
@@ -56,26 +56,26 @@ FIELDS: dict[str, Key] = {
     "full_attention_interval": Key("full_attention_interval", high=1 << 10),
     "ssm_expand": Key(high=1 << 8),
     "multiplier": Key(low=1e-9, high=1e6),
-    "frequency_factor": Key(low=1e-3, high=1e31),  # 1e30 for pairs that do not turn (Gemma 4)
+    "frequency_factor": Key(low=1e-3, high=1e31),  # 1e30 for pairs that do not rotate (Gemma 4)
 }
 
 
 def gguf_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of fields, by the GGUF key of each; other keys stay as they are."""
+    """Replace field names by their GGUF keys; other keys stay as they are."""
     return {
         FIELDS[name].keys[0] if name in FIELDS else name: value for name, value in values.items()
     }
 
 
 def field_values(config: SSMConfig) -> dict[str, Any]:
-    """The fields of a part of a configuration, by what FIELDS calls them."""
+    """Return the fields of a part of a configuration, with the names of FIELDS."""
     return {key.name or name: getattr(config, name) for name, key in declared(SSMConfig)}
 
 
 def checked_integer(name: str, value: object, where: str, low: int | None = None) -> int:
-    """The value of a field: a whole number from ``low``, or the field's, to the field's largest.
+    """Check that a value is a whole number in the field's range, or from ``low``, and return it.
 
-    Raises ConfigError, which begins with ``where``: the file and the key.
+    Raises ConfigError, whose message begins with ``where``: the file and the key.
     """
     least = int(FIELDS[name].low) if low is None else low
     most = int(FIELDS[name].high)
@@ -87,11 +87,11 @@ def checked_integer(name: str, value: object, where: str, low: int | None = None
 
 
 def checked_real(name: str, value: object, where: str) -> float:
-    """The value of a field, a number within its range. Raises ConfigError as above."""
+    """Check that a value is a number in the field's range, and return it. Raises ConfigError."""
     low, high = FIELDS[name].low, FIELDS[name].high
     if isinstance(value, int | float) and not isinstance(value, bool):
         number = float(value) if abs(value) < _HUGE else _HUGE
-        if low <= number <= high:  # never NaN
+        if low <= number <= high:  # false for NaN
             return number
     raise ConfigError(f"{where} is {_shown(value)}; it must be a number from {low:g} to {high:g}")
 

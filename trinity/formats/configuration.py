@@ -1,8 +1,7 @@
-"""Metadata to ModelConfig.
+"""Convert metadata to ModelConfig.
 
-Required keys and defaults are llama.cpp's (load_hparams). What is known of a key by itself lies in
-``config_reader.py`` and ``config_limits.py``; this file puts the numbers together and refuses those
-that exclude each other.
+Required keys and defaults are those of llama.cpp's load_hparams. ``config_reader.py`` and
+``config_limits.py`` check each key separately; this module checks that the numbers agree.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ _LONGEST_ARCHITECTURE, _LONGEST_NAME = 64, 256
 
 
 def is_text(value: object, text: str) -> bool:
-    """Whether a key's value, which may be an array, is that text."""
+    """Whether a key's value is that text; the value may be an array."""
     return isinstance(value, str) and value == text
 
 
 def check_is_model(metadata: Mapping[str, object], source: str) -> None:
-    """Raise UnsupportedError for an adapter, which has a model's architecture and no more."""
+    """Raise UnsupportedError for an adapter, whose file names the architecture of its model."""
     if is_text(metadata.get("general.type"), "adapter"):
         raise UnsupportedError(
-            f"{source}: an adapter, no model; load the model that it belongs to with "
-            "lora=[file] (--lora FILE)"
+            f"{source}: the file is an adapter, not a model; load the model that it belongs to "
+            "with lora=[file] (--lora FILE)"
         )
 
 
@@ -51,31 +50,32 @@ def config_from_metadata(
     source: str,
     num_tokens: int | None = None,
 ) -> ModelConfig:
-    """The configuration that ``metadata`` describes.
+    """Return the configuration that ``metadata`` describes.
 
-    Shapes: ``shapes`` maps canonical tensor names to NumPy-order shapes; it may be empty. Whether
-    the tensors fit the configuration is for trinity.models to say.
-    ``num_tokens`` is the vocabulary's length where the file has one. Raises ConfigError where a
-    value is missing, impossible or at odds with another or with a tensor (both are named);
-    UnsupportedError for query heads that vary by layer, for models without feed-forward, and for
-    unknown RoPE scaling.
+    ``shapes`` maps canonical tensor names to shapes in NumPy's order and may be empty;
+    trinity.models checks whether the tensors fit. ``num_tokens`` is the length of the vocabulary if
+    the file has one. Raises ConfigError if a value is missing, impossible or contradicts another
+    one or a tensor; UnsupportedError for query heads that vary by layer, models without
+    feed-forward, and unknown RoPE scaling.
     """
     check_is_model(metadata, source)
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str) or not 0 < len(architecture) <= _LONGEST_ARCHITECTURE:
         found = "is missing" if architecture is None else f"is {shown(architecture)}"
         raise ConfigError(
-            f"{source}: general.architecture {found}, so the file describes no model to run; "
+            f"{source}: general.architecture {found}, so the file does not describe a model; "
             "convert the model again"
         )
-    # Of a model of two stacks it is the one that writes.
+    # In a model of two stacks it is the decoder.
     prefix = f"{architecture}.decoder" if is_speech(metadata) else architecture
     reader = ConfigReader(metadata, prefix, source)
     hidden_size = reader.integer("hidden_size")
     num_layers = reader.integer("num_layers")
     nextn_layers = reader.integer("nextn_layers", default=0, smallest=0)
     if nextn_layers >= num_layers:
-        raise reader.clash("nextn_layers", nextn_layers, "num_layers", num_layers, "must be below")
+        raise reader.clash(
+            "nextn_layers", nextn_layers, "num_layers", num_layers, "must be less than"
+        )
     num_heads = reader.of_all_layers("num_heads", num_layers)
     num_kv_heads, layer_kv_heads = reader.by_layer("num_kv_heads", num_layers, num_heads)
     for heads in layer_kv_heads or (num_kv_heads,):
@@ -153,7 +153,7 @@ def _head_dim(reader: ConfigReader, hidden_size: int, num_heads: int) -> int:
 
 
 def _head_dim_swa(reader: ConfigReader) -> int:
-    """Of windowed layers; 0 where the file says nothing of their own."""
+    """Return the head size of layers with a window, or 0 if the file gives none."""
     if not (reader.is_set("head_dim_swa") or reader.is_set("value_dim_swa")):
         return 0
     head_dim = reader.integer("head_dim_swa")
@@ -161,7 +161,7 @@ def _head_dim_swa(reader: ConfigReader) -> int:
     if value_dim != head_dim:
         raise UnsupportedError(
             f"{reader.source}: {reader.key('value_dim_swa')} is {value_dim} and "
-            f"{reader.key('head_dim_swa')} {head_dim}; trinity runs models where they are equal"
+            f"{reader.key('head_dim_swa')} is {head_dim}; only equal values are supported"
         )
     return head_dim
 
@@ -169,7 +169,7 @@ def _head_dim_swa(reader: ConfigReader) -> int:
 def _check_widths(reader: ConfigReader, num_heads: int, sizes: Mapping[str, int]) -> None:
     for name, size in sizes.items():
         if num_heads * size > MAX_QUERY_WIDTH:
-            relation = f"{MAX_QUERY_WIDTH} is the most that trinity runs of it times"
+            relation = f"{MAX_QUERY_WIDTH} is trinity's limit for the product with"
             raise reader.clash("num_heads", num_heads, name, size, relation)
 
 
@@ -177,14 +177,14 @@ def _check_products(
     reader: ConfigReader, num_layers: int, name: str, size: int, largest: int
 ) -> None:
     if num_layers * size > largest:
-        relation = f"{largest} is the most that trinity runs of it times"
+        relation = f"{largest} is trinity's limit for the product with"
         raise reader.clash("num_layers", num_layers, name, size, relation)
 
 
 def _intermediate_sizes(
     reader: ConfigReader, num_layers: int, experts: ExpertConfig | None
 ) -> tuple[int, tuple[int, ...]]:
-    """Of the dense feed-forward; 0 where a model of experts names none."""
+    """Return the sizes of the dense feed-forward; 0 if a model of experts has none."""
     may_lack = experts is not None and experts.intermediate_size and not experts.first_dense_layers
     if may_lack and not reader.is_set("intermediate_size"):
         return 0, ()
@@ -194,14 +194,17 @@ def _intermediate_sizes(
 def _vocab_size(
     reader: ConfigReader, shapes: Mapping[str, tuple[int, ...]], num_tokens: int | None
 ) -> int:
-    """The vocabulary's length, else the embedding's rows, else the informational key."""
+    """Return the vocabulary's length, else the embedding's rows, else the informational key."""
     if num_tokens is None and "tokenizer.ggml.tokens" in reader.metadata:
         raise ConfigError(
-            f"{reader.source}: tokenizer.ggml.tokens is not an array of strings; convert again"
+            f"{reader.source}: tokenizer.ggml.tokens is not an array of strings; convert the "
+            "model again"
         )
     if num_tokens is not None:
         if num_tokens == 0:
-            raise ConfigError(f"{reader.source}: tokenizer.ggml.tokens is empty; convert again")
+            raise ConfigError(
+                f"{reader.source}: tokenizer.ggml.tokens is empty; convert the model again"
+            )
         return num_tokens
     embedding = shapes.get("token_embd.weight", ())
     return embedding[0] if len(embedding) == 2 else reader.integer("vocab_size")
@@ -210,7 +213,7 @@ def _vocab_size(
 def _window_pattern(
     reader: ConfigReader, num_layers: int, sliding_window: int | None
 ) -> int | tuple[bool, ...]:
-    """A period, or whether each layer has the window."""
+    """Return the period of layers with a window, or for each layer whether it has one."""
     name = "sliding_window_pattern"
     value = reader.value(name, default=0)
     if not isinstance(value, np.ndarray):
@@ -218,8 +221,8 @@ def _window_pattern(
     if value.dtype != np.bool_ or len(value) != num_layers:
         raise reader.error(
             name,
-            f"is {shown(value)} of {value.dtype.name}; one bool for each of {num_layers} layers "
-            f"({reader.key('num_layers')}), or a whole number, is expected",
+            f"is {shown(value)} of {value.dtype.name}; expected one bool for each of {num_layers} "
+            f"layers ({reader.key('num_layers')}), or a whole number",
         )
     if value.any() and not sliding_window:
         windowed = int(value.argmax())
@@ -236,5 +239,7 @@ def _window_pattern(
 def _shared_kv_layers(reader: ConfigReader, num_layers: int) -> int:
     shared = reader.integer("shared_kv_layers", default=0, smallest=0)
     if shared >= num_layers:
-        raise reader.clash("shared_kv_layers", shared, "num_layers", num_layers, "it must be below")
+        raise reader.clash(
+            "shared_kv_layers", shared, "num_layers", num_layers, "must be less than"
+        )
     return shared

@@ -1,4 +1,4 @@
-"""What a model's files say of its use, between the engine's defaults and a request's options."""
+"""Defaults in a model's files; they override the engine's, and a request's override them."""
 
 from __future__ import annotations
 
@@ -11,42 +11,37 @@ Message = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplate:
-    """A program that makes the text of a prompt from messages.
-
-    ``language``: "jinja" is Jinja2 with the names that transformers has, "go" Go's text/template
-    with those of Ollama. ``source`` says where it stands, for errors.
-    """
+    """A chat template: a program that turns messages into the text of a prompt."""
 
     text: str
+    # "jinja": Jinja2 with the names that transformers defines; "go": Go's text/template with
+    # Ollama's
     language: Literal["jinja", "go"] = "jinja"
-    source: str = "the model's file"
+    source: str = "the model's file"  # the place of the text, for errors
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Defaults that come with a model.
+    """Defaults that come with a model."""
 
-    ``templates`` go before the Jinja template of the vocabulary's metadata, the first that can be
-    rendered wins. ``system`` is the text of a system message for conversations that begin with
-    none; ``messages`` come before those of a request. ``options`` has the names of
-    ``GenerationOptions``, ``loading`` those of ``LoadOptions``; a request's own go before them.
-    ``end_ids``: tokens that end an answer beside those that the vocabulary's metadata names.
-    ``source``: where the options stand, for errors.
-    """
-
+    # The first template that can be rendered is used; these override the one in the vocabulary's
+    # metadata.
     templates: tuple[ChatTemplate, ...] = ()
-    system: str | None = None
-    messages: tuple[Message, ...] = ()
+    system: str | None = None  # the system message of conversations that begin without one
+    messages: tuple[Message, ...] = ()  # placed before a request's messages
+    # names of ``GenerationOptions``; a request's own options override them
     options: Mapping[str, object] = field(default_factory=dict)
+    # names of ``LoadOptions``; options that are given override them
     loading: Mapping[str, object] = field(default_factory=dict)
+    # tokens that end a response, in addition to those in the vocabulary's metadata
     end_ids: tuple[int, ...] = ()
-    source: str = ""
+    source: str = ""  # the place of the options, for errors
 
     def opened(self, messages: Sequence[Message]) -> list[Message]:
-        """The whole conversation, of which ``messages`` are what was given.
+        """Return the whole conversation for the ``messages`` of a request.
 
-        The system text goes before everything, unless what was given begins with a system message.
-        Source of the order: Ollama, server/routes.go, ChatHandler.
+        The system text comes first, unless the request begins with a system message. Source of the
+        order: Ollama, server/routes.go, ChatHandler.
         """
         conversation = [*self.messages, *messages]
         if self.system and messages[0].get("role") != "system":

@@ -1,4 +1,4 @@
-"""Files of a directory that anybody may have made: links that lead out of it are refused."""
+"""Files of an untrusted directory: links that lead out of it are refused."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import os
 
 from trinity.errors import InputError
 
-_SHARED = ".huggingface-shared-blobs"  # marks their folder
+_SHARED = ".huggingface-shared-blobs"  # marks the cache's folder of shared blobs
 
 
 def directory_file(directory: str, name: str) -> str:
-    """The path of the file ``name`` of a directory, which need not exist.
+    """Return the path of the file ``name`` of a directory; it need not exist.
 
-    A link may lead to another place in the directory, and from a snapshot of huggingface_hub's
-    cache, models--OWNER--NAME/snapshots/HASH, to the blobs of that model, which may be links to the
-    blobs that all models of the cache share (its utils/_shared_blobs.py). Raises InputError for one
-    that leads elsewhere.
+    A link may lead to another place in the directory. From a snapshot in huggingface_hub's cache,
+    models--OWNER--NAME/snapshots/HASH, it may lead to the blobs of that model, which may be links
+    to blobs that all models share (utils/_shared_blobs.py there). Raises InputError for a link that
+    leads elsewhere.
     """
     path = os.path.join(directory, name)
     if not os.path.islink(path):
@@ -30,7 +30,7 @@ def directory_file(directory: str, name: str) -> str:
             allowed.append(shared)
     if not any(target.startswith(os.path.join(place, "")) for place in allowed):
         raise InputError(
-            f"{path}: a link to {target}, outside of the directory; open the directory that has "
-            "the file, or put a copy here"
+            f"{path}: a link to {target}, outside of the directory, is not followed; open the "
+            "directory that contains the file, or copy the file here"
         )
     return path

@@ -1,4 +1,4 @@
-"""Metadata to experts and to latent attention."""
+"""Read experts and latent attention from metadata."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ _GATING: dict[int, Gating] = {
     1: "softmax",
     2: "sigmoid",
     3: "softmax_chosen",
-}  # llama.cpp's expert_gating_func
+}  # values of llama.cpp's expert_gating_func
 
 
 def read_experts(reader: ConfigReader, num_layers: int) -> ExpertConfig | None:
-    """The experts, or None in a dense model."""
+    """Return the experts, or None for a dense model."""
     num_experts = reader.integer("num_experts", default=0, smallest=0)
     if num_experts == 0:
         used = reader.integer("num_experts_per_tok", default=0, smallest=0)
         if used:
             raise reader.clash(
-                "num_experts_per_tok", used, "num_experts", num_experts, "it may not exceed"
+                "num_experts_per_tok", used, "num_experts", num_experts, "must not exceed"
             )
         return None
     used = reader.integer("num_experts_per_tok")
     if used > num_experts:
         raise reader.clash(
-            "num_experts_per_tok", used, "num_experts", num_experts, "it may not exceed"
+            "num_experts_per_tok", used, "num_experts", num_experts, "must not exceed"
         )
     first_dense_layers = reader.integer("first_dense_layers", default=0, smallest=0)
     if first_dense_layers > num_layers:
         raise reader.clash(
-            "first_dense_layers", first_dense_layers, "num_layers", num_layers, "it may not exceed"
+            "first_dense_layers", first_dense_layers, "num_layers", num_layers, "must not exceed"
         )
     size = reader.integer("expert_intermediate_size", default=0, smallest=0)
     num_groups, groups_used = _groups(reader, num_experts, used)
@@ -57,12 +57,14 @@ def _gating(reader: ConfigReader) -> Gating | Literal[""]:
     value = reader.integer("expert_gating", smallest=0)
     if value not in _GATING:
         known = ", ".join(f"{number} ({name})" for number, name in _GATING.items())
-        raise reader.error("expert_gating", f"is {value}; trinity knows {known}")
+        raise reader.error(
+            "expert_gating", f"is {value}, which is not supported; known values: {known}"
+        )
     return _GATING[value]
 
 
 def _shared_size(reader: ConfigReader, expert_size: int) -> int:
-    """Of what every token takes: its own key, else so many experts' width; 0: nothing."""
+    """Return the width of the shared expert, from its own key or as a multiple; 0 if none."""
     if reader.is_set("shared_intermediate_size"):
         return reader.integer("shared_intermediate_size", smallest=0)
     count = reader.integer("num_shared_experts", default=0, smallest=0)
@@ -72,26 +74,26 @@ def _shared_size(reader: ConfigReader, expert_size: int) -> int:
             count,
             "expert_intermediate_size",
             "missing",
-            "it counts widths of",
+            "is multiplied by",
         )
     return count * expert_size
 
 
 def _groups(reader: ConfigReader, num_experts: int, used: int) -> tuple[int, int]:
-    """Groups of experts and how many are chosen from; 0, 0 where there is one."""
+    """Return the number of groups of experts and of chosen groups; 0, 0 for one group."""
     groups = reader.integer("num_expert_groups", default=0, smallest=0)
     if groups <= 1:
         return 0, 0
     if num_experts % groups or num_experts < 2 * groups:
-        relation = "it must part into groups of two or more"
+        relation = "must divide into groups of two or more"
         raise reader.clash("num_expert_groups", groups, "num_experts", num_experts, relation)
     chosen = reader.integer("expert_groups_used")
     if chosen > groups:
         raise reader.clash(
-            "expert_groups_used", chosen, "num_expert_groups", groups, "it may not exceed"
+            "expert_groups_used", chosen, "num_expert_groups", groups, "must not exceed"
         )
     if used > chosen * (num_experts // groups):
-        relation = f"{used} experts a token do not fit into so many of"
+        relation = f"{used} experts per token do not fit into that many of"
         raise reader.clash("expert_groups_used", chosen, "num_expert_groups", groups, relation)
     return groups, chosen
 
@@ -100,10 +102,10 @@ def read_latent(
     reader: ConfigReader, num_heads: int, num_kv_heads: int, head_dim: int, value_dim: int,
     rope_dim: int,
 ) -> LatentConfig | None:  # fmt: skip
-    """Multi-head latent attention, or None.
+    """Return the sizes of multi-head latent attention, or None.
 
-    Files with the keys ``*_mla`` say there what a head has, and with the others what the cache
-    keeps: kv_lora_rank + rope_dim values for all heads together. Older files say the first only.
+    With the keys ``*_mla``, these give the sizes of a head, and the other keys what the cache
+    stores: kv_lora_rank + rope_dim values for all heads together. Older files only give the former.
     """
     if not reader.is_set("kv_lora_rank"):
         return None
@@ -112,22 +114,22 @@ def read_latent(
         key_dim = reader.integer("latent_key_dim")
         values = reader.integer("latent_value_dim")
         if head_dim != rank + rope_dim:
-            relation = f"it must be {rank + rope_dim}, the sum of rope_dim {rope_dim} and"
+            relation = f"must be {rank + rope_dim}, the sum of rope_dim {rope_dim} and"
             raise reader.clash("head_dim", head_dim, "kv_lora_rank", rank, relation)
         if value_dim != rank:
-            raise reader.clash("value_dim", value_dim, "kv_lora_rank", rank, "it must equal")
+            raise reader.clash("value_dim", value_dim, "kv_lora_rank", rank, "must equal")
         if num_kv_heads != 1:
             raise reader.clash(
-                "num_kv_heads", num_kv_heads, "latent_key_dim", key_dim, "it must be 1 beside"
+                "num_kv_heads", num_kv_heads, "latent_key_dim", key_dim, "must be 1 if the file has"
             )
         name = "latent_key_dim"
     else:
         key_dim, values, name = head_dim, value_dim, "head_dim"
     if key_dim <= rope_dim:
-        raise reader.clash(name, key_dim, "rope_dim", rope_dim, "it must exceed")
+        raise reader.clash(name, key_dim, "rope_dim", rope_dim, "must exceed")
     widest = max(key_dim, values, rank + rope_dim)
     if num_heads * widest > MAX_QUERY_WIDTH:
-        relation = f"{MAX_QUERY_WIDTH} is the most that trinity runs of it times {widest}, by"
+        relation = f"{MAX_QUERY_WIDTH} is trinity's limit for the product with {widest}, by"
         raise reader.clash("num_heads", num_heads, "kv_lora_rank", rank, relation)
     return LatentConfig(
         kv_lora_rank=rank,

@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file, in the order that such files have."""
+"""Order the metadata of a GGUF file as such files usually have it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _TOKENIZER = (
     "tokenizer.ggml.padding_token_id",
 )  # fmt: skip
 _LAST = ("tokenizer.chat_template", "general.quantization_version")
-# Neither is in Microsoft's file: they follow from the embedding's length and the heads.
+# Microsoft's file has neither: they follow from the embedding's width and the heads.
 _NOT_MICROSOFTS = ("A.attention.key_length", "A.attention.value_length")
 
 
 def file_keys(given: Mapping[str, object], file_type: int) -> dict[str, object]:
-    """All keys of the file, of which ``given`` are the model's, in order.
+    """Return all keys of the file in order; ``given`` are the model's.
 
-    Source of the order: for BitNet's architectures Microsoft's BitNet b1.58 2B-4T file; else
+    Source of the order: Microsoft's BitNet b1.58 2B-4T file for BitNet's architectures, otherwise
     llama.cpp's convert_hf_to_gguf.py.
     """
     keys = {**given, "general.file_type": file_type, "general.quantization_version": 2}

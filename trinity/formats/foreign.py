@@ -1,4 +1,4 @@
-"""What a file that is not GGUF looks like, and what its owner can do."""
+"""Recognize files that are not GGUF, and advise their owner."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import codecs
 import struct
 
 CONVERT = "convert the model to GGUF with llama.cpp's convert_hf_to_gguf.py"
-WHOLE_DIRECTORY = "give the directory that has the model's config.json, weights and tokenizer"
+WHOLE_DIRECTORY = "give the directory that contains the model's config.json, weights and tokenizer"
 
 _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"FUGG", "a byte-swapped GGUF file", "use a little-endian copy of the model"),
@@ -25,7 +25,7 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
 
 
 def looks_like(head: bytes, size: int) -> tuple[str, str]:
-    """What a file of ``size`` bytes that begins with ``head`` seems to be, and what to do."""
+    """Return what a file of ``size`` bytes that begins with ``head`` seems to be, and advice."""
     for signature, description, advice in _SIGNATURES:
         if head.startswith(signature):
             return description, advice
@@ -34,10 +34,10 @@ def looks_like(head: bytes, size: int) -> tuple[str, str]:
     if is_safetensors(head, size):
         return "a safetensors file", WHOLE_DIRECTORY
     if not any(head):
-        return "zeros, as an unfinished download leaves them", "download the file again"
+        return "zeros, as left by an unfinished download", "download the file again"
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if text.startswith((b"<!doctype", b"<html", b"<?xml")):
-        return "a web page, as a failed download leaves it", "download the file again"
+        return "a web page, as left by a failed download", "download the file again"
     if text.startswith((b"{", b"[")):
         return "a JSON file", "give the model's .gguf file instead"
     if _is_text(head):

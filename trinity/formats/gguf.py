@@ -1,4 +1,4 @@
-"""GGUF models, of one file or split in several, as a WeightProvider."""
+"""GGUF models, in one file or several, as a WeightProvider."""
 
 from __future__ import annotations
 
@@ -46,11 +46,13 @@ class _Part:
 class GGUFProvider:
     """An open GGUF model; tensors are views of its mapping.
 
-    Opening reads only the structure. Raises InputError where a file cannot be opened, FormatError
-    where it is malformed, UnsupportedError for a version, byte order or tensor type that trinity
-    does not read. ``i2s_layout`` tells how I2_S codes lie, which no file says: "x86", as
-    converters and x86 builds write them, or "arm", as bitnet.cpp's quantizer on ARM does.
-    ``tl_config``: the kernel_config.ini that a TL1 or TL2 file was converted with.
+    Opening reads only the structure. ``i2s_layout`` is the order of I2_S codes, which the file does
+    not name: "x86", as written by converters and x86 builds, or "arm", as written by bitnet.cpp's
+    quantizer on ARM. ``tl_config`` is the kernel_config.ini that a TL1 or TL2 file was converted
+    with.
+
+    Raises InputError if a file cannot be opened, FormatError if it is malformed, UnsupportedError
+    for a version, byte order or tensor type that is not supported.
     """
 
     def __init__(
@@ -90,22 +92,22 @@ class GGUFProvider:
 
     @property
     def notes(self) -> list[str]:
-        """None: a GGUF file is read as it is."""
+        """Empty: a GGUF file is read completely."""
         return []
 
     @property
     def version(self) -> int:
-        """The GGUF version of the (first) file: 2 or 3."""
+        """The GGUF version of the (first) file, 2 or 3."""
         return self._parts[0].structure.version
 
     @property
     def alignment(self) -> int:
-        """Bytes to whose multiples tensors are aligned in the (first) file."""
+        """The alignment of tensors in the (first) file, in bytes."""
         return self._parts[0].structure.alignment
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files together."""
+        """The size of all files in bytes."""
         return sum(part.structure.size for part in self._parts)
 
     @property
@@ -115,7 +117,7 @@ class GGUFProvider:
 
     @property
     def config(self) -> ModelConfig:
-        """The configuration. Raises ConfigError or UnsupportedError where the file gives none."""
+        """The configuration. Raises ConfigError or UnsupportedError if the file describes none."""
         if self._config is None:
             refuse_rotated(self.metadata, self._path)
             shapes = {name: info.dims[::-1] for name, (_, info) in self._tensors.items()}
@@ -126,12 +128,12 @@ class GGUFProvider:
 
     @property
     def defaults(self) -> Defaults:
-        """The sampling that the metadata names. Raises ConfigError where a value is no number."""
+        """The sampling options in the metadata. Raises ConfigError if one is not a number."""
         return Defaults(options=sampling_of(self.metadata, self._path), source=self._path)
 
     @property
     def rope_interleaved(self) -> bool:
-        """True: converters to GGUF permute llama's Q and K rows for neighbouring pairs."""
+        """True: converters to GGUF permute llama's Q and K rows so that pairs are adjacent."""
         return True
 
     def tensor_names(self) -> list[str]:
@@ -139,9 +141,9 @@ class GGUFProvider:
         return list(self._tensors)
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of that name, uncopied.
+        """Return the tensor of that name; nothing is copied.
 
-        Raises FormatError where there is none or the file has been truncated since it was opened,
+        Raises FormatError if there is none or the file was truncated after it was opened,
         InputError after ``close``.
         """
         if name not in self._tensors:
@@ -154,12 +156,12 @@ class GGUFProvider:
         return Tensor(name, shape, type_name, data, part.file.path, tiling)
 
     def check(self) -> None:
-        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        """Raise FormatError if a file was truncated or overwritten after it was opened."""
         for part in self._parts:
             part.file.check()
 
     def close(self) -> None:
-        """Release the mapping; what was read before stays readable, nothing else can be read."""
+        """Release the mapping; tensors given out stay readable, but nothing else can be read."""
         for part in self._parts:
             part.file.close()
 
@@ -209,15 +211,15 @@ class GGUFProvider:
         return tensors
 
     def _check_blocks(self, part: _Part, info: TensorInfo) -> None:
-        """The length in bytes tells I2_S, not whether its codes are whole blocks."""
+        """Check that I2_S codes fill whole blocks, which the length in bytes does not show."""
         if info.type != "I2_S":
             return
         block = _I2_S_BLOCKS[self._i2s_type]
         if prod(info.dims) % block:
             raise FormatError(
                 f"{part.file.path}: tensor {info.name!r} of type I2_S has {prod(info.dims)} "
-                f"elements (dims {list(info.dims)}), which is not a multiple of {block}, its block "
-                f"in the layout of {self._i2s_type}; the file is damaged"
+                f"elements (dims {list(info.dims)}), which is not a multiple of {block}, the "
+                f"block of layout {self._i2s_type}; the file is damaged"
             )
 
 
@@ -236,7 +238,7 @@ def _number(path: str, metadata: GGUFMetadata, key: str) -> int | None:
         return None
     kind = metadata.value_type(key)
     if not kind.startswith(("int", "uint")):
-        raise FormatError(f"{path}: {key} has type {kind} instead of an integer type")
+        raise FormatError(f"{path}: {key} has type {kind}; expected an integer type")
     value = metadata[key]
     assert isinstance(value, int)
     return value
@@ -247,9 +249,10 @@ def _split_number(part: _Part, key: str) -> int | None:
 
 
 def _other_parts(path: str, metadata: GGUFMetadata) -> list[str]:
-    """The paths of all parts after the first. Raises FormatError where ``path`` is not the first.
+    """Return the paths of all parts after the first.
 
-    Names follow llama.cpp: PREFIX-00001-of-0000N.gguf.
+    Names follow llama.cpp: PREFIX-00001-of-0000N.gguf. Raises FormatError if ``path`` is not the
+    first.
     """
     count = _number(path, metadata, "split.count") or 0
     refuse_too_many(path, "parts (split.count)", count, MAX_PARTS)
@@ -262,19 +265,21 @@ def _other_parts(path: str, metadata: GGUFMetadata) -> list[str]:
         if match:
             first = _part_path(path, match["prefix"], 1, int(match["count"]))
         position = f"part {no + 1} of {count}" if no is not None else f"one of {count} parts"
-        raise FormatError(f"{path}: {position} of a split model; open the first part: {first}")
+        raise FormatError(
+            f"{path}: this is {position} of a split model; open the first part: {first}"
+        )
     if match is None or int(match["no"]) != 1 or int(match["count"]) != count:
         raise FormatError(
-            f"{path}: the first of {count} parts, so its name must end in "
-            f"-00001-of-{count:05d}.gguf for the others to be found; rename the parts back"
+            f"{path}: this is the first of {count} parts, so its name must end in "
+            f"-00001-of-{count:05d}.gguf; restore the original names of the parts"
         )
     others = []
     for number in range(2, count + 1):
         other = _part_path(path, match["prefix"], number, count)
         if not os.path.exists(other):
             raise InputError(
-                f"{path}: the model has {count} parts and {other} is missing; "
-                "put all parts in one folder"
+                f"{path}: the model has {count} parts, but {other} is missing; put all parts in "
+                "one folder"
             )
         others.append(other)
     return others
@@ -292,6 +297,6 @@ def _check_part(part: _Part, index: int, first: _Part) -> None:
         found = _split_number(part, key)
         if found != expected:
             raise FormatError(
-                f"{part.file.path}: {key} is {found} instead of {expected}; "
-                "the parts do not belong together: download them again"
+                f"{part.file.path}: {key} is {found}; expected {expected}: the parts do not "
+                "belong together, download them again"
             )

@@ -1,4 +1,4 @@
-"""A position in a GGUF file that is checked against the file's end before every read."""
+"""A read position in a GGUF file; every read is checked against the end of the file first."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ read_u64 = struct.Struct("<Q").unpack_from
 
 
 class GGUFCursor:
-    """Reads numbers and text from ``pos`` on; ``part`` names what is being read, for errors.
+    """Reads numbers and text from ``pos`` on; ``part`` names the part of the file, for errors.
 
-    ``ended``: something was asked for that lies past the end, where a longer file may have it.
+    ``ended`` is set if a read failed because the data end too early; a longer beginning may work.
     """
 
     def __init__(self, buffer: Buffer, source: str, pos: int = 0) -> None:
@@ -30,49 +30,51 @@ class GGUFCursor:
 
     @property
     def left(self) -> int:
-        """Bytes from the position to the end of the file."""
+        """Bytes from the position to the end."""
         return self.size - self.pos
 
     def error(self, what: str) -> FormatError:
-        """A FormatError that names the file and the place in it."""
+        """Return a FormatError that names the file and the position."""
         return FormatError(
             f"{self.source}: {what} (near byte {self.pos} of {self.size}); "
             "the file is damaged or incomplete: download or convert it again"
         )
 
     def end_error(self, what: str) -> FormatError:
-        """The same for what the file is too short for."""
+        """Return a FormatError for data that are too short, and set ``ended``."""
         self.ended = True
         return self.error(what)
 
     def need(self, size: int, what: str) -> None:
-        """Raise FormatError unless ``size`` more bytes are there."""
+        """Raise FormatError unless ``size`` more bytes exist."""
         if size > self.left:
             raise self.end_error(f"{what} needs {size} bytes, but only {self.left} are left")
 
     def u32(self, what: str) -> int:
-        """The next 4 bytes as an unsigned integer."""
+        """Read 4 bytes as an unsigned integer."""
         self.need(4, what)
         value: int = read_u32(self.buffer, self.pos)[0]
         self.pos += 4
         return value
 
     def u64(self, what: str) -> int:
-        """The next 8 bytes as an unsigned integer."""
+        """Read 8 bytes as an unsigned integer."""
         self.need(8, what)
         value: int = read_u64(self.buffer, self.pos)[0]
         self.pos += 8
         return value
 
     def count(self, what: str, min_bytes: int) -> int:
-        """A u64 that counts records of at least ``min_bytes`` each, which must fit the file."""
+        """Read a u64 that counts records of at least ``min_bytes`` each, which must fit."""
         value = self.u64(what)
         if value * min_bytes > self.left:
-            raise self.end_error(f"{what} is {value}, which {self.left} bytes cannot hold")
+            raise self.end_error(
+                f"{what} is {value}, which does not fit into the remaining {self.left} bytes"
+            )
         return value
 
     def string(self, what: str, max_bytes: int | None = None) -> str:
-        """A length and that many bytes of UTF-8."""
+        """Read a length and that many bytes of UTF-8."""
         length = self.u64(what)
         if max_bytes is not None and length > max_bytes:
             raise self.error(f"{what} is {length} bytes long; at most {max_bytes} are allowed")
@@ -86,13 +88,13 @@ class GGUFCursor:
         return text
 
     def value_type(self, what: str) -> ValueType:
-        """A value type id."""
+        """Read a value type id."""
         type_id = self.u32(what)
         if type_id not in VALUE_TYPES:
             raise self.error(f"{what} is {type_id}; GGUF has the value types 0 to 12")
         return VALUE_TYPES[type_id]
 
     def array_header(self) -> tuple[ValueType, int]:
-        """The element type and the count of an array, which the file is long enough for."""
+        """Read the element type and the length of an array, which must fit the file."""
         element = self.value_type(f"the element type in {self.part}")
         return element, self.count(f"the element count in {self.part}", element.min_bytes)

@@ -1,4 +1,4 @@
-"""The keys of a GGUF file of which only the beginning is there."""
+"""The keys of a GGUF file of which only the beginning is available."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from trinity.formats.sampling_keys import sampling_of
 # Bytes of the first piece: the keys of most models with up to 50,000 tokens. Each further piece
 # makes the beginning four times as long; vocabularies of 260,000 tokens end within 16 MB.
 _FIRST, _GROWTH = 1 << 20, 4
-# All keys, and what the number of tensors is held against.
+# All keys, and the limit for the number of tensors.
 _MOST = MAX_METADATA_BYTES + (4 << 20)
 
 
 class GGUFHead:
     """Metadata and defaults of a GGUF file, without its tensors.
 
-    ``read(first, end)`` gives those bytes of the file, which has ``size``; no more is read than the
-    keys need, in a few pieces, and at most as many bytes as any file's keys may have. Raises
-    FormatError or UnsupportedError as GGUFProvider does for what is wrong there.
+    ``read(first, end)`` returns those bytes of the file, whose size is ``size``. Only as much is
+    read as the keys need, in a few pieces, and never more than the limit for any file's keys.
+    Raises FormatError or UnsupportedError as GGUFProvider does.
     """
 
     def __init__(self, path: str, size: int, read: Callable[[int, int], bytes]) -> None:
@@ -33,16 +33,16 @@ class GGUFHead:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes were read."""
+        """The number of bytes that were read."""
         return len(self._head)
 
     @cached_property
     def defaults(self) -> Defaults:
-        """The sampling that the metadata names. Raises ConfigError where a value is no number."""
+        """The sampling options in the metadata. Raises ConfigError if one is not a number."""
         return Defaults(options=sampling_of(self.metadata, self.path), source=self.path)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def _entries(self, size: int, read: Callable[[int, int], bytes]) -> dict[str, KeyLocation]:
         most = min(size, _MOST)

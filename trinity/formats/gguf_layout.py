@@ -14,25 +14,25 @@ WRITTEN_VERSION = 3
 HEADER_BYTES = 24
 
 DEFAULT_ALIGNMENT = 32
-MAX_ALIGNMENT = 1 << 21  # the largest page size in common use; the format itself has no bound
+MAX_ALIGNMENT = 1 << 21  # the largest page size in common use; the format itself has no limit
 MAX_KEY_BYTES = 65535
 MAX_NAME_BYTES = 63  # GGML_MAX_NAME is 64 with its terminator
 MAX_DIMS = 4
 MAX_ELEMENTS = (1 << 63) - 1
 MAX_ARRAY_DEPTH = 4
-# What a model of several files may have in all: each key and tensor costs a multiple of its bytes.
+# Limits for a model of several files: each key and tensor costs a multiple of its bytes.
 MAX_KEYS = 1 << 14
 MAX_TENSORS = 1 << 16
 MAX_PARTS = 1 << 10
-# Of one file: each string and each array within an array is an object.
+# Limit for one file: each string and each array within an array is an object.
 MAX_STRINGS = 1 << 21
 MAX_INNER_ARRAYS = 1 << 14
 MAX_METADATA_BYTES = 128 << 20
-# Of all keys together, and of a text that is read: one wide character makes each take four bytes in
-# memory, and more where they are shown.
+# Limits for all keys together, and for a text that is read: one wide character makes Python store
+# four bytes for each, and more when they are printed.
 MAX_KEYS_BYTES, MAX_TEXT_BYTES = 1 << 20, 1 << 24
 
-# The smallest records: what a declared count is held against before anything is read.
+# The smallest possible records; a declared count is checked against them before reading.
 MIN_KEY_VALUE_BYTES = 8 + 1 + 4 + 1
 MIN_TENSOR_INFO_BYTES = 8 + 1 + 4 + 0 + 4 + 8
 
@@ -40,7 +40,7 @@ MIN_TENSOR_INFO_BYTES = 8 + 1 + 4 + 0 + 4 + 8
 class ValueType(NamedTuple):
     """One of the 13 value types; ``format`` is the struct and NumPy code of one number.
 
-    ``min_bytes`` is the least that one element takes in an array.
+    ``min_bytes`` is the smallest size of one element in an array.
     """
 
     id: int
@@ -74,10 +74,10 @@ VALUE_TYPE_NAMES = ", ".join(VALUE_TYPES_BY_NAME)
 
 
 def padded(size: int, alignment: int) -> int:
-    """``size`` rounded up to a multiple of ``alignment``."""
+    """Round ``size`` up to a multiple of ``alignment``."""
     return -(-size // alignment) * alignment
 
 
 def is_alignment(value: int) -> bool:
-    """True for a power of two up to MAX_ALIGNMENT."""
+    """Whether this is a power of two up to MAX_ALIGNMENT."""
     return 0 < value <= MAX_ALIGNMENT and value & (value - 1) == 0

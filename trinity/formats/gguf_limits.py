@@ -22,7 +22,7 @@ _ROPE_DIVISORS = frozenset(
 )
 _YARN_BETAS = frozenset(("mistral3",))
 _DENSE = frozenset(("gemma-embedding", "gemma3"))
-# llama.cpp's converter writes files of gpt-oss all the same, though readers round the ramp's ends.
+# llama.cpp's converter writes gpt-oss files anyway, although readers round the ramp's ends.
 _ROUNDED = frozenset(("gpt-oss",))
 _USUAL = RopeScaling()
 

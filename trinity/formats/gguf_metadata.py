@@ -1,4 +1,4 @@
-"""A GGUF file's keys and values as a mapping that decodes a value when it is read."""
+"""A GGUF file's metadata as a mapping that decodes values when they are read."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from trinity.formats.gguf_reader import KeyLocation
 
 
 class GGUFMetadata(Mapping[str, object]):
-    """Key to value, in file order.
+    """Keys and values in file order.
 
-    Values are bool, int, float and str; arrays of numbers and bools are read-only NumPy arrays
-    (1-D, the file's own width), arrays of strings and of arrays are lists. A decoded value is
-    kept. Reading raises FormatError for text that is not UTF-8 or too long, InputError once the
-    file is closed and the value was not read before.
+    Values are bool, int, float or str. Arrays of numbers and bools are read-only 1-D NumPy arrays
+    of the file's width; arrays of strings and of arrays are lists. A decoded value is kept. Reading
+    raises FormatError for text that is not UTF-8 or too long, InputError if the file is closed and
+    the value was not read before.
     """
 
     def __init__(
@@ -51,31 +51,31 @@ class GGUFMetadata(Mapping[str, object]):
         return len(self._entries)
 
     def value_type(self, key: str) -> str:
-        """The type of ``key``'s value, as "uint32" or "array[string]"; decodes nothing."""
+        """Return the type of a value, such as "uint32" or "array[string]", without decoding it."""
         entry = self._entries[key]
         return entry.type.name if entry.element is None else f"array[{entry.element.name}]"
 
     def array_length(self, key: str) -> int | None:
-        """How many elements ``key``'s array has, or None where it is no array; decodes nothing."""
+        """Return the length of an array, or None for other types, without decoding it."""
         entry = self._entries[key]
         return None if entry.element is None else entry.count
 
     def encoded_length(self, key: str) -> int:
-        """Bytes of ``key``'s value in the file; decodes nothing."""
+        """Return the size of a value in the file, in bytes."""
         entry = self._entries[key]
         return entry.end - entry.offset
 
     def encoded(self, key: str) -> bytes:
-        """``key``'s value as the file has it, its type before it; decodes nothing."""
+        """Return a value as the file stores it, preceded by its type."""
         entry = self._entries[key]
         value_type = entry.type.id.to_bytes(4, "little")
         return value_type + bytes(self._open_buffer()[entry.offset : entry.end])
 
 
 def read_value(buffer: Buffer, source: str, entry: KeyLocation) -> object:
-    """Decode one value: bool, int, float, str, a NumPy array of numbers, a list of anything else.
+    """Decode one value: bool, int, float, str, a NumPy array of numbers, or a list.
 
-    Raises FormatError for text that is not UTF-8, or longer than any model's.
+    Raises FormatError for text that is not UTF-8 or longer than any model's.
     """
     cursor = GGUFCursor(buffer, source, entry.offset)
     cursor.part = f"the value of {entry.key!r}"
@@ -116,7 +116,7 @@ def _read_strings(cursor: GGUFCursor, count: int) -> list[str]:
 def _read_numbers(cursor: GGUFCursor, element: ValueType, count: int) -> NDArray[np.generic]:
     view = np.frombuffer(cursor.buffer, np.dtype(element.format), count, cursor.pos)
     cursor.pos += view.nbytes
-    # A copy, so that metadata outlives the mapping; any byte but 0 is true, as in llama.cpp.
+    # Copied, so that metadata outlives the mapping; any byte but 0 is true, as in llama.cpp.
     values: NDArray[np.generic] = view != 0 if element.id == BOOL_ID else view.copy()
     values.flags.writeable = False
     return values

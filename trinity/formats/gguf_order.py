@@ -30,9 +30,10 @@ _PIECE_BYTES = 1 << 23
 
 
 class GGUFOrder:
-    """A provider of the same model in GGUF's tensors; it does not close the other provider.
+    """A view of another provider's model with GGUF's names, shapes and order of tensors.
 
-    Raises UnsupportedError if the model has a setting that a GGUF file cannot store.
+    Closing it does not close the other provider. Raises UnsupportedError if the model has a setting
+    that a GGUF file cannot store.
     """
 
     def __init__(self, provider: WeightProvider) -> None:
@@ -48,7 +49,7 @@ class GGUFOrder:
             if stack not in self._experts:
                 self._experts[stack] = []
                 self._names.append(stack)
-            self._experts[stack].append(name)  # providers have them in order
+            self._experts[stack].append(name)  # providers list them in order
         shapes = {
             name: provider.tensor(name).shape
             for name in self._names
@@ -58,32 +59,32 @@ class GGUFOrder:
 
     @property
     def path(self) -> str:
-        """Where the model lies."""
+        """The path of the model."""
         return self._provider.path
 
     @property
     def paths(self) -> list[str]:
-        """All files that the model is read from."""
+        """The paths of all files that the model is read from."""
         return self._provider.paths
 
     @property
     def notes(self) -> list[str]:
-        """Remarks that the user should see, and what of the model GGUF cannot say."""
+        """Notes for the user, such as settings that GGUF cannot store."""
         config, notes = self.config, [*self._provider.notes]
         if rounds_ramp(config):
             notes.append(
-                "readers of GGUF files round the ends of YaRN's ramp, which this model does not "
-                "(truncate is false): logits differ from the directory's, as those of the files "
-                "that llama.cpp's converter makes"
+                "the model's YaRN ramp is not rounded (truncate is false), but readers of GGUF "
+                "files round it: logits differ from the directory's, as for files of llama.cpp's "
+                "converter"
             )
         context = self.metadata.get(f"{config.architecture}.context_length")
         if config.sliding_window is None or context == config.context_length:
             return notes
         return [
             *notes,
-            f"the model sees the last {config.sliding_window} tokens only, which GGUF's "
-            f"{config.architecture} cannot say: its context length is set to {context}, where that "
-            f"makes no difference, instead of {config.context_length}",
+            f"the model's window of {config.sliding_window} tokens cannot be stored for "
+            f"{config.architecture} in GGUF: the context length is set to {context} instead of "
+            f"{config.context_length}, so that the window has no effect",
         ]
 
     @property
@@ -98,27 +99,27 @@ class GGUFOrder:
 
     @property
     def defaults(self) -> Defaults:
-        """What the model's files say of its use."""
+        """The defaults in the model's files."""
         return self._provider.defaults
 
     @property
     def rope_interleaved(self) -> bool:
-        """True: that is the order."""
+        """True: GGUF has that order."""
         return True
 
     def tensor_names(self) -> list[str]:
-        """All names, in the provider's order."""
+        """Return all names, in the provider's order."""
         return self._names
 
     def check(self) -> None:
-        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        """Raise FormatError if a file was truncated or overwritten after it was opened."""
         self._provider.check()
 
     def close(self) -> None:
-        """Nothing: the other provider is left open."""
+        """Do nothing: the other provider stays open."""
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of a name, made when its bytes are asked for where the provider's is other."""
+        """Return a tensor; if it differs from the provider's, its bytes are computed when read."""
         found = self._ordered(name)
         if found.type == "F32" or not is_precise(name, found.shape):
             return found
@@ -139,7 +140,7 @@ class GGUFOrder:
         return MadeTensor(name, tensor.shape, tensor.type, make, tensor.source, tensor.origin)
 
     def _heads(self, name: str) -> int:
-        """Of how many heads the rows are permuted; 0: they stay."""
+        """Return the number of heads whose rows are permuted, or 0 if the rows stay in order."""
         match = None if self._provider.rope_interleaved else _TURNED.fullmatch(name)
         if match is None:
             return 0
@@ -147,7 +148,7 @@ class GGUFOrder:
         return config.num_heads if match[2] == "q" else config.kv_heads_of(int(match[1]))
 
     def _stack(self, name: str, parts: list[str]) -> Tensor:
-        """The experts' matrices one after the other; F32 where they are of several types."""
+        """Stack the experts' matrices; as F32 if they are of several types."""
         found = [self._provider.tensor(part) for part in parts]
         types = {tensor.type for tensor in found}
         type_name = types.pop() if len(types) == 1 else "F32"
@@ -165,7 +166,7 @@ class GGUFOrder:
 
 
 def is_precise(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether GGUF has a tensor as F32 whatever type the file's weights have.
+    """Whether GGUF stores a tensor as F32, whatever the type of the file's weights.
 
     Source: llama.cpp conversion/base.py, ModelBase.prepare_tensors.
     """
@@ -177,17 +178,17 @@ def _floats(tensor: Tensor) -> Iterator[NDArray[np.generic]]:
 
 
 def permuted(array: NDArray[np.generic], heads: int) -> NDArray[np.generic]:
-    """Rows of Q or K in llama.cpp's order, as a view with the axes heads, pairs, 2 and the rest.
+    """Return rows of Q or K in llama.cpp's order, as a view with the axes heads, pairs, 2, rest.
 
-    Within a head, dimension i of the first half and i of the second become 2i and 2i + 1.
-    Source: llama.cpp conversion/llama.py, LlamaModel.permute.
+    Within a head, rows i of the first half and i of the second become 2i and 2i + 1. Source:
+    llama.cpp conversion/llama.py, LlamaModel.permute.
     """
     pairs = array.shape[0] // heads // 2
     return array.reshape(heads, 2, pairs, *array.shape[1:]).swapaxes(1, 2)
 
 
 def _permuted_rows(tensor: Tensor, heads: int) -> Iterator[NDArray[np.generic]]:
-    """Head by head: in every type that has rows, a row's bytes stay together."""
+    """Yield the permuted rows head by head; a row's bytes stay together in every type with rows."""
     rows = tensor.data.reshape(tensor.shape[0], -1)
     size = len(rows) // heads
     for first in range(0, len(rows), size):

@@ -1,7 +1,7 @@
-"""Reads the structure of one GGUF file from a buffer: header, where each value lies, tensors.
+"""Read the structure of one GGUF file from a buffer: header, positions of values, tensors.
 
-The file is hostile until shown otherwise: every count and size is a Python integer held against
-the bytes that are left before it is used, and nothing is decoded that was not asked for.
+The file is untrusted: every count and size is a Python integer that is checked against the
+remaining bytes before use, and only what is asked for is decoded.
 """
 
 from __future__ import annotations
@@ -46,45 +46,41 @@ from trinity.formats.gguf_types import Extent, decide_types
 
 @dataclass(frozen=True, slots=True)
 class KeyLocation:
-    """Where one key's value lies: ``offset`` is its first byte, after the value type.
-
-    ``end`` is the byte behind it. For an array ``element`` and ``count`` describe it; for anything
-    else ``element`` is None.
-    """
+    """The position of one key's value."""
 
     key: str
     type: ValueType
-    offset: int
-    end: int
-    element: ValueType | None = None
+    offset: int  # first byte of the value, after its type
+    end: int  # byte after the value
+    element: ValueType | None = None  # element type of an array, None for other values
     count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor: ``dims`` in file order (the row length first), ``start`` counted from byte 0."""
+    """One tensor of the file."""
 
     name: str
-    dims: tuple[int, ...]
+    dims: tuple[int, ...]  # in file order: the row length first
     type: str
-    start: int
+    start: int  # byte in the file
     nbytes: int
 
 
 @dataclass(slots=True)
 class GGUFStructure:
-    """All that the file says about itself. ``data_start`` is the first byte of the tensors."""
+    """The structure of a file."""
 
     version: int
     size: int
     alignment: int = DEFAULT_ALIGNMENT
-    data_start: int = 0
+    data_start: int = 0  # first byte of the tensors' data
     entries: dict[str, KeyLocation] = field(default_factory=dict)
     tensors: list[TensorInfo] = field(default_factory=list)
 
 
 def read_structure(buffer: Buffer, source: str) -> GGUFStructure:
-    """Parse and check all of ``buffer`` except the values and the tensors' contents.
+    """Parse and check all of ``buffer`` except the values and the tensors' data.
 
     Raises FormatError for a malformed file, UnsupportedError for another version, byte order or
     tensor type; each message begins with ``source``.
@@ -96,9 +92,9 @@ def read_structure(buffer: Buffer, source: str) -> GGUFStructure:
 
 
 def read_keys(head: Buffer, source: str, *, whole: bool) -> dict[str, KeyLocation] | None:
-    """The keys of a file that begins with ``head``, whatever comes behind them.
+    """Read the keys of a file that begins with ``head``, whatever follows them.
 
-    None where the head is too short to tell, unless it is the ``whole`` file. Raises as
+    Returns None if the head is too short, unless it is the ``whole`` file. Raises as
     ``read_structure``.
     """
     cursor = GGUFCursor(head, source)
@@ -111,7 +107,7 @@ def read_keys(head: Buffer, source: str, *, whole: bool) -> dict[str, KeyLocatio
 
 
 def _read_keys(cursor: GGUFCursor) -> tuple[int, GGUFStructure]:
-    """How many tensors there are; everything but these."""
+    """Return the number of tensors, and the structure without them."""
     source = cursor.source
     structure = GGUFStructure(version=_read_version(cursor), size=cursor.size)
     cursor.pos = 8
@@ -133,17 +129,17 @@ def _read_keys(cursor: GGUFCursor) -> tuple[int, GGUFStructure]:
 
 
 def refuse_too_many(source: str, what: str, found: int, most: int) -> None:
-    """Raise FormatError where there are more than ``most``, which no model has."""
+    """Raise FormatError if there are more than ``most``."""
     if found > most:
         raise FormatError(
-            f"{source}: {found} {what}; at most {most} are read, far more than any model has: the "
-            "file is damaged or no model"
+            f"{source}: {found} {what}, which is more than the limit of {most} and far more than "
+            "any model has: the file is damaged or not a model"
         )
 
 
 @dataclass(slots=True)
 class _Parts:
-    """What a file's arrays consist of, counted while they are skipped."""
+    """Counts of strings and nested arrays, updated while arrays are skipped."""
 
     strings: int = 0
     arrays: int = 0
@@ -165,8 +161,8 @@ def _read_version(cursor: GGUFCursor) -> int:
     version = cursor.u32("the version")
     if version and version & 0xFFFF == 0:
         raise UnsupportedError(
-            f"{cursor.source}: a big-endian GGUF file (version {version:#010x}); trinity reads "
-            "little-endian ones: convert it with gguf_convert_endian.py of the gguf package"
+            f"{cursor.source}: the file is big-endian (version {version:#010x}), which is not "
+            "supported; convert it with gguf_convert_endian.py of the gguf package"
         )
     if version not in READABLE_VERSIONS:
         advice = (
@@ -175,7 +171,8 @@ def _read_version(cursor: GGUFCursor) -> int:
             else "the file is damaged or newer than this trinity"
         )
         raise UnsupportedError(
-            f"{cursor.source}: GGUF version {version}; trinity reads 2 and 3; {advice}"
+            f"{cursor.source}: GGUF version {version} is not supported; trinity reads versions 2 "
+            f"and 3: {advice}"
         )
     cursor.need(HEADER_BYTES - 8, "the header")
     return version
@@ -202,7 +199,7 @@ def _read_entry(cursor: GGUFCursor, parts: _Parts) -> KeyLocation:
 
 
 def _skip_array(cursor: GGUFCursor, parts: _Parts, depth: int) -> tuple[ValueType, int]:
-    """Move behind an array, checking that all of it lies within the file."""
+    """Skip an array, after checking that all of it is within the file."""
     if depth > MAX_ARRAY_DEPTH:
         raise cursor.error(f"{cursor.part} nests arrays more than {MAX_ARRAY_DEPTH} deep")
     element, count = cursor.array_header()
@@ -221,8 +218,8 @@ def _skip_array(cursor: GGUFCursor, parts: _Parts, depth: int) -> tuple[ValueTyp
 
 
 def _skip_strings(cursor: GGUFCursor, count: int) -> None:
-    # Vocabularies have 400,000 strings, so the loop does nothing but add lengths: a length that
-    # leaves the file makes the next read fail, or the comparison after the last one.
+    # Vocabularies have up to 400,000 strings, so the loop only adds lengths. If a length leaves the
+    # file, the next read or the comparison after the loop fails.
     buffer, pos, read = cursor.buffer, cursor.pos, read_u64
     try:
         for _ in range(count):
@@ -263,8 +260,8 @@ def _read_tensors(cursor: GGUFCursor, num_tensors: int, structure: GGUFStructure
     for name, _, _, offset in infos:
         if offset >= data_size:
             raise cursor.error(
-                f"tensor {name!r} begins at byte {offset} of the data, "
-                f"which has {max(data_size, 0)} bytes"
+                f"tensor {name!r} begins at byte {offset} of the data, which has only "
+                f"{max(data_size, 0)} bytes"
             )
     extents = [
         Extent(name, type_id, dims, ends[offset] - offset) for name, dims, type_id, offset in infos
@@ -290,7 +287,7 @@ def _read_tensor_info(cursor: GGUFCursor, alignment: int) -> tuple[str, tuple[in
         raise cursor.error(f"tensor {name!r} has {num_dims} dims; at most {MAX_DIMS} are allowed")
     dims = tuple(cursor.u64(f"dims of {name!r}") for _ in range(num_dims))
     if 0 in dims or prod(dims) > MAX_ELEMENTS:
-        raise cursor.error(f"tensor {name!r} has impossible dims {list(dims)}")
+        raise cursor.error(f"tensor {name!r} has the impossible dims {list(dims)}")
     type_id = cursor.u32(f"the type of {name!r}")
     offset = cursor.u64(f"the offset of {name!r}")
     if offset % alignment:
@@ -301,7 +298,7 @@ def _read_tensor_info(cursor: GGUFCursor, alignment: int) -> tuple[str, tuple[in
 
 
 def _following_offsets(offsets: list[int], data_size: int) -> dict[int, int]:
-    """Each offset to the next larger one, the largest to the end of the data."""
+    """Map each offset to the next larger one, and the largest to the end of the data."""
     ordered = sorted(set(offsets))
     return dict(zip(ordered, [*ordered[1:], data_size], strict=True))
 

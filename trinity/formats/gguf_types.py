@@ -1,8 +1,8 @@
-"""Which tensor type an id of a GGUF file means, decided by the tensor's byte length.
+"""Decide which tensor type an id of a GGUF file means, from the tensor's byte length.
 
-Ids 36 to 42 mean different things in llama.cpp, in bitnet.cpp and in their forks. Each meaning
-takes another number of bytes, so the distance to the next tensor tells them apart; neither the
-id alone nor ``general.file_type`` does.
+Ids 36 to 42 mean different types in llama.cpp, in bitnet.cpp and in their forks. The types differ
+in size, so the distance to the next tensor distinguishes them; neither the id alone nor
+``general.file_type`` does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trinity_kernels.ggml import (
 if TYPE_CHECKING:
     from trinity_kernels.quants import QuantType
 
-# Ids that other programs use; their layouts are not in the table of ggml's types.
+# Ids that other programs use; their layouts are not in ggml's table of types.
 _FOREIGN_IDS = {
     37: "IQ4_NL_4_8 (removed from llama.cpp) or I8_S (bitnet.cpp, activations only)",
     133: "Q6_0 of ik_llama.cpp",
@@ -37,7 +37,7 @@ _FOREIGN_IDS = {
     335: "IQ2_BN_R4 of ik_llama.cpp",
 }
 _EXTRA_IDS = {"I2_S": I2_S_ID, "TL1": TL1_ID, "TL2": TL2_ID, "Q2_0_G128": 42}
-# What each contested id may be. IQ4_NL_4_4 and IQ4_NL_8_8 are known only to be refused.
+# Possible types of each contested id. IQ4_NL_4_4 and IQ4_NL_8_8 are known only to be refused.
 _CONTESTED_IDS: dict[int, tuple[str, ...]] = {
     36: ("I2_S", "IQ4_NL_4_4"),
     38: ("TL1", "IQ4_NL_8_8"),
@@ -45,11 +45,11 @@ _CONTESTED_IDS: dict[int, tuple[str, ...]] = {
     40: ("NVFP4",),
     42: ("Q2_0", "Q2_0_G128"),
 }
-_REQUANTIZE = "make the file again from the original model with a current llama.cpp or bitnet.cpp"
+_REQUANTIZE = "convert the original model again with a current llama.cpp or bitnet.cpp"
 
 
 class Extent(NamedTuple):
-    """A tensor of a file: ``gap`` bytes lie between its offset and what follows it."""
+    """A tensor of a file; ``gap`` is the distance in bytes from its offset to the next tensor's."""
 
     name: str
     type_id: int
@@ -58,14 +58,14 @@ class Extent(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The decided type of a tensor and the bytes that it takes."""
+    """The type of a tensor and its size in bytes."""
 
     type: str
     nbytes: int
 
 
 def type_id(type_name: str) -> int:
-    """The id that a file stores for ``type_name``. Raises UnsupportedError for no known type."""
+    """Return the id that a file stores for a type. Raises UnsupportedError for an unknown type."""
     if type_name in _EXTRA_IDS:
         return _EXTRA_IDS[type_name]
     try:
@@ -73,20 +73,20 @@ def type_id(type_name: str) -> int:
     except KeyError:
         known = ", ".join([*TYPES_BY_NAME, *_EXTRA_IDS])
         raise UnsupportedError(
-            f"no tensor type is called {type_name!r}; known types: {known}"
+            f"there is no tensor type {type_name!r}; known types: {known}"
         ) from None
 
 
 def is_type_of_gguf(type_name: str) -> bool:
-    """Whether a GGUF file can hold a type; trinity has quantization types of its own beside."""
+    """Whether a GGUF file can store a type; trinity also has types of its own."""
     return type_name in TYPES_BY_NAME or type_name in _EXTRA_IDS
 
 
 def tensor_nbytes(type_name: str, dims: Sequence[int]) -> int | None:
-    """Bytes of a tensor, or None where ``type_name`` cannot hold rows of ``dims[0]`` elements.
+    """Return the bytes of a tensor, or None if the type cannot store rows of ``dims[0]`` elements.
 
-    ``dims`` is in file order: the row length first. Sources: the block table of ggml;
-    bitnet.cpp's ggml_nbytes for I2_S, TL1 and TL2; types of trinity's own by their blocks.
+    ``dims`` is in file order: the row length first. Sources: ggml's table of blocks; bitnet.cpp's
+    ggml_nbytes for I2_S, TL1 and TL2; the blocks of trinity's own types.
     """
     count = prod(dims)
     row = dims[0] if dims else 1
@@ -103,7 +103,7 @@ def tensor_nbytes(type_name: str, dims: Sequence[int]) -> int | None:
     block: TensorType | QuantType
     if type_name in TYPES_BY_NAME:
         block = TYPES_BY_NAME[type_name]
-    else:  # one that no GGUF file has
+    else:  # a type that no GGUF file has
         from trinity_kernels.quants import TYPES
 
         block = TYPES[type_name]
@@ -111,7 +111,7 @@ def tensor_nbytes(type_name: str, dims: Sequence[int]) -> int | None:
 
 
 def _tl2_nbytes(dims: Sequence[int]) -> int | None:
-    """TL2 sizes its data as if 256 columns of each row were packed in pairs, the rest in threes."""
+    """Return TL2's size: 256 columns of each row count as packed in pairs, the rest in threes."""
     if len(dims) != 2 or dims[0] < 256:
         return None
     columns, rows = dims
@@ -120,13 +120,13 @@ def _tl2_nbytes(dims: Sequence[int]) -> int | None:
 
 
 def decide_types(source: str, extents: Sequence[Extent], alignment: int) -> list[Layout]:
-    """The type and size of every tensor of one file, in the order of ``extents``.
+    """Return the type and size of every tensor of one file, in the order of ``extents``.
 
-    Raises UnsupportedError for a type that trinity does not know or that was removed from the
-    format, FormatError for one that the bytes contradict or cannot decide.
+    Raises UnsupportedError for a type that is unknown or was removed from the format, FormatError
+    if the size contradicts the type or cannot decide it.
     """
     layouts: list[Layout | None] = []
-    evident: dict[int, set[str]] = {}  # what the undisputed tensors of an id turned out to be
+    evident: dict[int, set[str]] = {}  # types that an id's undisputed tensors have
     for extent in extents:
         names = _CONTESTED_IDS.get(extent.type_id)
         if names is None:
@@ -161,7 +161,9 @@ def _uncontested(source: str, extent: Extent) -> Layout:
             raise _removed(source, extent, REMOVED_IDS[extent.type_id])
         known = _FOREIGN_IDS.get(extent.type_id)
         what = (
-            f"is {known}" if known else "is not a type of ggml, llama.cpp or bitnet.cpp known here"
+            f"is {known}"
+            if known
+            else ("is not a type of ggml, llama.cpp or bitnet.cpp that trinity knows")
         )
         raise UnsupportedError(
             f"{source}: tensor {extent.name!r} has type id {extent.type_id}, which {what}; "
@@ -171,13 +173,14 @@ def _uncontested(source: str, extent: Extent) -> Layout:
     if nbytes is None:
         raise FormatError(
             f"{source}: tensor {extent.name!r} has rows of {extent.dims[0] if extent.dims else 1} "
-            f"elements, but {block.name} stores blocks of {block.block_size}; the file is damaged"
+            f"elements, which is not a multiple of {block.name}'s block of {block.block_size}; "
+            "the file is damaged"
         )
     return Layout(block.name, nbytes)
 
 
 def _by_room(source: str, extent: Extent, evident: set[str]) -> Layout:
-    """Decide where no size matches exactly: padding is missing, unusual, or hides a difference."""
+    """Decide if no size matches exactly: padding is missing, unusual, or hides a difference."""
     candidates = _candidates(extent, _CONTESTED_IDS[extent.type_id])
     fitting = [layout for layout in candidates if layout.nbytes <= extent.gap]
     like_others = [layout for layout in fitting if layout.type in evident]

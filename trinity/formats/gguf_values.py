@@ -1,4 +1,4 @@
-"""Python values to the bytes of GGUF values, with the type inferred where none is given."""
+"""Encode Python values as GGUF values; the type is inferred if none is given."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from trinity.formats.gguf_layout import (
     ValueType,
 )
 
-# NumPy's code of a dtype (without byte order) to the value type of the same width.
+# Code of a NumPy dtype (without byte order): the value type of the same width.
 _NUMPY_TYPES = {
     **{t.format[1:]: t for t in VALUE_TYPES_BY_NAME.values() if t.format},
     "u1": VALUE_TYPES_BY_NAME["uint8"],
     "b1": VALUE_TYPES_BY_NAME["bool"],
 }
 _SCALAR_INTS = ("uint32", "int32", "uint64", "int64")
-_ARRAY_INTS = ("int32", "uint32", "int64", "uint64")  # token_type and the like are int32
+_ARRAY_INTS = ("int32", "uint32", "int64", "uint64")  # token_type and similar arrays are int32
 
 
 def encode_string(text: str, what: str) -> bytes:
-    """Length and UTF-8 bytes of ``text``. Raises InputError for no text or lone surrogates."""
+    """Encode a string as its length and UTF-8 bytes.
+
+    Raises InputError for other objects and for lone surrogates.
+    """
     if not isinstance(text, str):
-        raise InputError(f"{what} is {text!r:.60}; text is expected")
+        raise InputError(f"{what} is {text!r:.60}; expected text")
     try:
         raw = text.encode()
     except UnicodeEncodeError as error:
@@ -38,7 +41,7 @@ def encode_string(text: str, what: str) -> bytes:
 
 
 def encode_value(key: str, value: object, type: str | None) -> bytes:
-    """A value's type id and bytes. Raises InputError where ``type`` cannot hold the value."""
+    """Return a value's type id and bytes. Raises InputError if ``type`` cannot hold the value."""
     is_array = isinstance(value, list | tuple | np.ndarray)
     if type is not None and type.startswith("array[") and type.endswith("]"):
         if not is_array:
@@ -55,7 +58,7 @@ def encode_value(key: str, value: object, type: str | None) -> bytes:
 
 def _named(key: str, name: str) -> ValueType:
     if name not in VALUE_TYPES_BY_NAME:
-        raise InputError(f"{key}: no value type is called {name!r}; known: {VALUE_TYPE_NAMES}")
+        raise InputError(f"{key}: there is no value type {name!r}; known: {VALUE_TYPE_NAMES}")
     return VALUE_TYPES_BY_NAME[name]
 
 
@@ -68,19 +71,19 @@ def _encode_array(key: str, values: object, given: ValueType | None, depth: int)
             data = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).tobytes()
             return _u32(native.id) + len(values).to_bytes(8, "little") + data
         if given is None and native is not None and values.ndim > 1:
-            values = list(values)  # rows, which keep their own type
+            values = list(values)  # rows keep their own type
         else:
             values = values.tolist()
     assert isinstance(values, list | tuple)
     if given is None and not values:
-        raise InputError(f"{key}: an empty list has no type of its own; give type=")
+        raise InputError(f"{key}: the type of an empty list is unknown; give type=")
     element = given or _infer(values, key, _ARRAY_INTS)
     header = _u32(element.id) + len(values).to_bytes(8, "little")
     return header + _encode_elements(key, values, element, depth)
 
 
 def _infer(values: Sequence[object], key: str, int_types: Sequence[str]) -> ValueType:
-    """The one type that holds all ``values``."""
+    """Return the type that can hold all ``values``."""
     first = values[0]
     if isinstance(first, np.generic) and all(isinstance(v, first.__class__) for v in values):
         native = _NUMPY_TYPES.get(first.dtype.str[1:])
@@ -99,7 +102,9 @@ def _infer(values: Sequence[object], key: str, int_types: Sequence[str]) -> Valu
                 return VALUE_TYPES_BY_NAME[name]
     elif all(_is_int(v) or isinstance(v, float | np.floating) for v in values):
         return VALUE_TYPES_BY_NAME["float32"]
-    raise InputError(f"{key}: no value type of GGUF holds {first!r:.60}; known: {VALUE_TYPE_NAMES}")
+    raise InputError(
+        f"{key}: no value type of GGUF can hold {first!r:.60}; known: {VALUE_TYPE_NAMES}"
+    )
 
 
 def _encode_elements(key: str, values: Sequence[object], element: ValueType, depth: int) -> bytes:
@@ -139,7 +144,7 @@ def _check_number(key: str, value: object, element: ValueType) -> None:
 
 
 def _fits_float(value: object, element: ValueType) -> bool:
-    """False for a finite value that the type would turn into infinity."""
+    """Whether the type can hold a value; false if a finite value would become infinite."""
     try:
         number = float(value)  # type: ignore[arg-type]
     except OverflowError:

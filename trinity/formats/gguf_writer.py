@@ -1,4 +1,4 @@
-"""Writes GGUF files: version 3, little-endian, one tensor at a time, all or nothing."""
+"""Write GGUF files: version 3, little-endian, one tensor at a time, completely or not at all."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class _PendingTensor:
 class GGUFWriter:
     """Collects keys and tensors, then writes them when the ``with`` block ends.
 
-    ``path`` may exist as a file, or as a link to where one is or shall be. The file appears under
-    its name only when it is complete (``trinity_kernels.whole_file``). After an error nothing is
-    left behind and an older file of that name is untouched; ``refuse_existing`` asks first.
+    ``path`` may exist as a file, or as a link to one. The file appears under its name only when it
+    is complete (``trinity_kernels.whole_file``). After an error nothing is left and an older file
+    of that name is unchanged; to refuse an existing file, call ``refuse_existing`` first.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, alignment: int = DEFAULT_ALIGNMENT) -> None:
@@ -56,15 +56,16 @@ class GGUFWriter:
             raise InputError(
                 f"alignment is {alignment}; it must be a power of two from 1 to {MAX_ALIGNMENT}"
             )
-        # The rename must take the place of a file, neither of a link to one nor of a device.
+        # The rename must replace a file, not a link or a device.
         if os.path.exists(self._path) and not os.path.isfile(self._path):
             raise InputError(
-                f"{self._path}: a folder, a pipe or a device; give the name of a file to write"
+                f"{self._path}: this is a folder, a pipe or a device; give the name of a file to "
+                "write"
             )
         target = os.path.realpath(self._path) if os.path.islink(self._path) else self._path
         folder = os.path.dirname(target) or "."
         if not os.path.isdir(folder):
-            raise InputError(f"{self._path}: there is no folder {folder}; make it first")
+            raise InputError(f"{self._path}: there is no folder {folder}; create it first")
         self._alignment = alignment
         self._keys: dict[str, bytes] = {}
         self._tensors: dict[str, _PendingTensor] = {}
@@ -75,21 +76,21 @@ class GGUFWriter:
     def add(self, key: str, value: object, type: str | None = None) -> None:
         """Add one key.
 
-        Without ``type``, bool gives bool, int the first of uint32, int32, uint64, int64 that
-        holds it (in lists: int32 first), float float32, str string; NumPy values keep their
-        width, and a list gives an array of what holds all its elements. ``type`` is a value
-        type's name ("uint16"), or "array[uint16]"; for a list "uint16" means the elements.
-        Raises InputError for a key that is empty, too long or already there, and for a value
-        that the type cannot hold.
+        Without ``type``, bool gives bool, int the first of uint32, int32, uint64, int64 that can
+        hold it (in lists: int32 first), float float32, str string; NumPy values keep their width,
+        and a list gives an array of the type that can hold all elements. ``type`` is the name of a
+        value type ("uint16") or "array[uint16]"; for a list "uint16" means the elements. Raises
+        InputError for a key that is empty, too long or was added before, and for a value that the
+        type cannot hold.
         """
         if key == "general.alignment":
             type = "uint32"
         self.add_encoded(key, encode_value(key, value, type))
 
     def add_encoded(self, key: str, value: bytes) -> None:
-        """Add one key whose value is there as bytes: the type, then what the type says.
+        """Add one key whose value is already encoded: the type, then the value.
 
-        Raises InputError for a key that is empty, too long or already there.
+        Raises InputError for a key that is empty, too long or was added before.
         """
         if key == "general.alignment":
             if value != encode_value(key, self._alignment, "uint32"):
@@ -111,11 +112,11 @@ class GGUFWriter:
     ) -> None:
         """Add one tensor, in file order.
 
-        Shapes: ``shape`` is NumPy's order, (M rows, K columns). ``data`` gives the bytes of the
-        tensor as ``type`` lays them out: an array or bytes, chunks of them, or a function that
-        returns either and is called only when the tensor's turn has come, so that a model may be
-        larger than memory. ``nbytes`` defaults to what type and shape need and must equal it.
-        Raises InputError for a bad name or shape, UnsupportedError for an unknown type.
+        ``shape`` is NumPy's order, (M rows, K columns). ``data`` gives the bytes in the layout of
+        ``type``: an array or bytes, an iterable of them, or a function that returns either and is
+        called when the tensor is written, so that a model may be larger than memory. ``nbytes``
+        defaults to the size that type and shape need and must equal it. Raises InputError for a bad
+        name or shape, UnsupportedError for an unknown type.
         """
         if name in self._tensors:
             raise InputError(f"the tensor {name!r} was added before")
@@ -139,7 +140,7 @@ class GGUFWriter:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the file will have with the keys and tensors added so far."""
+        """The size of the file with the keys and tensors added so far, in bytes."""
         size = len(self._header())
         if not self._tensors:
             return size
@@ -149,8 +150,8 @@ class GGUFWriter:
     def finish(self) -> None:
         """Write the file; the end of the ``with`` block calls this.
 
-        Raises InputError where the file cannot be written or a tensor's data has another length
-        than its type and shape need; whatever the data's own functions raise passes through.
+        Raises InputError if the file cannot be written or a tensor's data has another length than
+        its type and shape need. Exceptions of the data's own functions are passed on.
         """
         if self._finished:
             return
@@ -176,7 +177,7 @@ class GGUFWriter:
         return False
 
     def _header(self) -> bytes:
-        """Everything before the tensors' data, without the padding behind it."""
+        """Return everything before the tensors' data, without the padding that follows."""
         parts = [MAGIC, _u32(WRITTEN_VERSION), _u64(len(self._tensors)), _u64(len(self._keys))]
         for key, value in self._keys.items():
             parts += [encode_string(key, "the key"), value]
@@ -199,9 +200,11 @@ class GGUFWriter:
 
 
 def refuse_existing(path: str, overwrite: bool) -> None:
-    """Raise InputError where there is something at ``path``, unless it may be replaced."""
+    """Raise InputError if ``path`` exists, unless it may be replaced."""
     if os.path.lexists(path) and not overwrite:
-        raise InputError(f"{path}: exists already; give another name, or --force to replace it")
+        raise InputError(
+            f"{path}: the file exists already; give another name, or --force to replace it"
+        )
 
 
 def _write_data(file: BinaryIO, tensor: _PendingTensor) -> None:

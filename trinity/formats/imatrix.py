@@ -1,11 +1,11 @@
-"""Importance matrices: for every linear weight the squares of its inputs, summed by channel.
+"""Importance matrices: the squares of a linear weight's inputs, summed by channel.
 
-Quantizers weigh errors by them. The file is GGUF: ``general.type`` is "imatrix", the keys
-``imatrix.datasets``, ``imatrix.chunk_count`` and ``imatrix.chunk_size`` say what was evaluated,
-and a weight NAME has the float32 tensors ``NAME.in_sum2`` (matrices, K), the sums, and
-``NAME.counts`` (matrices, 1), how many tokens they are of. Newer llama.cpp adds ``NAME.in_sum``,
-which is not read. Source: llama.cpp tools/imatrix/imatrix.cpp, save_imatrix(); it and the
-quantizer skip what they do not know, such as ``trinity.imatrix.*``, where a run went on.
+Quantizers weight errors by them. The file is GGUF: ``general.type`` is "imatrix"; the keys
+``imatrix.datasets``, ``imatrix.chunk_count`` and ``imatrix.chunk_size`` describe the texts; a
+weight NAME has the float32 tensors ``NAME.in_sum2`` (matrices, K), the sums, and ``NAME.counts``
+(matrices, 1), the number of tokens. ``NAME.in_sum`` of newer llama.cpp is not read. llama.cpp
+ignores unknown keys, such as ``trinity.imatrix.*``, the position of an interrupted run. Source:
+llama.cpp tools/imatrix/imatrix.cpp, save_imatrix().
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DATASETS, CHUNK_COUNT, CHUNK_SIZE = (
     "imatrix.chunk_size",
 )
 NEXT_CHUNK, TEXT_HASH = "trinity.imatrix.next_chunk", "trinity.imatrix.text_sha256"
-# A stack of all experts, or one of them.
+# Names of a stack of all experts, and of a single expert.
 _EXPERTS = re.compile(r"blk\.(\d{1,9})\.ffn_(?:\w+_exps|\w+?\.(\d{1,9}))\.weight", re.ASCII)
 MAX_COUNT = 1 << 53
 MAX_DATASETS = 1 << 12
@@ -42,9 +42,10 @@ MAX_DATASETS = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class ImatrixEntry:
-    """One weight's inputs. Shapes: sums (matrices, K), counts (matrices,).
+    """Sums and counts of one weight's inputs.
 
-    A dense weight is one matrix; a stack of experts has several.
+    A dense weight is one matrix; a stack of experts has several. Shapes: sums (matrices, K), counts
+    (matrices,).
     """
 
     sums: NDArray[np.float32]
@@ -53,7 +54,7 @@ class ImatrixEntry:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where an interrupted run goes on: the chunk, and the SHA-256 of its text's chunks."""
+    """Where an interrupted run continues: a chunk, and the SHA-256 of the text's chunks."""
 
     next_chunk: int
     text_sha256: str
@@ -61,31 +62,24 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Imatrix:
-    """An importance matrix.
+    """An importance matrix."""
 
-    Attributes:
-        entries: names of weights ("blk.0.attn_q.weight") to their sums.
-        chunk_size: tokens of a chunk.
-        datasets: names of the texts.
-        position: where the run that wrote it stood; None in files of others.
-        source: the file, for messages.
-    """
-
-    entries: Mapping[str, ImatrixEntry]
-    chunk_size: int = DEFAULT_CHUNK_SIZE
-    datasets: tuple[str, ...] = ()
+    entries: Mapping[str, ImatrixEntry]  # by name of the weight, such as "blk.0.attn_q.weight"
+    chunk_size: int = DEFAULT_CHUNK_SIZE  # tokens per chunk
+    datasets: tuple[str, ...] = ()  # names of the texts
+    # where the run that wrote it stopped; None in other programs' files
     position: Position | None = None
-    source: str = field(default="the importance matrix", compare=False)
+    source: str = field(default="the importance matrix", compare=False)  # the file, for messages
 
     @property
     def chunk_count(self) -> int:
-        """Whole chunks that the sums are of, by the largest count as in llama.cpp."""
+        """The number of whole chunks, from the largest count, as in llama.cpp."""
         counts = [int(entry.counts.max()) for entry in self.entries.values()]
         return max(counts, default=0) // self.chunk_size
 
     @property
     def unseen_experts(self) -> list[tuple[str, int]]:
-        """Layer ("blk.3") and number of every expert that no token of the texts took."""
+        """Return layer ("blk.3") and number of every expert that no token of the texts used."""
         found: set[tuple[int, int]] = set()
         for name, entry in self.entries.items():
             match = _EXPERTS.fullmatch(name)
@@ -97,9 +91,9 @@ class Imatrix:
         return [(f"blk.{layer}", expert) for layer, expert in sorted(found)]
 
     def mean(self, tensor_name: str) -> NDArray[np.float32] | None:
-        """Mean squares (matrices, K) of a weight's inputs; None where it has no entry.
+        """Return the mean squares (matrices, K) of a weight's inputs, or None without an entry.
 
-        Ones for a matrix that no token met, as llama.cpp's quantizer has it.
+        A matrix that no token used has ones, as in llama.cpp's quantizer.
         """
         entry = self.entries.get(tensor_name)
         if entry is None:
@@ -113,12 +107,12 @@ class Imatrix:
 def read_imatrix(
     path: str | os.PathLike[str], *, dat_chunk_size: int = DEFAULT_CHUNK_SIZE
 ) -> Imatrix:
-    """The importance matrix at ``path``, GGUF or the older .dat.
+    """Read the importance matrix at ``path``, GGUF or the older .dat.
 
-    ``dat_chunk_size``: tokens of a chunk, which .dat files do not tell; it changes counts and
-    sums alike, never a mean.
-    Raises: InputError where the file cannot be opened; FormatError where it is malformed, is
-    something else, or has numbers that are no sums of squares.
+    ``dat_chunk_size`` is the number of tokens per chunk, which .dat files do not contain; it scales
+    counts and sums alike, so means do not depend on it. Raises InputError if the file cannot be
+    opened; FormatError if it is malformed, another kind of file, or has values that are not sums of
+    squares.
     """
     source = path_text(path)
     file = MappedFile(source)
@@ -136,7 +130,7 @@ def _from_dat(file: MappedFile, source: str, chunk_size: int) -> Imatrix:
     dat = read_dat(file.buffer(), source)
     entries = {}
     for name, entry in dat.entries.items():
-        # Without calls the values are means, as the quantizer takes them.
+        # Without calls the values are means, as the quantizer interprets them.
         sums = entry.values
         with np.errstate(over="ignore", invalid="ignore"):
             sums *= np.float32(chunk_size)
@@ -152,9 +146,9 @@ def _from_gguf(file: MappedFile, structure: GGUFStructure, metadata: GGUFMetadat
     names = [name.removesuffix(SUMS) for name in tensors if name.endswith(SUMS)]
     if kind not in ("", "imatrix") or not names:
         raise FormatError(
-            f"{source}: no importance matrix but a GGUF file of type {kind[:40] or 'model'!r} with "
-            f"{len(names)} tensors called *{SUMS}; give a file that `python -m trinity imatrix` or "
-            "llama.cpp's llama-imatrix wrote"
+            f"{source}: this is not an importance matrix but a GGUF file of type "
+            f"{kind[:40] or 'model'!r} with {len(names)} tensors named *{SUMS}; give a file that "
+            "`python -m trinity imatrix` or llama.cpp's llama-imatrix wrote"
         )
     entries = {}
     for name in names:
@@ -169,15 +163,15 @@ def _from_gguf(file: MappedFile, structure: GGUFStructure, metadata: GGUFMetadat
             )
         if not np.all((counts >= 0) & (counts <= MAX_COUNT)):
             raise FormatError(
-                f"{source}: the counts of {name!r} are no numbers of tokens: the file is damaged"
+                f"{source}: the counts of {name!r} are not numbers of tokens: the file is damaged"
             )
         whole = np.rint(counts).astype(np.int64)
-        if len(whole) != matrices:  # one for all, as dense stacks have it
+        if len(whole) != matrices:  # one count for all, as for dense stacks
             whole = np.broadcast_to(whole, matrices)
         entries[name] = _checked(source, name, sums.reshape(matrices, -1), whole)
     chunk_size = _integer(source, metadata, CHUNK_SIZE)
     if chunk_size < 1:
-        raise FormatError(f"{source}: {CHUNK_SIZE} is {chunk_size}; at least 1 is expected")
+        raise FormatError(f"{source}: {CHUNK_SIZE} is {chunk_size}; expected at least 1")
     datasets: tuple[str, ...] = ()
     if DATASETS in metadata and metadata.value_type(DATASETS) == "array[string]":
         if (metadata.array_length(DATASETS) or 0) > MAX_DATASETS:
@@ -191,7 +185,7 @@ def _from_gguf(file: MappedFile, structure: GGUFStructure, metadata: GGUFMetadat
 
 
 def _text(metadata: GGUFMetadata, key: str) -> str:
-    """A string, empty where the key is missing, the type's name where it is something else."""
+    """Return a string; empty if the key is missing, the name of the type if it is not a string."""
     if key not in metadata:
         return ""
     kind = metadata.value_type(key)
@@ -202,7 +196,7 @@ def _floats(file: MappedFile, info: TensorInfo) -> NDArray[np.float32]:
     if info.type != "F32" or not info.dims:
         raise FormatError(
             f"{file.path}: tensor {info.name!r} is {info.type} with dims {list(info.dims)}; "
-            "float32 is expected"
+            "expected float32"
         )
     view = np.frombuffer(file.buffer(), "<f4", info.nbytes // 4, info.start)
     return view.astype(np.float32)
@@ -215,9 +209,9 @@ def _checked(
     if bad.any():
         place = int(bad.argmax())
         raise FormatError(
-            f"{source}: {name!r} has {sums.reshape(-1)[place]} at channel "
-            f"{place % sums.shape[1]} (and {int(bad.sum()) - 1} more like it), which is not a sum "
-            "of squares: gather it again, with a model whose activations are finite"
+            f"{source}: {name!r} has {sums.reshape(-1)[place]} at channel {place % sums.shape[1]} "
+            f"(and {int(bad.sum()) - 1} more invalid values), which is not a sum of squares: "
+            "compute the matrix again, with a model whose activations are finite"
         )
     return ImatrixEntry(sums, counts)
 
@@ -226,19 +220,18 @@ def _integer(source: str, metadata: GGUFMetadata, key: str) -> int:
     kind = metadata.value_type(key) if key in metadata else "missing"
     value = metadata[key] if kind.startswith(("int", "uint")) else f"({kind})"
     if not isinstance(value, int) or value < 0:
-        raise FormatError(f"{source}: {key} is {value}; an integer from 0 on is expected")
+        raise FormatError(f"{source}: {key} is {value}; expected an integer from 0")
     return value
 
 
 def write_imatrix(
     path: str | os.PathLike[str], imatrix: Imatrix, *, overwrite: bool = False
 ) -> None:
-    """Write ``imatrix`` as GGUF, entries by name.
+    """Write ``imatrix`` as GGUF, entries sorted by name.
 
-    Numerics: counts become float32, which is exact up to 2^24 tokens.
-    ``overwrite`` lets an older file be replaced once all is there.
-    Raises: InputError where there is no entry, the file exists or cannot be written; FormatError
-    for sums that are not finite.
+    Counts are stored as float32, which is exact up to 2^24 tokens. With ``overwrite`` an older file
+    is replaced once the new one is complete. Raises InputError if there is no entry, or if the file
+    exists or cannot be written; FormatError for sums that are not finite.
     """
     refuse_existing(path_text(path), overwrite)
     if not imatrix.entries:
@@ -259,11 +252,11 @@ def write_imatrix(
 
 
 def merge(first: Imatrix, second: Imatrix) -> Imatrix:
-    """The sums and counts of both, the texts one after the other, the first's chunk size.
+    """Add the sums and counts of two matrices of one model.
 
-    One of the two may have entries that the other lacks, such as the output head's.
-    Numerics: added in float64, rounded once to float32.
-    Raises: InputError where the two are not of one model.
+    The texts are concatenated; the chunk size is the first's. Each may have entries that the other
+    lacks, such as the output's. Sums are added in float64 and rounded once to float32. Raises
+    InputError if the two are not of one model.
     """
     check_same_shapes(
         first, {name: entry.sums.shape for name, entry in second.entries.items()}, second.source
@@ -272,7 +265,7 @@ def merge(first: Imatrix, second: Imatrix) -> Imatrix:
     for name, entry in second.entries.items():
         if name in entries:
             other = entries[name]
-            with np.errstate(over="ignore"):  # infinities are refused when they are written
+            with np.errstate(over="ignore"):  # infinities are rejected when they are written
                 sums = np.add(entry.sums, other.sums, dtype=np.float64).astype(np.float32)
             entry = ImatrixEntry(sums, entry.counts + other.counts)
         entries[name] = entry
@@ -282,14 +275,14 @@ def merge(first: Imatrix, second: Imatrix) -> Imatrix:
 def check_same_shapes(imatrix: Imatrix, shapes: Mapping[str, tuple[int, ...]], source: str) -> None:
     """Raise InputError unless ``imatrix`` fits ``shapes``, the (matrices, K) of each weight.
 
-    Every weight of a layer must be in both; ``source`` names whose shapes they are.
+    Every weight of a layer must be in both; ``source`` names the owner of the shapes.
     """
-    advice = "they belong to different models: take one that was gathered with this model"
+    advice = "they belong to different models: use a matrix that was computed with this model"
     for name, entry in imatrix.entries.items():
         if name in shapes and entry.sums.shape != shapes[name]:
             raise InputError(
-                f"{imatrix.source}: {name!r} has sums of shape {entry.sums.shape}, in {source} "
-                f"of {shapes[name]}; {advice}"
+                f"{imatrix.source}: {name!r} has sums of shape {entry.sums.shape}, but {source} "
+                f"has {shapes[name]}; {advice}"
             )
     for name in sorted(set(imatrix.entries) ^ set(shapes)):
         if name.startswith("blk."):

@@ -1,9 +1,9 @@
-"""Reads the older form of importance matrices, imatrix.dat.
+"""Read the older format of importance matrices, imatrix.dat.
 
-Layout, all little-endian: int32 number of entries; for each int32 name length, the name, int32
-calls, int32 number of values, that many float32; then, in newer ones, int32 calls of the whole
-file, int32 length and name of the text. A value is the mean of the squares times the calls.
-Source: llama.cpp tools/imatrix/imatrix.cpp, save_imatrix_legacy().
+Layout, little-endian: int32 number of entries; for each entry int32 name length, the name, int32
+calls, int32 number of values and that many float32; newer files end with int32 calls of the whole
+file, int32 length and name of the text. A value is the mean of the squares times the calls. Source:
+llama.cpp tools/imatrix/imatrix.cpp, save_imatrix_legacy().
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _read_i32 = struct.Struct("<i").unpack_from
 
 @dataclass(frozen=True, slots=True)
 class DatEntry:
-    """One weight: ``values`` (n,) float32, the means of the squares times ``calls``."""
+    """One weight: ``values`` (n,) float32 are the means of the squares times ``calls``."""
 
     calls: int
     values: NDArray[np.float32]
@@ -35,20 +35,20 @@ class DatEntry:
 
 @dataclass(frozen=True, slots=True)
 class Dat:
-    """A whole file; ``dataset`` is empty where the file does not name its text."""
+    """A whole file; ``dataset`` is empty if the file does not name its text."""
 
     entries: dict[str, DatEntry]
     dataset: str
 
 
 def read_dat(buffer: Buffer, source: str) -> Dat:
-    """Parse a file. Raises FormatError, also for one that is something else altogether."""
+    """Parse a file. Raises FormatError, also for another kind of file."""
     cursor = GGUFCursor(buffer, source)
     count = _i32(cursor, "the number of entries") if cursor.size >= 4 else 0
     if not 0 < count * MIN_ENTRY_BYTES <= cursor.left:
         found, _ = looks_like(bytes(buffer[:64]), cursor.size)
         raise FormatError(
-            f"{source}: no importance matrix: it looks like {found}; give a file that "
+            f"{source}: this is not an importance matrix: it looks like {found}; give a file that "
             "`python -m trinity imatrix` or llama.cpp's llama-imatrix wrote"
         )
     refuse_too_many(source, "entries", count, MAX_TENSORS)

@@ -1,4 +1,4 @@
-"""JSON objects from files that anybody may have written: strict, with errors that name the file."""
+"""Read JSON objects of untrusted files: strictly, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -9,64 +9,66 @@ from trinity.formats.mapping import MappedFile
 
 MAX_JSON_BYTES = 48 << 20  # far above any tokenizer.json
 MAX_CONFIG_BYTES = 4 << 20
-# What Python objects may take beyond three times the file's length.
+# Limit of the memory of Python objects beyond three times the file's length.
 _MEMORY, _CONFIG_MEMORY = 280_000_000, 40_000_000
 
 
 def read_json_object(path: str, *, is_config: bool = True) -> dict[str, object]:
-    """The object that the JSON file at ``path`` holds.
+    """Return the object in the JSON file at ``path``.
 
-    ``is_config``: a configuration, which is small; otherwise a vocabulary or an index.
-    Raises InputError where the file cannot be opened, FormatError where it holds anything else
-    than one object, or more than such a file has.
+    ``is_config`` selects the limit for a configuration, which is small, instead of that for a
+    vocabulary or an index. Raises InputError if the file cannot be opened, FormatError if it
+    contains anything but one object, or is too large.
     """
     raw = _content(path, MAX_CONFIG_BYTES if is_config else MAX_JSON_BYTES)
     return parse_json_object(raw, path, _CONFIG_MEMORY if is_config else _MEMORY)
 
 
 def read_json_list(path: str) -> list[object]:
-    """The list that a small JSON file holds; as ``read_json_object``."""
+    """Return the list in a small JSON file; raises as ``read_json_object``."""
     return parse_json_list(_content(path, MAX_CONFIG_BYTES), path, _CONFIG_MEMORY)
 
 
 def _content(path: str, longest: int) -> bytes:
-    """The bytes of a file, without a byte order mark. Raises: as ``read_json_object``."""
+    """Return the bytes of a file, without a byte order mark. Raises as ``read_json_object``."""
     file = MappedFile(path)
     try:
         raw = bytes(file.buffer()[: longest + 1])
     finally:
         file.close()
     if len(raw) > longest:
-        raise FormatError(f"{path}: larger than {longest} bytes, too large for such a file")
+        raise FormatError(f"{path}: the file exceeds {longest} bytes, the limit for such files")
     return raw.removeprefix(b"\xef\xbb\xbf")
 
 
 def parse_json_object(raw: bytes, source: str, memory: int = _MEMORY) -> dict[str, object]:
-    """The object of the JSON text ``raw``. Raises FormatError that begins with ``source``.
+    """Return the object in the JSON text ``raw``. Raises FormatError that begins with ``source``.
 
-    Stricter than Python's own reader: a name may occur once in each object, NaN is no number, every
-    string is text that UTF-8 can hold, and the objects fit into ``memory`` bytes beyond three times
-    the text. Infinity is one, as a number too large for a float is: configurations of Nemotron-H
-    have it for a limit that there is not.
+    Stricter than Python's reader: a name may occur once per object, NaN is not a number, every
+    string must be encodable as UTF-8, and the objects must fit into ``memory`` bytes beyond three
+    times the text. Infinity is allowed, as numbers too large for a float are: configurations of
+    Nemotron-H use it for "no limit".
     """
     value = _parsed(raw, source, memory)
     if not isinstance(value, dict):
-        raise FormatError(f"{source}: holds a {type(value).__name__}, not a JSON object")
+        raise FormatError(f"{source}: it contains a {type(value).__name__}; expected a JSON object")
     return value
 
 
 def parse_json_list(raw: bytes, source: str, memory: int = _MEMORY) -> list[object]:
-    """The list of the JSON text ``raw``; as ``parse_json_object``."""
+    """Return the list in the JSON text ``raw``; raises as ``parse_json_object``."""
     value = _parsed(raw, source, memory)
     if not isinstance(value, list):
-        raise FormatError(f"{source}: holds a {type(value).__name__}, not a JSON list")
+        raise FormatError(f"{source}: it contains a {type(value).__name__}; expected a JSON list")
     return value
 
 
 def _parsed(raw: bytes, source: str, memory: int) -> object:
-    escaped = b"\\ud" in raw or b"\\uD" in raw  # the only way to a lone surrogate
+    escaped = b"\\ud" in raw or b"\\uD" in raw  # only these can produce a lone surrogate
     if _object_bytes(raw, escaped) > memory + 3 * len(raw):
-        raise FormatError(f"{source}: its {len(raw)} bytes hold more values than such a file has")
+        raise FormatError(
+            f"{source}: its {len(raw)} bytes contain more values than such a file has"
+        )
     try:
         value: object = json.loads(
             raw.decode(), object_pairs_hook=_unique_names, parse_constant=_constant
@@ -75,15 +77,16 @@ def _parsed(raw: bytes, source: str, memory: int) -> object:
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise FormatError(f"{source}: its JSON is nested too deeply; download it again") from None
-    except ValueError as error:  # also JSONDecodeError, UnicodeError and our own two
+    except ValueError as error:  # includes JSONDecodeError, UnicodeError and our own errors
         reason = " ".join(str(error).split())[:200]
-        raise FormatError(f"{source}: no valid JSON: {reason}; download it again") from None
+        raise FormatError(f"{source}: not valid JSON: {reason}; download it again") from None
     return value
 
 
 def _object_bytes(raw: bytes, escaped: bool) -> int:
-    """About what Python takes at most while it reads ``raw``: measured, per character of JSON."""
-    wide = any(bytes((lead,)) in raw for lead in range(0xF0, 0xF5))  # then 4 bytes a character
+    """Estimate the bytes that Python needs at most to read ``raw``, as measured per character."""
+    # such text takes 4 bytes per character
+    wide = any(bytes((lead,)) in raw for lead in range(0xF0, 0xF5))
     texts = (5 if wide else 2) * (2 if escaped else 1) * len(raw)
     objects = 85 * (raw.count(b"[") + raw.count(b"{")) + 130 * raw.count(b":")
     return texts + objects + 25 * raw.count(b'"') + 40 * raw.count(b",")

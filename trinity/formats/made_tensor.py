@@ -1,4 +1,4 @@
-"""Tensors whose bytes lie in no file as they are needed: they are made when they are asked for."""
+"""Tensors whose bytes are computed when they are read, because no file contains them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Bytes = NDArray[np.uint8]
 
 
 class MadeTensor(Tensor):
-    """A tensor that ``make`` makes, in pieces of whole rows in order; of I2_S in any pieces.
+    """A tensor that ``make`` computes in pieces of whole rows, in order; I2_S in any pieces.
 
-    ``fill``, where given, writes all bytes into an array that it gets, faster than ``make``.
-    The bytes are kept with the object once ``data`` was asked for; ``pieces`` keeps nothing. In
-    ``shared``, where given, they are found by the tensor's name as long as anybody uses them.
+    ``fill`` writes all bytes into an array, faster than ``make``. ``data`` keeps the bytes with the
+    object; ``pieces`` keeps nothing. ``shared`` maps names to bytes that are in use, so that two
+    objects for one tensor share them.
     """
 
     __slots__ = ("_fill", "_made", "_make", "_shared")
@@ -74,7 +74,7 @@ class MadeTensor(Tensor):
         return made
 
     def pieces(self, nbytes: int) -> Iterator[Bytes]:
-        """The data as it is made, in pieces of whole rows; of I2_S all at once."""
+        """Yield the data as it is computed, in pieces of whole rows; I2_S in one piece."""
         if self.type == "I2_S":
             yield self.data
             return
@@ -86,7 +86,7 @@ class MadeTensor(Tensor):
 
 
 def rows_of(elements: NDArray[np.generic], most: int) -> Iterator[NDArray[np.generic]]:
-    """Parts of an array, in order, of at most ``most`` elements; the last axis stays whole."""
+    """Yield parts of an array of at most ``most`` elements; the last axis stays whole."""
     if elements.size <= most or elements.ndim == 1:
         yield elements
         return

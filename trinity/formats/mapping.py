@@ -1,4 +1,4 @@
-"""A read-only mapping of a model file, with refusals a user can act on."""
+"""Map a model file read-only, with errors that say what to do."""
 
 from __future__ import annotations
 
@@ -14,40 +14,43 @@ from trinity.formats.other_models import other_model
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
-    """``path`` as given (``~`` is not expanded). Raises InputError where it can name no file."""
+    """Return ``path`` unchanged (``~`` is not expanded).
+
+    Raises InputError if it cannot name a file.
+    """
     text = os.fsdecode(path)
     if not text or "\0" in text:
-        raise InputError(f"{text!r} names no file; give a path")
+        raise InputError(f"{text!r} is not the name of a file; give a path")
     return text
 
 
 class MappedFile:
     """One open model file.
 
-    Raises InputError where the path cannot be opened, FormatError where it is no regular file
-    or is empty.
+    Raises InputError if the path cannot be opened, FormatError if it is not a regular file or is
+    empty.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._place = os.path.abspath(path)
-        # The mapping holds the only descriptor: a number of our own would be lost to a Ctrl-C.
+        # Only the mapping keeps the descriptor: Ctrl-C could leak one of our own.
         mapping, self._state = _map(path)
         self._mapping: TableMapping | None = mapping
 
     def buffer(self) -> mmap.mmap:
-        """The mapping. Raises InputError after close, and as ``check``."""
+        """The mapping. Raises InputError after close, otherwise as ``check``."""
         if self._mapping is None:
-            raise InputError(f"{self.path}: the file was closed; open it again to read more")
+            raise InputError(f"{self.path}: the file is closed; open it again to read more")
         self.check()
         return self._mapping
 
     def check(self) -> None:
-        """Raise FormatError where the file is no longer what was opened; after close do nothing.
+        """Raise FormatError if the file is not what was opened; after close do nothing.
 
-        Whoever overwrites or cuts a file in place changes what is mapped of it. To touch a page
-        that is gone would kill the process where no handler is installed (trinity_kernels'
-        bus_errors.py), and reads zeros where one is.
+        If a file is overwritten or truncated in place, its mapping changes. Access to a page that
+        no longer exists kills the process, or reads zeros if trinity_kernels' bus_errors.py has
+        installed its handler.
         """
         mapping = self._mapping
         if mapping is None:
@@ -55,17 +58,17 @@ class MappedFile:
         size = mapping.size()
         if size < len(mapping):
             raise FormatError(
-                f"{self.path}: the file was cut from {len(mapping)} to {size} bytes "
-                "while it was open; restore it and open it again"
+                f"{self.path}: the file was truncated from {len(mapping)} to {size} bytes while "
+                "it was open; restore it and open it again"
             )
         if mapping.failed:
             raise FormatError(
-                f"{self.path}: a part of the file could not be read: it was cut while it was "
-                "open, or the disk failed; restore it and open it again"
+                f"{self.path}: a part of the file could not be read: it was truncated while it "
+                "was open, or the disk failed; restore it and open it again"
             )
         try:
             state = os.stat(self._place)
-        except OSError:  # renamed or removed, which harms nobody who has it open
+        except OSError:  # renamed or removed, which does not affect the mapping
             return
         if os.path.samestat(state, self._state) and state.st_mtime_ns != self._state.st_mtime_ns:
             raise FormatError(
@@ -74,10 +77,10 @@ class MappedFile:
             )
 
     def close(self) -> None:
-        """Drop the mapping; the last array that views it unmaps it."""
+        """Close the mapping; the last array that views it unmaps it."""
         mapping, self._mapping = self._mapping, None
         if mapping is not None:
-            with suppress(BufferError):  # tensors still in use keep the pages alive
+            with suppress(BufferError):  # the pages stay for tensors that are still in use
                 mapping.close()
 
 
@@ -86,17 +89,17 @@ def _map(path: str) -> tuple[TableMapping, os.stat_result]:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
             raise FormatError(directory_refusal(path))
-        if not stat.S_ISREG(mode):  # opening a pipe would wait for a writer
+        if not stat.S_ISREG(mode):  # opening a pipe would block
             raise FormatError(
-                f"{path}: a pipe or device, not a regular file; give a file on a disk"
+                f"{path}: this is a pipe or device, not a regular file; give a file on a disk"
             )
         with open(path, "rb") as file:
             state = os.fstat(file.fileno())
             if state.st_size == 0:
                 raise FormatError(f"{path}: the file is empty; download or convert it again")
             mapping = TableMapping(file.fileno(), 0, access=mmap.ACCESS_READ)
-            # A file that is read into memory now then lies in large pages where the file system
-            # has them: scattered small ones cost up to a third of the read bandwidth.
+            # A file that is read into memory now gets large pages if the file system has them;
+            # scattered small ones cost up to a third of the read bandwidth.
             with suppress(AttributeError, OSError):
                 mapping.madvise(mmap.MADV_HUGEPAGE)
             return mapping, state
@@ -110,18 +113,18 @@ def _map(path: str) -> tuple[TableMapping, os.stat_result]:
 
 
 def directory_refusal(path: str) -> str:
-    """What a directory seems to be that cannot be opened as a file or a model, and what to do."""
+    """Describe a directory that was given instead of a file or model, and what to do."""
     names = sorted(os.listdir(path))
     models = [name for name in names if name.endswith(".gguf")]
     if models:
         shown = ", ".join(models[:5]) + (", ..." if len(models) > 5 else "")
-        return f"{path}: a folder; give one of its files: {shown}"
+        return f"{path}: this is a folder; give one of its files: {shown}"
     if "config.json" in names:
         found = "that looks like a Hugging Face model"
     elif any(name.endswith(".safetensors") for name in names):
         found = "with a part of a Hugging Face model, but no config.json"
     elif "model_index.json" in names:
-        return f"{path}: a folder of diffusers: {other_model({}, class_name='diffusion')}"
+        return f"{path}: this is a folder of diffusers: {other_model({}, class_name='diffusion')}"
     else:
         found = "with no config.json and no .gguf file"
-    return f"{path}: a folder {found}; {WHOLE_DIRECTORY}"
+    return f"{path}: this is a folder {found}; {WHOLE_DIRECTORY}"

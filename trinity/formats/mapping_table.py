@@ -1,6 +1,6 @@
-"""Mappings of files that a handler of bus errors finds in a table.
+"""Mappings of files, listed in a table for the handler of bus errors.
 
-The table is memory that compiled code reads: trinity_kernels' bus_errors.py says how it lies.
+Compiled code reads the table; trinity_kernels' bus_errors.py defines its layout.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any
 import numpy as np
 
 SLOTS = 1024
-_HEADER, _ENTRY = 8, 3  # int64 words
+_HEADER, _ENTRY = 8, 3  # in int64 words
 TABLE = (ctypes.c_int64 * (_HEADER + _ENTRY * SLOTS))()
 _free = list(range(SLOTS))
 
 
 def faults() -> int:
-    """Accesses so far that met a page which could not be read."""
+    """Return the number of accesses that met an unreadable page so far."""
     return TABLE[0]
 
 
 class TableMapping(mmap.mmap):
-    """A mapping that is in the table as long as it lives. More than SLOTS at once go without."""
+    """A mapping that is in the table while it is open; beyond SLOTS, mappings are not listed."""
 
     _slot = -1
 
     def __new__(cls, *args: Any, **kwargs: Any) -> TableMapping:
-        """As ``mmap.mmap``."""
+        """Return a new mapping; arguments are those of ``mmap.mmap``."""
         self = super().__new__(cls, *args, **kwargs)
         if _free:
             self._slot = _free.pop()
@@ -45,7 +45,7 @@ class TableMapping(mmap.mmap):
         return self._slot >= 0 and TABLE[_HEADER + _ENTRY * self._slot + 2] != 0
 
     def close(self) -> None:
-        """As ``mmap.mmap.close``. Raises BufferError where arrays view it."""
+        """Close the mapping. Raises BufferError if arrays view it."""
         super().close()
         self._leave()
 

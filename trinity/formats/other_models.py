@@ -24,7 +24,7 @@ class _Kind:
 
 _PROJECTOR = _Kind(
     "a projector (mmproj), which encodes images or sound for a language model",
-    "trinity reads text alone: give the language model's own file, which is usable without it",
+    "trinity supports text only: give the language model's own file, which works without it",
     r"clip|mmproj|projector|CLIP\w*|Siglip\w*|\w+VisionModel",
     r"v\.blk\.|a\.blk\.|mm\.\d|v\.patch_embd",
 )
@@ -41,13 +41,13 @@ _KINDS = (
         r"|joint_blocks\.|down_blocks\.|input_blocks\.",
     ),
     _Kind(
-        "a diffusion language model, which writes all tokens of a text at once",
-        "trinity generates one token after the other: take another model",
+        "a diffusion language model, which generates all tokens of a text together",
+        "trinity generates one token after the other: choose another model",
         r"dream|llada|llada-moe|rnd1|Dream\w*|LLaDA\w*|RND1\w*",
     ),
     _Kind(
         "a part of a text-to-speech system",
-        "trinity makes no sound: run it with the program that it was made for",
+        "trinity does not generate sound: run it with the program that it was made for",
         r"wavtokenizer-dec|parler-tts|kokoro|dia|csm|bark|snac|mimi|outetts\w*|qwen3-?tts\w*"
         r"|vits\w*|Vits\w*|SpeechT5\w*|Bark\w*|\w*Tts\w*|\w*TTS\w*|\w+ForTextToSpeech"
         r"|\w+ForTextToWaveform|Encodec\w*|Mimi\w*|Dac\w*|Snac\w*|Csm\w*|Dia\w+|Kokoro\w*",
@@ -65,13 +65,13 @@ _KINDS = (
         r"|\w+ForObjectDetection|\w+ForDepthEstimation|\w+ForSemanticSegmentation|\w*Sam\d?Model",
     ),
     _Kind(
-        "an encoder-decoder or its encoder, as diffusion models take their text from",
+        "an encoder-decoder model or its encoder, such as a text encoder of diffusion models",
         "trinity runs decoders and the encoders of models.md",
         r"t5|t5encoder|umt5|T5\w*|UMT5\w*|MT5\w*|Bart\w*|MBart\w*|Marian\w*|Pegasus\w*|M2M100\w*",
     ),
     _Kind(
         "a draft model, which proposes tokens for another model",
-        "give the model that it belongs to; trinity does not run such drafts",
+        "give the model that it belongs to; trinity does not support such draft models",
         r"eagle\w*|dflash\w*|medusa\w*|Eagle\w*|Medusa\w*|\w+Eagle3?\w*",
     ),
     _Kind(

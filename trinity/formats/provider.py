@@ -1,4 +1,4 @@
-"""What every model format gives: tensors under canonical (GGUF) names, configuration, metadata."""
+"""The interface of model formats: tensors under GGUF names, configuration, metadata."""
 
 from __future__ import annotations
 
@@ -16,22 +16,15 @@ from trinity.formats.defaults import Defaults
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One weight tensor, as it lies in the file.
+    """One weight tensor, as stored in the file."""
 
-    Shapes: ``shape`` is NumPy's order, so a linear layer's weight is (M outputs, K inputs).
-    ``data`` is a read-only uint8 view of the file's mapping, ``nbytes`` long; nothing is copied.
-    ``type`` is ggml's name of the tensor type ("I2_S", "Q4_0", "F32"); ``source`` names the file.
-    ``tiling``: the tiles of TL1 or TL2 (BM, BY, bm) where the user gave them. ``origin``: the name
-    in the file where it is another, for errors.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    type: str
-    data: NDArray[np.uint8]
-    source: str = ""
-    tiling: tuple[int, int, int] | None = None
-    origin: str = ""
+    name: str  # in GGUF
+    shape: tuple[int, ...]  # NumPy's order: a linear layer's weight is (M outputs, K inputs)
+    type: str  # ggml's name, such as "I2_S", "Q4_0" or "F32"
+    data: NDArray[np.uint8]  # read-only uint8 view of the file's mapping
+    source: str = ""  # the file
+    tiling: tuple[int, int, int] | None = None  # (BM, BY, bm) of TL1 or TL2, if the user gave them
+    origin: str = ""  # the name in the file if it differs, for errors
 
     @property
     def nbytes(self) -> int:
@@ -40,11 +33,11 @@ class Tensor:
 
     @property
     def where(self) -> str:
-        """The file and the tensor there, as errors begin."""
+        """The file and the tensor, for the beginning of errors."""
         return f"{self.source}: tensor {(self.origin or self.name)!r}"
 
     def pieces(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
-        """The data in order, about ``nbytes`` at a time, in whole rows; of I2_S all at once."""
+        """Yield the data in order, about ``nbytes`` at a time, in whole rows; I2_S in one piece."""
         rows = prod(self.shape[:-1])
         if self.type.startswith("I2_S") or self.data.nbytes % rows:
             yield self.data
@@ -55,9 +48,9 @@ class Tensor:
             yield self.data[first : first + step]
 
     def dequantize(self) -> NDArray[np.float32]:
-        """All values as float32, in ``shape``.
+        """Return all values as float32, in ``shape``.
 
-        Raises UnsupportedError for an unknown type, FormatError where the bytes do not fit it.
+        Raises UnsupportedError for an unknown type, FormatError if the bytes do not fit it.
         """
         from trinity.errors import FormatError, UnsupportedError
         from trinity_kernels.quants import dequantize
@@ -77,51 +70,51 @@ class WeightProvider(Protocol):
 
     @property
     def path(self) -> str:
-        """Where the model lies."""
+        """The model's path or name."""
         ...
 
     @property
     def paths(self) -> list[str]:
-        """All files that the model is read from."""
+        """The paths of all files that the model is read from."""
         ...
 
     @property
     def notes(self) -> list[str]:
-        """Remarks that the user should see, such as parts of the model that are left out."""
+        """Notes for the user, such as parts of the model that are ignored."""
         ...
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """Key to value; arrays are decoded when they are read."""
+        """Keys and values; arrays are decoded when they are read."""
         ...
 
     @property
     def config(self) -> ModelConfig:
-        """The configuration. Raises ConfigError where the metadata gives none."""
+        """The configuration. Raises ConfigError if the metadata contains none."""
         ...
 
     @property
     def defaults(self) -> Defaults:
-        """What the model's files say of its use. Raises ConfigError where that is malformed."""
+        """The defaults in the model's files. Raises ConfigError if they are malformed."""
         ...
 
     @property
     def rope_interleaved(self) -> bool:
-        """True where the format stores llama's Q and K rows permuted for neighbouring pairs."""
+        """Whether llama's Q and K rows are permuted so that rotated pairs are adjacent."""
         ...
 
     def tensor_names(self) -> list[str]:
-        """All tensor names, in file order."""
+        """Return all tensor names, in file order."""
         ...
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of that name. Raises FormatError where there is none."""
+        """Return the tensor of that name. Raises FormatError if there is none."""
         ...
 
     def check(self) -> None:
-        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        """Raise FormatError if a file was truncated or overwritten after it was opened."""
         ...
 
     def close(self) -> None:
-        """Release the mapping; tensors given out before must no longer be used."""
+        """Release the mapping; tensors given out must no longer be used."""
         ...

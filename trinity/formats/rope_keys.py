@@ -1,4 +1,4 @@
-"""Metadata to what rotations need: how much of a head rotates, and how it is stretched."""
+"""Read the parameters of RoPE from metadata."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trinity.formats.config_reader import ConfigReader, shown
 
 
 def read_rope_dim(reader: ConfigReader, head_dim: int) -> int:
-    """Leading values of a head that rotate; an even number, at most ``head_dim``."""
+    """Return how many leading values of a head rotate; even, at most ``head_dim``."""
     return _rope_dim(reader, "rope_dim", "head_dim", head_dim)
 
 
 def read_rope_dim_swa(reader: ConfigReader, head_dim: int, head_dim_swa: int) -> int:
-    """The same of windowed layers; 0 where the file says nothing of their own."""
+    """Return the same for layers with a window; 0 if the file gives no value for them."""
     if not (head_dim_swa or reader.is_set("rope_dim_swa")):
         return 0
     other = "head_dim_swa" if head_dim_swa else "head_dim"
@@ -26,9 +26,9 @@ def read_rope_dim_swa(reader: ConfigReader, head_dim: int, head_dim_swa: int) ->
 def _rope_dim(reader: ConfigReader, name: str, other: str, head_dim: int) -> int:
     rope_dim = reader.integer(name, default=head_dim)
     if rope_dim > head_dim:
-        raise reader.clash(name, rope_dim, other, head_dim, "it may not exceed")
+        raise reader.clash(name, rope_dim, other, head_dim, "must not exceed")
     if rope_dim % 2:
-        raise reader.error(name, f"is {rope_dim}; rotation needs an even number")
+        raise reader.error(name, f"is {rope_dim}; RoPE needs an even number")
     return rope_dim
 
 
@@ -38,7 +38,10 @@ def read_rope_scaling(
     rope_theta: float,
     shapes: Mapping[str, tuple[int, ...]],
 ) -> RopeScaling:
-    """Llama 3's scaling is the tensor rope_freqs.weight and has no key; longrope's has two."""
+    """Read RoPE scaling.
+
+    Llama 3's scaling has no key, only the tensor rope_freqs.weight; longrope's has two tensors.
+    """
     if "rope_factors_long.weight" in shapes and not reader.is_set("rope_type"):
         return RopeScaling(
             type="longrope",
@@ -48,8 +51,8 @@ def read_rope_scaling(
     kind = reader.value("rope_type") if reader.is_set("rope_type") else "linear"
     if not isinstance(kind, str) or kind not in ("none", "linear", "yarn"):
         raise UnsupportedError(
-            f"{reader.source}: {reader.key('rope_type')} is {shown(kind)}; "
-            "trinity knows none, linear and yarn"
+            f"{reader.source}: {reader.key('rope_type')} is {shown(kind)}, which is not "
+            "supported; known values: none, linear, yarn"
         )
     declared = reader.value("rope_factor", default=1.0)
     if isinstance(declared, float) and declared == 0.0:  # means no scaling, as in llama.cpp

@@ -1,10 +1,10 @@
-"""Reads safetensors files: every rule of the format is checked before a tensor is given out.
+"""Read safetensors files; every rule of the format is checked before a tensor is given out.
 
-A file is the header's length (u64, little-endian), the header (a JSON object: tensor name to
-dtype, shape and data_offsets; optionally ``__metadata__``, strings to strings), then the data.
-Source: the format's description and ``Metadata::validate`` in huggingface/safetensors. What that
-description forbids and the library lets pass (repeated names, a header that begins with white
-space, unknown fields) is refused here.
+A file is the header's length (u64, little-endian), the header (a JSON object: tensor name to dtype,
+shape and data_offsets; optionally ``__metadata__``, strings to strings), then the data. Repeated
+names, white space before the header and unknown fields are refused: the format's description
+forbids them, although the library accepts them. Source: that description and ``Metadata::validate``
+in huggingface/safetensors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trinity.formats.gguf_reader import refuse_too_many
 from trinity.formats.json_object import parse_json_object
 from trinity.formats.mapping import MappedFile, path_text
 
-# The format allows 100 MB; the largest models have some 100 bytes for each of 100,000 tensors.
+# The format allows 100 MB; the largest models have 100,000 tensors of some 100 bytes each.
 MAX_HEADER_BYTES = 16_000_000
 MAX_DIMS = 8
 # Bits of one element.
@@ -32,15 +32,15 @@ DTYPE_BITS = {
     "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
     "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64, "U64": 64,
 }  # fmt: skip
-# How NumPy sees the elements of floats; it has no BF16.
+# NumPy's types of float elements; it has no BF16.
 _ELEMENTS = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": "<u2"}
 _FIELDS = {"dtype", "shape", "data_offsets"}
-_DAMAGED = "the file is damaged or not complete: download it again"
+_DAMAGED = "the file is damaged or incomplete: download it again"
 
 
 @dataclass(frozen=True, slots=True)
 class SafeTensor:
-    """One tensor; ``data`` is a read-only uint8 view of the file's mapping, nothing is copied."""
+    """One tensor; ``data`` is a read-only uint8 view of the file's mapping."""
 
     name: str
     dtype: str
@@ -49,19 +49,19 @@ class SafeTensor:
     source: str
 
     def elements(self) -> NDArray[np.generic]:
-        """All elements as they are stored, in the tensor's shape: a view of the mapping.
+        """Return all elements as stored, in the tensor's shape: a view of the mapping.
 
-        BF16 gives uint16, types of a byte uint8. Raises UnsupportedError for other types than these
-        and floats.
+        BF16 gives uint16, one-byte types give uint8. Raises UnsupportedError for types other than
+        these and floats.
         """
         if self.dtype not in _ELEMENTS and DTYPE_BITS[self.dtype] != 8:
             raise self._unsupported()
         return self.data.view(_ELEMENTS.get(self.dtype, "u1")).reshape(self.shape)
 
     def floats(self, elements: NDArray[np.generic]) -> NDArray[np.float32]:
-        """``elements`` of this tensor, in any shape, as new contiguous float32 values.
+        """Convert ``elements`` of this tensor, in any shape, to new contiguous float32 values.
 
-        Raises UnsupportedError where the tensor's dtype is no float of 16 bits or more.
+        Raises UnsupportedError unless the dtype is a float of at least 16 bits.
         """
         if self.dtype not in _ELEMENTS:
             raise self._unsupported()
@@ -69,24 +69,25 @@ class SafeTensor:
             wide = np.empty(elements.shape, np.uint32)
             np.left_shift(elements, np.uint32(16), out=wide, casting="unsafe", dtype=np.uint32)
             return wide.view(np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):  # an F64 beyond float32 becomes infinite
+        # an F64 beyond float32's range becomes infinite
+        with np.errstate(over="ignore", invalid="ignore"):
             return elements.astype(np.float32, order="C")
 
     def all_floats(self) -> NDArray[np.float32]:
-        """All values as new float32, in the tensor's shape."""
+        """Return all values as new float32, in the tensor's shape."""
         return self.floats(self.elements())
 
     def _unsupported(self) -> UnsupportedError:
         return UnsupportedError(
-            f"{self.source}: tensor {self.name!r} is stored as {self.dtype}; expected BF16, "
-            "F16 or F32: take the checkpoint in one of these"
+            f"{self.source}: tensor {self.name!r} is stored as {self.dtype}, which is not "
+            "supported; use a checkpoint in BF16, F16 or F32"
         )
 
 
 class SafeTensorsFile:
     """One open safetensors file.
 
-    Raises InputError where it cannot be opened, FormatError where it breaks a rule of the format.
+    Raises InputError if it cannot be opened, FormatError if it violates a rule of the format.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -110,7 +111,7 @@ class SafeTensorsFile:
         return list(self._tensors)
 
     def tensor(self, name: str) -> SafeTensor:
-        """The tensor of that name. Raises FormatError where there is none."""
+        """Return the tensor of that name. Raises FormatError if there is none."""
         if name not in self._tensors:
             raise FormatError(f"{self.path}: there is no tensor {name!r}")
         dtype, shape, begin, end = self._tensors[name]
@@ -118,7 +119,7 @@ class SafeTensorsFile:
         return SafeTensor(name, dtype, shape, data, self.path)
 
     def check(self) -> None:
-        """Raise FormatError where the file was cut or overwritten since it was opened."""
+        """Raise FormatError if the file was truncated or overwritten after it was opened."""
         self._file.check()
 
     def close(self) -> None:
@@ -136,7 +137,7 @@ _Entry = tuple[str, tuple[int, ...], int, int]
 
 
 def _header(buffer: mmap.mmap, path: str) -> tuple[int, dict[str, object]]:
-    """Where the data begins, and the header's object."""
+    """Return the position of the data, and the header's object."""
     size = len(buffer)
     if size < 8:
         raise FormatError(
@@ -171,12 +172,12 @@ def _metadata(value: object, path: str) -> dict[str, str]:
 
 
 def _entry(name: str, fields: object, path: str) -> _Entry:
-    """dtype, shape, begin and end of one tensor, each checked by itself and against the others."""
+    """Check one tensor's entry, and return its dtype, shape, begin and end."""
     where = f"{path}: tensor {name[:100]!r}"
     if not isinstance(fields, dict) or set(fields) != _FIELDS:
         found = sorted(fields) if isinstance(fields, dict) else type(fields).__name__
         raise FormatError(
-            f"{where} is described by {str(found)[:120]}; expected dtype, shape and data_offsets"
+            f"{where} has the entry {str(found)[:120]}; expected dtype, shape and data_offsets"
         )
     dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
@@ -196,7 +197,8 @@ def _entry(name: str, fields: object, path: str) -> _Entry:
             f"{where}: {dtype} of shape {str(shape)[:80]} takes {bits / 8:.15g} bytes, but "
             f"data_offsets [{begin}, {end}] hold {end - begin}; {_DAMAGED}"
         )
-    if prod(size or 1 for size in shape) * 8 > MAX_ELEMENTS:  # none here; NumPy refuses it
+    # no tensor of this file, but NumPy refuses such shapes
+    if prod(size or 1 for size in shape) * 8 > MAX_ELEMENTS:
         raise FormatError(f"{where} has the impossible shape {str(shape)[:80]}; {_DAMAGED}")
     return dtype, tuple(shape), begin, end
 
@@ -206,7 +208,7 @@ def _is_size(value: object) -> bool:
 
 
 def _check_coverage(tensors: dict[str, _Entry], size: int, path: str) -> None:
-    """The tensors cover the data exactly: no holes, no overlap, nothing behind or missing."""
+    """Check that tensors cover the data exactly: no gap, no overlap, nothing after or missing."""
     reached, before = 0, "the header"
     for name, (_, _, begin, end) in sorted(tensors.items(), key=lambda item: item[1][2:]):
         if begin != reached:

@@ -1,4 +1,4 @@
-"""Metadata to the sampling that a model's makers recommend.
+"""Read recommended sampling options from metadata.
 
 Source of the keys: gguf-py/gguf/constants.py, Keys.General; of their use: llama.cpp
 common/common.cpp, common_init_sampler_from_model.
@@ -21,7 +21,7 @@ _NUMBERS = {
 
 
 def sampling_of(metadata: Mapping[str, object], source: str) -> dict[str, object]:
-    """Options by the names of ``GenerationOptions``. Raises ConfigError for what is no number."""
+    """Return options with the names of ``GenerationOptions``. Raises ConfigError for bad values."""
     found: dict[str, object] = {}
     for names, kinds in ((_INTEGERS, (int,)), (_NUMBERS, (int, float))):
         for key, option in names.items():

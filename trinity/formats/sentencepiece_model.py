@@ -1,7 +1,7 @@
-"""Reads tokenizer.model, SentencePiece's own file, without the library or a protobuf package.
+"""Read tokenizer.model, SentencePiece's format, without its library or a protobuf package.
 
-The file is one protobuf message; the few fields that matter here are read from its wire format.
-Source: sentencepiece src/sentencepiece_model.proto; protobuf.dev/programming-guides/encoding.
+The file is one protobuf message; only a few of its fields are needed. Source: sentencepiece
+src/sentencepiece_model.proto; protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from dataclasses import dataclass, field
 
 from trinity.errors import FormatError
 
-UNIGRAM, BPE = 1, 2  # TrainerSpec.model_type
+UNIGRAM, BPE = 1, 2  # values of TrainerSpec.model_type
 # The largest vocabularies in use have 262,144 pieces, and files of 5 MB.
 MAX_BYTES = 1 << 24
 MAX_PIECES = 3 << 17
-# The most fields of a piece, where three are known; of a message about training or the like; and
-# how many such messages, of which five are known.
+# Limits: fields of a piece (three are known), fields of a message about training or the like, and
+# the number of such messages (five are known).
 _PIECE_FIELDS, _OTHER_FIELDS, _OTHERS = 4, 1 << 16, 16
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
 @dataclass(slots=True)
 class SentencePieceModel:
-    """Pieces in id order, their scores and types (those of tokenizer.ggml.token_type).
+    """The pieces of a model, by id.
 
-    ``model_type`` is UNIGRAM or BPE, or a type that trinity does not run.
+    Types are those of tokenizer.ggml.token_type. ``model_type`` is UNIGRAM or BPE, or a type that
+    trinity does not support.
     """
 
     pieces: list[str] = field(default_factory=list)
@@ -38,14 +39,14 @@ class SentencePieceModel:
 
 
 def parse_sentencepiece_model(raw: bytes, source: str) -> SentencePieceModel:
-    """The model in ``raw``. Raises FormatError where it is no such message, or a giant one."""
+    """Parse the model in ``raw``. Raises FormatError if it is malformed or too large."""
     if len(raw) > MAX_BYTES:
-        raise FormatError(f"{source}: larger than {MAX_BYTES} bytes, too large for such a file")
+        raise FormatError(f"{source}: the file exceeds {MAX_BYTES} bytes, the limit for such files")
     model = SentencePieceModel()
     try:
         for count, (number, value) in enumerate(_fields(raw, MAX_PIECES + _OTHERS)):
             if count - len(model.pieces) >= _OTHERS:
-                raise ValueError(f"it has more than {_OTHERS} messages that are no pieces")
+                raise ValueError(f"it has more than {_OTHERS} messages that are not pieces")
             if number == 1 and isinstance(value, bytes):
                 _read_piece(value, model)
             elif number == 2 and isinstance(value, bytes):
@@ -55,14 +56,14 @@ def parse_sentencepiece_model(raw: bytes, source: str) -> SentencePieceModel:
                 model.add_dummy_prefix = bool(normalizer.get(3, 1))
                 model.remove_extra_whitespaces = bool(normalizer.get(4, 1))
     except (ValueError, struct.error) as error:
-        raise FormatError(f"{source}: no SentencePiece model: {error}") from None
+        raise FormatError(f"{source}: not a SentencePiece model: {error}") from None
     if not model.pieces:
-        raise FormatError(f"{source}: no SentencePiece model: it has no pieces")
+        raise FormatError(f"{source}: not a SentencePiece model: it has no pieces")
     return model
 
 
 def _read_piece(raw: bytes, model: SentencePieceModel) -> None:
-    """SentencePiece: piece 1, score 2 (32-bit float), type 3."""
+    """Read a SentencePiece message: piece 1, score 2 (32-bit float), type 3."""
     piece, score, kind = "", 0.0, 1
     for number, value in _fields(raw, _PIECE_FIELDS):
         if number == 1 and isinstance(value, bytes):
@@ -84,7 +85,7 @@ def _numbers(raw: bytes) -> dict[int, int]:
 
 
 def _fields(raw: bytes, most: int) -> Iterator[tuple[int, int | bytes]]:
-    """At most ``most`` field numbers and values: ints for varints, else the bytes."""
+    """Yield at most ``most`` field numbers and values: int for varints, bytes for the rest."""
     at = count = 0
     while at < len(raw):
         key, at = _varint(raw, at)
@@ -109,14 +110,14 @@ def _fields(raw: bytes, most: int) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    """The number at ``at`` and where it ends."""
+    """Return the number at ``at`` and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(raw):
-            raise ValueError("the file ends inside a number")
+            raise ValueError("the file ends within a number")
         byte = raw[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    raise ValueError(f"a number of more than ten bytes at byte {at}")
+    raise ValueError(f"a number at byte {at} has more than ten bytes")

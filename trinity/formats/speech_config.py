@@ -1,7 +1,7 @@
-"""What a Whisper model's keys say, and the tensors that it then has.
+"""Read a Whisper model's configuration from its keys, and list the tensors that it must have.
 
-Source of the keys: ggml's description of GGUF, "Whisper"; docs/speech.md lists those that it lacks.
-Tensors have the names that llama.cpp gives those of T5, which has the same two stacks.
+Tensors have llama.cpp's names for T5, which has the same two stacks. Source of the keys: ggml's
+description of GGUF, "Whisper"; docs/speech.md lists the additional ones.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from trinity.formats.config_reader import shown
 ARCHITECTURE = "whisper"
 ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 MOST_BANDS, MOST_POSITIONS = 1024, 1 << 13
-EPS = 1e-5  # of PyTorch's LayerNorm
-# Half of the decoder's are for what is shown of the text so far, and the prompt is of 4 tokens.
+EPS = 1e-5  # that of PyTorch's LayerNorm
+# Half of the decoder's positions are for earlier text, and the prompt has 4 tokens.
 _LEAST_POSITIONS = {"encoder": 1, "decoder": 10}
-_MOST_VALUES = 1 << 25  # of a buffer, positions by width; large has 1500 * 5120
+_MOST_VALUES = 1 << 25  # limit of a buffer, positions times width; large has 1500 * 5120
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class SpeechConfig:
-    """A model's sizes, and what its generation needs to know.
-
-    ``alignment_heads``: (layer, head) of the decoder's whose attention follows the speech.
-    """
+    """A model's sizes, and settings of its generation."""
 
     width: int
     vocab_size: int
@@ -50,37 +47,38 @@ class SpeechConfig:
     suppressed: tuple[int, ...]
     suppressed_first: tuple[int, ...]
     latest_first_time: int
+    # (layer, head) of the decoder's heads whose attention follows the speech
     alignment_heads: tuple[tuple[int, int], ...]
     source: str
 
     @property
     def frames(self) -> int:
-        """Mel frames of a window: two for each position of the encoder."""
+        """Mel frames of a window: two per position of the encoder."""
         return 2 * self.encoder.positions
 
 
 def is_speech(metadata: Mapping[str, object]) -> bool:
-    """Whether the keys are those of a speech model."""
+    """Whether the keys describe a speech model."""
     name = metadata.get("general.architecture")
     return isinstance(name, str) and name == ARCHITECTURE
 
 
 def speech_config(metadata: Mapping[str, object], source: str) -> SpeechConfig:
-    """The configuration that ``metadata`` describes.
+    """Return the configuration that ``metadata`` describes.
 
-    Raises: UnsupportedError where it is of another model, ConfigError for a value that is missing
-    or that no such model has.
+    Raises UnsupportedError for another kind of model, ConfigError for a value that is missing or
+    impossible.
     """
     if not is_speech(metadata):
         raise UnsupportedError(
-            f"{source}: a model of architecture {shown(metadata.get('general.architecture'))}; "
-            "speech is read by Whisper's models: for texts use generate or chat"
+            f"{source}: the architecture {shown(metadata.get('general.architecture'))} is not a "
+            "speech model; trinity transcribes with Whisper models: for text use generate or chat"
         )
     keys = _Keys(metadata, source)
     width = keys.whole("encoder.embedding_length", int(FIELDS["hidden_size"].high))
     across = keys.whole("decoder.embedding_length", int(FIELDS["hidden_size"].high), width)
     if across != width:
-        raise keys.error("decoder.embedding_length", f"must be the encoder's, {width}")
+        raise keys.error("decoder.embedding_length", f"must equal the encoder's, {width}")
     encoder, decoder = keys.stack("encoder", width), keys.stack("decoder", width)
     bands = keys.whole("encoder.mels_count", MOST_BANDS)
     widest = max(encoder.inner, 4 * bands, width)
@@ -89,7 +87,7 @@ def speech_config(metadata: Mapping[str, object], source: str) -> SpeechConfig:
     ):
         raise keys.error(
             "encoder.context_length",
-            f"may with the widths of layers, such as {widest}, make {_MOST_VALUES} values at most",
+            f"times the width of a layer, such as {widest}, must not exceed {_MOST_VALUES}",
         )
     keys.check_eps()
     vocab_size = keys.vocab_size()
@@ -109,7 +107,7 @@ def speech_config(metadata: Mapping[str, object], source: str) -> SpeechConfig:
 
 
 def tensor_shapes(config: SpeechConfig) -> dict[str, tuple[int, ...]]:
-    """Every tensor of such a model with its shape in NumPy's order."""
+    """Return every tensor of such a model with its shape in NumPy's order."""
     d = config.width
     found: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (config.vocab_size, d),
@@ -143,9 +141,9 @@ def check_tensors(
     names: Collection[str],
     shape: Callable[[str], tuple[int, ...]],
 ) -> None:
-    """Hold tensors of these ``names`` against the configuration.
+    """Check that the model has exactly the tensors that the configuration needs.
 
-    Raises: ConfigError for one that is missing, of another shape, or that no such model has.
+    Raises ConfigError for a tensor that is missing, of another shape, or unknown.
     """
     wanted = tensor_shapes(config)
     for name, size in wanted.items():
@@ -156,31 +154,31 @@ def check_tensors(
             )
         if shape(name) != size:
             raise ConfigError(
-                f"{config.source}: tensor {name!r} has shape {shape(name)}, the configuration asks "
-                f"for {size}; they belong to different models: download or convert it again"
+                f"{config.source}: tensor {name!r} has shape {shape(name)}, but the configuration "
+                f"needs {size}; they belong to different models: download or convert it again"
             )
     for name in names:
         if name not in wanted:
             raise ConfigError(
-                f"{config.source}: tensor {name[:100]!r} is none of a Whisper model with "
+                f"{config.source}: tensor {name[:100]!r} does not belong to a Whisper model with "
                 f"{config.encoder.layers} and {config.decoder.layers} layers; convert it again"
             )
 
 
 class _Keys:
-    """Values under ``whisper.``, each checked by itself."""
+    """Values under ``whisper.``, each checked separately."""
 
     def __init__(self, metadata: Mapping[str, object], source: str) -> None:
         self._metadata, self._source = metadata, source
 
     def error(self, key: str, what: str) -> ConfigError:
-        """A ConfigError that shows the key's value."""
+        """Return a ConfigError that shows the key's value."""
         full = f"{ARCHITECTURE}.{key}"
         found = f"is {shown(self._metadata[full])}" if full in self._metadata else "is missing"
         return ConfigError(f"{self._source}: {full} {found}; it {what}: convert the model again")
 
     def whole(self, key: str, largest: int, default: int | None = None, least: int = 1) -> int:
-        """A whole number from ``least`` to ``largest``."""
+        """Return a whole number from ``least`` to ``largest``."""
         value = self._metadata.get(f"{ARCHITECTURE}.{key}", default)
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= largest:
             return value
@@ -203,7 +201,7 @@ class _Keys:
         )
 
     def vocab_size(self) -> int:
-        """The rows of the embedding; where no key says it, the vocabulary's length."""
+        """The rows of the embedding, or the vocabulary's length if no key gives them."""
         tokens, key = "tokenizer.ggml.tokens", "vocab_size"
         if f"{ARCHITECTURE}.{key}" in self._metadata or tokens not in self._metadata:
             return self.whole(key, int(FIELDS[key].high))
@@ -216,7 +214,7 @@ class _Keys:
         )
 
     def check_eps(self) -> None:
-        """Raise UnsupportedError where norms are of another kind."""
+        """Raise UnsupportedError if norms use another epsilon."""
         key = f"{ARCHITECTURE}.decoder.attention.layer_norm_epsilon"
         value = self._metadata.get(key, EPS)
         if not isinstance(value, float) or abs(value - EPS) > EPS / 100:
@@ -225,7 +223,7 @@ class _Keys:
             )
 
     def activation(self) -> str:
-        """The kernels' name of the function between the two linears of a feed-forward."""
+        """The kernels' name of the activation function in the feed-forward."""
         key = f"{ARCHITECTURE}.hidden_activation"
         name = self._metadata.get(key, "gelu")
         if isinstance(name, str) and name in ACTIVATIONS:
@@ -235,7 +233,7 @@ class _Keys:
         )
 
     def ids(self, key: str, vocab_size: int) -> tuple[int, ...]:
-        """Token ids; without the key none."""
+        """Return token ids; none if the key is missing."""
         found = self._metadata.get(f"{ARCHITECTURE}.{key}")
         if found is None:
             return ()
@@ -249,9 +247,9 @@ class _Keys:
         return tuple(found.tolist())
 
     def alignment_heads(self, decoder: Stack) -> tuple[tuple[int, int], ...]:
-        """Pairs of layer and head; without the key all of the decoder's second half.
+        """Return pairs of layer and head; without the key, all in the decoder's second half.
 
-        Source: openai/whisper, model.py, where a model names none.
+        Source: openai/whisper, model.py, for models that name none.
         """
         key = "alignment_heads"
         found = self._metadata.get(f"{ARCHITECTURE}.{key}")
@@ -267,5 +265,5 @@ class _Keys:
                 return pairs
         raise self.error(
             key,
-            f"must be pairs of a layer and a head, of {decoder.layers} and {decoder.heads}",
+            f"must be pairs of a layer below {decoder.layers} and a head below {decoder.heads}",
         )

@@ -1,4 +1,4 @@
-"""Metadata to state space layers, and which layers have a recurrent state."""
+"""Read the parameters of state space layers from metadata, and which layers are recurrent."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from trinity.formats.config_reader import ConfigReader
 
 
 def read_ssm(reader: ConfigReader) -> SSMConfig | None:
-    """The sizes of layers with a recurrent state, or None."""
+    """Return the sizes of recurrent layers, or None."""
     if not reader.is_set("ssm_state_size"):
         return None
     heads, groups = reader.integer("ssm_num_heads"), reader.integer("ssm_num_groups")
     inner, state = reader.integer("ssm_inner_size"), reader.integer("ssm_state_size")
     if heads % groups:
-        relation = "it must be a multiple of"
+        relation = "must be a multiple of"
         raise reader.clash("ssm_num_heads", heads, "ssm_num_groups", groups, relation)
     if inner % heads:
-        relation = "it must be a multiple of"
+        relation = "must be a multiple of"
         raise reader.clash("ssm_inner_size", inner, "ssm_num_heads", heads, relation)
     if max(inner, groups * state) * state > MAX_STATE_VALUES:
-        relation = f"{MAX_STATE_VALUES} is the most that trinity runs of it times"
+        relation = f"{MAX_STATE_VALUES} is trinity's limit for the product with"
         raise reader.clash("ssm_inner_size", inner, "ssm_state_size", state, relation)
     return SSMConfig(
         conv_kernel=reader.integer("ssm_conv_kernel"),
@@ -34,7 +34,7 @@ def read_ssm(reader: ConfigReader) -> SSMConfig | None:
 
 
 def read_recurrent_layers(reader: ConfigReader, num_layers: int) -> tuple[bool, ...]:
-    """Whether each layer is recurrent rather than attention, where a key says so, else nothing."""
+    """Return whether each layer is recurrent rather than attention; empty if no key says so."""
     name = "recurrent_layers"
     if reader.is_set(name):
         value = reader.value(name)

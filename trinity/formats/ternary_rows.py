@@ -1,4 +1,4 @@
-"""Ternary tensors as rows that the kernels read: I2_S of any order of codes, TL1 and TL2."""
+"""Convert ternary tensors to rows for the kernels: I2_S with any order of codes, TL1, TL2."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def kernel_rows(tensor: Tensor, n: int, k: int) -> KernelRows:
 
 
 def from_tiles(tensor: Tensor) -> Tensor:
-    """The tensor, or a copy as I2_S if it is of TL1 or TL2. Raises UnsupportedError."""
+    """Return the tensor, or an I2_S copy of TL1 or TL2. Raises UnsupportedError."""
     if tensor.type not in TL_TYPES:
         return tensor
     if len(tensor.shape) != 2:
         raise UnsupportedError(
             f"{tensor.source}: tensor {tensor.name!r} of type {tensor.type} has shape "
-            f"{tensor.shape}; this type is known of matrices only: take a file of another type"
+            f"{tensor.shape}, but only matrices can have this type: use a file of another type"
         )
     m, k = tensor.shape
     tiling = tensor.tiling or TILINGS[tensor.type].get((m, k))
@@ -56,14 +56,13 @@ def from_tiles(tensor: Tensor) -> Tensor:
     if tiling is None and tensor.type == "TL1" and (m, k) in AMBIGUOUS:
         first, second = AMBIGUOUS[m, k]
         raise UnsupportedError(
-            f"{where} has tiles of {first} or of {second}, which the bytes do not tell; {hint}, or "
-            "take an I2_S file of the model"
+            f"{where} may have tiles of {first} or of {second}, which the bytes do not show; "
+            f"{hint}, or use an I2_S file of the model"
         )
     if tiling is None:
         known = ", ".join(f"{a} x {b}" for a, b in TILINGS[tensor.type])
         raise UnsupportedError(
-            f"{where}: only the tiles of {known} are known; {hint}, or take an I2_S file of the "
-            "model"
+            f"{where}: only tiles of {known} are known; {hint}, or use an I2_S file of the model"
         )
     try:
         data = to_i2_s(tensor.type, tensor.data, (m, k), tiling)
@@ -73,7 +72,7 @@ def from_tiles(tensor: Tensor) -> Tensor:
 
 
 def tensor_scale(tensor: Tensor) -> float:
-    """The scale of an I2_S tensor, which follows its codes. Raises UnsupportedError."""
+    """Return the scale of an I2_S tensor, which follows its codes. Raises UnsupportedError."""
     end_of_codes = prod(tensor.shape) // 4
     scale: np.float32 = tensor.data[end_of_codes : end_of_codes + 4].view("<f4")[0]
     if not np.isfinite(scale) or scale == 0:
@@ -85,7 +84,7 @@ def tensor_scale(tensor: Tensor) -> float:
 
 
 def row_codes(tensor: Tensor, n: int, k: int) -> NDArray[np.uint8]:
-    """The codes of an I2_S tensor in x86 order, each row in whole blocks of 32 bytes.
+    """Return the codes of an I2_S tensor in x86 order, each row in whole blocks of 32 bytes.
 
     They are copied if rows begin within a block, or if the codes are in ARM's order.
     """

@@ -1,4 +1,4 @@
-"""Ternary weights as a tensor of type I2_S whose codes lie otherwise in the file."""
+"""Ternary weights as I2_S tensors, whatever the layout of their codes in the file."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class TernaryMatrix:
     scale: np.float32
 
     def floats(self, first: int, last: int) -> NDArray[np.float32]:
-        """The values of the rows ``first`` up to ``last``."""
+        """Return the values of the rows ``first`` up to ``last``."""
         values: NDArray[np.float32] = self.codes[first:last].astype(np.float32)
         values -= np.float32(1)
         values *= self.scale
         return values
 
     def i2_s(self) -> Iterator[NDArray[np.generic]]:
-        """As I2_S has it: the codes in blocks, then the scale and 28 bytes of nothing."""
-        from trinity_kernels.quants.i2_s import pack_codes  # which loads the compiler
+        """Yield the I2_S layout: the codes in blocks, then the scale and 28 bytes of padding."""
+        from trinity_kernels.quants.i2_s import pack_codes  # this import loads the compiler
 
         blocks = self.codes.reshape(-1, CODES_PER_BLOCK)
         step = _CHUNK_ELEMENTS // CODES_PER_BLOCK
@@ -44,7 +44,7 @@ class TernaryMatrix:
 class TernaryTensor(MadeTensor):
     """A matrix of a multiple of 128 weights that ``matrix`` reads.
 
-    ``known_scale``: its scale where the file has one, else None: it follows from the weights.
+    ``known_scale`` is its scale in the file, or None if it must be computed from the weights.
     """
 
     __slots__ = ("known_scale", "matrix")

@@ -1,7 +1,7 @@
-"""Metadata keys for how an embedder or a reranker prepares a text; GGUF has no keys of its own.
+"""Metadata keys for how an embedder or a reranker prepares a text.
 
-The names follow sentence-transformers. `convert` writes them, and any GGUF file may have them;
-other programs ignore them.
+GGUF defines none, so the names follow sentence-transformers. `convert` writes them, and any GGUF
+file may have them; other programs ignore them.
 """
 
 from __future__ import annotations
@@ -28,29 +28,24 @@ def activation_key(dense: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TextRules:
-    """How a text becomes a vector, apart from the pooling.
+    """How a text becomes a vector, apart from the pooling."""
 
-    ``max_tokens``: longer texts are cut, special tokens included; None: only the context limits
-    them. ``cuts_left``: the beginning is cut, not the end. ``prompts``: texts that can be put
-    before a text, by name; ``default_prompt`` names the one that is used by default.
-    ``pools_prompt``: the prompt's tokens are part of the mean. ``normalizes``: vectors get length 1
-    by default. ``dimensions``: the number of leading values of the vector that are kept.
-    """
-
+    # Longer texts are truncated; includes special tokens. None: only the context limits them.
     max_tokens: int | None = None
-    cuts_left: bool = False
+    cuts_left: bool = False  # whether the beginning is removed rather than the end
+    # texts that can be put before a text, by name
     prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt: str | None = None
-    pools_prompt: bool = True
-    normalizes: bool = True
-    dimensions: int | None = None
+    default_prompt: str | None = None  # name of the prompt that is used by default
+    pools_prompt: bool = True  # whether the mean includes the prompt's tokens
+    normalizes: bool = True  # whether vectors have length 1 by default
+    dimensions: int | None = None  # number of leading values of the vector that are kept
 
 
 NO_RULES = TextRules()
 
 
 def text_rules(metadata: Mapping[str, object], source: str) -> TextRules:
-    """The rules in a file's metadata. Raises ConfigError for a value of another type."""
+    """Return the rules in a file's metadata. Raises ConfigError for a value of another type."""
 
     def size(key: str) -> int | None:
         value = metadata.get(key)

@@ -1,4 +1,4 @@
-"""bitnet.cpp's kernel_config.ini: how TL1 and TL2 cut a matrix of each shape into tiles."""
+"""Read bitnet.cpp's kernel_config.ini: the tiles of TL1 and TL2 for each shape of a matrix."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from collections.abc import Mapping
 from trinity.errors import FormatError
 from trinity.formats.mapping import MappedFile, path_text
 
-MAX_CONFIG_BYTES = 1 << 20  # bitnet.cpp's own have some hundred
+MAX_CONFIG_BYTES = 1 << 20  # bitnet.cpp's own have some hundred bytes
 _LARGEST = 1 << 31
 _KEYS = ("m", "k", "bm", "bk", "bmm")
 
 
 def read_tl_config(path: str | os.PathLike[str]) -> Mapping[tuple[int, int], tuple[int, int, int]]:
-    """(M, K) to (BM, BY, bm), one for each section.
+    """Map (M, K) to (BM, BY, bm) for each section.
 
-    Raises: InputError where the file cannot be read, FormatError where it is not such a file.
+    Raises InputError if the file cannot be read, FormatError if it is malformed.
     """
     import configparser
 
     name = path_text(path)
-    parser = configparser.ConfigParser(interpolation=None)  # which multiplies text
+    parser = configparser.ConfigParser(interpolation=None)  # interpolation would multiply text
     file = MappedFile(name)
     try:
         raw = bytes(file.buffer()[: MAX_CONFIG_BYTES + 1])
     finally:
         file.close()
     if len(raw) > MAX_CONFIG_BYTES:
-        raise FormatError(f"{name}: larger than {MAX_CONFIG_BYTES} bytes, no kernel_config.ini")
+        raise FormatError(
+            f"{name}: the file exceeds {MAX_CONFIG_BYTES} bytes, so it is not a kernel_config.ini"
+        )
     try:
         parser.read_string(raw.decode())
     except (configparser.Error, UnicodeDecodeError) as error:
@@ -46,9 +48,9 @@ def read_tl_config(path: str | os.PathLike[str]) -> Mapping[tuple[int, int], tup
             ) from error
         if not all(1 <= number <= _LARGEST for number in (m, k, bm, bk, bmm)):
             raise FormatError(
-                f"{name}: section [{section:.80}] has a number that is not 1 to {_LARGEST}"
+                f"{name}: section [{section:.80}] has a number outside of 1 to {_LARGEST}"
             )
         found[m, k] = bm, bk, bmm
     if not found:
-        raise FormatError(f"{name}: no section with a matrix's shape and tiles")
+        raise FormatError(f"{name}: no section has a matrix's shape and tiles")
     return found

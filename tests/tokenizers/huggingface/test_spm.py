@@ -65,7 +65,7 @@ def test_sentencepiece_of_another_type_is_refused(tmp_path: Path) -> None:
 
 
 def test_llama_3s_file_of_that_name_is_passed_over(tmp_path: Path) -> None:
-    """Meta's own download has a tokenizer.model that is no SentencePiece model."""
+    """Meta's own download has a tokenizer.model that is not a SentencePiece model."""
     directory = model_directory("llama-grouped", tmp_path)
     (directory / "tokenizer.model").write_bytes(b"IQ== 0\nIg== 1\nIw== 2\n")
     assert (
@@ -73,7 +73,7 @@ def test_llama_3s_file_of_that_name_is_passed_over(tmp_path: Path) -> None:
         == golden("llama-grouped").text_ids
     )
     (directory / "tokenizer.json").unlink()
-    with pytest.raises(TrinityError, match="no SentencePiece model"):
+    with pytest.raises(TrinityError, match="not a SentencePiece model"):
         keys_of(directory)
 
 

@@ -18,14 +18,13 @@ PEFT_WEIGHTS, MLX_WEIGHTS = "adapter_model.safetensors", "adapters.safetensors"
 _PICKLES = ("adapter_model.bin", "adapter_model.pt")
 
 
-@np.errstate(over="ignore")  # values that are too large are refused
+@np.errstate(over="ignore")  # values that become infinite are rejected later
 def open_adapter(path: str | os.PathLike[str], base: Base) -> LoraAdapter:
-    """The adapter at ``path``, read into memory: its file is not used afterwards.
+    """Read the adapter at ``path`` into memory; its file is not used afterwards.
 
-    ``path``: a GGUF file; a directory of PEFT or mlx-lm, told apart by its configuration; or a
-    .safetensors file of such a directory. Raises InputError where there is none, UnsupportedError
-    for what is no LoRA or not linear, FormatError for a file that is damaged or does not fit the
-    base.
+    ``path`` is a GGUF file, a directory of PEFT or mlx-lm (recognized by its configuration), or a
+    .safetensors file of such a directory. Raises InputError if it does not exist, UnsupportedError
+    if it is not a LoRA or not linear, FormatError if it is damaged or does not fit the base.
     """
     place = path_text(path)
     if not os.path.isdir(place) and not place.endswith(".safetensors"):
@@ -40,8 +39,8 @@ def open_adapter(path: str | os.PathLike[str], base: Base) -> LoraAdapter:
     is_mlx = "peft_type" not in config and {"fine_tune_type", "lora_parameters"} & config.keys()
     if not is_mlx and "peft_type" not in config:
         raise FormatError(
-            f"{source}: neither peft_type, as PEFT writes, nor lora_parameters, as mlx-lm does; "
-            "expected the configuration of a LoRA adapter"
+            f"{source}: it has neither peft_type (PEFT) nor lora_parameters (mlx-lm); expected "
+            "the configuration of a LoRA adapter"
         )
     weights = place
     if place == directory:
@@ -62,8 +61,8 @@ def _check_pickle(directory: str, weights: str) -> None:
     for name in _PICKLES:
         if os.path.lexists(os.path.join(directory, name)):
             raise UnsupportedError(
-                f"{os.path.join(directory, name)}: a pickle, which may run anything; save the "
-                "adapter again with safe_serialization=True"
+                f"{os.path.join(directory, name)}: a pickle file, which can run arbitrary code, "
+                "is not read; save the adapter again with safe_serialization=True"
             )
 
 
@@ -71,5 +70,5 @@ def _no_config(place: str, directory: str) -> str:
     if not os.path.isdir(directory or "."):
         return f"{place}: there is no such file; check the path"
     names = sorted(name for name in os.listdir(directory or ".") if name.endswith(".gguf"))
-    hint = f"; it holds {', '.join(names[:3])}: give that file" if names else ""
-    return f"{place}: no {CONFIG} in {directory or 'the current folder'}{hint}"
+    hint = f"; it contains {', '.join(names[:3])}: give that file" if names else ""
+    return f"{place}: there is no {CONFIG} in {directory or 'the current folder'}{hint}"

@@ -1,8 +1,8 @@
 """LoRA adapters in canonical names: pairs of small matrices that are added to weights.
 
-A pair changes a product to y = W x + weight * scale * B (A x); adapters add up. Files differ in
-names, orientations and in what the scale is made of; the readers beside this file bring all of
-them to this form.
+A pair changes a product to y = W x + weight * scale * B (A x); several adapters add up. Formats
+differ in names, orientation and the definition of the scale; the readers in this package convert
+all of them to this form.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from trinity.config import ModelConfig
 from trinity.errors import FormatError
 from trinity.formats.huggingface.family import Family
 
-# Elements of a pair, and ggml's name of the type; 16-bit integers are BF16's bits.
+# NumPy's types of a pair's elements, and ggml's names of them; 16-bit integers hold BF16's bits.
 TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
 MAX_RANK = 4096
-# So large no weight is, and products of larger ones could overflow beside other sequences.
+# No weight is this large, and products of larger values could overflow to infinity.
 LARGEST = 1e18
 _LARGEST_BF16 = int(np.array(LARGEST, np.float32).view(np.uint32)) >> 16
 
@@ -32,10 +32,10 @@ Elements = NDArray[Any]
 class Base:
     """The model that adapters must fit.
 
-    ``shapes``: of all tensors that may be adapted, by canonical name, the output's among them also
-    where the model has none of its own. ``embeddings``: those of them whose rows tokens look up.
-    ``permuted``: rows of Q and K lie as GGUF's converters order them in some families.
-    ``families``: the classes of transformers that are such a model.
+    ``shapes``: all tensors that may be adapted, by canonical name; includes the output even if the
+    model ties it to the embedding. ``embeddings``: those that tokens look up by row. ``permuted``:
+    rows of Q and K are in the order of GGUF's converters, in families that permute them.
+    ``families``: the transformers classes of this model.
     """
 
     path: str
@@ -48,11 +48,12 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What is added to the tensor ``name``: scale * (b @ a).
+    """The update of the tensor ``name``: scale * (b @ a).
 
-    Shapes: a weight (out, in) has ``a`` (r, in) and ``b`` (out, r); one of several matrices
-    (n, out, in), of experts or heads, (n, r, in) and (n, out, r). An embedding (tokens, width) has
-    ``a`` (tokens, r) and ``b`` (width, r). Elements: ``TYPES``; both arrays are contiguous copies.
+    Shapes: for a weight (out, in), ``a`` is (r, in) and ``b`` is (out, r). For a stack (n, out, in)
+    of experts or heads they are (n, r, in) and (n, out, r). For an embedding (tokens, width) they
+    are (tokens, r) and (width, r). The elements are of ``TYPES``; both arrays are contiguous
+    copies.
     """
 
     name: str
@@ -62,13 +63,13 @@ class Pair:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of both."""
+        """Bytes of both matrices."""
         return int(self.a.nbytes + self.b.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
 class LoraAdapter:
-    """One adapter's pairs, no two of one tensor."""
+    """One adapter's pairs, at most one per tensor."""
 
     path: str
     pairs: tuple[Pair, ...]
@@ -80,16 +81,16 @@ class LoraAdapter:
 
 
 def as_float32(array: Elements) -> NDArray[np.float32]:
-    """The values of a pair's elements."""
+    """Convert a pair's elements to float32."""
     if array.dtype == np.uint16:
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32, copy=False)
 
 
 def fitted(base: Base, source: str, name: str, a: Elements, b: Elements, scale: float) -> Pair:
-    """A pair of copies of ``a`` and ``b`` for the base's tensor ``name``, which exists.
+    """Return a pair of copies of ``a`` and ``b`` for the base's tensor ``name``, which must exist.
 
-    Raises FormatError where shapes or values do not fit.
+    Raises FormatError if shapes or values do not fit.
     """
     shape = base.shapes[name]
     expected: tuple[tuple[int, ...], tuple[int, ...]]
@@ -105,7 +106,7 @@ def fitted(base: Base, source: str, name: str, a: Elements, b: Elements, scale: 
         r = rank if 0 < rank <= MAX_RANK else f"1 to {MAX_RANK}"
         raise FormatError(
             f"{source}: the pair for tensor {name!r} has the shapes {a.shape} and {b.shape}; the "
-            f"model's, {shape}, needs {_with(expected[0], rank, r)} and "
+            f"model's shape {shape} needs {_with(expected[0], rank, r)} and "
             f"{_with(expected[1], rank, r)}: the adapter belongs to another model"
         )
     pair = Pair(name, np.array(a, order="C"), np.array(b, order="C"), scale)
@@ -117,7 +118,7 @@ def fitted(base: Base, source: str, name: str, a: Elements, b: Elements, scale: 
 
 
 def _with(shape: tuple[int, ...], rank: int, r: object) -> str:
-    """A shape with the rank that is meant."""
+    """Describe a shape with the rank in place of ``r``."""
     return "(" + ", ".join(str(r if size == rank else size) for size in shape) + ")"
 
 
@@ -125,9 +126,12 @@ def _check_values(array: Elements, where: str) -> None:
     if array.dtype == np.uint16:
         fits = not ((array & np.uint16(0x7FFF)) > _LARGEST_BF16).any()
     else:
-        low, high = float(array.min(initial=0)), float(array.max(initial=0))  # NaN, if any is
+        low, high = (
+            float(array.min(initial=0)),
+            float(array.max(initial=0)),
+        )  # NaN if any element is NaN
         fits = low >= -LARGEST and high <= LARGEST
     if not fits:
         raise FormatError(
-            f"{where} has values that are no numbers or beyond {LARGEST:g}; the file is damaged"
+            f"{where} has values that are not numbers or exceed {LARGEST:g}; the file is damaged"
         )

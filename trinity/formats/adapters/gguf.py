@@ -1,6 +1,6 @@
-"""GGUF's adapters: "TENSOR.lora_a" and "TENSOR.lora_b" of the model's tensors.
+"""GGUF adapters: tensors "NAME.lora_a" and "NAME.lora_b" for the model's tensor NAME.
 
-Shapes in NumPy's order are those of pairs (adapter.py). Source: llama.cpp llama-adapter.cpp and
+Shapes in NumPy's order are those of Pair. Source: llama.cpp llama-adapter.cpp and
 convert_lora_to_gguf.py.
 """
 
@@ -27,9 +27,9 @@ _ENDS = (".lora_a", ".lora_b")
 
 
 def read_gguf_adapter(path: str, base: Base) -> LoraAdapter:
-    """The adapter in the GGUF file at ``path``.
+    """Read the adapter in the GGUF file at ``path``.
 
-    Raises UnsupportedError for another kind of file or adapter, FormatError for what is damaged or
+    Raises UnsupportedError for another kind of file or adapter, FormatError if it is damaged or
     does not fit the base.
     """
     with GGUFProvider(path) as file:
@@ -40,10 +40,10 @@ def read_gguf_adapter(path: str, base: Base) -> LoraAdapter:
             name, end = whole[:-7], whole[-7:]
             if end not in _ENDS:
                 if whole.endswith("_norm.weight"):
-                    continue  # of mergekit; llama.cpp leaves it out, too
+                    continue  # written by mergekit; llama.cpp ignores it too
                 raise FormatError(
-                    f"{path}: tensor {whole!r} is not part of a pair, whose names end in .lora_a "
-                    "and .lora_b; convert the adapter again"
+                    f"{path}: tensor {whole!r} is not part of a pair: its name does not end in "
+                    ".lora_a or .lora_b; convert the adapter again"
                 )
             halves.setdefault(name, {})[end] = file.tensor(whole)
         heads = {} if base.permuted else permuted_heads(base)
@@ -58,23 +58,23 @@ def _check(file: GGUFProvider, base: Base) -> None:
     kind = metadata.get("general.type")
     if not is_text(kind, "adapter"):
         raise UnsupportedError(
-            f"{file.path}: general.type is {shown(kind)}, not 'adapter': this is not an adapter; "
-            "give models as --model"
+            f"{file.path}: general.type is {shown(kind)}, not 'adapter': the file is not an "
+            "adapter; give models as --model"
         )
     if not is_text(metadata.get("adapter.type"), "lora"):
         raise UnsupportedError(
-            f"{file.path}: adapter.type is {shown(metadata.get('adapter.type'))}; trinity applies "
-            "adapters of type 'lora'"
+            f"{file.path}: adapter.type is {shown(metadata.get('adapter.type'))}, which is not "
+            "supported; trinity applies adapters of type 'lora'"
         )
     if "adapter.alora.invocation_tokens" in metadata:
         raise UnsupportedError(
-            f"{file.path}: adapter.alora.invocation_tokens: an activated LoRA, which begins at "
-            "certain tokens; trinity applies adapters to whole texts"
+            f"{file.path}: adapter.alora.invocation_tokens is set: activated LoRA, which starts "
+            "at certain tokens, is not supported"
         )
     found = metadata.get("general.architecture")
     if not is_text(found, base.config.architecture):
         raise FormatError(
-            f"{file.path}: general.architecture is {shown(found)}, but that of {base.path} is "
+            f"{file.path}: general.architecture is {shown(found)}, but {base.path} is "
             f"{base.config.architecture!r}: the adapter belongs to another model"
         )
 
@@ -92,33 +92,33 @@ def _piece(
     if tensors.keys() != set(_ENDS):
         here, lacking = _ENDS if _ENDS[0] in tensors else _ENDS[::-1]
         raise FormatError(
-            f"{path}: tensor '{name}{here}' has no '{name}{lacking}' beside it; the file is "
-            "damaged or not complete"
+            f"{path}: tensor '{name}{here}' has no partner '{name}{lacking}'; the file is damaged "
+            "or incomplete"
         )
     part = part_of_fused(base, name)
     if name not in base.shapes and part is None:
         raise FormatError(
-            f"{path}: tensor '{name}.lora_a': the model {base.path} has no tensor {name!r} that an "
-            "adapter can change: the adapter belongs to another model"
+            f"{path}: tensor '{name}.lora_a': the model {base.path} has no tensor {name!r} that "
+            "an adapter can change; the adapter belongs to another model"
         )
     a, b = (_elements(tensors[end]) for end in _ENDS)
     if heads and b.ndim == 2 and b.shape[0] % (2 * heads) == 0:
         b = _in_order_of_heads(b, heads)
-    # Missing or 0: the pair as it is.
+    # If alpha is missing or 0, the pair is not scaled.
     scale = alpha / b.shape[-1] if alpha and b.ndim and b.shape[-1] else 1.0
     if part is None:
         return PairPart(name, None, a, b, scale, path)
     whole, first, count = part
     if b.shape[-2:-1] != (count,):
         raise FormatError(
-            f"{path}: tensor '{name}.lora_b' has the shape {b.shape}; the model's {whole!r} has "
-            f"{count} rows for it: the adapter belongs to another model"
+            f"{path}: tensor '{name}.lora_b' has the shape {b.shape}, but the model's {whole!r} "
+            f"has {count} rows for it: the adapter belongs to another model"
         )
     return PairPart(whole, first, a, b, scale, path)
 
 
 def _in_order_of_heads(b: Elements, heads: int) -> Elements:
-    """Rows in the order of a model whose file has not permuted them."""
+    """Undo the permutation of GGUF's converters, for a model whose file is not permuted."""
     pairs = b.shape[0] // heads // 2
     return b.reshape(heads, pairs, 2, b.shape[1]).swapaxes(1, 2).reshape(b.shape)
 
@@ -129,7 +129,7 @@ def _elements(tensor: Tensor) -> Elements:
         return found
     if tensor.type != "Q8_0":
         raise UnsupportedError(
-            f"{tensor.source}: tensor {tensor.name!r} has type {tensor.type}; trinity applies "
-            "adapters of F32, F16, BF16 and Q8_0"
+            f"{tensor.source}: tensor {tensor.name!r} has type {tensor.type}, which is not "
+            "supported; adapters must be F32, F16, BF16 or Q8_0"
         )
     return np.asarray(tensor.dequantize())

@@ -1,4 +1,4 @@
-"""Pairs of modules that together are one tensor, as one pair of that tensor."""
+"""Merge the pairs of modules that one tensor of the model fuses, such as q, k and v."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trinity.formats.adapters.adapter import Base, Elements, Pair, as_float32, f
 
 @dataclass(frozen=True, slots=True)
 class PairPart:
-    """A pair for rows of the tensor ``name`` from ``first`` on, or for all of them (None).
+    """A pair for rows of the tensor ``name`` from ``first`` on, or for all rows if it is None.
 
-    Arrays and scale: as Pair's. ``source`` names it in errors.
+    The arrays and the scale are as in Pair. ``source`` names the pair in errors.
     """
 
     name: str
@@ -27,17 +27,16 @@ class PairPart:
 
 
 def joined(base: Base, pieces: Iterable[PairPart]) -> tuple[Pair, ...]:
-    """A pair for each tensor that any of the pieces belong to.
+    """Return one pair per tensor for all of its pieces.
 
-    The first matrices lie one below the other, the second ones in the rows and columns of their
-    own: rows that no piece is for get nothing. Raises FormatError for two pieces of the same rows,
-    and as ``fitted``.
+    The first matrices are stacked; the second ones form a block diagonal, so that rows without a
+    piece get no update. Raises FormatError if two pieces are for the same rows, and as ``fitted``.
     """
     found: dict[str, list[PairPart]] = {}
     for piece in pieces:
         others = found.setdefault(piece.name, [])
         if others and (piece.first is None or any(o.first in (None, piece.first) for o in others)):
-            raise FormatError(f"{piece.source}: a second pair for tensor {piece.name!r}")
+            raise FormatError(f"{piece.source}: there is a second pair for tensor {piece.name!r}")
         others.append(piece)
     return tuple(_pair(base, name, parts) for name, parts in found.items())
 
@@ -51,7 +50,7 @@ def _pair(base: Base, name: str, pieces: Sequence[PairPart]) -> Pair:
     scale, seconds = one.scale, [piece.b for piece in pieces]
     if len({piece.scale for piece in pieces}) > 1:
         scale, seconds = 1.0, [as_float32(p.b) * np.float32(p.scale) for p in pieces]
-    # Rows of one module in several places have one first matrix.
+    # A module whose rows are in several places has one first matrix.
     firsts = {id(piece.a): piece.a for piece in pieces}
     ends = np.cumsum([0, *(a.shape[-2] for a in firsts.values())])
     columns = dict(zip(firsts, ends.tolist(), strict=False))
@@ -70,8 +69,9 @@ def _check(base: Base, piece: PairPart) -> None:
     fits = len(a) == len(b) == len(count) + 2 and a[-2] == b[-1] and a[-1] == width
     if not fits or [*a[:-2]] != count or [*b[:-2]] != count or (piece.first or 0) + b[-2] > total:
         raise FormatError(
-            f"{piece.source}: a pair for rows of tensor {piece.name!r} has the shapes {a} and {b}; "
-            f"the model's has {base.shapes[piece.name]}: the adapter belongs to another model"
+            f"{piece.source}: a pair for rows of tensor {piece.name!r} has the shapes {a} and "
+            f"{b}, but the model's tensor has {base.shapes[piece.name]}: the adapter belongs to "
+            "another model"
         )
 
 

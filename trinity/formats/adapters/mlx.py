@@ -1,8 +1,8 @@
 """mlx-lm's adapters: adapter_config.json and adapters.safetensors.
 
-Names are transformers' without a prefix. Shapes: lora_a (in, r), lora_b (r, out), of experts
-(E, r, in) and (E, out, r), of an embedding (tokens, r) and (r, width). The configuration's scale is
-the factor itself. Source: mlx-lm tuner/lora.py and tuner/utils.py.
+Names are those of transformers without a prefix. Shapes: lora_a (in, r) and lora_b (r, out); for
+experts (E, r, in) and (E, out, r); for an embedding (tokens, r) and (r, width). The scale in the
+configuration is the factor itself. Source: mlx-lm tuner/lora.py and tuner/utils.py.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _HALF = re.compile(r"(.+)\.lora_([ab])")
 def read_mlx(
     path: str, config: Mapping[str, object], source: str, weights: str, base: Base
 ) -> LoraAdapter:
-    """As ``read_peft``."""
+    """Read an adapter; arguments and errors are those of ``read_peft``."""
     kind = config.get("fine_tune_type", "lora")
     if kind != "lora":
         what = {"dora": "DoRA, which scales the whole weight", "full": "whole tensors"}
         meant = f": {what[kind]}" if isinstance(kind, str) and kind in what else ""
         raise UnsupportedError(
-            f"{source}: fine_tune_type is {shown(kind)}{meant}; trinity applies adapters of type "
-            "lora alone: fuse it with mlx_lm.fuse"
+            f"{source}: fine_tune_type is {shown(kind)}{meant}, which is not supported; trinity "
+            "applies adapters of type lora: fuse this one with mlx_lm.fuse"
         )
     parameters = config.get("lora_parameters")
     scale = parameters.get("scale") if isinstance(parameters, dict) else None
@@ -41,7 +41,7 @@ def read_mlx(
         )
     with SafeTensorsFile(weights) as file:
         found = placed(base, weights, list(_pairs(file, float(scale))))
-    # A tied output is the same module.
+    # A tied output is the same module as the embedding.
     return LoraAdapter(path, tied_output(base, found))
 
 
@@ -52,16 +52,16 @@ def _pairs(file: SafeTensorsFile, scale: float) -> Iterator[NamedPair]:
         if match is None:
             what = "DoRA" if name.endswith(".m") else "not part of a pair"
             raise UnsupportedError(
-                f"{file.path}: tensor {name!r} is {what}; trinity applies pairs of matrices alone: "
-                "fuse the adapter with mlx_lm.fuse"
+                f"{file.path}: tensor {name!r} is {what}, which is not supported; trinity applies "
+                "pairs of matrices: fuse the adapter with mlx_lm.fuse"
             )
         halves.setdefault(match[1], {})[match[2]] = file.tensor(name)
     for module, tensors in halves.items():
         if tensors.keys() != {"a", "b"}:
             here, lacking = ("a", "b") if "a" in tensors else ("b", "a")
             raise FormatError(
-                f"{file.path}: tensor {tensors[here].name!r} has no lora_{lacking} beside it; the "
-                "file is damaged or not complete"
+                f"{file.path}: tensor {tensors[here].name!r} has no lora_{lacking} to pair with; "
+                "the file is damaged or incomplete"
             )
         a, b = elements_of(tensors["a"]), elements_of(tensors["b"])
         kind, a, b = _oriented(module, a, b)

@@ -1,7 +1,7 @@
-"""The first of several regular expressions that matches a module; runs in a confined process.
+"""Match modules against regular expressions, in a confined process.
 
-The expressions come from an adapter's configuration, and one can take hours. This module is used
-if any of them is more than a plain module name.
+The expressions come from an adapter's configuration, and one can take hours. This module is used if
+any of them is more than a plain module name.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 
 def answer(request: dict[str, Any]) -> list[int | None]:
-    """For each of ``modules`` the place of the first of ``patterns`` that matches, or None.
+    """For each of ``modules``, return the index of the first of ``patterns`` that matches, or None.
 
-    Source: PEFT's get_pattern_key: a pattern matches at the end, behind a dot.
+    Source: PEFT's get_pattern_key: a pattern matches at the end of a name, after a dot.
     """
     patterns = [re.compile(rf"^(.*\.)?({pattern})$") for pattern in request["patterns"]]
     return [

@@ -1,4 +1,4 @@
-"""Pairs under the names of transformers' modules, brought to the model's tensors and their rows."""
+"""Convert pairs named by transformers' modules to pairs of the model's tensors and their rows."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from trinity.formats.huggingface.stored import as_it_is
 from trinity.formats.huggingface.tensors import WITHIN
 from trinity.formats.huggingface.weights import is_seen
 
-# What transformers 5 and 4 call the same module.
+# Modules that transformers 5 and 4 name differently.
 _OTHER_NAMES = ((".mlp.", ".block_sparse_moe."), (".block_sparse_moe.", ".mlp."))
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPair:
-    """The pair of one module: scale * (b @ a), in Hugging Face's order of rows.
+    """The pair of one module: scale * (b @ a), with rows in Hugging Face's order.
 
-    Shapes: as Pair's. ``kind`` "experts": both have the experts as the first axis; "embedding":
-    rows of ``a`` belong to tokens. ``source`` names it in errors.
+    Shapes as in Pair. ``kind`` is "experts" if the first axis of both is the expert, "embedding" if
+    rows of ``a`` belong to tokens. ``source`` names the pair in errors.
     """
 
     module: str
@@ -40,15 +40,15 @@ class NamedPair:
 
 
 def placed(base: Base, source: str, pairs: Iterable[NamedPair]) -> tuple[Pair, ...]:
-    """The pairs of the base's tensors.
+    """Return the pairs of the base's tensors.
 
-    Raises FormatError for a module that the base does not have, and where shapes do not fit.
+    Raises FormatError if the base lacks a module or shapes do not fit.
     """
     if base.config.architecture == "falcon-h1":
         raise UnsupportedError(
-            f"{source}: weights of falcon-h1 have multipliers of config.json in them, which an "
-            "adapter's would need and a model's file no longer tells; merge the adapter with PEFT, "
-            "and convert the result"
+            f"{source}: adapters of falcon-h1 are not supported: its weights include multipliers "
+            "of config.json, which the model's file no longer contains; merge the adapter with "
+            "PEFT, and convert the result"
         )
     places = places_of(base)
     pieces: list[PairPart] = []
@@ -66,7 +66,7 @@ def placed(base: Base, source: str, pairs: Iterable[NamedPair]) -> tuple[Pair, .
 
 
 def permuted_heads(base: Base) -> dict[str, int]:
-    """The tensors whose rows GGUF's converters permute, and the number of their heads."""
+    """Return the number of heads of each tensor whose rows GGUF's converters permute."""
     places = (place for found in places_of(base).values() for place in found)
     return {place.name: place.heads for place in places if place.heads and place.first is None}
 
@@ -84,31 +84,31 @@ def _find(
     near = difflib.get_close_matches(module, places, 1, 0.8)
     hint = f"; the nearest is {near[0]!r}" if near else ""
     raise FormatError(
-        f"{pair.source}: the model {base.path} of architecture {base.config.architecture!r} has no "
-        f"module {pair.module[:100]!r} that an adapter can change{hint}: the adapter belongs to "
-        "another model"
+        f"{pair.source}: the model {base.path} of architecture {base.config.architecture!r} has "
+        f"no module {pair.module[:100]!r} that an adapter can change{hint}; the adapter belongs "
+        "to another model"
     )
 
 
 def _in_order(base: Base, pair: NamedPair, place: TargetModule) -> tuple[Elements, Elements]:
-    """``a`` and ``b`` for the tensor's own order of rows."""
+    """Return ``a`` and ``b`` in the tensor's order of rows."""
     a, b = pair.a, pair.b
     if place.name in base.embeddings and pair.kind == "embedding":
         return a, b
     axes = 3 if pair.kind == "experts" else 2
-    # A view may make several matrices of one.
+    # A view may split one matrix into several.
     plain = place.stored.views == (as_it_is,)
     if pair.kind == "embedding" or (plain and axes != len(place.shape)):
         raise FormatError(
-            f"{pair.source}: module {pair.module!r} has a pair of another kind of module, of shapes"
-            f" {a.shape} and {b.shape}; the adapter belongs to another model"
+            f"{pair.source}: module {pair.module!r} has a pair with the shapes {a.shape} and "
+            f"{b.shape} of another kind of module; the adapter belongs to another model"
         )
     weight = _weight_shape(place, a, b) if (a.ndim, b.ndim) == (axes, axes) else ()
     if not weight or not is_seen(place.stored, weight, place.shape):
         raise FormatError(
             f"{pair.source}: the pair of module {pair.module!r} has the shapes {a.shape} and "
-            f"{b.shape}; the model's has {place.shape[-1]} inputs and {place.shape[-2]} outputs: "
-            "the adapter belongs to another model"
+            f"{b.shape}, but the model's module has {place.shape[-1]} inputs and "
+            f"{place.shape[-2]} outputs: the adapter belongs to another model"
         )
     rows: NDArray[np.intp] | None
     moved, turned = _moved(place, weight), False
@@ -125,13 +125,13 @@ def _in_order(base: Base, pair: NamedPair, place: TargetModule) -> tuple[Element
     if rows.ndim == 1:
         return a, _permuted(b, place.heads if base.permuted else 0)
     heads = len(rows)
-    if turned:  # the tensor holds each head's matrix transposed
+    if turned:  # the tensor stores each head's matrix transposed
         return b.swapaxes(-1, -2), np.broadcast_to(a.T, (heads, *a.T.shape))
     return np.broadcast_to(a, (heads, *a.shape)), b
 
 
 def _weight_shape(place: TargetModule, a: Elements, b: Elements) -> tuple[int, ...]:
-    """The shape of the weight that a pair changes, as checkpoints store it."""
+    """Return the shape of the weight that a pair changes, as checkpoints store it."""
     *stack, outputs, _ = b.shape
     if a.shape[:-2] != b.shape[:-2]:
         return ()
@@ -142,8 +142,9 @@ def _weight_shape(place: TargetModule, a: Elements, b: Elements) -> tuple[int, .
 def _moved(
     place: TargetModule, weight: tuple[int, ...]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
-    """Which rows and columns of the module the tensor has, in its order, None where it is another
-    arrangement of matrices, or all as they are.
+    """Return the module's rows and columns that the tensor has, in its order.
+
+    None if all are in order, or if the tensor arranges the matrices differently.
     """
     views = place.stored.views
     if views == (as_it_is,) or len(weight) != 2 or len(place.shape) != 2:
@@ -160,10 +161,10 @@ def _moved(
 
 
 def _rows(place: TargetModule, weight: tuple[int, ...]) -> tuple[NDArray[np.intp] | None, bool]:
-    """Which rows of the module are the tensor's, None for all in order; whether it is transposed.
+    """Return the module's rows in the tensor, None for all in order, and whether it is transposed.
 
-    The view that takes the tensor from the module's weight is applied to the numbers of its rows,
-    or of its columns, in an array without memory of its own.
+    The view that takes the tensor from the module's weight is applied to an array of row or column
+    numbers that is broadcast, so it takes no memory.
     """
     view = place.stored.view
     if view is as_it_is:
@@ -185,21 +186,21 @@ def _permuted(b: Elements, heads: int) -> Elements:
 def _stacked(
     base: Base, name: str, parts: Mapping[int, tuple[NamedPair, TargetModule]]
 ) -> tuple[Elements, Elements, float]:
-    """The pairs of all experts as one."""
+    """Stack the pairs of all experts."""
     missing = set(range(base.shapes[name][0])) - parts.keys()
     first, _ = next(iter(parts.values()))
     if missing:
         raise UnsupportedError(
             f"{first.source}: tensor {name!r} has pairs for {len(parts)} of its "
-            f"{base.shapes[name][0]} experts, none for expert {min(missing)}; trinity runs adapters"
-            " of all experts"
+            f"{base.shapes[name][0]} experts, but none for expert {min(missing)}; trinity applies "
+            "adapters only if they have all experts"
         )
     ordered = [parts[expert] for expert in range(len(parts))]
     arrays = [_in_order(base, pair, place) for pair, place in ordered]
     if len({(a.shape, b.shape, a.dtype, b.dtype) for a, b in arrays}) > 1:
         raise UnsupportedError(
-            f"{first.source}: the pairs of the experts of tensor {name!r} differ in rank or type; "
-            "trinity runs those that are alike"
+            f"{first.source}: the pairs of the experts of tensor {name!r} differ in rank or type, "
+            "which is not supported"
         )
     a, b = np.stack([a for a, _ in arrays]), np.stack([b for _, b in arrays])
     scales = [pair.scale for pair, _ in ordered]
@@ -209,7 +210,7 @@ def _stacked(
 
 
 def tied_output(base: Base, pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
-    """The pairs, with the embedding's also at the output of a model that ties both.
+    """Return the pairs, with the embedding's also for the output if the model ties both.
 
     The output multiplies by the embedding's rows, to which scale * a @ b.T is added.
     """

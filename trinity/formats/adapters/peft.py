@@ -1,8 +1,8 @@
 """PEFT's adapters: adapter_config.json and adapter_model.safetensors.
 
 A key is "base_model.model." + the module's path in transformers + the kind of tensor. Shapes:
-lora_A (r, in), lora_B (out, r); of an embedding lora_embedding_A (r, tokens) and lora_embedding_B
-(width, r). Source: PEFT's LoraLayer, get_peft_model_state_dict and ParamWrapper.
+lora_A (r, in) and lora_B (out, r); for an embedding lora_embedding_A (r, tokens) and
+lora_embedding_B (width, r). Source: PEFT's LoraLayer, get_peft_model_state_dict and ParamWrapper.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trinity.formats.safetensors import SafeTensor, SafeTensorsFile
 
 _PREFIX = "base_model.model."
 _PAIR = re.compile(r"(.+)\.lora_(embedding_)?([AB])(?(2)|\.weight)")
-# Ends of names that are no pairs, and what they are.
+# Suffixes of tensors that are not pairs, and what they are.
 _NO_PAIRS = (
     (r".+\.lora_magnitude_vector(\.weight)?", "DoRA"),
     (r".+\.trainable_tokens_delta", "rows that replace the embedding's (trainable tokens)"),
@@ -27,7 +27,7 @@ _NO_PAIRS = (
     (r".+\.bias", "a bias"),
     (r"(?!.*lora_).+\.weight", "a whole tensor that replaces the model's (modules_to_save)"),
 )
-# transformers 5 has all experts' matrices as parameters of one module, in this order.
+# transformers 5 stores all experts' matrices as parameters of one module, in this order.
 _EXPERTS = re.compile(r"(.+\.experts)((?:\.base_layer)*)")
 _PARAMETERS = ("gate_up_proj", "down_proj")
 
@@ -35,9 +35,10 @@ _PARAMETERS = ("gate_up_proj", "down_proj")
 def read_peft(
     path: str, config: Mapping[str, object], source: str, weights: str, base: Base
 ) -> LoraAdapter:
-    """The adapter of the configuration ``config`` in file ``source``, with tensors in ``weights``.
+    """Read an adapter; file ``source`` contains its ``config``, file ``weights`` its tensors.
 
-    Raises UnsupportedError for what is no pair, FormatError for what is damaged or does not fit.
+    Raises UnsupportedError if it is not made of pairs, FormatError if it is damaged or does not
+    fit.
     """
     settings = peft_config(config, source)
     with SafeTensorsFile(weights) as file:
@@ -63,8 +64,8 @@ def _pairs(file: SafeTensorsFile, settings: PeftConfig, base: Base) -> Iterator[
         if tensors.keys() != {"A", "B"}:
             here, lacking = ("A", "B") if "A" in tensors else ("B", "A")
             raise FormatError(
-                f"{file.path}: tensor {tensors[here].name!r} has no lora_{lacking} beside it; the "
-                "file is damaged or not complete"
+                f"{file.path}: tensor {tensors[here].name!r} has no lora_{lacking} to pair with; "
+                "the file is damaged or incomplete"
             )
         a, b = elements_of(tensors["A"]), elements_of(tensors["B"])
         if a.ndim != 2 or b.ndim != 2 or len(a) != b.shape[1] or not len(a):
@@ -80,7 +81,9 @@ def _pairs(file: SafeTensorsFile, settings: PeftConfig, base: Base) -> Iterator[
             module = _parameter(module, fused, settings, base, source)
             a, b = _by_expert(a, b, base, source)
         if module in modules:
-            raise FormatError(f"{source}: a second pair of the same module; the file is damaged")
+            raise FormatError(
+                f"{source}: there is a second pair for the same module; the file is damaged"
+            )
         modules[module] = kind, a, b, source
     ranks = {module: b.shape[-1] for module, (_, _, b, _) in modules.items()}
     scales = settings.scales(ranks)
@@ -89,22 +92,22 @@ def _pairs(file: SafeTensorsFile, settings: PeftConfig, base: Base) -> Iterator[
 
 
 def elements_of(tensor: SafeTensor) -> Elements:
-    """The elements of a float; F64 as float32. Raises UnsupportedError for other types."""
+    """Return a tensor's elements; F64 as float32. Raises UnsupportedError for other types."""
     if tensor.dtype in ("F32", "F16", "BF16"):
         return tensor.elements()
     return tensor.all_floats()
 
 
 def _is_copy(tensor: SafeTensor, base: Base) -> bool:
-    """Whether it is the base's own embedding or output, which PEFT saves beside their pairs."""
+    """Whether the tensor is the base's own embedding or output, which PEFT saves too."""
     copied = (".embed_tokens.base_layer.weight", ".lm_head.base_layer.weight")
     if not f".{tensor.name}".endswith(copied):
         return False
     if tensor.shape != base.shapes[EMBEDDING]:
         raise UnsupportedError(
             f"{tensor.source}: tensor {tensor.name!r} has the shape {tensor.shape}, but the "
-            f"model's embedding has {base.shapes[EMBEDDING]}: the adapter comes with other tokens; "
-            "merge it into its model with PEFT, and convert that"
+            f"model's embedding has {base.shapes[EMBEDDING]}: the adapter changes the vocabulary; "
+            "merge it into its model with PEFT, and convert the result"
         )
     return True
 
@@ -113,19 +116,20 @@ def _refusal(name: str, source: str) -> FormatError | UnsupportedError:
     for pattern, what in _NO_PAIRS:
         if re.fullmatch(pattern, name):
             return UnsupportedError(
-                f"{source}: tensor {name!r} is {what}; trinity applies pairs of matrices alone: "
-                "merge the adapter into its model with PEFT, and convert that"
+                f"{source}: tensor {name!r} is {what}, which is not supported; trinity applies "
+                "pairs of matrices: merge the adapter into its model with PEFT, and convert the "
+                "result"
             )
     return FormatError(
-        f"{source}: tensor {name!r} is none of a LoRA adapter, whose names end in .lora_A.weight "
-        "and .lora_B.weight; save the adapter with PEFT's save_pretrained"
+        f"{source}: tensor {name!r} is not part of a LoRA adapter: its name does not end in "
+        ".lora_A.weight or .lora_B.weight; save the adapter with PEFT's save_pretrained"
     )
 
 
 def _parameter(module: str, fused: set[str], settings: PeftConfig, base: Base, source: str) -> str:
-    """The parameter of an experts' module that a level of PEFT's wrappers belongs to.
+    """Return the parameter of an experts' module that one level of PEFT's wrappers belongs to.
 
-    Wrappers lie around each other, the one of the module's first parameter innermost.
+    Wrappers are nested; the one of the module's first parameter is innermost.
     """
     match = _EXPERTS.fullmatch(module)
     assert match is not None
@@ -138,21 +142,21 @@ def _parameter(module: str, fused: set[str], settings: PeftConfig, base: Base, s
         named = list(_PARAMETERS)
     if levels != len(named) or depth >= levels:
         raise UnsupportedError(
-            f"{source}: {levels} pairs for the parameters of this module, but target_parameters "
-            f"names {list(settings.target_parameters)!r:.80}; trinity knows "
+            f"{source}: there are {levels} pairs for the parameters of this module, but "
+            f"target_parameters is {list(settings.target_parameters)!r:.80}; trinity supports "
             f"{' and '.join(_PARAMETERS)}"
         )
     return f"{match[1]}.{named[levels - 1 - depth]}"
 
 
 def _by_expert(a: Elements, b: Elements, base: Base, source: str) -> tuple[Elements, Elements]:
-    """(E * r, in) and (out, r * E) as (E, r, in) and (E, out, r)."""
+    """Reshape (E * r, in) and (out, r * E) to (E, r, in) and (E, out, r)."""
     experts = base.config.experts
     count = experts.num_experts if experts is not None else 0
     if not count or len(a) % count:
         raise FormatError(
             f"{source}: lora_A has {len(a)} rows for all experts, but the model {base.path} has "
-            f"{count}: the adapter belongs to another model"
+            f"{count} experts: the adapter belongs to another model"
         )
     rank = len(a) // count
     parts = b.reshape(len(b), rank, count).transpose(2, 0, 1)

@@ -1,4 +1,4 @@
-"""adapter_config.json of PEFT: the scale of each module, and what is no pair of matrices.
+"""PEFT's adapter_config.json: the scale of each module, and settings that are not supported.
 
 Source: PEFT's LoraConfig and LoraLayer.
 """
@@ -19,7 +19,7 @@ from trinity.errors import (
 from trinity.formats.huggingface.values import shown
 from trinity.processes.confined import Confined
 
-# Keys that are set where an adapter is something else than pairs, with what that is.
+# Keys that change more than pairs of matrices, and what they mean.
 _NO_PAIRS = {
     "use_dora": "DoRA, which scales the whole weight",
     "modules_to_save": "whole tensors that replace the model's",
@@ -36,7 +36,7 @@ _NO_PAIRS = {
     "monteclora_config": "MonteCLoRA",
     "megatron_config": "an adapter of Megatron's layers",
 }
-# Ways to begin that change the base's weights, too.
+# Initializations that also change the base's weights.
 _CHANGED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 _PLAIN = re.compile(r"[\w\-.]+")
 _MATCHER = Confined("trinity.formats.adapters.module_patterns", memory_bytes=64 << 20, seconds=1.0)
@@ -44,7 +44,7 @@ _MATCHER = Confined("trinity.formats.adapters.module_patterns", memory_bytes=64 
 
 @dataclass(frozen=True, slots=True)
 class PeftConfig:
-    """The part of a LoraConfig that running needs. ``source`` names the file in errors."""
+    """The part of a LoraConfig that is needed to run it. ``source`` names the file in errors."""
 
     source: str
     alpha: float
@@ -54,9 +54,9 @@ class PeftConfig:
     alphas: Mapping[str, float] = field(default_factory=dict)
 
     def scales(self, ranks: Mapping[str, int]) -> dict[str, float]:
-        """The factor of b @ a for each module, given the rank of its pair.
+        """Return the factor of b @ a for each module, given the rank of its pair.
 
-        Raises FormatError where a pattern cannot be matched.
+        Raises FormatError if a pattern cannot be matched.
         """
         alphas = dict.fromkeys(ranks, self.alpha) | _matched(self.alphas, list(ranks), self.source)
         return {
@@ -66,41 +66,47 @@ class PeftConfig:
 
 
 def peft_config(values: Mapping[str, object], source: str) -> PeftConfig:
-    """The configuration in the object ``values`` of the file ``source``.
+    """Read the configuration in the object ``values`` of the file ``source``.
 
-    Raises UnsupportedError for what is no pair of matrices, FormatError for impossible values.
+    Raises UnsupportedError for an adapter that is more than pairs of matrices, FormatError for
+    impossible values.
     """
     kind = values.get("peft_type")
     if kind != "LORA":
         raise UnsupportedError(
-            f"{source}: peft_type is {shown(kind)}; trinity applies adapters of type LORA"
+            f"{source}: peft_type is {shown(kind)}, which is not supported; trinity applies "
+            "adapters of type LORA"
         )
     for key, what in _NO_PAIRS.items():
         if values.get(key):
             raise UnsupportedError(
-                f"{source}: {key} is {shown(values[key])}: {what}; trinity applies pairs of "
-                "matrices alone: merge the adapter into its model with PEFT, and convert that"
+                f"{source}: {key} is {shown(values[key])}: {what}, which is not supported; "
+                "trinity applies pairs of matrices: merge the adapter into its model with PEFT, "
+                "and convert the result"
             )
     for key, value in values.items():
         if key.startswith("use_") and key != "use_rslora" and value:
             raise UnsupportedError(
-                f"{source}: {key} is {shown(value)}, which this trinity does not know; merge the "
-                "adapter into its model with PEFT, and convert that"
+                f"{source}: {key} is {shown(value)}, which this version of trinity does not "
+                "support; merge the adapter into its model with PEFT, and convert the result"
             )
     if values.get("bias") not in (None, "none"):
         raise UnsupportedError(
-            f"{source}: bias is {shown(values['bias'])}: the adapter replaces biases; trinity "
-            "applies pairs of matrices alone: merge it into its model with PEFT, and convert that"
+            f"{source}: bias is {shown(values['bias'])}: the adapter replaces biases, which is "
+            "not supported; merge it into its model with PEFT, and convert the result"
         )
     start = values.get("init_lora_weights")
     if isinstance(start, str) and start.lower().startswith(_CHANGED_BASE):
         raise UnsupportedError(
-            f"{source}: init_lora_weights is {start[:40]!r}: the pairs fit a base that was changed "
-            "with them; save the adapter again with path_initial_model_for_weight_conversion"
+            f"{source}: init_lora_weights is {start[:40]!r}: the pairs need a base that was "
+            "changed with them; save the adapter again with "
+            "path_initial_model_for_weight_conversion"
         )
     targets = values.get("target_parameters") or ()
     if not isinstance(targets, Sequence) or not all(isinstance(t, str) for t in targets):
-        raise FormatError(f"{source}: target_parameters is {shown(targets)}; expected names")
+        raise FormatError(
+            f"{source}: target_parameters is {shown(targets)}; expected a list of names"
+        )
     return PeftConfig(
         source,
         _number(values.get("lora_alpha", 8), f"{source}: lora_alpha"),
@@ -119,7 +125,7 @@ def _flag(values: Mapping[str, object], key: str, source: str) -> bool:
 
 
 def _number(value: object, where: str) -> float:
-    # Far beyond any factor, and still a float.
+    # Far beyond any real factor, but still a float.
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e9:
         return float(value)
     raise FormatError(f"{where} is {shown(value)}; it must be a number: the file is damaged")
@@ -137,7 +143,7 @@ def _alphas(value: object, source: str) -> dict[str, float]:
 
 
 def _matched(alphas: Mapping[str, float], modules: list[str], source: str) -> dict[str, float]:
-    """The alpha of each module that a pattern matches, by the first that does."""
+    """Return the alpha of each module that a pattern matches; the first match wins."""
     patterns = list(alphas)
     if all(_PLAIN.fullmatch(pattern) for pattern in patterns):
         found = {}

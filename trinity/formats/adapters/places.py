@@ -1,4 +1,4 @@
-"""Which tensors of a model the modules of transformers are, by the tables of the families."""
+"""Find the tensors that transformers' modules correspond to, by the families' tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trinity.formats.huggingface.table import TableRow, table_rows
 from trinity.formats.huggingface.values import Values
 
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
-# GGUF's tensors that may stand in the place of others, and modules of which the same is true.
+# GGUF tensors that may replace others, and modules that may do the same.
 _FUSED = {
     "attn_qkv": ("attn_q", "attn_k", "attn_v"),
     "ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps"),
@@ -27,18 +27,18 @@ _TOGETHER = (
 
 @dataclass(frozen=True, slots=True)
 class TargetModule:
-    """A tensor that a module holds: all of it, the matrix of one expert, or some of its rows."""
+    """A tensor that a module corresponds to: all of it, the matrix of one expert, or some rows."""
 
     name: str
-    shape: tuple[int, ...]  # of what the module holds of the tensor
-    stored: Stored  # where the module's weight has it
-    heads: int = 0  # whose rows GGUF has permuted
+    shape: tuple[int, ...]  # of the module's part of the tensor
+    stored: Stored  # where the module's weight stores it
+    heads: int = 0  # of which GGUF permutes the rows
     expert: int | None = None
-    first: int | None = None  # the first of the tensor's rows, if the module has only some
+    first: int | None = None  # first row of the tensor, if the module has only some rows
 
 
 def places_of(base: Base) -> dict[str, list[TargetModule]]:
-    """The tensors of every module of the base that an adapter may change."""
+    """Return the tensors of every module of the base that an adapter may change."""
     found: dict[str, list[TargetModule]] = {}
     known: set[str] = set()
     for family in base.families:
@@ -47,7 +47,7 @@ def places_of(base: Base) -> dict[str, list[TargetModule]]:
             if place.name in known:
                 continue
             places = found.setdefault(module, [])
-            # Forms whose names differ in ".weight" alone are one module.
+            # Stored forms whose names differ only in ".weight" are one module.
             taken = {(one.name, one.first) for one in places}
             if not taken & {(place.name, None), (place.name, place.first)}:
                 places.append(place)
@@ -63,7 +63,7 @@ def places_of(base: Base) -> dict[str, list[TargetModule]]:
 
 
 def _add_other_names(found: dict[str, list[TargetModule]], families: Sequence[Family]) -> None:
-    """What checkpoints call modules whose names begin otherwise than the families say."""
+    """Add the names of checkpoints that use another prefix than the families' tables."""
     own = dict(found)
     for before, stands_for in dict.fromkeys(pair for one in families for pair in one.renames):
         for module in [name for name in own if name.startswith(stands_for)]:
@@ -71,9 +71,9 @@ def _add_other_names(found: dict[str, list[TargetModule]], families: Sequence[Fa
 
 
 def part_of_fused(base: Base, name: str) -> tuple[str, int, int] | None:
-    """The base's tensor that holds the rows of ``name``, which it lacks; first row, and how many.
+    """Return the fused tensor that contains the rows of ``name``, its first row and their number.
 
-    Converters may make one tensor of queries, keys and values, and of experts' gate and up.
+    Converters may fuse queries, keys and values, and the experts' gate and up.
     """
     prefix, _, part = name.removesuffix(".weight").rpartition(".")
     fused = next((whole for whole, parts in _FUSED.items() if part in parts), "")
@@ -86,7 +86,7 @@ def part_of_fused(base: Base, name: str) -> tuple[str, int, int] | None:
 
 
 def _sizes(base: Base, parts: int, total: int) -> tuple[int, ...]:
-    """How many of the rows belong to gate and up, or to queries, keys and values."""
+    """Return the number of rows of gate and up, or of queries, keys and values."""
     if parts == 2:
         return total // 2, total // 2
     query = base.config.num_heads * base.config.head_dim
@@ -96,7 +96,7 @@ def _sizes(base: Base, parts: int, total: int) -> tuple[int, ...]:
 def _add_other_form(
     base: Base, found: dict[str, list[TargetModule]], whole: str, parts: Sequence[str]
 ) -> None:
-    """The parts of a module that holds several, or the module that would hold these."""
+    """Add the parts of a module that fuses several, or the module that fuses these parts."""
     own = [found.get(part, []) for part in parts]
     if whole in found and not any(own):
         (place,), first = found[whole], 0
@@ -118,7 +118,7 @@ def _of_family(base: Base, family: Family) -> Iterator[tuple[str, TargetModule]]
     try:
         ends, layer = (table_rows(one, base.config, values) for one in (family.ends, family.layer))
     except (ConfigError, UnsupportedError):
-        return  # of another model than the base
+        return  # belongs to another model than the base
     groups = [(f"blk.{i}.", f"{LAYER}{i}.", layer) for i in range(base.config.num_layers)]
     for prefix, source, table in [("", "", ends), *groups]:
         yield from _of_table(base, prefix, source, table)
@@ -145,7 +145,7 @@ def _of_table(
             heads = base.config.num_heads if "attn_q" in part else base.config.num_kv_heads
         for form in entry.forms:
             if form.blocks:
-                # MXFP4 has the shape of the plain form but for the order of axes.
+                # MXFP4 has the shape of the plain form with another order of axes.
                 continue
             module = source + form.names[0].removesuffix(".weight")
             if "{}" not in module:

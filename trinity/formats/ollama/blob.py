@@ -1,7 +1,7 @@
 """Blobs: the files of a store, named by their SHA-256.
 
-Their length is compared with the manifest always, their hash where they are small: to hash a
-model's weights takes as long as to read them.
+Their length is always compared with the manifest, their hash only if they are small: hashing a
+model's weights takes as long as reading them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ MOST_SMALL_BYTES = 4 << 20  # a template, a system text, parameters, messages, a
 
 
 def blob_path(manifest: Manifest, layer: Layer) -> str:
-    """The file of a layer: there, a regular one in the store, of the length it should have.
+    """Return the path of a layer's file, which is a regular file in the store of the right length.
 
-    Raises: InputError where it is missing or cannot be read, FormatError where it is another one.
+    Raises InputError if it is missing or cannot be read, FormatError if it is not that file.
     """
     name = layer.digest.replace(":", "-")
     what = f"the {layer.kind} layer {layer.digest}"
@@ -33,7 +33,7 @@ def blob_path(manifest: Manifest, layer: Layer) -> str:
     )  # older stores have the digest itself
     if path is None:
         partial = os.path.lexists(os.path.join(folder, name + "-partial"))
-        state = "is not downloaded to its end" if partial else "is missing"
+        state = "is not completely downloaded" if partial else "is missing"
         raise manifest.error(InputError, f"{what} {state} in {folder}")
     if os.path.dirname(os.path.realpath(path)) != os.path.realpath(folder):
         raise manifest.error(FormatError, f"{what} is a link out of the store")
@@ -49,7 +49,7 @@ def blob_path(manifest: Manifest, layer: Layer) -> str:
 
 
 def small_blob(manifest: Manifest, layer: Layer) -> bytes:
-    """The content of a small layer, whose hash is right. Raises as ``blob_path``."""
+    """Return the content of a small layer after verifying its hash. Raises as ``blob_path``."""
     what = f"the {layer.kind} layer {layer.digest}"
     if layer.size > MOST_SMALL_BYTES:
         raise manifest.error(
@@ -66,13 +66,13 @@ def small_blob(manifest: Manifest, layer: Layer) -> bytes:
     found = hashlib.sha256(raw).hexdigest()
     if "sha256:" + found != layer.digest:
         raise manifest.error(
-            FormatError, f"{what} does not have this hash but {found}: it was altered or damaged"
+            FormatError, f"{what} has another hash, {found}: it was modified or damaged"
         )
     return raw
 
 
 def small_text(manifest: Manifest, layer: Layer) -> str:
-    """The content of a small layer as text. Raises FormatError where it is not UTF-8."""
+    """Return the content of a small layer as text. Raises FormatError if it is not UTF-8."""
     try:
         return small_blob(manifest, layer).decode()
     except UnicodeDecodeError as error:

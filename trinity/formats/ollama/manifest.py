@@ -1,4 +1,4 @@
-"""Manifests: what a model in the store consists of.
+"""Manifests: the list of a model's layers in the store.
 
 Source: Ollama, manifest/manifest.go and layer.go.
 """
@@ -22,9 +22,9 @@ IMAGE = "application/vnd.ollama.image."
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One blob: its kind (the last word of its media type), digest, bytes, and perhaps a name."""
+    """One blob of a model."""
 
-    kind: str
+    kind: str  # last word of its media type
     digest: str
     size: int
     name: str
@@ -32,7 +32,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A read manifest; ``typed`` is the model's name as it was given."""
+    """A manifest; ``typed`` is the model's name as the user gave it."""
 
     store: Store
     path: str
@@ -41,48 +41,48 @@ class Manifest:
     layers: tuple[Layer, ...]
 
     def of_kind(self, *kinds: str) -> list[Layer]:
-        """Its layers of these kinds, in order."""
+        """Return the layers of these kinds, in order."""
         return [layer for layer in self.layers if layer.kind in kinds]
 
     def error(self, kind: type[TrinityError], what: str, advice: str | None = None) -> TrinityError:
-        """An error about this model: its name, its manifest, what is wrong, what to do."""
+        """Return an error with the model's name, its manifest, the fault and the advice."""
         if advice is None:
             advice = f"`ollama pull {self.typed.removeprefix(PREFIX)}` restores it"
         return kind(f"{self.typed}: {self.path}: {what}; {advice}")
 
     def within(self, what: str, error: TrinityError) -> TrinityError:
-        """An error of a part of the model, ``what``, as one of the model."""
+        """Convert an error about a part of the model, ``what``, to one about the model."""
         text = str(error)
         if text.startswith(f"{self.typed}: {self.path}: "):
             return error
         return self.error(
-            type(error), f"{what}: {text}", "if it is damaged, `ollama pull` it again"
+            type(error), f"{what}: {text}", "if it is damaged, run `ollama pull` again"
         )
 
 
 def read_manifest(store: Store, path: str, typed: str) -> Manifest:
-    """The manifest at ``path``, for a name that was given as ``typed``.
+    """Read the manifest at ``path``; ``typed`` is the name that the user gave.
 
-    Raises: FormatError where it is malformed or lies elsewhere, InputError where it cannot be read.
+    Raises FormatError if it is malformed or outside of the store, InputError if it cannot be read.
     """
     empty = Manifest(store, path, typed, None, ())
     inside = os.path.join(os.path.realpath(store.manifests), "")
     if not os.path.realpath(path).startswith(inside):
-        raise empty.error(FormatError, "a link out of the store, where manifests do not lie")
+        raise empty.error(FormatError, "the manifest is a link out of the store")
     try:
         value = read_json_object(path)
     except (FormatError, InputError) as error:
         what = str(error).removeprefix(f"{path}: ")
-        raise empty.error(type(error), f"the manifest is unusable: {what}") from error
+        raise empty.error(type(error), f"the manifest cannot be read: {what}") from error
     config, layers = value.get("config"), value.get("layers")
     if layers is None:
         layers = []
     if not isinstance(layers, list) or not isinstance(config, Mapping | None):
         raise empty.error(
-            FormatError, 'no manifest: "config" and "layers" are missing or malformed'
+            FormatError, 'it is not a manifest: "config" and "layers" are missing or malformed'
         )
     if len(layers) > _MOST_LAYERS:
-        raise empty.error(FormatError, f"{len(layers)} layers, more than any model has")
+        raise empty.error(FormatError, f"it has {len(layers)} layers, more than any model has")
     return Manifest(
         store,
         path,
@@ -94,21 +94,21 @@ def read_manifest(store: Store, path: str, typed: str) -> Manifest:
 
 def _layer(manifest: Manifest, value: object) -> Layer:
     if not isinstance(value, Mapping):
-        raise manifest.error(FormatError, "a layer that is not a JSON object")
+        raise manifest.error(FormatError, "it has a layer that is not a JSON object")
     media, digest = value.get("mediaType"), value.get("digest")
     size, name = value.get("size"), value.get("name") or ""
     if not isinstance(media, str) or not isinstance(name, str):
-        raise manifest.error(FormatError, 'a layer whose "mediaType" or "name" is not text')
+        raise manifest.error(FormatError, 'it has a layer whose "mediaType" or "name" is not text')
     found = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
     if found is None:
         raise manifest.error(
             FormatError,
-            f"a {media[-40:]!r} layer has the digest {digest!r:.100}; expected sha256: and 64 "
-            "hexadecimal digits",
+            f"it has a {media[-40:]!r} layer with the digest {digest!r:.100}; expected sha256: "
+            "and 64 hexadecimal digits",
         )
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise manifest.error(
-            FormatError, f"the layer {digest} has the size {size!r:.40}; expected bytes"
+            FormatError, f"the layer {digest} has the size {size!r:.40}; expected a number of bytes"
         )
     kind = media.removeprefix(IMAGE)
     return Layer(kind, "sha256:" + found[1].lower(), size, name)

@@ -1,4 +1,4 @@
-"""A model in Ollama's store: its GGUF file, and what the layers beside it say.
+"""A model in Ollama's store: its GGUF file and the settings in the other layers.
 
 Source: Ollama, server/images.go, GetModel.
 """
@@ -20,37 +20,33 @@ from trinity.formats.ollama.params import Params, read_params
 
 _READ = ("model", "adapter", "tensor", "json", "template", "prompt", "system", "params", "messages")
 _OF_NO_USE = ("license", "embed")
-_MEMORY = 40_000_000  # of a JSON text's objects
+_MEMORY = 40_000_000  # limit for the objects of a JSON text, in bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What a manifest's small layers say.
-
-    ``renderer``: the name of a format that is built into Ollama, which then goes before
-    ``template``. ``adapters``: files of LoRA adapters. ``notices``: lines that the user should see.
-    """
+    """The contents of a manifest's small layers."""
 
     manifest: Manifest
-    renderer: str | None
+    renderer: str | None  # name of a chat format that is built into Ollama; overrides ``template``
     template: ChatTemplate | None
     system: str | None
     messages: tuple[Message, ...]
     params: Params
-    adapters: tuple[str, ...]
-    notices: tuple[str, ...]
+    adapters: tuple[str, ...]  # files of LoRA adapters
+    notices: tuple[str, ...]  # lines for the user
 
     @property
     def is_gguf(self) -> bool:
-        """Whether the weights are a GGUF file, and not a blob for each tensor."""
+        """Whether the weights are a GGUF file rather than one blob per tensor."""
         return bool(self.manifest.of_kind("model"))
 
     def over(
         self, own: Defaults, templates: tuple[ChatTemplate, ...], config: ModelConfig
     ) -> Defaults:
-        """The layers' defaults before those that the weights' files have of their ``own``.
+        """Return the layers' defaults combined with ``own``, those of the weights' files.
 
-        A context longer than the model's is cut to it, as in Ollama.
+        The layers' override them. A context longer than the model's is reduced to it, as in Ollama.
         """
         loading = dict(self.params.loading)
         wanted = loading.get("context_length")
@@ -72,14 +68,14 @@ class Layers:
 def read_layers(manifest: Manifest) -> Layers:
     """Read and check all small layers of a model.
 
-    Raises: FormatError and ConfigError where one is damaged or malformed, InputError where it is
-    missing, UnsupportedError for a model that trinity does not run.
+    Raises FormatError or ConfigError if one is damaged or malformed, InputError if it is missing,
+    UnsupportedError for a model that trinity does not support.
     """
     config = _object(manifest, manifest.config) if manifest.config else {}
     _refuse(manifest, config)
     notices = [
         f"{manifest.typed}: its {layer.kind} layer is ignored"
-        + (": trinity reads text alone" if layer.kind == "projector" else "")
+        + (": trinity supports text only" if layer.kind == "projector" else "")
         for layer in manifest.layers
         if layer.kind not in (*_READ, *_OF_NO_USE)
     ]
@@ -107,7 +103,7 @@ def read_layers(manifest: Manifest) -> Layers:
 
 
 class OllamaModel(GGUFProvider):
-    """The GGUF file of a model in the store, with the defaults that the store adds to it."""
+    """The GGUF file of a model in the store, with the store's defaults."""
 
     def __init__(
         self, layers: Layers, *, i2s_layout: str = "x86", tl_config: str | os.PathLike[str] | None
@@ -123,23 +119,23 @@ class OllamaModel(GGUFProvider):
 
     @property
     def jinja(self) -> object:
-        """The GGUF file's own chat template, if it has one."""
+        """The GGUF file's own chat template, or None."""
         return self.metadata.get("tokenizer.chat_template")
 
     @property
     def defaults(self) -> Defaults:
-        """The layers' defaults before those of the GGUF file."""
+        """The layers' defaults, which override those of the GGUF file."""
         return self.layers.over(super().defaults, self.templates, self.config)
 
 
 def _refuse(manifest: Manifest, config: Mapping[str, object]) -> None:
-    """Raise where the model is none that trinity runs."""
+    """Raise an error if trinity does not support the model."""
     host = config.get("remote_host")
     if host:
         raise manifest.error(
             UnsupportedError,
-            f"a cloud model: its weights are at {host!r:.80}, not here",
-            "take one that runs locally",
+            f"it is a cloud model: its weights are on {host!r:.80}, not on this machine",
+            "choose a model that runs locally",
         )
     models = manifest.of_kind("model")
     if not models and not manifest.of_kind("tensor"):
@@ -147,7 +143,7 @@ def _refuse(manifest: Manifest, config: Mapping[str, object]) -> None:
     if len(models) > 1:
         raise manifest.error(
             UnsupportedError,
-            f"{len(models)} model layers; trinity reads one GGUF file",
+            f"there are {len(models)} model layers; trinity reads one GGUF file",
             "merge its parts with llama.cpp's gguf-split",
         )
     known = ("gguf", "") if models else ("safetensors",)
@@ -155,8 +151,8 @@ def _refuse(manifest: Manifest, config: Mapping[str, object]) -> None:
     if found not in known:
         raise manifest.error(
             UnsupportedError,
-            f"its model_format is {found!r:.40}, not {known[0]}",
-            "take a GGUF model",
+            f"its model_format is {found!r:.40}; expected {known[0]}",
+            "choose a GGUF model",
         )
 
 

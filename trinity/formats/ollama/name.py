@@ -1,4 +1,4 @@
-"""A model's name as Ollama writes it: ``[host/][namespace/]model[:tag]``.
+"""Model names in Ollama's syntax: ``[host/][namespace/]model[:tag]``.
 
 Source: Ollama, types/model/name.go, ParseName and IsValid.
 """
@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 HOST, NAMESPACE, TAG, SCHEME = "registry.ollama.ai", "library", "latest", "https"
-_MISSING = "!MISSING!"  # stands for a part that a separator promises; never valid
+_MISSING = "!MISSING!"  # marks a part that a separator announces but is empty; never valid
 _FIRST = "[A-Za-z0-9_]"
 _PARTS = {
     "host": re.compile(_FIRST + r"[A-Za-z0-9_\-.:]{0,349}"),
@@ -21,7 +21,7 @@ _PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name with its defaults filled in; see ``problem`` for whether it is one."""
+    """A name with its defaults filled in; it is invalid if ``problem`` is not None."""
 
     host: str
     namespace: str
@@ -36,7 +36,7 @@ class Name:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with it; None where it is valid."""
+        """What is wrong with the name, or None if it is valid."""
         for kind, part in zip(_PARTS, self.parts, strict=True):
             if not _PARTS[kind].fullmatch(part):
                 shown = "missing" if part in ("", _MISSING) else f"{part[:80]!r}"
@@ -45,7 +45,7 @@ class Name:
 
     @property
     def shortest(self) -> str:
-        """The name without host and namespace where these are the usual ones."""
+        """The name without host and namespace if these are the defaults."""
         short = f"{self.model}:{self.tag}"
         if self.host.lower() != HOST:
             return f"{self.host}/{self.namespace}/{short}"
@@ -53,7 +53,7 @@ class Name:
 
 
 def parse_name(text: str) -> Name:
-    """The name that ``text`` is, perhaps an invalid one."""
+    """Parse a name; the result may be invalid."""
     tag = ""
     if text.rfind(":") > text.rfind("/"):
         text, tag = _cut(text, ":")
@@ -73,7 +73,7 @@ def parse_name(text: str) -> Name:
 
 
 def without_source(text: str) -> tuple[str, bool]:
-    """The name without ``:local`` or ``:cloud``, and whether it means a model on a server.
+    """Return the name without ``:local`` or ``:cloud``, and whether it is on Ollama's servers.
 
     Source: Ollama, internal/modelref/modelref.go, ParseRef.
     """

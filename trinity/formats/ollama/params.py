@@ -1,7 +1,7 @@
-"""A model's parameters: Ollama's names of options to trinity's.
+"""Translate a model's parameters from Ollama's names to trinity's.
 
-Source: Ollama, api/types.go, Options and FromMap. Unknown keys are skipped with a notice, wrong
-types are errors; a number with a fraction is cut where an integer is wanted.
+Unknown keys are ignored with a notice, wrong types are errors; fractions are removed where an
+integer is expected. Source: Ollama, api/types.go, Options and FromMap.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _NUMBERS = {
     "frequency_penalty": "frequency_penalty",
 }
 _LOADING = frozenset({"context_length", "threads"})
-# Of Ollama's own runner: where memory lies, how large its batches are.
+# Settings of Ollama's runner: placement in memory, batch sizes.
 _OF_THE_RUNNER = frozenset(
     {"num_keep", "num_batch", "num_gpu", "main_gpu", "use_mmap", "draft_num_predict"}
 )
-_MOST = 1 << 63  # as Ollama's integers
-# Below these a number means that the engine decides.
+_MOST = 1 << 63  # the range of Ollama's integers
+# Values below these let the engine decide.
 _LEAST = {"context_length": 1, "threads": 1, "max_tokens": 1, "seed": 0}
 
 
 @dataclass(slots=True)
 class Params:
-    """Options of a request, options of loading, and what a user should know of the rest."""
+    """Options of a request, options of loading, and notices about the rest."""
 
     options: dict[str, object] = field(default_factory=dict)
     loading: dict[str, object] = field(default_factory=dict)
@@ -47,9 +47,9 @@ class Params:
 
 
 def read_params(params: Mapping[str, object], error: Callable[[str], ConfigError]) -> Params:
-    """What the object of a params layer means; ``error`` makes an error of what is wrong with it.
+    """Translate the object of a params layer; ``error`` creates an exception from a message.
 
-    Raises that error where a value is of another type than Ollama takes.
+    Raises that exception for a value of a type that Ollama does not accept.
     """
     found = Params()
     for key, value in params.items():
@@ -63,7 +63,7 @@ def read_params(params: Mapping[str, object], error: Callable[[str], ConfigError
             found.options["stop"] = _stop(value, error)
         elif key == "typical_p":
             if _number(key, value, error) != 1:
-                found.notices.append("its parameter typical_p is not known to trinity's sampler")
+                found.notices.append("its parameter typical_p is not supported")
         else:
             found.notices.append(f"its parameter {key[:40]!r} is unknown")
     return found

@@ -1,4 +1,4 @@
-"""Where Ollama keeps models, and the manifest of a name.
+"""Locate Ollama's store, and the manifest of a name in it.
 
 Sources: Ollama, envconfig/config.go, Models; server/routes.go, getExistingName.
 """
@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from trinity.errors import InputError
 from trinity.formats.ollama.name import Name
 
-SERVICE_STORE = "/usr/share/ollama/.ollama/models"  # of the user that the Linux service runs as
-MOST_NAMES = 2000  # that are listed
+# home of the user that the Linux service runs as
+SERVICE_STORE = "/usr/share/ollama/.ollama/models"
+MOST_NAMES = 2000  # limit of listed names
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A store's folder, with ``manifests`` and ``blobs`` in it."""
+    """A store's folder, which contains ``manifests`` and ``blobs``."""
 
     root: str
 
@@ -34,13 +35,13 @@ class Store:
         return os.path.join(self.root, "blobs")
 
     def manifest_path(self, name: Name) -> str:
-        """Where the manifest of a valid name belongs."""
+        """The path that the manifest of a valid name should have."""
         return os.path.join(self.manifests, *name.parts)
 
     def find(self, name: Name) -> str | None:
-        """The path of a valid name's manifest, whose case may differ; None where there is none.
+        """Return the path of a valid name's manifest, ignoring case, or None.
 
-        Raises InputError where a folder may not be searched.
+        Raises InputError if a folder may not be searched.
         """
         exact = self.manifest_path(name)
         if _is_there(exact):
@@ -54,7 +55,7 @@ class Store:
         return found if os.path.isfile(found) else None
 
     def names(self) -> Iterator[str]:
-        """The models in it, as short as they can be written; at most MOST_NAMES."""
+        """The names of models in the store, in their shortest form; at most MOST_NAMES."""
         left = MOST_NAMES
         for parts in _walk(self.manifests, ()):
             name = Name(*parts)
@@ -66,7 +67,7 @@ class Store:
 
 
 def stores() -> tuple[Store, ...]:
-    """Where models may lie: OLLAMA_MODELS alone, or the user's store and the service's."""
+    """Return possible stores: OLLAMA_MODELS alone, or the user's and the service's."""
     chosen = os.environ.get("OLLAMA_MODELS", "").strip().strip("\"'")
     if chosen:
         return (Store(chosen),)

@@ -1,8 +1,9 @@
-"""Weights of a model in Ollama's store that are a blob for each tensor, or for a layer's experts.
+"""Weights in Ollama's store with one blob per tensor, or per layer's experts.
 
-A blob is a safetensors file; its header says which tensors it has, the name of its layer does not.
-What a header says of quantization is not used: of mixed models Ollama writes it wrongly, and shapes
-tell (formats/huggingface/packed/mlx.py). Source: Ollama, x/imagegen/manifest, x/create.
+A blob is a safetensors file; the names of its tensors are in its header, not in its layer.
+Quantization settings in the header are ignored: Ollama writes them wrongly for mixed models, and
+the shapes are sufficient (formats/huggingface/packed/mlx.py). Source: Ollama, x/imagegen/manifest,
+x/create.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ _DRAFT = ("draft.", "draft/")  # of a second model, for speculation
 class TensorBlobs(Checkpoint):
     """The tensors of all tensor layers.
 
-    Raises InputError where a blob is missing, FormatError where one is damaged or a tensor occurs
-    twice.
+    Raises InputError if a blob is missing, FormatError if one is damaged or a tensor occurs twice.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -54,7 +54,7 @@ class TensorBlobs(Checkpoint):
 
 
 def json_files(manifest: Manifest) -> dict[str, str]:
-    """Name to path of the files that describe the model, from its json layers.
+    """Map names to paths of the files that describe the model, from its json layers.
 
     Raises as ``blob_path`` and, for small ones, as ``small_blob``.
     """
