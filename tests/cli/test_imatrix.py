@@ -63,7 +63,7 @@ def test_experts_that_no_token_took(run: Run, folder: Path, tmp_path: Path) -> N
     unseen = read_imatrix(out).unseen_experts
     assert unseen
     layer, expert = unseen[0]
-    assert f"no token took {len(unseen)} experts: {expert} of {layer}" in result.stderr
+    assert f"no token used {len(unseen)} experts: {expert} of {layer}" in result.stderr
     result = run(*given, "-c", "200", "-o", str(out), "--force")
     assert read_imatrix(out).unseen_experts == []
     assert "no token" not in result.stderr
@@ -137,7 +137,7 @@ def test_ctrl_c_keeps_whole_chunks(given: list[str], folder: Path, tmp_path: Pat
                 break
         rest = process.stderr.read()
         assert process.wait(60) == INTERRUPTED
-    assert "--resume goes on" in rest
+    assert "--resume continues" in rest
     done = read_imatrix(out)
     assert done.position is not None
     assert 0 < done.chunk_count == done.position.next_chunk

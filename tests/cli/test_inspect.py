@@ -61,7 +61,7 @@ def test_experts(run: Run, tmp_path: Path) -> None:
     left = experts - experts * PER_TOKEN // EXPERTS
     assert found["parameters"] - found["active_parameters"] == left
     text = run("inspect", str(path)).stdout
-    assert f"{found['active_parameters']:,} of them for a token" in " ".join(text.split())
+    assert f"{found['active_parameters']:,} used per token" in " ".join(text.split())
     assert run("inspect", str(path), "--verify").exit_code == 0
 
 

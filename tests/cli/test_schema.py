@@ -81,7 +81,7 @@ def test_generate_with_a_grammar(run: Run, engine: ToyEngine, tmp_path: Path, te
 def test_one_grammar_at_a_time(run: Run, engine: ToyEngine) -> None:
     result = run("generate", "-p", "a", "--regex", "a", "--json-schema", "{}")
     assert result.exit_code == 2
-    assert "give one of --json-schema, --regex and --grammar" in result.stderr
+    assert "give only one of --json-schema, --regex and --grammar" in result.stderr
 
 
 def test_a_bad_schema_names_the_path(run: Run, engine: ToyEngine) -> None:

@@ -1,4 +1,4 @@
-"""trinity batch: a file of requests to a file of answers."""
+"""trinity batch: complete a file of requests and write a file of responses."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from trinity.cli.terminal import say
 def batch(
     source: Annotated[
         Path,
-        Argument(metavar="IN", help="Requests in the form of OpenAI's batches, one a line."),
+        Argument(metavar="IN", help="Requests in the format of OpenAI's batches, one per line."),
     ],
     out: Annotated[
         Path,
         Argument(
-            metavar="OUT", help="Answers, one a line; what is there already is not asked again."
+            metavar="OUT",
+            help=("Responses, one per line; requests that have one already are skipped."),
         ),
     ],
     model: options.ModelOrDemo = None,
@@ -32,10 +33,10 @@ def batch(
     generation: options.Given,
     loading: options.Given,
 ) -> None:
-    """Answer a file of requests, and go on where an earlier run was ended.
+    """Complete a file of requests, and continue where an earlier run stopped.
 
-    Options of generation are for requests that do not give them. Every request is for this model,
-    whatever name it gives. Ends with 1 where answers are errors.
+    Options of generation apply to requests that do not give them. Every request uses this model,
+    whatever name it gives. The exit code is 1 if responses are errors.
     """
     with libraries():
         from trinity.server.batch import run_batch
@@ -44,5 +45,5 @@ def batch(
         defaults=generation, say=say,
     )  # fmt: skip
     if failed:
-        say(f"{out}: {failed} answers are errors")
+        say(f"{out}: {failed} responses are errors")
         raise Exit(1)

@@ -1,4 +1,4 @@
-"""trinity bench: how fast models run here, and how near to the memory's limit."""
+"""trinity bench: measure speed, and compare it with the memory's bandwidth."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ def bench(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Measure prompt and generation speed as llama-bench does, and the read bandwidth beside it.
+    """Measure prompt and generation speed as llama-bench does, and the read bandwidth.
 
-    Numbers with commas between them, or an option that is repeated, make a test of each.
+    Each value of a comma-separated or repeated option is a separate test.
     """
     from trinity.tools.bench import Plan
     from trinity.tools.bench_report import as_object, markdown
@@ -115,7 +115,7 @@ def bench(
         for name in isa or ():
             options.check_level("--isa", name)
     levels: list[str | None] = [*isa] if isa else [None]
-    # All files are opened before anything is measured: a wrong name must not cost an hour.
+    # All files are opened before anything is measured, so that a wrong name fails immediately.
     models = [measured(name) for name in model or [model_or_demo(None)]]
     if any(one.speech for one in models):
         check_for_speech(loading)
@@ -127,7 +127,7 @@ def bench(
                 made = speech_report(one, plan, level, loading)
             else:
                 made = report(one, plan, level, {**loading, "context_length": context})
-            if found[0][1]:  # the process's peak is that of its first load, or of what came between
+            if found[0][1]:  # the peak of the process belongs to its first load
                 made = replace(made, peak_rss=None)
             found[-1][1].append(made)
     if as_json:
@@ -137,7 +137,7 @@ def bench(
 
 
 def measured(name: str) -> Measured:
-    """What is known of a model before it is loaded."""
+    """Return what is known of a model before it is loaded."""
     from trinity.formats.speech_config import is_speech, speech_config
     from trinity.loading import open_weights
     from trinity.tools.active import active_parameters
@@ -148,7 +148,7 @@ def measured(name: str) -> Measured:
         tensors = [provider.tensor(each) for each in provider.tensor_names()]
         parameters = sum(math.prod(t.shape) for t in tensors)
         if speech := is_speech(provider.metadata):
-            speech_config(provider.metadata, provider.path)  # raises where it is no model
+            speech_config(provider.metadata, provider.path)  # raises an error if it is not a model
             title, active = provider.metadata.get("general.name") or "whisper", parameters
         else:
             config = provider.config
@@ -172,13 +172,13 @@ def check_for_speech(loading: options.Given) -> None:
     for declared in options.LOADING:
         if declared.name in loading and declared.name not in ("threads", "quantize"):
             raise BadParameter(
-                f"{declared.option.flags[0]} is for models of texts, and a speech model is among "
-                "those to measure: leave it out"
+                f"{declared.option.flags[0]} does not apply to speech models, and one of the "
+                "models is one: remove the option"
             )
 
 
 def report(one: Measured, plan: Plan, level: str | None, loading: options.Given) -> Report:
-    """Load a model at a level and measure it."""
+    """Load a model at an instruction-set level and measure it."""
     from trinity.tools.bench import MeasurableEngine, run_bench
     from trinity_kernels.bandwidth import read_bandwidth
 
@@ -196,7 +196,7 @@ def report(one: Measured, plan: Plan, level: str | None, loading: options.Given)
 
 
 def speech_report(one: Measured, plan: Plan, level: str | None, loading: options.Given) -> Report:
-    """Load a speech model at a level and measure it."""
+    """Load a speech model at an instruction-set level and measure it."""
     from trinity.tools.speech_bench import run_speech_bench
     from trinity_kernels.bandwidth import read_bandwidth
 

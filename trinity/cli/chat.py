@@ -28,19 +28,21 @@ def chat(
     ] = None,
     history: Annotated[
         bool,
-        Flag("--history/--no-history", help="Remember what is typed for the next time."),
+        Flag("--history/--no-history", help="Keep a history of what is typed."),
     ] = True,
     *,
     generation: options.Given,
     loading: options.Given,
 ) -> None:
-    """Talk with a model. /help lists what can be typed; input may be piped, a line per turn."""
+    """Chat with a model. /help lists the commands; input may be piped, one turn per line."""
     text = None if template is None else given_template(template)
     path = model_or_chat_demo(model)
     with load_model(path, **loading) as loaded:
         if loaded.encodes:
             use = "rank" if loaded.ranks else "embed"
-            raise InputError(f"{path}: an encoder, which writes no text: use `trinity {use}`")
+            raise InputError(
+                f"{path}: the model is an encoder, which generates no text: use `trinity {use}`"
+            )
         if text is None and not loaded.chat_templates:
             raise InputError(
                 f"{path}: the file has no chat template; give one with --template FILE, "
@@ -56,7 +58,7 @@ def chat(
 
 
 def source(*, history: bool) -> LineSource:
-    """Where entries come from: an editor where there is a terminal for it, else plain lines."""
+    """Return the source of entries: an editor on a capable terminal, otherwise plain lines."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"):
         from trinity.cli.chatting.lines import LineReader
 
@@ -70,7 +72,7 @@ def source(*, history: bool) -> LineSource:
         try:
             kept = KeptHistory(state_folder() / "chat_history")
         except OSError as error:
-            say(f"note: what is typed is not remembered: {error}")
-    say("(/help lists what can be typed; Ctrl-D leaves)")
+            say(f"note: the history is not kept: {error}")
+    say("(/help lists the commands; Ctrl-D quits)")
     words = {f"/{name}": command.words for name, command in BY_NAME.items()}
     return Editor(EntryCompleter(words), kept)

@@ -1,4 +1,4 @@
-"""trinity convert: a Hugging Face directory to one GGUF file."""
+"""trinity convert: convert a Hugging Face directory to one GGUF file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trinity.cli.terminal import escaped, say, styled_stderr
 if TYPE_CHECKING:
     from trinity.tools.convert import Conversion
 
-# As trinity.tools.convert has them; written out, so that --help need not load the conversion.
+# Copied from trinity.tools.convert, so that --help does not import the conversion.
 OUTTYPES = ("i2_s", "tq1_0", "tq2_0", "f16", "bf16", "f32", "q8_0")
 
 
@@ -52,7 +52,7 @@ def convert(
         bool,
         Flag(
             "--allow-requantize",
-            help="Round anew what is quantized in a form that GGUF lacks; it loses quality.",
+            help="Requantize weights whose format GGUF lacks; it loses quality.",
         ),
     ] = False,
     force: options.Force = False,
@@ -63,12 +63,12 @@ def convert(
 
     if adapted is not None:
         if outtype is not None or loading or allow_requantize:
-            raise BadParameter("--lora keeps the adapter's types; leave --type out")
+            raise BadParameter("--lora keeps the adapter's types; remove --type")
         show_conversion(convert_adapter(source, out, adapted, overwrite=force, notice=say))
         return
     if outtype is not None and outtype.lower() not in OUTTYPES:
         if loading:
-            raise BadParameter(f"--weight-scale goes with {', '.join(OUTTYPES)}")
+            raise BadParameter(f"--weight-scale needs a --type of {', '.join(OUTTYPES)}")
         quantized(source, out, outtype, allow_requantize, force)
         return
     with bar(f"converting {source}") as show:
@@ -86,7 +86,7 @@ def convert(
 
 
 def quantized(source: str, out: str, type: str, allow_requantize: bool, force: bool) -> None:
-    """Convert and quantize in one step, which writes no file between."""
+    """Convert and quantize in one step, without an intermediate file."""
     from trinity.cli.quantize import summary
     from trinity.quantization import quantize
 
@@ -103,7 +103,7 @@ def quantized(source: str, out: str, type: str, allow_requantize: bool, force: b
 
 
 def show_conversion(made: Conversion) -> None:
-    """What was made, on standard error."""
+    """Print what was written, to standard error."""
     for note in made.notes:
         say(f"note: {note}")
     say(
@@ -114,7 +114,7 @@ def show_conversion(made: Conversion) -> None:
 
 @contextmanager
 def bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar on a terminal; elsewhere a line for each tenth of the way."""
+    """Show a progress bar on a terminal, otherwise a line for each tenth."""
     if not sys.stderr.isatty():
         said = [-1]
 

@@ -1,4 +1,4 @@
-"""trinity doctor: what this machine gives, what slows it, and what to do."""
+"""trinity doctor: report CPU features, memory and bandwidth, and how to speed inference up."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def doctor(
     bandwidth: Annotated[
         bool,
         Flag(
-            "--bandwidth/--no-bandwidth", help="Measure how fast memory is read, in some seconds."
+            "--bandwidth/--no-bandwidth", help="Measure memory bandwidth, which takes some seconds."
         ),
     ] = True,
     as_json: options.Json = False,
 ) -> None:
-    """Show what this machine gives to trinity, what slows it, and what to do about it."""
+    """Report what this machine offers, what slows inference down, and how to fix it."""
     from trinity.tools.doctor import examine, measured
 
     found = examine()
@@ -36,20 +36,20 @@ def doctor(
 
 
 def show(found: Examination) -> None:
-    """Print what there is, then the findings."""
+    """Print the report, then the findings."""
     width = max(len(name) for name, _ in lines(found))
     for name, value in lines(found):
         put(f"{name:<{width}}  {value}")
     put()
     if not found.findings:
-        put("Nothing that slows this machine was found.")
+        put("Nothing was found that slows inference down on this machine.")
     for finding in found.findings:
         put(f"- {finding.what}")
         put(f"  what to do: {finding.do}")
 
 
 def lines(found: Examination) -> list[tuple[str, str]]:
-    """Names and values, what nobody knows left out."""
+    """Return names and values, without those that are unknown."""
     from trinity.tools.amounts import size_text
     from trinity.tools.recommend import EFFICIENCY
 
@@ -64,7 +64,7 @@ def lines(found: Examination) -> list[tuple[str, str]]:
         ("system", found.system),
         ("instruction set", f"{found.level} (there are {', '.join(found.levels)})"),
         ("CPUs", f"{found.usable_cpus} of {found.logical_cpus} for this process"),
-        ("threads", f"{found.threads} if --threads is not given: the fast physical cores"),
+        ("threads", f"{found.threads} by default: the fast physical cores"),
         ("CPU quota", None if found.cpu_quota is None else f"{found.cpu_quota:g} CPUs"),
         ("load", None if load is None else f"{load:.2f} in the last minute"),
         ("memory", size(found.memory_bytes)),

@@ -1,4 +1,4 @@
-"""trinity embed: vectors of texts."""
+"""trinity embed: compute embeddings of texts."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def embed(
         bool | None,
         Flag(
             "--normalize/--no-normalize",
-            help="Give vectors the Euclidean length 1, or leave it; default: as the model's files "
-            "say, 1 where they say nothing.",
+            help=(
+                "Scale vectors to length 1, or do not; the default is the model's setting, or "
+                "length 1 without one."
+            ),
         ),
     ] = None,
     prompt: Annotated[
@@ -43,7 +45,7 @@ def embed(
         bool,
         Flag(
             "--truncate/--no-truncate",
-            help="Cut texts that are longer than the model takes, or end with an error.",
+            help="Truncate texts that are too long for the model, or end with an error.",
         ),
     ] = True,
     *,
@@ -51,7 +53,7 @@ def embed(
     pooled: options.Given,
     as_json: options.Json = False,
 ) -> None:
-    """Make a vector of each text: similar texts have vectors of a large scalar product."""
+    """Compute an embedding of each text: similar texts have a large dot product."""
     given = given_texts(texts, file)
     path = model_or_demo(model)
     with load_model(path, **loading) as loaded:

@@ -1,4 +1,4 @@
-"""How a command ends: 0; 1 with the message of a TrinityError; 2 for wrong usage; 130 on Ctrl-C."""
+"""Exit codes: 0; 1 with the message of a TrinityError; 2 for wrong usage; 130 on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 
 def explained(command: Callable[P, None]) -> Callable[P, None]:
-    """``command`` with its errors turned into a line on standard error and an exit code."""
+    """Wrap ``command``: errors become a line on standard error and an exit code."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -27,12 +27,13 @@ def explained(command: Callable[P, None]) -> Callable[P, None]:
         except KeyboardInterrupt:
             say()
             raise Exit(INTERRUPTED) from None
-        except BrokenPipeError:  # the reader of our output has had enough
+        except BrokenPipeError:  # the reader of our output has closed it
             raise Exit from None
         except (TrinityError, IsaError, OSError) as error:
             say(f"error: {error}")
             raise Exit(1) from None
-        except MemoryError as error:  # of what asks for little at a time, such as a text
+        # from an operation that needs little memory at a time, such as on a text
+        except MemoryError as error:
             say(f"error: out of memory {error}".rstrip())
             raise Exit(1) from None
         finally:
@@ -42,7 +43,7 @@ def explained(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def tell_cache_problem() -> None:
-    """Say that compiled kernels cannot be kept, where some were compiled and nobody said it."""
+    """Print a note if kernels were compiled but could not be cached, once."""
     if "trinity_kernels.code_files" in sys.modules:
         from trinity_kernels.code_files import take_cache_problem
 

@@ -42,7 +42,7 @@ def generate(
         bool | None,
         Flag(
             "--chat/--raw",
-            help="Put the prompt into the model's chat format, or leave it as it is (usual).",
+            help="Apply the model's chat template to the prompt, or do not (the default).",
             show_default=False,
         ),
     ] = None,
@@ -51,7 +51,7 @@ def generate(
         Flag(
             "--template",
             metavar="FILE",
-            help="Put it into the format of this chat template (Jinja2) instead.",
+            help="Apply this chat template (Jinja2) instead of the model's.",
         ),
     ] = None,
     system: Annotated[
@@ -59,34 +59,42 @@ def generate(
     ] = None,
     echo: Annotated[
         bool,
-        Flag("--echo", help="Write the prompt before the answer, as the model reads it."),
+        Flag("--echo", help="Print the prompt before the completion, as the model reads it."),
     ] = False,
     json_schema: Annotated[
         str | None,
         Flag(
             "--json-schema",
             metavar="SCHEMA",
-            help="Answer in JSON of this schema: text, or a file.",
+            help="Constrain the output to JSON of this schema: JSON text, or a file.",
         ),
     ] = None,
     regex: Annotated[
         str | None,
-        Flag("--regex", metavar="REGEX", help="Answer in what this expression matches."),
+        Flag("--regex", metavar="REGEX", help="Constrain the output to this regular expression."),
     ] = None,
     grammar_file: Annotated[
         str | None,
-        Flag("--grammar", metavar="FILE", help="Answer in what this grammar says: Lark or GBNF."),
+        Flag(
+            "--grammar",
+            metavar="FILE",
+            help=("Constrain the output to this grammar (a file): Lark or GBNF."),
+        ),
     ] = None,
     loading: options.Given,
     as_json: options.Json = False,
-    quiet: Annotated[bool, Flag("--quiet", "-q", help="No figures at the end.")] = False,
+    quiet: Annotated[
+        bool, Flag("--quiet", "-q", help=("Do not print statistics at the end."))
+    ] = False,
 ) -> None:
-    """Complete a prompt: an argument, a file, or standard input where it is piped.
+    """Complete a prompt: an argument, a file, or piped standard input.
 
-    One newline at the end of a file or of standard input is not part of the prompt.
+    One newline at the end of a file or of standard input is removed.
     """
     if template is not None and chat is False:
-        raise BadParameter("--template puts the prompt into a chat format, --raw does not")
+        raise BadParameter(
+            "--template applies a chat template, but --raw forbids it: give one of them"
+        )
     in_format = bool(chat) or template is not None
     if system is not None and not in_format:
         raise BadParameter("--system needs --chat or --template")
@@ -122,7 +130,7 @@ def generate(
 
 
 def raw_ids(model: Model, text: str, request: options.Given) -> list[int]:
-    """The token ids of a prompt as it is."""
+    """Return the token ids of a prompt without a chat template."""
     given = {key: request[key] for key in ("add_bos", "parse_special") if key in request}
     return model.tokenize(text, add_eos=False, **given)
 
@@ -130,7 +138,7 @@ def raw_ids(model: Model, text: str, request: options.Given) -> list[int]:
 def in_chat_format(
     model: Model, text: str, template: str | None, system: str | None
 ) -> tuple[str, list[int]]:
-    """A conversation of a system message and this one, as text and as token ids."""
+    """Return a conversation of system message and prompt, as text and as token ids."""
     messages = [{"role": "user", "content": text}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
@@ -146,7 +154,7 @@ def completed(
     *,
     show: bool,
 ) -> Completion:
-    """The whole answer, its text written to standard output as it comes."""
+    """Generate the completion, and write its text to standard output as it arrives."""
     from trinity.runtime.generation import collect
 
     request["cancel"] = cancel
@@ -159,12 +167,12 @@ def completed(
 
 
 def as_object(completion: Completion) -> dict[str, object]:
-    """What --json prints of an answer."""
+    """Return the object that --json prints."""
     return {**asdict(completion), "timings": timings_object(completion.timings)}
 
 
 def timings_object(timings: Timings) -> dict[str, object]:
-    """Timings with their speeds."""
+    """Return timings and speeds."""
     return {
         **asdict(timings),
         "prompt_tokens_per_second": timings.prompt_tokens_per_second,
@@ -173,16 +181,16 @@ def timings_object(timings: Timings) -> dict[str, object]:
 
 
 def figures(completion: Completion) -> str:
-    """One line of figures."""
+    """Return one line of statistics."""
     timings = completion.timings
     cached = f" ({timings.cached_tokens} cached)" if timings.cached_tokens else ""
     return (
-        f"prompt {timings.prompt_tokens} tokens{cached} in {timings.prompt_seconds:.2f} s"
-        f"{speed(timings.prompt_tokens_per_second)} | answer {timings.completion_tokens} tokens"
-        f"{speed(timings.tokens_per_second)} | {completion.finish_reason}"
+        f"prompt {timings.prompt_tokens} tokens{cached} in {timings.prompt_seconds:.2f} "
+        f"s{speed(timings.prompt_tokens_per_second)} | output {timings.completion_tokens} "
+        f"tokens{speed(timings.tokens_per_second)} | {completion.finish_reason}"
     )
 
 
 def speed(tokens_per_second: float) -> str:
-    """A speed in words; nothing if none was measured."""
+    """Format a speed; empty if none was measured."""
     return f", {tokens_per_second:.1f} tokens/s" if tokens_per_second else ""

@@ -1,4 +1,4 @@
-"""The grammar that a command line gives, in one of three ways."""
+"""The grammar of a command line, given in one of three ways."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ if TYPE_CHECKING:
 
 
 def given_grammar(json_schema: str | None, regex: str | None, file: str | None) -> Grammar | None:
-    """The grammar of --json-schema, --regex or --grammar. Raises BadParameter for several."""
+    """Return the grammar of --json-schema, --regex or --grammar.
+
+    Raises BadParameter for several.
+    """
     if sum(one is not None for one in (json_schema, regex, file)) > 1:
-        raise BadParameter("give one of --json-schema, --regex and --grammar")
+        raise BadParameter("give only one of --json-schema, --regex and --grammar")
     if json_schema is None and regex is None and file is None:
         return None
     from trinity.grammar.gbnf import is_gbnf
@@ -30,5 +33,5 @@ def given_grammar(json_schema: str | None, regex: str | None, file: str | None) 
 
 
 def read(file: str, what: str) -> str:
-    """The text of a file."""
+    """Read a file as text."""
     return given_text(None, file, what=what, usage=f"give the {what}'s file")

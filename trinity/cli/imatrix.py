@@ -1,4 +1,4 @@
-"""trinity imatrix: which channels of a model's weights matter, measured on a text."""
+"""trinity imatrix: measure on a text which channels of a model's weights matter."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from trinity.tools.imatrix import ImatrixProgress
 
 CHUNK = 512  # trinity.formats.imatrix.DEFAULT_CHUNK_SIZE, without its import
-LINES = 10  # of progress where nothing can be shown in place
-SHOWN = 8  # experts that no token took, by name
+LINES = 10  # lines of progress on an output that is not a terminal
+SHOWN = 8  # experts without tokens that are named
 
 
 @options.takes(loading=options.without(options.LOADING, "context_length"))
@@ -56,25 +56,28 @@ def imatrix(
     ] = None,
     resume: Annotated[
         bool,
-        Flag("--resume", help="Go on where the run that wrote OUT stopped; without OUT, begin."),
+        Flag(
+            "--resume",
+            help=("Continue where the run that wrote OUT stopped; start if there is no OUT."),
+        ),
     ] = False,
     force: options.Force = False,
     save_frequency: Annotated[
-        int, Flag("--save-frequency", min=1, help="Write OUT every so many chunks.")
+        int, Flag("--save-frequency", min=1, help="Write OUT after every this many chunks.")
     ] = 10,
     process_output: Annotated[
-        bool, Flag("--process-output", help="Gather for the output head too.")
+        bool, Flag("--process-output", help="Include the output head.")
     ] = False,
     ppl: Annotated[
-        bool, Flag("--ppl/--no-ppl", help="Show the perplexity; without is faster.")
+        bool, Flag("--ppl/--no-ppl", help="Show the perplexity; faster without.")
     ] = True,
     *,
     loading: options.Given,
 ) -> None:
-    """Gather an importance matrix, llama.cpp's imatrix.gguf, for quantizing a model well.
+    """Compute an importance matrix, llama.cpp's imatrix.gguf, which improves quantization.
 
-    For every linear weight: the mean squares of its inputs over a text. Without --file, the
-    matrices of --in-file are added up. Ctrl-C writes the chunks so far.
+    For every linear weight it contains the mean squares of the weight's inputs over a text. Without
+    --file, the matrices of --in-file are added up. Ctrl-C writes the chunks so far.
     """
     from trinity.formats.imatrix import merge, read_imatrix, write_imatrix
 
@@ -90,7 +93,7 @@ def imatrix(
     text = given_text(None, file, what="text", usage="give it with --file or on a pipe")
     former = read_imatrix(out) if resume and os.path.exists(out) else None
     if former is not None and added:
-        say(f"note: {out} has what --in-file adds already")
+        say(f"note: {out} already contains the matrices of --in-file")
     from trinity.tools.imatrix import gather_imatrix
 
     with (
@@ -122,25 +125,25 @@ def imatrix(
             raise Exit(INTERRUPTED) from None
     _tell(out, found)
     if cancel.is_set():
-        say("stopped early; --resume goes on at the next chunk")
+        say("stopped early; --resume continues at the next chunk")
         raise Exit(INTERRUPTED)
 
 
 def _check_out(out: str, inputs: list[str | None], *, resume: bool, force: bool) -> None:
-    """Raise InputError where ``out`` must not be written: now, not hours later."""
+    """Raise InputError if ``out`` must not be written, before hours of work."""
     from trinity.formats import GGUFWriter
     from trinity.formats.gguf_writer import refuse_existing
 
     GGUFWriter(out)
     for path in inputs:
         if path and os.path.exists(path) and os.path.exists(out) and os.path.samefile(path, out):
-            raise InputError(f"{out}: this is what is read; give --out another name")
-    if not resume:  # which reads it as the importance matrix that it goes on with
+            raise InputError(f"{out}: this is an input file; give --out another name")
+    if not resume:  # which reads it as the matrix to continue
         refuse_existing(out, force)
 
 
 def _lines(show: Callable[[str], None]) -> Callable[[ImatrixProgress], None]:
-    """Progress as lines: each in place on a terminal, else about ``LINES`` in all."""
+    """Print progress as lines: in place on a terminal, otherwise about ``LINES`` in all."""
     started, before = perf_counter(), [-1]
 
     def tell(now: ImatrixProgress) -> None:
@@ -169,6 +172,6 @@ def _tell(out: str, matrix: Imatrix) -> None:
         some = ", ".join(f"{expert} of {layer}" for layer, expert in unseen[:SHOWN])
         more = ", ..." if len(unseen) > SHOWN else ""
         say(
-            f"warning: no token took {len(unseen)} experts: {some}{more}; nothing is known of "
-            "their inputs: give a longer text, of all that the model is for"
+            f"warning: no token used {len(unseen)} experts: {some}{more}; their inputs are "
+            "unknown: give a longer text that covers all uses of the model"
         )

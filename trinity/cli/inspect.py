@@ -1,5 +1,4 @@
-"""trinity inspect: what is in a model file, whether it is sound, what differs from another, and
-which kernels multiply its weights."""
+"""trinity inspect: show a model file's contents, its differences, its faults, or its kernels."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from trinity.formats.provider import Tensor
     from trinity.tools.contents import Contents
 
-MOST_SHOWN = 4 << 20  # bytes of metadata that are shown as they are
-LONGEST_SHOWN = 16  # elements of an array that are shown rather than counted
+MOST_SHOWN = 4 << 20  # limit for metadata that is shown completely, in bytes
+LONGEST_SHOWN = 16  # longer arrays are shown by their length
 
 
 def inspect(
@@ -33,43 +32,49 @@ def inspect(
         Flag(
             "--diff",
             metavar="OTHER",
-            help="Show what differs from this model instead; exit status 1 where anything does.",
+            help="Show the differences to this model instead; the exit code is 1 if there are any.",
         ),
     ] = None,
     verify: Annotated[
         bool,
         Flag(
             "--verify",
-            help="Show checksums of all tensors, and what is wrong in their blocks, instead; exit "
-            "status 1 where something is.",
+            help=(
+                "Show checksums of all tensors and faults in their blocks instead; the exit code "
+                "is 1 if there are any."
+            ),
         ),
     ] = False,
     kernels: Annotated[
         bool,
         Flag(
             "--kernels",
-            help="Show which kernels multiply each type of weights by how many tokens instead: of "
-            "this model, or, without MODEL, of all types.",
+            help=(
+                "Show which kernels multiply each type of weights, by number of tokens, instead: "
+                "for this model, or, without MODEL, for all types."
+            ),
         ),
     ] = False,
     tensors: Annotated[
-        bool, Flag("--tensors", help="List all tensors, too: shape, type and bytes.")
+        bool, Flag("--tensors", help="Also list all tensors: shape, type and bytes.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show what a file is: in short, then its configuration and its metadata.
+    """Show what a file is: a summary, its configuration and its metadata.
 
-    Besides models, LoRA adapters and importance matrices are known.
+    LoRA adapters and importance matrices are recognized too.
     """
     from trinity.errors import TrinityError
     from trinity.loading import open_weights
     from trinity.tools.contents import contents_without_weights
 
     if (diff is not None) + verify + kernels > 1:
-        raise BadParameter("--diff, --verify and --kernels are three questions; ask one")
+        raise BadParameter(
+            "--diff, --verify and --kernels exclude each other; give only one of them"
+        )
     if model is None:
         if not kernels:
-            raise BadParameter("name the model, or ask for --kernels", param_hint="MODEL")
+            raise BadParameter("give a model, or --kernels", param_hint="MODEL")
         show_kernels(None, None, as_json)
         return
     try:
@@ -93,7 +98,7 @@ def inspect(
 
 
 def show_known(model: str, known: Contents, as_json: bool) -> None:
-    """Print what is known of a file that is no model's."""
+    """Print the description of a file that is not a model."""
     from trinity.tools.contents import files_of
 
     files = files_of(model)
@@ -114,7 +119,7 @@ def show_known(model: str, known: Contents, as_json: bool) -> None:
 def show_diff(
     one: tuple[str, WeightProvider], other: tuple[str, WeightProvider], as_json: bool
 ) -> None:
-    """Compare, print, and end with status 1 where something differs."""
+    """Compare and print; the exit code is 1 if anything differs."""
     from trinity.cli.convert import bar
     from trinity.tools.diff import diff
 
@@ -133,7 +138,7 @@ def show_diff(
 
 
 def show_verification(model: str, provider: WeightProvider, as_json: bool) -> None:
-    """Check, print, and end with status 1 where something is wrong."""
+    """Verify and print; the exit code is 1 if anything is wrong."""
     from trinity.cli.convert import bar
     from trinity.tools.verify import verify
 
@@ -151,7 +156,7 @@ def show_verification(model: str, provider: WeightProvider, as_json: bool) -> No
 
 
 def show_kernels(model: str | None, provider: WeightProvider | None, as_json: bool) -> None:
-    """Print the table of variants, of the types of a model's matrices or of all."""
+    """Print the table of kernels, for the types of a model's matrices or for all types."""
     from trinity_kernels import isa
     from trinity_kernels.ops.matmul import variants
     from trinity_kernels.ops.matmul.activations import FORMS
@@ -186,7 +191,7 @@ def show_kernels(model: str | None, provider: WeightProvider | None, as_json: bo
 
 
 def describe(model: str, provider: WeightProvider) -> dict[str, object]:
-    """Everything that is shown, as JSON has it."""
+    """Return everything that is shown, in the form of --json."""
     from trinity.errors import ConfigError, UnsupportedError
     from trinity.formats.speech_config import is_speech, speech_config
     from trinity.tools.active import active_parameters
@@ -227,7 +232,7 @@ def describe(model: str, provider: WeightProvider) -> dict[str, object]:
 
 
 def refusal(provider: WeightProvider) -> str | None:
-    """Why trinity does not run the model; None where it does, as far as names and shapes show."""
+    """Return why trinity cannot run the model, or None, judged by names and shapes."""
     from trinity.errors import TrinityError
     from trinity.models import check_model
 
@@ -239,7 +244,7 @@ def refusal(provider: WeightProvider) -> str | None:
 
 
 def totals(tensors: Sequence[Tensor]) -> dict[str, dict[str, object]]:
-    """Per type how many tensors, parameters and bytes; the largest first."""
+    """Return the number of tensors, parameters and bytes of each type, the largest first."""
     groups: dict[str, list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(tensor.type, []).append(tensor)
@@ -256,13 +261,13 @@ def totals(tensors: Sequence[Tensor]) -> dict[str, dict[str, object]]:
 
 
 def bits(nbytes: int, tensors: Sequence[Tensor]) -> float | None:
-    """Bits per parameter; None where there is none."""
+    """Return the bits per parameter, or None without parameters."""
     parameters = sum(math.prod(t.shape) for t in tensors)
     return round(8 * nbytes / parameters, 4) if parameters else None
 
 
 def header(provider: WeightProvider) -> dict[str, object]:
-    """What the format says of itself."""
+    """Return the properties of the file format."""
     from trinity.formats import GGUFProvider
 
     if not isinstance(provider, GGUFProvider):
@@ -276,7 +281,7 @@ def header(provider: WeightProvider) -> dict[str, object]:
 
 
 def metadata_of(provider: WeightProvider) -> dict[str, object]:
-    """All keys; what exceeds any model's texts has its type and length in the place of a value."""
+    """Return all keys; values too large for a model are replaced by type and length."""
     from trinity.formats import GGUFProvider
 
     shown: dict[str, object] = {}
@@ -289,7 +294,7 @@ def metadata_of(provider: WeightProvider) -> dict[str, object]:
 
 
 def value_of(provider: WeightProvider, key: str, most: int) -> object:
-    """A metadata value of at most ``most`` bytes; of another, or a long array, only its length."""
+    """Return a value of at most ``most`` bytes; otherwise, or for a long array, its length."""
     from trinity.formats import GGUFProvider
 
     if isinstance(provider, GGUFProvider):
@@ -305,7 +310,7 @@ def value_of(provider: WeightProvider, key: str, most: int) -> object:
 
 
 def plain(value: object) -> object:
-    """``value`` as JSON can have it: arrays as lists, NaN and infinities as text."""
+    """Convert ``value`` for JSON: arrays to lists, NaN and infinities to text."""
     import numpy as np
 
     if isinstance(value, np.ndarray):

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from trinity.tools.verify import Verification
 
 WIDEST_SHOWN = 100  # characters of a value in the table
-SHORT_SUM = 16  # of a checksum's 64 digits
+SHORT_SUM = 16  # characters of a checksum, of 64
 LONGEST_TABLE = 2000  # rows of a table that is fitted to the terminal
 
 
 def printable(value: object, widest: int | None = WIDEST_SHOWN) -> str:
-    """One line without control characters: a file must not write to the terminal as it likes.
+    """Return a value as one line without control characters, because files are untrusted.
 
-    ``widest``: characters that are shown of it; None for all.
+    ``widest`` limits the number of characters; None shows all.
     """
     if isinstance(value, dict) and "array" in value:
         return f"{value['array']}, {value['length']} elements"
@@ -32,21 +32,21 @@ def printable(value: object, widest: int | None = WIDEST_SHOWN) -> str:
 
 
 def show(description: dict[str, Any], tensors: bool) -> None:
-    """Print the description as tables; with ``tensors`` a row for each of these, too."""
+    """Print the description as tables; with ``tensors`` also a row for each tensor."""
     show_with(lambda console: show_on(console, description, tensors))
 
 
 def show_known(description: dict[str, Any]) -> None:
-    """Print what is known of a file that is no model's."""
+    """Print the description of a file that is not a model."""
     show_with(lambda console: show_summary(console, description))
 
 
 def show_with(write: Callable[[Console], None]) -> None:
-    """Print what is written; on a pipe without colours, wrapping and padding."""
+    """Print what ``write`` writes; on a pipe without colours, wrapping and padding."""
     from rich.console import Console
 
     is_terminal = sys.stdout.isatty()
-    text = StringIO()  # what cannot be written is then noticed in one place
+    text = StringIO()  # collected first, so that one place handles output errors
     width = None if is_terminal else 100_000
     write(Console(file=text, force_terminal=is_terminal, width=width, highlight=False))
     for line in text.getvalue().splitlines():
@@ -59,7 +59,7 @@ def print_rows(
     rows: Sequence[Sequence[str]],
     right: tuple[str, ...] = (),
 ) -> None:
-    """Print a table without lines; one without a first heading has none at all."""
+    """Print a table without lines; it has no heading if the first one is empty."""
     if len(rows) > LONGEST_TABLE:
         _print_plainly(console, columns, rows, right)
         return
@@ -80,7 +80,7 @@ def _print_plainly(
     rows: Sequence[Sequence[str]],
     right: tuple[str, ...],
 ) -> None:
-    """The same without wrapping, in a fraction of the time that a table takes for each row."""
+    """Print rows without wrapping, much faster than a table."""
     if columns[0]:
         rows = [columns, *rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -93,7 +93,7 @@ def _print_plainly(
 
 
 def print_lines(console: Console, lines: Iterable[str], style: str = "") -> None:
-    """Print lines as they are."""
+    """Print lines unchanged."""
     from rich.text import Text
 
     text = "\n".join(lines)
@@ -102,7 +102,7 @@ def print_lines(console: Console, lines: Iterable[str], style: str = "") -> None
 
 
 def show_pairs(console: Console, title: str, found: Mapping[str, object]) -> None:
-    """Write names and values under a title."""
+    """Print names and values below a title."""
     from rich.text import Text
 
     console.print(Text(title, "bold"))
@@ -111,7 +111,7 @@ def show_pairs(console: Console, title: str, found: Mapping[str, object]) -> Non
 
 
 def show_summary(console: Console, description: dict[str, Any]) -> None:
-    """Write what a file is, in short."""
+    """Print a summary of the file."""
     from trinity.tools.amounts import count_text, size_text
 
     facts = {key.replace("_", " "): fact for key, fact in description["summary"].items()}
@@ -120,7 +120,7 @@ def show_summary(console: Console, description: dict[str, Any]) -> None:
         facts["parameters"] = count_text(facts["parameters"])
         if description["active_parameters"] != description["parameters"]:
             active = count_text(description["active_parameters"])
-            facts["parameters"] += f", of which a token uses {active}"
+            facts["parameters"] += f", {active} used per token"
     if isinstance(facts.get("chat template"), bool):
         facts["chat template"] = "yes" if facts["chat template"] else "no"
     facts["size"] = size_text(description["bytes"])
@@ -133,7 +133,7 @@ def show_summary(console: Console, description: dict[str, Any]) -> None:
 
 
 def show_on(console: Console, description: dict[str, Any], listed: bool) -> None:
-    """Write the tables to ``console``."""
+    """Print the tables to ``console``."""
     from rich.text import Text
 
     show_summary(console, description)
@@ -153,7 +153,7 @@ def show_on(console: Console, description: dict[str, Any], listed: bool) -> None
 
 
 def show_tensors(console: Console, tensors: Sequence[dict[str, Any]]) -> None:
-    """Write a row for each tensor."""
+    """Print a row for each tensor."""
     from rich.text import Text
 
     console.print(Text("tensors", "bold"))
@@ -170,7 +170,7 @@ def show_tensors(console: Console, tensors: Sequence[dict[str, Any]]) -> None:
 
 
 def show_types(console: Console, description: dict[str, Any]) -> None:
-    """Write how many tensors of which type there are, and sums."""
+    """Print the number of tensors and the size of each type, and the totals."""
     from rich.text import Text
 
     types, count = description["types"], len(description["tensors"])
@@ -183,7 +183,7 @@ def show_types(console: Console, description: dict[str, Any]) -> None:
     print_rows(console, ("  type", *numbers), rows, numbers)
     total = f"{description['parameters']:,} parameters"
     if description["active_parameters"] != description["parameters"]:
-        total += f", {description['active_parameters']:,} of them for a token,"
+        total += f", {description['active_parameters']:,} used per token,"
     total += f" in {description['tensor_bytes']:,} bytes"
     average = description["bits_per_weight"]
     if isinstance(average, float):
@@ -192,14 +192,14 @@ def show_types(console: Console, description: dict[str, Any]) -> None:
 
 
 def decimals(value: float | None) -> str:
-    """Two decimals, or nothing."""
+    """Format with two decimals; None is empty."""
     return "" if value is None else f"{value:.2f}"
 
 
 def show_diff(found: Diff, first: str, second: str) -> None:
     """Print what differs between two models, in the order of their files."""
     if found.is_empty:
-        put(f"no difference: {found.same_tensors} tensors and all keys are the same")
+        put(f"no difference: all {found.same_tensors} tensors and all keys are equal")
         return
 
     def write(console: Console) -> None:
@@ -231,13 +231,13 @@ def show_diff(found: Diff, first: str, second: str) -> None:
                 )
             columns = ("  name", "shape", "type", "relative error")
             print_rows(console, columns, rows, columns[3:])
-        console.print(Text(f"{found.same_tensors} tensors are the same"))
+        console.print(Text(f"{found.same_tensors} tensors are equal"))
 
     show_with(write)
 
 
 def show_kernels(found: dict[str, Any]) -> None:
-    """Print which kernels multiply what."""
+    """Print which kernels multiply which types."""
 
     def write(console: Console) -> None:
         rows = []
@@ -252,7 +252,7 @@ def show_kernels(found: dict[str, Any]) -> None:
         print_rows(console, columns, rows, ("tokens",))
         console.print(f"\nLevels of this machine: {', '.join(found['available'])}", end="")
         console.print(f"; in use: {found['level']}")
-        console.print("* a token's sums may be rounded in another order than when it is alone")
+        console.print("* sums of a token may be rounded in another order than for a single token")
 
     show_with(write)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C that stops an answer, or is asked about, rather than ending the program."""
+"""Handle Ctrl-C: stop a response, or ask, instead of ending the program."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from types import FrameType
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the second does what it did before.
+    """Yield an event that the first Ctrl-C sets; the second one has its former effect.
 
-    Outside the main thread, which alone receives signals, and where Ctrl-C is ignored, the event
-    stays unset.
+    The event stays unset outside the main thread, which alone receives signals, and if Ctrl-C is
+    ignored.
     """
     event = threading.Event()
     previous = signal.getsignal(signal.SIGINT)
@@ -33,7 +33,7 @@ def interruptible() -> Iterator[threading.Event]:
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt."""
+    """Within this context Ctrl-C raises KeyboardInterrupt."""
     with _handled_by(signal.default_int_handler):
         yield
 

@@ -1,4 +1,4 @@
-"""trinity list: the models that lie on this machine, wherever they are kept."""
+"""trinity list: the models on this machine, in all caches and stores."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def list_models(
         show(kept)
         put()
     if not models:
-        say("no models; `python -m trinity pull hf:USER/REPO` downloads one")
+        say("no models found; `python -m trinity pull hf:USER/REPO` downloads one")
 
 
 def as_object(model: Installed) -> dict[str, object]:
-    """What --json prints of a model."""
+    """Return what --json prints for a model."""
     return {
         "model": model.name,
         "kept_by": model.kept_by,
@@ -47,7 +47,7 @@ def as_object(model: Installed) -> dict[str, object]:
 
 
 def show(models: list[Installed]) -> None:
-    """A line for each model: its name, size, type and family, or what is wrong with it."""
+    """Print a line per model: its name, size, type and family, or its fault."""
     from trinity.tools.amounts import size_text
 
     names = [escaped(model.name) for model in models]

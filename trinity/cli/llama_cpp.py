@@ -1,4 +1,4 @@
-"""llama.cpp's options that trinity lacks: what does the same here, said where one is given."""
+"""Advice for options of llama.cpp that trinity does not have."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-_GPU = "trinity computes on the CPU alone; leave it out"
-_OURS = "trinity decides that itself; leave it out"
+_GPU = "trinity only runs on the CPU; remove the option"
+_OURS = "trinity decides this itself; remove the option"
 _SAMPLER = (
-    "trinity has no such sampler; it has --temp, --top-k, --top-p, --min-p and penalties "
+    "this sampler is not supported; trinity has --temp, --top-k, --top-p, --min-p and penalties "
     "(docs/options.md)"
 )
-_ROPE = "trinity takes it from the model's file; leave it out"
+_ROPE = "trinity reads this from the model's file; remove the option"
 _ROWS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("-ngl", "--gpu-layers", "--n-gpu-layers", "-dev", "--device", "-sm", "--split-mode", "-ts",
       "--tensor-split", "-mg", "--main-gpu", "-nkvo", "--no-kv-offload", "-ot",
@@ -22,28 +22,28 @@ _ROWS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("-fa", "--flash-attn", "-b", "--batch-size", "-ub", "--ubatch-size", "--mlock", "--mmap",
       "--no-mmap", "-mmp", "--numa", "-cb", "--cont-batching", "-nocb", "--no-cont-batching",
       "--swa-full", "--no-warmup", "-C", "--cpu-mask", "--prio", "--poll"), _OURS),
-    (("-tb", "--threads-batch"), "--threads (-t) is for prompts and for answers"),
+    (("-tb", "--threads-batch"), "--threads (-t) applies to prompts and to generation"),
     (("-np", "--parallel"),
-     "one prompt runs at a time here; `trinity serve` has --parallel (-np)"),
+     "this command runs one prompt at a time; `trinity serve` has --parallel (-np)"),
     (("-hf", "-hfr", "--hf-repo"), "write --model hf:USER/REPO[:QUANT]"),
     (("-hff", "--hf-file"), "write --model hf:USER/REPO:FILE"),
-    (("-mu", "--model-url"), "write --model hf:USER/REPO, or download the file"),
+    (("-mu", "--model-url"), "use --model hf:USER/REPO, or download the file"),
     (("-a", "--alias"), "write --model NAME=MODEL"),
     (("-cnv", "--conversation", "-i", "--interactive", "-if", "--interactive-first"),
-     "`trinity chat` is for conversations"),
+     "use `trinity chat` for conversations"),
     (("-no-cnv", "--no-conversation", "-st", "--single-turn"),
-     "`trinity generate` gives one answer; --chat puts the prompt into the model's chat format"),
+     "use `trinity generate` for a single response; --chat applies the model's chat template"),
     (("-sys", "--system-prompt"), "write --system TEXT"),
     (("--chat-template-file", "--chat-template"),
-     "write --template FILE, with `trinity serve` --chat-template FILE"),
-    (("--jinja", "--no-jinja"), "templates are always rendered as Jinja2; leave it out"),
+     "use --template FILE; for `trinity serve` --chat-template FILE"),
+    (("--jinja", "--no-jinja"), "templates are always rendered as Jinja2; remove the option"),
     (("--no-display-prompt", "--display-prompt"),
-     "the prompt is shown with --echo, and not without"),
+     "the prompt is only printed with --echo"),
     (("-e", "--escape", "--no-escape"),
-     "escapes are the shell's, as in $'one\\ntwo'; or give a file with -f"),
+     "use the shell's escapes, as in $'one\\ntwo', or a file with -f"),
     (("-co", "--color", "--simple-io", "--log-disable", "-v", "--verbose", "--perf", "--no-perf",
       "-lv", "--verbosity"),
-     "text goes to standard output and all else to standard error; leave it out"),
+     "text is written to standard output and the rest to standard error; remove the option"),
     (("-r", "--reverse-prompt"), "write --stop TEXT"),
     (("--predict",), "write --max-tokens N (-n)"),
     (("--grammar-file",), "write --grammar FILE"),
@@ -51,7 +51,7 @@ _ROWS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("-jf", "--json-schema-file"), "write --json-schema FILE"),
     (("--lora-scaled",), "write --lora FILE:SCALE"),
     (("-ctk", "--cache-type-k", "-ctv", "--cache-type-v"),
-     "write --kv-type f16 or f32, which is for keys and values"),
+     "use --kv-type f16 or f32, which applies to keys and values"),
     (("--mirostat", "--mirostat-lr", "--mirostat-ent", "--typical", "--typical-p",
       "--dynatemp-range", "--dynatemp-exp", "--dry-multiplier", "--dry-base",
       "--dry-allowed-length", "--dry-penalty-last-n", "--xtc-probability", "--xtc-threshold",
@@ -59,27 +59,27 @@ _ROWS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale",
       "--yarn-orig-ctx", "--yarn-ext-factor"), _ROPE),
     (("--keep", "--context-shift", "--no-context-shift"),
-     "`trinity chat` has --ctx-shift; elsewhere a context that is full ends the answer"),
+     "`trinity chat` has --ctx-shift; other commands stop when the context is full"),
     (("--prompt-cache", "--slot-save-path"),
-     "what was evaluated is shared between requests of one process; leave it out"),
+     "requests of one process share cached prompts automatically; remove the option"),
     (("-md", "--model-draft", "--draft", "--draft-max"),
-     "trinity has no draft models; it guesses tokens from the text itself"),
-    (("-mm", "--mmproj"), "trinity runs the part of a model that writes; leave it out"),
-    (("-o", "--output"), "write --json for one JSON object"),
+     "draft models are not supported; trinity drafts tokens from the text itself"),
+    (("-mm", "--mmproj"), "trinity runs only the text model; remove the option"),
+    (("-o", "--output"), "use --json for one JSON object"),
     (("--outfile",), "give the file to write as the second argument"),
 )  # fmt: skip
 ADVICE: dict[str, str] = {flag: advice for flags, advice in _ROWS for flag in flags}
 
 
-# What a line of llama-cli begins with.
+# Options at the beginning of a command line that is meant for llama-cli.
 _BEGINNINGS = ("-m", "--model", "-hf", "--hf-repo", "-p", "--prompt", "-f", "--file")
 
 
 class Group(TyperGroup):
-    """The command line as a whole, which has no option of a command."""
+    """The whole command line, which has no options of its own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As it is, after a look for a command's options without a command."""
+        """Parse arguments; options before a command give an error with advice."""
         if args and args[0].partition("=")[0] in _BEGINNINGS and not ctx.resilient_parsing:
             raise typer.BadParameter(
                 f"{args[0]} needs a command before it, such as `trinity chat -m MODEL` or "
@@ -90,23 +90,23 @@ class Group(TyperGroup):
 
 
 class LlamaCommand(TyperCommand):
-    """A subcommand that knows llama.cpp's options, and whose line in the list is never cut off."""
+    """A subcommand that recognizes llama.cpp's options; its help is not truncated in the list."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As it is, after a look for options of llama.cpp's that this command has not."""
+        """Parse arguments; an option that only llama.cpp has gives an error with advice."""
         own = self._values()
-        words = [] if ctx.resilient_parsing else args  # of a shell that asks for completions
+        words = [] if ctx.resilient_parsing else args  # the shell is asking for completions
         for flag in given_flags(words, own):
             if flag not in own and flag in ADVICE:
                 raise typer.BadParameter(f"{flag} is an option of llama.cpp: {ADVICE[flag]}", ctx)
         return super().parse_args(ctx, args)
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """The first sentence of the help, whole: the list of commands wraps it."""
+        """Return the first sentence of the help; the list of commands wraps it."""
         return super().get_short_help_str(10_000)
 
     def _values(self) -> dict[str, bool]:
-        """Each flag of the command, and whether a value follows it."""
+        """Map each flag of the command to whether it takes a value."""
         found = {"-h": False, "--help": False}
         for parameter in self.params:
             alone = bool(getattr(parameter, "is_flag", False))
@@ -117,7 +117,7 @@ class LlamaCommand(TyperCommand):
 
 
 def given_flags(args: list[str], own: dict[str, bool]) -> Iterator[str]:
-    """What of a command line stands where an option may stand; ``own`` says what takes a value."""
+    """Yield the words of a command line that may be options; ``own`` maps flags as ``_values``."""
     rest = iter(args)
     for word in rest:
         if word == "--":

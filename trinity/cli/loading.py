@@ -1,4 +1,4 @@
-"""Loading a model for a command, with its progress on standard error."""
+"""Load a model for a command, with progress on standard error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def model_or_demo(path: str | None) -> str:
-    """``path``, or that of the demo model, which is then named on standard error."""
+    """Return ``path``, or that of the demo model, which is then named on standard error."""
     if path is not None:
         return path
     from trinity.loading import demo_model
@@ -24,7 +24,7 @@ def model_or_demo(path: str | None) -> str:
 
 
 def model_or_chat_demo(path: str | None) -> str:
-    """``path``, or that of the demo chat model, which is then named on standard error."""
+    """Return ``path``, or that of the demo chat model, which is then named on standard error."""
     if path is not None:
         return path
     from trinity.loading import chat_model
@@ -35,9 +35,9 @@ def model_or_chat_demo(path: str | None) -> str:
 
 @contextmanager
 def progress(title: str, *stays: str) -> Iterator[Callable[[str], None]]:
-    """A function that shows a line of progress: in place on a terminal, else one after another.
+    """Yield a function that prints a line of progress: in place on a terminal.
 
-    Warnings, notes and lines that begin with one of ``stays`` stay where progress passes.
+    Warnings, notes and lines that begin with one of ``stays`` are not overwritten.
     """
     if not sys.stderr.isatty():
         yield say
@@ -57,7 +57,7 @@ def progress(title: str, *stays: str) -> Iterator[Callable[[str], None]]:
 
 
 def load_model(path: str, **loading: Any) -> Model:
-    """The model at ``path``, loaded with options of ``trinity.load`` while progress is shown."""
+    """Load the model at ``path`` with options of ``trinity.load``, and show progress."""
     import trinity.loading
 
     with progress(f"loading {path}", f"{path}: ") as show:
@@ -65,13 +65,13 @@ def load_model(path: str, **loading: Any) -> Model:
 
 
 def note_of_purpose(model: Model) -> None:
-    """Say on standard error that the model was not trained to write, where its file says so."""
+    """Print a note if the file says that the model was not trained to generate text."""
     from trinity.model_defaults import made_for
 
     use = None if model.weights is None or model.encodes else made_for(model.weights)
     if use is not None:
         what = "rank texts" if use == "rank" else "make vectors of texts"
         say(
-            f"note: by its file (pooling_type) the model was trained to {what}; what it writes "
-            f"may mean nothing: use `trinity {use}`"
+            f"note: the file's pooling_type says that the model was trained to {what}; generated "
+            f"text may be meaningless: use `trinity {use}`"
         )

@@ -1,4 +1,4 @@
-"""The options of the command line: those that are declared elsewhere, and those of its own."""
+"""Options of the command line: those declared for the API, and its own."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from trinity.options.option import Declared, declared
 from trinity.runtime.options import generation_options
 from trinity_kernels.isa import LEVELS
 
-MODEL_HELP = (
-    "The model: a GGUF file, a directory of Hugging Face's format, ollama:NAME or hf:USER/REPO"
-)
+MODEL_HELP = "The model: a GGUF file, a Hugging Face directory, ollama:NAME or hf:USER/REPO"
 ModelOrDemo = Annotated[
     str | None,
     Flag("--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo model if not given."),
@@ -47,13 +45,13 @@ LOADING = flagged(declared(LoadOptions))
 
 
 def only(options: Options, *names: str) -> Options:
-    """The options of these names."""
+    """Return the options of these names."""
     by_name = {one.name: one for one in options}
     return tuple(by_name[name] for name in names)
 
 
 def without(options: Options, *names: str) -> Options:
-    """All options but those of these names."""
+    """Return all options except those of these names."""
     left = {one.name: one for one in options}
     for name in names:
         del left[name]
@@ -61,10 +59,10 @@ def without(options: Options, *names: str) -> Options:
 
 
 def takes(**groups: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command declared options: in the place of the parameter that each group names.
+    """Decorate a command: each parameter that names a group is replaced by the group's options.
 
-    The command gets what was given of the group as a dict, by the names that the API has for it: a
-    model may have defaults of its own for the rest.
+    The command gets a dict of the options that were given, with the API's names; a model may have
+    other defaults for the rest.
     """
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
@@ -94,7 +92,7 @@ def parameter(one: Declared) -> inspect.Parameter:
     option = one.option
     default = one.default
     kind: Any = one.kind if one.kind in (int, float, bool) else str
-    if any("/" in flag for flag in option.flags):  # on and off
+    if any("/" in flag for flag in option.flags):  # a switch
         kind = bool
     if option.read is not None:
         kind, default = str, None
@@ -110,7 +108,7 @@ def parameter(one: Declared) -> inspect.Parameter:
 
 
 def value_of(one: Declared, given: Any) -> Any:
-    """The value of an option that the command line has read. Raises BadParameter."""
+    """Convert an option's value from the command line. Raises BadParameter."""
     option = one.option
     if given is None or given == []:
         return one.default
@@ -127,7 +125,7 @@ def value_of(one: Declared, given: Any) -> Any:
 
 @contextmanager
 def wrong_usage() -> Iterator[None]:
-    """Turn an InputError within, which is of an option's value, into one of usage."""
+    """Turn an InputError, raised for an option's value, into a usage error."""
     try:
         yield
     except InputError as error:
@@ -135,12 +133,12 @@ def wrong_usage() -> Iterator[None]:
 
 
 def check_level(flag: str, value: str) -> None:
-    """Raise InputError for what is the name of no instruction-set level."""
+    """Raise InputError unless ``value`` is an instruction-set level."""
     check_choice(flag, value, LEVELS)
 
 
 def check_mix(flag: str, value: str) -> None:
-    """Raise InputError for what is the name of no type that a model may be quantized to."""
+    """Raise InputError unless ``value`` is a type that a model can be quantized to."""
     from trinity.quantization.mixes import find_mix
 
     try:
@@ -149,18 +147,18 @@ def check_mix(flag: str, value: str) -> None:
         raise InputError(f"{flag}: {error}") from None
 
 
-# What names the compiler's side of things, which declarations do not know.
+# Checks that need other modules, which the declarations do not import.
 NAMED: dict[str, Callable[[str, str], None]] = {"isa": check_level, "quantize": check_mix}
 
 
 def integers(flag: str, texts: Sequence[str] | None, low: int, usual: int) -> tuple[int, ...]:
-    """Numbers that commas separate, of a flag that may be repeated. Raises BadParameter."""
+    """Parse comma-separated numbers of a flag that may be repeated. Raises BadParameter."""
     found = []
     for part in ",".join(texts or (str(usual),)).split(","):
         if re.fullmatch(r"\s*[0-9]{1,9}\s*", part, re.ASCII) is None or int(part) < low:
             raise BadParameter(
-                f"{flag} is {part!r:.40}; it must be an integer of at least {low}, or several with "
-                "commas between them"
+                f"{flag} is {part!r:.40}; it must be an integer of at least {low}, or several "
+                "separated by commas"
             )
         found.append(int(part))
     return tuple(dict.fromkeys(found))

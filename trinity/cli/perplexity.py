@@ -1,4 +1,4 @@
-"""trinity perplexity: how well a model predicts a text."""
+"""trinity perplexity: measure how well a model predicts a text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trinity.runtime.perplexity import Perplexity
 
 WINDOW = 512  # trinity.runtime.perplexity.DEFAULT_WINDOW, without its import
-LINES = 10  # of running estimates where no bar can be drawn
+LINES = 10  # lines of progress on an output that is not a terminal
 
 
 @options.takes(loading=options.without(options.LOADING, "context_length"))
@@ -40,7 +40,7 @@ def perplexity(
 ) -> None:
     """Measure perplexity and bits per byte of a text, with llama.cpp's conventions.
 
-    The text is cut into windows; the second half of each is scored.
+    The text is divided into windows; the second half of each is scored.
     """
     text = given_text(None, file, what="text", usage="give it with --file or on a pipe")
     path = model_or_demo(model)
@@ -74,7 +74,7 @@ def perplexity(
 
 @contextmanager
 def running_estimate() -> Iterator[Callable[[Perplexity], None]]:
-    """A function that shows the estimate so far: beside a bar on a terminal, else in some lines."""
+    """Yield a function that shows the estimate so far: with a bar on a terminal, else as lines."""
     if not sys.stderr.isatty():
         yield show_line
         return
@@ -103,7 +103,7 @@ def running_estimate() -> Iterator[Callable[[Perplexity], None]]:
 
 
 def show_line(now: Perplexity) -> None:
-    """A line on standard error, about ``LINES`` times in all."""
+    """Print a line to standard error, about ``LINES`` times in all."""
     if now.windows % max(1, now.total_windows // LINES) == 0:
         done = f"{now.windows} of {now.total_windows} windows"
         say(f"{done}: PPL {now.perplexity:.4f}")

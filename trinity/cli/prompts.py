@@ -1,4 +1,4 @@
-"""Where a command's text comes from: an option, a file or standard input."""
+"""Read a command's text from an option, a file or standard input."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ STDIN = "-"
 def given_text(
     text: str | None, file: str | None = None, *, what: str, usage: str, longest: int | None = None
 ) -> str:
-    """The text itself, or that of ``file``, or of standard input for "-" and where it is piped.
+    """Return the text, or that of ``file``, or of standard input for "-" and if it is piped.
 
-    ``longest`` is the most bytes that a file may have. Raises: a usage error where two are given,
-    or none; InputError for what is not UTF-8, too long or cannot be read.
+    ``longest`` limits the file's size in bytes. Raises a usage error if two are given, or none;
+    InputError if the text is not UTF-8, too long or cannot be read.
     """
     if text is not None and file is not None:
         raise BadParameter(f"the {what} is given twice; {usage}")
@@ -31,7 +31,7 @@ def given_text(
             raise InputError(f"{file}: cannot be read ({reason}); give a text file") from error
         if longest is not None and len(data) > longest:
             raise InputError(
-                f"{file}: has more than {longest} bytes, which a {what} may have; {usage}"
+                f"{file}: has more than {longest} bytes, the limit for a {what}; {usage}"
             )
         return decoded(data, file)
     if text is None and file is None and sys.stdin.isatty():
@@ -44,14 +44,14 @@ def given_text(
 
 
 def one_of(argument: str | None, flagged: str | None, what: str) -> str | None:
-    """A text that may be an argument or an option (--prompt). Raises: a usage error for both."""
+    """Return a text that may be an argument or --prompt. Raises a usage error for both."""
     if argument is not None and flagged is not None:
         raise BadParameter(f"the {what} is given twice: as an argument and with --prompt")
     return flagged if argument is None else argument
 
 
 def decoded(data: bytes, source: str) -> str:
-    """UTF-8 text without a byte order mark. Raises InputError saying where it is not UTF-8."""
+    """Decode UTF-8, without a byte order mark. Raises InputError with the position of the fault."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -62,8 +62,8 @@ def decoded(data: bytes, source: str) -> str:
 
 
 def given_template(file: str) -> str:
-    """A chat template from a file, or from standard input for "-"."""
+    """Read a chat template from a file, or from standard input for "-"."""
     from trinity.tokenizers.chat import LONGEST_TEMPLATE
 
-    longest = 4 * LONGEST_TEMPLATE  # bytes of UTF-8
+    longest = 4 * LONGEST_TEMPLATE  # in bytes of UTF-8
     return given_text(None, file, what="template", usage="give another file", longest=longest)

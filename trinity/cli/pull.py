@@ -1,4 +1,4 @@
-"""trinity pull: a model of the Hugging Face hub, downloaded without being loaded."""
+"""trinity pull: download a model of the Hugging Face hub without loading it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def pull(
     name: Annotated[
         str,
         Argument(
-            metavar="NAME", help="USER/REPO[@REVISION][:FILE-OR-QUANT], with or without hf: before."
+            metavar="NAME",
+            help=("USER/REPO[@REVISION][:FILE-OR-QUANT], optionally with the prefix hf:."),
         ),
     ],
 ) -> None:
@@ -30,5 +31,5 @@ def pull(
         )
     with bar(f"downloading {name}") as show:
         model = fetch(parse_name(name), say, show)
-    say(f"{model.path}: there; this runs it:")
+    say(f"{model.path}: downloaded; run it with:")
     put(f"python -m trinity chat --model {shlex.quote(model.name)}")

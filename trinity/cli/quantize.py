@@ -1,4 +1,4 @@
-"""trinity quantize: a GGUF model with its weights in smaller types."""
+"""trinity quantize: write a GGUF model with its weights in smaller types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trinity.errors import InputError
 if TYPE_CHECKING:
     from trinity.quantization import Quantization
 
-# As trinity.quantization has them; written out, so that --help need not load the quantizers.
+# Copied from trinity.quantization, so that --help does not import the quantizers.
 TYPES = (
     "Q2_K, Q3_K_S, Q3_K_M, Q3_K_L, Q4_0, Q4_1, Q4_K_S, Q4_K_M, Q5_0, Q5_1, Q5_K_S, Q5_K_M, Q6_K, "
     "Q8_0, IQ4_NL, IQ4_XS, MXFP4, Q1_0, Q2_0, TQ1_0, TQ2_0, I2_S (ternary models), F16, "
@@ -41,12 +41,14 @@ def quantize(
         Flag(
             "--tensor-type",
             metavar="PATTERN=TYPE",
-            help="Type of tensors that have this regular expression in their name; may be "
-            "repeated, and the first that matches counts.",
+            help=(
+                "Type of tensors whose names match this regular expression; may be repeated, the "
+                "first match counts."
+            ),
         ),
     ] = None,
     pure: Annotated[
-        bool, Flag("--pure", help="One type for all matrices instead of a mix.")
+        bool, Flag("--pure", help="Use one type for all matrices instead of a mix.")
     ] = False,
     imatrix: Annotated[
         str | None,
@@ -54,16 +56,19 @@ def quantize(
     ] = None,
     allow_requantize: Annotated[
         bool,
-        Flag("--allow-requantize", help="Quantize what is quantized already; it loses quality."),
+        Flag(
+            "--allow-requantize",
+            help=("Requantize weights that are quantized already; it loses quality."),
+        ),
     ] = False,
     force: options.Force = False,
     dry_run: Annotated[
-        bool, Flag("--dry-run", help="Only show what each tensor would become.")
+        bool, Flag("--dry-run", help="Only show the type that each tensor would get.")
     ] = False,
     *,
     loading: options.Given,
 ) -> None:
-    """Quantize a GGUF model; which tensor gets which type follows llama.cpp."""
+    """Quantize a GGUF model; the choice of types follows llama.cpp."""
     from trinity.quantization import quantize as run
 
     patterns = check_types(type, token_embedding_type, output_tensor_type, tensor_type or ())
@@ -94,13 +99,13 @@ def quantize(
 
 
 def silent(done: int, total: int, name: str) -> None:
-    """Progress that nobody sees."""
+    """Ignore progress."""
 
 
 def check_types(
     type: str, token_embedding: str | None, output: str | None, given: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """Patterns of tensors' names with their types. Raises BadParameter for what names no type."""
+    """Return patterns of tensor names with their types. Raises BadParameter for an unknown type."""
     from trinity.quantization.mixes import find_mix, find_tensor_type
 
     with options.wrong_usage():
@@ -116,7 +121,7 @@ def check_types(
 
 
 def split_pattern(given: str) -> tuple[str, str]:
-    """PATTERN=TYPE in its parts. Raises InputError."""
+    """Split PATTERN=TYPE. Raises InputError."""
     pattern, equals, type_name = given.rpartition("=")
     if not (pattern and equals and type_name):
         raise InputError(f"--tensor-type {given}: give PATTERN=TYPE, such as attn_v=Q8_0")
@@ -124,7 +129,7 @@ def split_pattern(given: str) -> tuple[str, str]:
 
 
 def summary(done: Quantization, dry_run: bool) -> str:
-    """One line: the file, its size before and after, bits per weight."""
+    """Return one line: the file, its size before and after, bits per weight."""
     became = "would become" if dry_run else "became"
     return (
         f"{done.path}: {done.type}, {done.architecture}, {len(done.tensors)} tensors; "
@@ -134,7 +139,7 @@ def summary(done: Quantization, dry_run: bool) -> str:
 
 
 def show_table(done: Quantization) -> None:
-    """Each tensor with its old and its new type, then how much each type takes."""
+    """Print each tensor with its old and new type, then the size of each type."""
     rows = [
         (escaped(t.name), " x ".join(map(str, t.shape)), t.source_type, t.type, f"{t.nbytes:,}")
         for t in done.tensors
@@ -153,7 +158,7 @@ def show_table(done: Quantization) -> None:
 
 
 def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
-    """Rows of text under each other; the last column is of numbers."""
+    """Print rows in aligned columns; the last column is of numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         *texts, number = row

@@ -1,4 +1,4 @@
-"""trinity rank: which of some texts answer a query best."""
+"""trinity rank: order texts by their relevance to a query."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def rank(
     query: Annotated[str, Argument(help="What is asked.")],
     texts: Texts = None,
     file: TextFile = None,
-    top: Annotated[int | None, Flag("--top", min=1, help="Print so many texts at most.")] = None,
+    top: Annotated[int | None, Flag("--top", min=1, help="Print at most this many texts.")] = None,
     *,
     loading: options.Given,
     as_json: options.Json = False,
 ) -> None:
-    """Order texts by how well they answer a query, by the scores of a reranker, best first."""
+    """Order texts by their relevance to a query, as scored by a reranker, best first."""
     given = given_texts(texts, file)
     with load_model(model, **loading) as loaded:
         scores = loaded.rank(query, given)

@@ -1,4 +1,4 @@
-"""trinity recommend: which type of a model to take for this much memory."""
+"""trinity recommend: choose the type of a model for the available memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from trinity.tools.recommend import Purpose, Recommendation
 
 PURPOSES = ("quality", "balanced", "speed")
-LEAST_RAM = 1e6  # a number without a unit is a slip
-MOST_BANDWIDTH = 1e6  # GB/s
+LEAST_RAM = 1e6  # a number below this lacks its unit
+MOST_BANDWIDTH = 1e6  # in GB/s
 
 
 def recommend(
@@ -32,12 +32,14 @@ def recommend(
         Flag(
             "--ram",
             metavar="SIZE",
-            help="The machine's memory, such as 16GB, of which a part is left to the system and "
-            "to other programs; what is free now if not given.",
+            help=(
+                "The machine's memory, such as 16GB; a part is reserved for the system and other "
+                "programs. By default, the free memory."
+            ),
         ),
     ] = None,
     purpose: Annotated[
-        str, Flag("--for", help="What counts most: quality, balanced or speed.")
+        str, Flag("--for", help="What matters most: quality, balanced or speed.")
     ] = "balanced",
     context: Annotated[
         int | None,
@@ -45,17 +47,17 @@ def recommend(
     ] = None,
     bandwidth: Annotated[
         float | None,
-        Flag("--bandwidth", help="GB/s that memory gives; measured if not given."),
+        Flag("--bandwidth", help="Memory bandwidth in GB/s; measured if not given."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show a model's size in every type, what fits, what to take, and the speed to expect."""
+    """Show a model's size in every type, what fits, which to choose, and the expected speed."""
     from trinity.loading import open_weights
     from trinity.options.checks import check_choice, check_number, parse_bytes
     from trinity.tools import recommend as tool
 
     if (model is None) == (params is None):
-        raise BadParameter("give a model or --params, one of the two")
+        raise BadParameter("give either a model or --params")
     path, total = None, None
     with options.wrong_usage():
         wanted = cast("Purpose", check_choice("--for", purpose, PURPOSES))
@@ -83,17 +85,17 @@ def recommend(
 
 
 def available_memory() -> int:
-    """Bytes that are free to use. Raises InputError where the system does not say."""
+    """Return the free memory in bytes. Raises InputError if the system does not report it."""
     from trinity.tools.machine import available_memory as available
 
     found = available()
     if found is None:
-        raise InputError("this system does not tell its memory; give it as --ram, such as 16GB")
+        raise InputError("this system does not report its memory; give it as --ram, such as 16GB")
     return found
 
 
 def measured_bandwidth() -> float:
-    """Bytes per second that this machine's cores read."""
+    """Return the bytes per second that this machine's cores can read."""
     from trinity_kernels.bandwidth import read_bandwidth
     from trinity_kernels.cores import default_threads
 
@@ -102,7 +104,7 @@ def measured_bandwidth() -> float:
 
 
 def as_object(found: Recommendation, model: str | None, path: str | None) -> dict[str, object]:
-    """What --json prints."""
+    """Return what --json prints."""
     return {
         "model": model,
         "path": path,
@@ -130,7 +132,7 @@ def as_object(found: Recommendation, model: str | None, path: str | None) -> dic
 
 
 def show(found: Recommendation, total: int | None) -> None:
-    """Print the table and the choice; ``total`` is the memory that the user has named."""
+    """Print the table and the choice; ``total`` is the memory that the user gave."""
     from rich.text import Text
 
     from trinity.cli.inspect_tables import print_rows, printable, show_with
@@ -150,23 +152,24 @@ def show(found: Recommendation, total: int | None) -> None:
     put(printable(found.model, None))
     usable = size_text(found.usable_bytes)
     if total is None:
-        put(f"Memory that is free now: {usable}.")
+        put(f"Free memory: {usable}.")
     else:
-        put(f"Memory: {size_text(total)}, of which the model may have {usable}.")
+        put(f"Memory: {size_text(total)}, {usable} of it for the model.")
     if found.active_parameters != found.parameters:
         put(
-            f"Of {count_text(found.parameters)} parameters a token uses "
-            f"{count_text(found.active_parameters)}: all need memory, only those need time."
+            f"A token uses {count_text(found.active_parameters)} of "
+            f"{count_text(found.parameters)} parameters: memory depends on all, time only on "
+            "those."
         )
     put(
         f"memory = the file + {size_text(found.kv_cache_bytes)} for a context of "
-        f"{found.context:,} tokens + 0.3 GB to work in"
+        f"{found.context:,} tokens + 0.3 GB of working memory"
     )
-    put(f"tokens/s = what memory that reads {found.bandwidth / 1e9:.1f} GB/s allows, about")
+    put(f"tokens/s = the limit at {found.bandwidth / 1e9:.1f} GB/s of memory bandwidth, about")
     put()
     show_with(write)
 
 
 def sentence(text: str) -> str:
-    """``text`` with a capital and a full stop."""
+    """Return ``text`` with a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:]}."

@@ -1,4 +1,4 @@
-"""trinity rm: files that trinity keeps of models."""
+"""trinity rm: remove files that trinity keeps of models."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def remove(
     every: Annotated[bool, Flag("--all", help="All that trinity keeps.")] = False,
     yes: Annotated[bool, Flag("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove weights that were quantized while loading; they are made anew when they are needed."""
+    """Remove weights that were quantized while loading; they are recreated when needed."""
     from trinity.tools.amounts import size_text
     from trinity.tools.installed import own_file, own_files
 
     if every == bool(names):
-        raise BadParameter("name files that trinity keeps, or give --all, one of the two")
+        raise BadParameter("give either names of files that trinity keeps, or --all")
     paths = own_files() if every else list(dict.fromkeys(map(own_file, names or ())))
     if not paths:
         say("trinity keeps no weights")
@@ -34,7 +34,7 @@ def remove(
     for path in paths:
         say(f"{path}: {size_text(os.path.getsize(path))}")
     if not yes and not agreed(f"remove {len(paths)} of trinity's files? [y/N]"):
-        raise InputError("nothing is removed; answer y, or give --yes")
+        raise InputError("nothing was removed; answer y, or give --yes")
     for path in paths:
         try:
             os.unlink(path)
@@ -44,6 +44,6 @@ def remove(
 
 
 def agreed(question: str) -> bool:
-    """Whether the user says yes."""
+    """Whether the user answers yes."""
     say(question)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

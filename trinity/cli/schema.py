@@ -1,4 +1,4 @@
-"""trinity schema: what of a JSON schema an answer is kept to."""
+"""trinity schema: show which parts of a JSON schema are enforced."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def schema(
     file: Annotated[str, Argument(metavar="FILE", help="The schema; - reads standard input.")],
     as_json: options.Json = False,
 ) -> None:
-    """Say which keywords of a JSON schema are enforced, which are notes, and which are refused.
+    """Show which keywords of a JSON schema are enforced, annotations, or refused.
 
-    Definitions count where they are referred to. Exit code 1 where something is not enforced.
+    Definitions only count if they are referred to. The exit code is 1 if something is not enforced.
     """
     from trinity.grammar.grammar import Grammar
     from trinity.grammar.schema import read_schema
@@ -29,7 +29,7 @@ def schema(
     if not found.refused:
         try:
             Grammar.json_schema(text)
-        except InputError as refusal:  # by the schema as a whole, or a part of it
+        except InputError as refusal:  # about the whole schema, or a part of it
             error = str(refusal)
     if as_json:
         keywords = [

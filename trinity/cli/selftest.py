@@ -14,7 +14,10 @@ from trinity.cli.terminal import put
 def selftest(
     isa: Annotated[
         list[str] | None,
-        Flag("--isa", help="Only this level; may be repeated. All of this CPU otherwise."),
+        Flag(
+            "--isa",
+            help=("Test only this level; may be repeated. By default, all levels of this CPU."),
+        ),
     ] = None,
 ) -> None:
     """Check every kernel of every instruction-set level of this CPU; exit code 1 on a failure."""
@@ -37,7 +40,7 @@ def selftest(
 
 
 def cell(value: object) -> str:
-    """A value of the table as text."""
+    """Format a value of the table."""
     if isinstance(value, bool):
         return "yes" if value else "NO"
     return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -27,7 +27,7 @@ NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client", "llguidance")
 
 @contextmanager
 def libraries() -> Iterator[None]:
-    """What is imported within may be missing: an InputError then says what to do."""
+    """Within this context, a missing library gives an InputError that says what to do."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -47,8 +47,10 @@ def serve(
             "--model",
             "-m",
             metavar="[NAME=]MODEL",
-            help=f"{options.MODEL_HELP}; may be several, the others are loaded when they are "
-            "asked for; the demo chat model if not given.",
+            help=(
+                f"{options.MODEL_HELP}; may be several: all but the first are loaded when they "
+                "are requested. The demo chat model if not given."
+            ),
         ),
     ] = None,
     *,
@@ -56,9 +58,9 @@ def serve(
     generation: options.Given,
     loading: options.Given,
 ) -> None:
-    """Serve models over HTTP, to clients of OpenAI's and other APIs, until Ctrl-C or SIGTERM.
+    """Serve models over HTTP with OpenAI's and other APIs, until Ctrl-C or SIGTERM.
 
-    Options of generation are for requests that do not give them.
+    Options of generation are defaults for requests that do not give them.
     """
     settings = ServerOptions(**serving)
     with libraries():

@@ -1,9 +1,9 @@
-"""The only way to standard output and standard error.
+"""All writing to standard output and standard error.
 
-What a model file says may hold escape sequences, newlines and marks that turn text around: messages
-and tables show such characters as \\x1b. Standard error never fails: a notice that nobody can
-receive is no reason to stop. Standard output that cannot be written is an error, but for a reader
-who has had enough.
+Text from a model file may contain escape sequences, newlines and marks that reverse the direction
+of text; messages and tables show such characters as \\x1b. Writing to standard error never fails,
+because a notice that nobody can receive is no reason to stop. A failure to write standard output is
+an error, unless the reader has closed it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from trinity.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-# C0, DEL, C1, line and paragraph separators, what changes the direction of text, half characters.
+# C0, DEL, C1, line and paragraph separators, marks of text direction, surrogates.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """``text`` with its control characters as escapes, but for those in ``keep``."""
+    """Escape the control characters in ``text``, except those in ``keep``."""
 
     def shown(found: re.Match[str]) -> str:
         character = found[0]
@@ -36,21 +36,21 @@ def escaped(text: str, keep: str = "") -> str:
 
 
 def json_line(value: object) -> str:
-    """``value`` as one line of JSON that shows every character which a terminal can show."""
+    """Format ``value`` as one line of JSON, with all characters that a terminal can show."""
     text = json.dumps(value, ensure_ascii=False)
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def say(text: str = "", keep: str = "", end: str = "\n") -> None:
-    """Write a line to standard error; ``keep`` are control characters that are ours."""
+    """Write a line to standard error; control characters in ``keep`` are our own."""
     stream = getattr(sys.stderr, "unescaped", sys.stderr)
     print(escaped(text, keep), end=end, file=stream, flush=True)
 
 
 def say_wrapped(text: str, indent: int = 0) -> None:
-    """Write a line to standard error; to a terminal, cut between words where it is too long.
+    """Write a line to standard error; on a terminal, wrapped between words.
 
-    ``indent`` is that of the lines after the first one.
+    ``indent`` is that of all lines but the first.
     """
     if sys.stderr.isatty():
         import shutil
@@ -63,12 +63,12 @@ def say_wrapped(text: str, indent: int = 0) -> None:
 
 
 def put(text: str = "", keep: str = "") -> None:
-    """Write a line to standard output; ``keep`` are control characters that are ours."""
+    """Write a line to standard output; control characters in ``keep`` are our own."""
     put_raw(escaped(text, keep) + "\n")
 
 
 def put_raw(text: str, *, flush: bool = False) -> None:
-    """Write to standard output as it is. Raises InputError where that fails."""
+    """Write to standard output unchanged. Raises InputError if that fails."""
     try:
         if text:  # an empty text would be written too, which a full device refuses
             sys.stdout.write(text)
@@ -81,14 +81,14 @@ def put_raw(text: str, *, flush: bool = False) -> None:
 
 
 def styled_stderr() -> Console:
-    """Standard error for displays that move and colour."""
+    """Return standard error for displays with movement and colour."""
     from rich.console import Console
 
     return Console(file=getattr(sys.stderr, "unescaped", sys.stderr))
 
 
 def take_streams() -> None:
-    """Make the standard streams what this module promises; once, when the process begins."""
+    """Set the standard streams up as this module promises; once, when the process begins."""
     if sys.stdin is None:
         sys.stdin = _opened(0, "r")
     if sys.stdout is None:
@@ -106,11 +106,11 @@ def _opened(descriptor: int, mode: str) -> TextIO:
 
 
 def finish(status: int) -> int:
-    """Flush standard output; the exit status, which is 1 where a success could not be written."""
+    """Flush standard output and return the exit code, which becomes 1 if that fails."""
     try:
         sys.stdout.flush()
     except OSError as error:
-        nowhere = os.open(os.devnull, os.O_WRONLY)  # for the interpreter, which flushes again
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # the interpreter flushes again, into this
         with suppress(OSError, ValueError):
             os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
@@ -121,12 +121,12 @@ def finish(status: int) -> int:
 
 
 def unwritable(error: OSError) -> InputError:
-    """What is raised where standard output fails."""
+    """Return the error for a failure to write standard output."""
     return InputError(f"standard output: cannot be written: {error.strerror or error}")
 
 
 class _Unfailing:
-    """A text stream whose failures to write are nobody's concern."""
+    """A text stream that ignores failures to write."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -145,7 +145,7 @@ class _Unfailing:
 
 
 class _Notices(_Unfailing):
-    """Standard error, which also shows the control characters of those who know no ``say``."""
+    """Standard error that also escapes the control characters of other libraries' output."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)

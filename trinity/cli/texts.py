@@ -1,4 +1,4 @@
-"""Several texts of a command: arguments, or the lines of a file."""
+"""Texts of a command: arguments, or the lines of a file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ TextFile = Annotated[
 
 
 def given_texts(texts: list[str] | None, file: str | None) -> list[str]:
-    """The texts themselves, or each line of ``file``, of standard input where both are missing.
+    """Return the texts, or the lines of ``file``, or of standard input if neither is given.
 
-    Raises: a usage error where two are given, or none; InputError for a file that cannot be read.
+    Raises a usage error if both are given, or none; InputError for a file that cannot be read.
     """
     if texts and file is not None:
         raise BadParameter("texts are given twice; give them as arguments or with --file")
     if texts:
         return texts
-    usage = "give them as arguments, or one a line with --file or on a pipe"
+    usage = "give them as arguments, or one per line with --file or on a pipe"
     lines = given_text(None, file, what="text", usage=usage).splitlines()
     if not lines:
         raise BadParameter(f"there is no text; {usage}")

@@ -24,12 +24,12 @@ def tokenize(
     file: Annotated[
         str | None, Flag("--file", "-f", metavar="FILE", help="Read the text from a file.")
     ] = None,
-    only_ids: Annotated[bool, Flag("--ids", help="Print the ids alone, in one line.")] = False,
+    only_ids: Annotated[bool, Flag("--ids", help="Print only the ids, in one line.")] = False,
     as_json: options.Json = False,
     *,
     reading: options.Given,
 ) -> None:
-    """Show how a text becomes tokens; the model file needs no weights."""
+    """Show how a text is tokenized; the model file needs no weights."""
     from trinity.loading import load_tokenizer
 
     text = one_of(text, flagged, "text")

@@ -1,4 +1,4 @@
-"""trinity transcribe: what is said in an audio file."""
+"""trinity transcribe: transcribe an audio file."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ def transcribe(
             "--model",
             "-m",
             metavar="MODEL",
-            help="A Whisper model: a GGUF file, a directory of Hugging Face's format, or "
-            "hf:USER/REPO.",
+            help="A Whisper model: a GGUF file, a Hugging Face directory, or hf:USER/REPO.",
         ),
     ],
     *,
@@ -51,15 +50,15 @@ def transcribe(
     vtt: Annotated[bool, Flag("--vtt", help="Print subtitles as WebVTT.")] = False,
     loading: options.Given,
 ) -> None:
-    """Write down what is said in an audio file, with a Whisper model.
+    """Transcribe an audio file with a Whisper model.
 
-    Each piece is a line with its times, printed as soon as it is known. Ctrl-C ends the
+    Each segment is a line with its times, printed as soon as it is known. Ctrl-C ends the
     transcription and keeps what was found.
     """
     if as_json + srt + vtt > 1:
         raise BadParameter("--json, --srt and --vtt exclude each other: give one of them")
     if speech.get("word_times") and not as_json:
-        raise BadParameter("--word-times are shown by --json: give both")
+        raise BadParameter("--word-times needs --json, which prints them: give both")
     with loaded(model, **loading) as found, interruptible() as cancel:
         if as_json or srt or vtt:
             result = found.transcribe(audio, cancel=cancel, **speech)
@@ -68,13 +67,13 @@ def transcribe(
         else:
             complete = show_lines(found, audio, cancel, speech)
     if not complete:
-        say("stopped; the transcript is not complete")
+        say("stopped; the transcript is incomplete")
         raise Exit(INTERRUPTED)
 
 
 @contextmanager
 def loaded(path: str, **loading: int | str | None) -> Iterator[SpeechModel]:
-    """The model at ``path``, with progress shown while it is loaded."""
+    """Yield the model at ``path``, and show progress while it is loaded."""
     with progress(f"loading {path}") as show:
         from trinity.speech.model import SpeechModel
 
@@ -84,7 +83,7 @@ def loaded(path: str, **loading: int | str | None) -> Iterator[SpeechModel]:
 
 
 def show_lines(model: SpeechModel, audio: str, cancel: Event, speech: options.Given) -> bool:
-    """Print segments as they come; whether all came."""
+    """Print segments as they arrive; return whether the transcript is complete."""
     stream = model.stream(audio, cancel=cancel, **speech)
     while True:
         try:
@@ -98,7 +97,7 @@ def show_lines(model: SpeechModel, audio: str, cancel: Event, speech: options.Gi
 
 
 def line_of(segment: Segment) -> str:
-    """A segment with its times, as a line."""
+    """Format a segment with its times as a line."""
     from trinity.speech.transcript import clock
 
     text = " ".join(segment.text.split())

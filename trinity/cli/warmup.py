@@ -18,16 +18,16 @@ def warmup(
             "--model",
             "-m",
             metavar="MODEL",
-            help=f"{options.MODEL_HELP}; only what it needs is then compiled, in a fraction of the "
-            "time.",
+            help=f"{options.MODEL_HELP}; compile only what it needs, which is faster.",
         ),
     ] = None,
     *,
     loading: options.Given,
 ) -> None:
-    """Compile kernels into the cache on disk, so that no later run waits for it.
+    """Compile kernels into the cache on disk, so that later runs start immediately.
 
-    Without --model, all kernels of an instruction-set level; the other options are for a model.
+    Without --model, all kernels of an instruction-set level are compiled; the other options
+    describe how the model is loaded.
     """
     if model is not None:
         with load_model(model, **loading) as loaded:
@@ -35,7 +35,7 @@ def warmup(
                 loaded.embed([[0]])
             else:
                 loaded.generate([0], max_tokens=2, ignore_eos=True)
-        say(f"{model}: all that it needs is compiled")
+        say(f"{model}: all kernels that it needs are compiled")
         return
     for one in options.LOADING:
         if one.name in loading and one.name != "isa":

@@ -1,4 +1,4 @@
-"""Writing an answer to standard output while it is generated."""
+"""Write a response to standard output while it is generated."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from trinity.cli.terminal import escaped, put_raw
 if TYPE_CHECKING:
     from trinity.runtime.generation import Chunk
 
-KEPT = "\n\t"  # the control characters of a text that a terminal gets
+KEPT = "\n\t"  # control characters of a text that a terminal gets
 
 
 def shown(chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
-    """The same chunks, each written and flushed as it passes."""
+    """Yield the same chunks, and write and flush each one."""
     for chunk in chunks:
         write_piece(chunk.text)
         yield chunk
 
 
 def write_piece(text: str) -> None:
-    """Write and flush a piece of an answer, or of a prompt.
+    """Write and flush a part of a response, or of a prompt.
 
-    A model may say anything; a pipe gets it as it is, a terminal only what can be seen.
+    A model may generate anything; a pipe gets it unchanged, a terminal only printable characters.
     """
     put_raw(escaped(text, KEPT) if sys.stdout.isatty() else text, flush=True)

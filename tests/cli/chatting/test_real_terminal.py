@@ -131,14 +131,14 @@ def test_commands(start: Start) -> None:
     for name in ("/system", "/regen", "/undo", "/reset", "/save", "/load", "/set", "/stats"):
         assert name in (text := chat.enter("/help")), text
     assert "there is no system message" in chat.enter("/system")
-    assert "is set" in chat.enter("/system You are Prince Andrew.")
+    assert "system message set" in chat.enter("/system You are Prince Andrew.")
     chat.enter("one")
     chat.enter("two")
     assert chat.asked() == ["one", "two"]
     assert "temperature 0.1" in chat.enter("/set temperature 0.1")
     assert "it must be a finite number" in chat.enter("/set temperature hot")
     assert "there is temperature" in chat.enter("/set temprature 1")
-    assert "takes nothing behind it" in chat.enter("/reset now")
+    assert "takes no argument" in chat.enter("/reset now")
     assert "there is no /undu; there is /undo" in chat.enter("/undu")
     assert chat.asked() == ["one", "two"]
     chat.enter("/regen")
@@ -167,7 +167,7 @@ def test_full_context_says_so_and_shifts(start: Start) -> None:
     assert "/set ctx_shift on" in text
     text = chat.enter("And his father?")
     assert "error: the prompt has" in text
-    assert "/undo takes the last turn back" in text
+    assert "/undo removes the last turn" in text
     assert len(chat.messages()) == 2
     assert "ctx_shift on Where" in chat.enter("/set ctx_shift on")
     chat.enter("/set max_tokens 60")
@@ -188,7 +188,7 @@ def test_ctrl_c_stops_an_answer_and_keeps_the_session(start: Start) -> None:
     assert question["content"] == "go"
     assert 3 <= len(answer["content"]) < 1900
     chat.child.send("unfinished" + C)
-    chat.expect("(Ctrl-C again or Ctrl-D leaves)")
+    chat.expect("(press Ctrl-C again or Ctrl-D to quit)")
     chat.prompt()
     assert len(chat.messages()) == 2  # and what was typed is gone
     chat.child.send(C)
@@ -232,7 +232,7 @@ def test_history_is_there_the_next_time(start: Start, tmp_path: Path) -> None:
 def test_history_that_cannot_be_kept_is_a_note(start: Start, tmp_path: Path) -> None:
     (tmp_path / "state").write_text("no folder")
     chat = start("-n", "1")
-    assert "note: what is typed is not remembered" in chat.opening
+    assert "note: the history is not kept" in chat.opening
     chat.enter("hello")
     assert chat.asked() == ["hello"]
 
@@ -262,7 +262,7 @@ def test_terminal_that_cannot_move_its_cursor(start: Start) -> None:
     chat.expect("2 messages are in saved.json")
     chat.expect("> ")
     chat.child.sendcontrol("c")
-    chat.expect("(Ctrl-C again or Ctrl-D leaves)")
+    chat.expect("(press Ctrl-C again or Ctrl-D to quit)")
     chat.child.sendcontrol("d")
     assert chat.end() == 0
     assert "\x1b" not in chat.child.before

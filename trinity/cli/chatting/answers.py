@@ -1,4 +1,4 @@
-"""How an answer of a conversation is shown: its text, its reasoning, why it ended."""
+"""Print a response of a conversation: its text, its reasoning, why it ended."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ if TYPE_CHECKING:
     from trinity.tools.chat_session import Answer, ChatSession
 
 MAKE_ROOM = (
-    "/undo takes the last turn back, /reset starts anew, /set ctx_shift on forgets the oldest "
-    "turns from now on, --ctx N gives more room"
+    "/undo removes the last turn, /reset clears the conversation, /set ctx_shift on drops the "
+    "oldest turns from now on, --ctx N enlarges the context"
 )
-NO_ROOM = "one turn alone is too long here: /reset starts anew, --ctx N gives room"
+NO_ROOM = (
+    "a single turn is too long for the context: /reset clears the conversation, --ctx N enlarges "
+    "the context"
+)
 
 
 class AnswerPrinter:
-    """Writes the parts of one answer: text to standard output, reasoning to standard error."""
+    """Writes the parts of one response: text to standard output, reasoning to standard error."""
 
     def __init__(self) -> None:
         self._thinking = False
@@ -51,19 +54,22 @@ class AnswerPrinter:
 
 
 def room(session: ChatSession) -> str:
-    """What can be done where the context is full."""
+    """Return advice for a full context."""
     return f"({NO_ROOM if session.shifts else MAKE_ROOM})"
 
 
 def remarks(session: ChatSession, answer: Answer) -> Iterator[str]:
-    """What is to be said of an answer that has ended."""
+    """Yield remarks about a finished response."""
     holds = f"the context of {session.model.context_length} tokens is full"
     if answer.forgotten:
-        yield f"({holds}: {session.unsent} messages are sent no longer; /save keeps them)"
+        yield (
+            f"({holds}: the oldest {session.unsent} messages are no longer sent; /save still "
+            "includes them)"
+        )
     if answer.full:
-        yield f"(the answer breaks off here: {holds})"
+        yield f"(the response ends here: {holds})"
         yield room(session)
     elif answer.finish_reason == "length":
-        yield "(the answer breaks off here: it has as many tokens as max_tokens says)"
+        yield "(the response ends here: it reached max_tokens)"
     elif answer.finish_reason == "cancelled":
         yield "(stopped)"

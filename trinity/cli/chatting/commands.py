@@ -1,4 +1,4 @@
-"""What can be typed beside messages: one table, a function for each command."""
+"""The commands of a chat: a table, and one function per command."""
 
 from __future__ import annotations
 
@@ -26,42 +26,45 @@ if TYPE_CHECKING:
 
 FORCE = "--force"
 KEYS = (
-    f"{QUOTES} begins and ends a message of several lines; a line goes on after a \\ at its end.",
-    "Tab completes, the arrow keys go through what was typed before, Ctrl-R searches in it.",
-    "Alt-Enter makes a new line, Ctrl-X Ctrl-E opens what is typed in $EDITOR.",
-    "Ctrl-C stops an answer; at the prompt, pressed twice, it leaves, and so does Ctrl-D.",
+    f"{QUOTES} begins and ends a message of several lines; \\ at the end of a line continues it.",
+    "Tab completes, the arrow keys browse earlier entries, Ctrl-R searches them.",
+    "Alt-Enter inserts a line break, Ctrl-X Ctrl-E opens the entry in $EDITOR.",
+    "Ctrl-C stops a response; pressed twice at the prompt, it quits, as Ctrl-D does.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: ``takes`` says what stands behind it, in brackets where it may be left out.
-
-    ``also`` are other names. ``words`` can stand behind it, None for a path.
-    """
+    """A command."""
 
     name: str
-    takes: str
+    takes: str  # its argument, for messages; in brackets if it is optional
     help: str
     run: Callable[[Dialogue, str], None]
-    also: tuple[str, ...] = ()
-    words: Sequence[str] | None = ()
+    also: tuple[str, ...] = ()  # other names
+    words: Sequence[str] | None = ()  # completions of its argument; None for a path
 
 
 def run_command(dialogue: Dialogue, name: str, argument: str) -> None:
-    """Run the command of a name. Raises InputError where there is none, and as it does."""
+    """Run the command of that name.
+
+    Raises InputError if there is none, and the command's errors.
+    """
     command = BY_NAME.get(name.lower())
     if command is None:
         near = get_close_matches(name.lower(), BY_NAME, 3, 0.5)
         raise InputError(
-            f"there is no /{name:.40}"
-            + (f"; there is {', '.join('/' + one for one in near)}" if near else "")
-            + f"; /help lists all. A message that begins so goes between two {QUOTES}"
+            f"there is no command /{name:.40}"
+            + (f"; did you mean {', '.join('/' + one for one in near)}?" if near else "")
+            + (
+                "; /help lists all commands. Put a message that begins with a slash between two "
+                f"{QUOTES}"
+            )
         )
     if argument and not command.takes:
-        raise InputError(f"/{name} takes nothing behind it; {argument!r:.60} is there")
+        raise InputError(f"/{name} takes no argument, but {argument!r:.60} was given")
     if not argument and command.takes and not command.takes.endswith("]"):
-        raise InputError(f"/{name} needs {command.takes} behind it")
+        raise InputError(f"/{name} needs {command.takes}")
     command.run(dialogue, argument)
 
 
@@ -76,32 +79,32 @@ def set_system(dialogue: Dialogue, text: str) -> None:
         say("(there is no system message)" if found is None else found, "\n\t")
     elif text.lower() == NONE:
         dialogue.session.system = None
-        say("(the system message is removed)")
+        say("(system message removed)")
     else:
         dialogue.session.system = text
-        say("(the system message is set)")
+        say("(system message set)")
 
 
 def regenerate(dialogue: Dialogue, _: str) -> None:
-    """Answer the newest message anew."""
+    """Generate another response to the last message."""
     dialogue.show(dialogue.session.answer_again)
 
 
 def undo(dialogue: Dialogue, _: str) -> None:
-    """Take the newest turn back."""
+    """Remove the last turn."""
     content = str(dialogue.session.undo().get("content") or "")
     first, *more = content.splitlines() or [""]
-    say(f"(taken back: {first[:60]}{' ...' if more or len(first) > 60 else ''})")
+    say(f"(removed: {first[:60]}{' ...' if more or len(first) > 60 else ''})")
 
 
 def reset(dialogue: Dialogue, _: str) -> None:
-    """Forget the conversation."""
+    """Clear the conversation."""
     dialogue.session.reset()
     say("(the conversation starts anew)")
 
 
 def save(dialogue: Dialogue, argument: str) -> None:
-    """Write the conversation; over an older file where it is the session's own, or by force."""
+    """Save the conversation; an older file is replaced if it is the session's own, or by force."""
     from trinity.tools.saved_conversation import write_conversation
 
     if not dialogue.session.messages:
@@ -109,15 +112,15 @@ def save(dialogue: Dialogue, argument: str) -> None:
     force = argument == FORCE or argument.startswith(f"{FORCE} ")
     path = os.path.expanduser(argument.removeprefix(FORCE).strip() if force else argument)
     if not path:
-        raise InputError(f"/save {FORCE} needs FILE behind it")
+        raise InputError(f"/save {FORCE} needs a file name")
     own = os.path.realpath(path) in dialogue.files
     write_conversation(path, dialogue.session.messages, overwrite=force or own)
     dialogue.files.add(os.path.realpath(path))
-    say(f"({len(dialogue.session.messages)} messages are in {path})")
+    say(f"(saved {len(dialogue.session.messages)} messages to {path})")
 
 
 def load(dialogue: Dialogue, argument: str) -> None:
-    """Go on with a saved conversation."""
+    """Load a saved conversation."""
     from trinity.tools.saved_conversation import read_conversation
 
     path = os.path.expanduser(argument)
@@ -126,9 +129,9 @@ def load(dialogue: Dialogue, argument: str) -> None:
     dialogue.files.add(os.path.realpath(path))
     say(f"({len(messages)} messages of {path})")
     if rest:
-        say(f"(not taken from it: {', '.join(rest)})")
+        say(f"(not used from the file: {', '.join(rest)})")
     if messages and messages[-1]["role"] == "user":
-        say("(the last message has no answer; /regen gives one)")
+        say("(the last message has no response; /regen generates one)")
 
 
 def set_option(dialogue: Dialogue, argument: str) -> None:
@@ -145,15 +148,15 @@ def set_option(dialogue: Dialogue, argument: str) -> None:
 
 
 def stats(dialogue: Dialogue, _: str) -> None:
-    """Say how long the conversation is, and how quick the answers were."""
+    """Print the length of the conversation and the speed of the responses."""
     session = dialogue.session
-    unsent = f", {session.unsent} of them sent no longer" if session.unsent else ""
+    unsent = f", {session.unsent} of them no longer sent" if session.unsent else ""
     say(f"turns: {session.turns}; messages: {len(session.messages)}{unsent}")
     if not session.answers:
         return
     parts = session.answers[-1].timings
     used = parts[-1].prompt_tokens + parts[-1].completion_tokens
-    say(f"context: {used} of {session.model.context_length} tokens after the last answer")
+    say(f"context: {used} of {session.model.context_length} tokens after the last response")
     for name, timings in (
         ("last answer", parts),
         ("all answers", [one for answer in session.answers for one in answer.timings]),
@@ -165,14 +168,14 @@ def stats(dialogue: Dialogue, _: str) -> None:
         steps = sum(one.decode_steps for one in timings)
         seconds = sum(one.completion_seconds for one in timings)
         say_wrapped(
-            f"{name}: prompt {evaluated} tokens evaluated, {cached} cached"
-            f"{speed(evaluated, prompting)}; answer {tokens} tokens{speed(steps, seconds)}",
+            f"{name}: prompt {evaluated} tokens evaluated, {cached} "
+            f"cached{speed(evaluated, prompting)}; response {tokens} tokens{speed(steps, seconds)}",
             2,
         )
 
 
 def speed(count: int, seconds: float) -> str:
-    """A speed in words; nothing if none was measured."""
+    """Format a speed; empty if none was measured."""
     return f", {count / seconds:.1f} tokens/s" if count and seconds else ""
 
 
@@ -194,11 +197,11 @@ def leave(dialogue: Dialogue, _: str) -> None:
 
 COMMANDS = (
     Command("system", f"[TEXT | {NONE}]", "show, set or remove the system message", set_system),
-    Command("regen", "", "answer your last message anew", regenerate),
-    Command("undo", "", "take your last message and its answer back", undo),
-    Command("reset", "", "forget the conversation, but for the system message", reset, ("clear",)),
+    Command("regen", "", "generate another response to your last message", regenerate),
+    Command("undo", "", "remove your last message and its response", undo),
+    Command("reset", "", "clear the conversation, except the system message", reset, ("clear",)),
     Command("save", f"[{FORCE}] FILE", "write the conversation as JSON", save, words=None),
-    Command("load", "FILE", "go on with a saved conversation", load, words=None),
+    Command("load", "FILE", "load a saved conversation", load, words=None),
     Command(
         "set", "[NAME [VALUE]]", "show or set options of generation", set_option,
         words=[one.name for one in SETTINGS],

@@ -1,4 +1,4 @@
-"""The loop of a conversation: an entry is read, and answered or run."""
+"""The loop of a chat: read an entry, then respond to it or run it as a command."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 class Dialogue:
-    """A session and where its entries come from.
+    """A session and the source of its entries.
 
-    ``patient``: somebody sits there, who is told of an error and goes on; without, it is raised.
-    ``files`` are those that the conversation was saved in or loaded from. ``over`` ends the loop.
+    With ``patient``, errors are printed and the loop continues, for a user at a terminal; otherwise
+    they are raised. ``files`` are the paths that the conversation was saved to or loaded from.
+    ``over`` ends the loop.
     """
 
     def __init__(self, session: ChatSession, source: LineSource, *, patient: bool) -> None:
@@ -35,10 +36,10 @@ class Dialogue:
         self._cancel: Cancel = Event()
 
     def run(self) -> None:
-        """Take entries until there are no more.
+        """Handle entries until there are no more.
 
-        Ctrl-C ends an answer early. Where the answer has just ended, nothing is left to end; a
-        second one ends the program.
+        Ctrl-C stops a response early. If the response has just ended, it has no effect; a second
+        one ends the program.
         """
         for text in entries(self._source):
             try:
@@ -54,7 +55,7 @@ class Dialogue:
                 return
 
     def show(self, ask: Callable[[Show, Cancel], Answer]) -> None:
-        """Have the session answer, and write the answer as it comes."""
+        """Have the session generate a response, and print it as it arrives."""
         writer = AnswerPrinter()
         try:
             answer = ask(writer.write, self._cancel)

@@ -1,4 +1,4 @@
-"""Entries from a terminal, edited while they are typed, by prompt_toolkit."""
+"""Read entries from a terminal with line editing, by prompt_toolkit."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from trinity.cli.chatting.entry import is_open
 from trinity.cli.chatting.lines import CONTINUATION, PROMPT
 from trinity.cli.interrupt import raising
 
-PLAIN_PASTE = b"\x1b[?2004l"  # the terminal marks pasted text no longer
+PLAIN_PASTE = b"\x1b[?2004l"  # switches the terminal's marks around pasted text off
 
 
 class Editor:
     """A line editor with history and completion.
 
-    What is pasted is inserted as it is, its line feeds included. Enter ends an entry, but for an
-    open block and a line that ends with a backslash, which go on in the next line.
+    Pasted text is inserted unchanged, including its line feeds. Enter ends an entry, except within
+    an open block or after a backslash at the end of the line.
     """
 
     def __init__(self, completer: Completer, history: History | None = None) -> None:
@@ -46,16 +46,16 @@ class Editor:
         )
 
     def read(self) -> str:
-        """The next entry. Raises EOFError on Ctrl-D, KeyboardInterrupt on Ctrl-C."""
+        """Return the next entry. Raises EOFError on Ctrl-D, KeyboardInterrupt on Ctrl-C."""
         with raising(), _given_back():
             text = self._session.prompt()
         return text.encode("utf-8", "replace").decode()
 
 
 class EntryCompleter(Completer):
-    """Completes commands and what may stand behind them.
+    """Completes commands and their arguments.
 
-    ``behind`` has the commands, with their slashes, and the words that can follow, None for a path.
+    ``behind`` maps each command, with its slash, to the possible arguments; None for a path.
     """
 
     def __init__(self, behind: Mapping[str, Sequence[str] | None]) -> None:
@@ -65,7 +65,7 @@ class EntryCompleter(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
-        """What can follow the text before the cursor."""
+        """Yield completions for the text before the cursor."""
         command, space, word = document.text_before_cursor.partition(" ")
         words: Iterable[str] | None = self._behind.get(command, ())
         if not space:
@@ -79,7 +79,7 @@ class EntryCompleter(Completer):
 
 
 def _bindings() -> KeyBindings:
-    """Enter and Alt-Enter where they mean a line feed."""
+    """Bind Enter and Alt-Enter to a line feed where they mean one."""
     bindings = KeyBindings()
 
     @Condition
@@ -102,7 +102,7 @@ def _bindings() -> KeyBindings:
 
 @contextmanager
 def _given_back() -> Iterator[None]:
-    """Should SIGTERM end the process, the terminal is first made what it was before."""
+    """Restore the terminal if SIGTERM ends the process."""
     previous = signal.getsignal(signal.SIGTERM)
     if os.name == "nt" or not callable(previous) or not sys.stdin.isatty():
         yield

@@ -1,4 +1,4 @@
-"""What a typed, pasted or piped text is: a message, or a command with what follows it."""
+"""Parse typed, pasted or piped text: a message, or a command with its argument."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _COMMAND = re.compile(r"\s*/([^\W\d_][\w-]*|\?|)(?:\s+(.*))?\s*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ChatEntry:
-    """A message, where ``command`` is None, or the name of a command and the text behind it."""
+    """A message if ``command`` is None, or a command; ``text`` is then its argument."""
 
     command: str | None
     text: str
 
 
 def is_open(text: str) -> bool:
-    """Whether a block has begun that has not ended yet."""
+    """Whether a block has begun but not ended yet."""
     opening = _OPENING.match(text)
     return opening is not None and QUOTES not in text[opening.end() :]
 
 
 def read_entry(text: str) -> ChatEntry:
-    '''What a whole text is.
+    '''Parse a whole entry.
 
-    A command is a word behind a slash. What stands between two marks """ is taken as it is,
-    without the line feeds next to them, be it a message or the text behind a command. A text that
-    goes on after the second mark is no block: the marks are its own.
+    A command is a word after a slash. Text between two marks """ is taken literally, without the
+    line feeds next to the marks, both as a message and as an argument. If text follows the second
+    mark, there is no block, and the marks belong to the text.
     '''
     opening = _OPENING.match(text)
     if opening is not None:

@@ -1,4 +1,4 @@
-"""What was typed in earlier conversations, in a file that only its owner may read."""
+"""The history of chat entries, in a file that only its owner may read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from prompt_toolkit.history import FileHistory
 from trinity_kernels.whole_file import whole_file
 
 LARGEST = 1 << 20  # bytes; a larger file loses its older half
-_ENTRY = b"\n# "  # what an entry of the file begins with
+_ENTRY = b"\n# "  # the beginning of an entry in the file
 
 
 def state_folder() -> Path:
-    """The folder for what trinity remembers of its user, which need not exist."""
+    """Return the folder for trinity's state, which need not exist."""
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":
@@ -27,7 +27,7 @@ def state_folder() -> Path:
 
 
 class KeptHistory(FileHistory):
-    """Entries in a file of mode 600. Raises OSError where there can be no such file."""
+    """Entries in a file of mode 600. Raises OSError if the file cannot be used."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -41,6 +41,6 @@ class KeptHistory(FileHistory):
         super().__init__(str(path))
 
     def store_string(self, string: str) -> None:
-        """Keep an entry; a disk that is full is no reason to stop."""
+        """Store an entry; a full disk is ignored."""
         with suppress(OSError):
             super().store_string(string.encode("utf-8", "replace").decode())

@@ -1,4 +1,4 @@
-"""Entries as lines: of a pipe, or of a terminal where no line can be edited."""
+"""Read entries as lines, from a pipe or from a terminal without line editing."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ PROMPT, CONTINUATION = "> ", "... "
 
 
 class LineSource(Protocol):
-    """Where entries come from."""
+    """A source of entries."""
 
     def read(self) -> str:
-        """The next one. Raises: EOFError behind the last one; KeyboardInterrupt on Ctrl-C."""
+        """Return the next entry.
+
+        Raises EOFError after the last one, KeyboardInterrupt on Ctrl-C.
+        """
         ...
 
 
 def entries(source: LineSource) -> Iterator[str]:
-    """What is typed or piped, to its end. Raises KeyboardInterrupt at a second Ctrl-C in a row."""
+    """Yield entries to the end. Raises KeyboardInterrupt at a second Ctrl-C in a row."""
     interrupted = False
     while True:
         try:
@@ -36,23 +39,26 @@ def entries(source: LineSource) -> Iterator[str]:
             if interrupted:
                 raise
             interrupted = True
-            say("(Ctrl-C again or Ctrl-D leaves)")
+            say("(press Ctrl-C again or Ctrl-D to quit)")
             continue
         interrupted = False
         yield text
 
 
 class LineReader:
-    """Lines of standard input; a block, or a line that ends with a backslash, goes on in the next.
+    """Entries from standard input; a block, or a backslash at the end, continues an entry.
 
-    ``prompts``: it is a terminal, which shows on standard error that a line is awaited.
+    ``prompts``: print a prompt to standard error, because it is a terminal.
     """
 
     def __init__(self, *, prompts: bool) -> None:
         self._prompts = prompts
 
     def read(self) -> str:
-        """The next entry. Raises as ``Source.read``; InputError for a block that does not end."""
+        """Return the next entry.
+
+        Raises as ``LineSource.read``; InputError for a block that does not end.
+        """
         found: list[str] = []
         block = False
         while True:
@@ -70,7 +76,7 @@ class LineReader:
                 return "\n".join(found)
 
     def _line(self, prompt: str) -> str | None:
-        """The next line without its end, None where there is none."""
+        """Return the next line without its end, or None."""
         try:
             with raising() if self._prompts else nullcontext():
                 if self._prompts:

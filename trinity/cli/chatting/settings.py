@@ -1,4 +1,4 @@
-"""/set: the options of generation by name, as they are declared, with text as value."""
+"""/set: the options of generation, by name, with values as text."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ CTX_SHIFT = Declared(
     "ctx_shift",
     bool,
     False,
-    Option("Where the context is full, forget the oldest turns.", ("--ctx-shift",)),
+    Option("When the context is full, drop the oldest turns.", ("--ctx-shift",)),
 )
-# A conversation is shown as text alone, in the model's own format; it forgets whole turns.
+# Not for chats, which print only text, in the model's own format, and drop whole turns.
 _OTHERS = "logprobs", "add_bos", "parse_special", "context_shift", "keep"
 SETTINGS = (*options.without(options.GENERATION, *_OTHERS), CTX_SHIFT)
 NONE = "none"
-NAME_WIDTH, SETTING_WIDTH = 20, 30  # columns of an option's name; of its name and value
+NAME_WIDTH, SETTING_WIDTH = 20, 30  # columns of an option's name, and of its name and value
 _BOOLS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
 
 def setting(name: str) -> Declared:
-    """The option of a name, or of a flag without its dashes. Raises InputError with near ones."""
+    """Return the option of a name, or of a flag without dashes.
+
+    Raises InputError with similar names.
+    """
     wanted = name.lower().lstrip("-").replace("-", "_")
     for one in SETTINGS:
         flags = (flag.lstrip("-").replace("-", "_") for flag in one.option.flags)
@@ -39,15 +42,15 @@ def setting(name: str) -> Declared:
     near = get_close_matches(wanted, names, 3, 0.5)
     raise InputError(
         f"there is no option {name!r:.40}"
-        + (f"; there is {', '.join(near)}" if near else "")
+        + (f"; did you mean {', '.join(near)}?" if near else "")
         + "; /set lists all"
     )
 
 
 def change(session: ChatSession, one: Declared, text: str) -> None:
-    """Give an option the value of a text; "none" makes it what it is by default.
+    """Set an option from text; "none" restores its default.
 
-    Raises InputError for what is no value of it.
+    Raises InputError for an invalid value.
     """
     given = text.strip().lower() != NONE
     value = parsed(one, text) if given else one.default
@@ -60,7 +63,7 @@ def change(session: ChatSession, one: Declared, text: str) -> None:
 
 
 def parsed(one: Declared, text: str) -> object:
-    """The value of an option that a text says. Raises InputError."""
+    """Parse the value of an option. Raises InputError."""
     value: object = text
     try:
         if one.option.repeated:
@@ -75,14 +78,14 @@ def parsed(one: Declared, text: str) -> object:
         elif text.lower() in _BOOLS:
             value = _BOOLS[text.lower()]
         elif one.kind is not bool:
-            value = int(text)  # of an option that is on, off or a number
+            value = int(text)  # an option that is a switch or a number
     except ValueError:
         raise InputError(f"{one.name} is {text!r:.40}; it must be {one.values}") from None
     return one.checked(value)
 
 
 def shown(session: ChatSession, one: Declared) -> str:
-    """A line with an option's name, its value and its help."""
+    """Return a line with an option's name, its value and its help."""
     defaults = session.model.defaults.options
     if one is CTX_SHIFT:
         value: object = session.shifts
@@ -94,7 +97,7 @@ def shown(session: ChatSession, one: Declared) -> str:
 
 
 def value_text(value: object) -> str:
-    """A value as /set takes it."""
+    """Format a value as /set accepts it."""
     if value is None or value == ():
         return NONE
     if isinstance(value, bool):
@@ -107,5 +110,5 @@ def value_text(value: object) -> str:
 
 
 def listed(session: ChatSession) -> Iterator[str]:
-    """A line for every option."""
+    """Yield a line for every option."""
     return (shown(session, one) for one in SETTINGS)
