@@ -56,7 +56,7 @@ def test_reasoning_has_one_name(key: str) -> None:
         ({"role": "assistant", "tool_calls": "x"}, "tool_calls must be a list"),
         (
             {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]},
-            "arguments are no JSON",
+            "arguments are not valid JSON",
         ),
         (
             {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]},

@@ -70,7 +70,7 @@ def test_chat_prompt_reads_the_answers_to_it() -> None:
         model.chat_prompt([USER], tools=tools, tool_choice="none").text
         == model.chat_prompt([USER]).text
     )
-    with pytest.raises(InputError, match="lists no tools"):
+    with pytest.raises(InputError, match="does not list tools"):
         model.chat([USER], tools=tools)
 
 

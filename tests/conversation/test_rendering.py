@@ -55,7 +55,7 @@ def test_tools_that_a_template_lists() -> None:
 
 
 def test_tools_that_a_template_does_not_list() -> None:
-    with pytest.raises(InputError, match="lists no tools"):
+    with pytest.raises(InputError, match="does not list tools"):
         render(PLAIN, [USER], tools=TOOLS)
     found = render(PLAIN, [USER, CALLED, RESULT], tools=TOOLS, general=True)
     assert found.dialect.name == "general"

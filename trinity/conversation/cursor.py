@@ -1,4 +1,4 @@
-"""Text that comes in pieces, read as if it were whole: nothing depends on where it was cut."""
+"""Parse a text that arrives in pieces; the result does not depend on how it is split."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""A function that yields where it needs more text than there is."""
+"""A generator that yields when it needs more text than has arrived."""
 Give = Callable[[str], None]
 
 WHITE = " \t\r\n"
 _LONGEST_NAME = 200
-_DROPPED = 1 << 12  # characters that were read, before they are forgotten
+_DROPPED = 1 << 12  # characters that were read, before they are dropped
 
 
 class NoCallError(Exception):
-    """What was read is no call of a tool.
+    """The text that was read is not a tool call.
 
-    ``at_end``: the text ends within JSON, which more text might have completed.
+    ``at_end``: the text ends within JSON, so more text might have completed it.
     """
 
     def __init__(self, reason: str, *, at_end: bool = False) -> None:
@@ -29,9 +29,10 @@ class NoCallError(Exception):
 
 
 class Cursor:
-    """A place in a growing text.
+    """A position in a growing text.
 
-    ``more`` and all that needs it are generators: they yield until text comes, or ``ended``.
+    ``more`` and the methods that need it are generators: they yield until text arrives or ``ended``
+    is set.
     """
 
     def __init__(self) -> None:
@@ -40,14 +41,14 @@ class Cursor:
         self.ended = False
 
     def more(self) -> Steps[bool]:
-        """Wait for text; False where none comes any more."""
+        """Wait for text; False if no more will arrive."""
         if self.ended:
             return False
         yield
         return True
 
     def peek(self) -> Steps[str]:
-        """The next character, "" at the end."""
+        """Return the next character, "" at the end."""
         while self.at >= len(self.text):
             if not (yield from self.more()):
                 return ""
@@ -63,26 +64,26 @@ class Cursor:
         return True
 
     def skip(self, mark: str) -> Steps[bool]:
-        """Go behind ``mark``, if it comes next."""
+        """Skip ``mark`` if it comes next, and return whether it did."""
         if not (yield from self.starts(mark)):
             return False
         self.at += len(mark)
         return True
 
     def expect(self, mark: str) -> Steps[None]:
-        """Go behind ``mark``. Raises NoCallError where something else comes."""
+        """Skip ``mark``. Raises NoCallError if something else comes next."""
         if not (yield from self.skip(mark)):
             at_end = mark.startswith(self.text[self.at :])
             raise NoCallError(f"{mark!r} is missing", at_end=at_end)
 
     def white(self) -> Steps[str]:
-        """Go behind white space, and return the character after it, "" at the end."""
+        """Skip white space, and return the character after it, "" at the end."""
         while (found := (yield from self.peek())) and found in WHITE:
             self.at += 1
         return found
 
     def matching(self, characters: str) -> Steps[str]:
-        """All that comes next of the given characters."""
+        """Skip and return the given characters that come next."""
         begin = self.at
         while (found := (yield from self.peek())) and found in characters:
             self.at += 1
@@ -91,11 +92,11 @@ class Cursor:
     def until(
         self, marks: Sequence[str], give: Give, *, final: bool = False, part: bool = True
     ) -> Steps[str]:
-        """``give`` what comes before the first of ``marks``; go behind that mark and return it.
+        """Pass the text before the first of ``marks`` to ``give``; skip that mark and return it.
 
-        Of two at one place the longer one counts. "" at the end of the text. ``final``: what was
-        given is not asked for again, and is forgotten now and then. ``part``: a mark's beginning at
-        the end of the text is given.
+        If two begin at the same position, the longer one counts. Returns "" at the end of the text.
+        ``final``: the text that was given is not read again, so that it can be dropped. ``part``:
+        the beginning of a mark at the end of the text is given too.
         """
         found = _search(tuple(marks))
         while True:
@@ -118,7 +119,7 @@ class Cursor:
                 return ""
 
     def ends_within(self, marks: Sequence[str]) -> Steps[bool]:
-        """Whether the text ends within one of ``marks``, whose beginning comes next."""
+        """Whether the text ends within one of ``marks`` that has just begun."""
         while True:
             rest = self.text[self.at :]
             if not any(mark.startswith(rest) and mark != rest for mark in marks):
@@ -127,9 +128,9 @@ class Cursor:
                 return rest != ""
 
     def name(self, marks: Sequence[str]) -> Steps[tuple[str, str]]:
-        """A name up to the first of ``marks``, behind which it goes, and that mark.
+        """Return the name before the first of ``marks``, and that mark; skip both.
 
-        Raises NoCallError where none comes in the same line.
+        Raises NoCallError if there is none in the same line.
         """
         found, most = _search((*marks, "\n")), _LONGEST_NAME + max(map(len, marks))
         while not (match := found(self.text, self.at, self.at + most)):
@@ -143,9 +144,9 @@ class Cursor:
         return text.strip(), end
 
     def collect(self, marks: Sequence[str]) -> Steps[str]:
-        """What comes before the first of ``marks``, behind which it goes.
+        """Return the text before the first of ``marks``, and skip both.
 
-        Raises NoCallError where none comes.
+        Raises NoCallError if there is none.
         """
         pieces: list[str] = []
         begin = self.at
@@ -164,7 +165,7 @@ def _search(marks: tuple[str, ...]) -> Callable[..., re.Match[str] | None]:
 
 
 def _possible(text: str, at: int, marks: Sequence[str]) -> int:
-    """The first place whose text up to the end may become one of ``marks``, or the end."""
+    """Return the first position from which the text may become one of ``marks``, or the end."""
     longest = max(map(len, marks), default=1) - 1
     firsts = {mark[0] for mark in marks}
     for place in range(max(at, len(text) - longest), len(text)):

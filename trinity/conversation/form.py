@@ -1,4 +1,4 @@
-"""How the answers to one request are to be read, and what they must be where calls are forced."""
+"""How the responses to one request are parsed, and their grammar if calls are forced."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from trinity.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Reads answers to one prompt.
+    """Parses the responses to one prompt.
 
     ``tools`` are those that may be called. ``inside``: the prompt ends within reasoning.
-    ``forced``: an answer must be calls. ``formed``: an answer that is not calls has a form of its
-    own, so what begins like JSON is a call only after a mark, where the dialect has one.
+    ``forced``: a response must consist of calls. ``formed``: a response that is not a call has its
+    own grammar, so text that begins like JSON is a call only after a delimiter, if the dialect has
+    one.
     """
 
     dialect: Dialect
@@ -34,12 +35,12 @@ class Form:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What must not be left out of an answer's text, even where it is a special token."""
+        """Delimiters that must stay in the response's text even if they are special tokens."""
         calls = self.dialect.all_marks if self.tools else ()
         return (self.thinking.begin, self.thinking.end, *calls)
 
     def reader(self) -> Reader:
-        """A reader for one answer."""
+        """Return a parser for one response."""
         scribe = Scribe(self.dialect.id_prefix, self.dialect.id_length)
         bare = self.dialect.bare and not (self.formed and self.dialect.marks_forced_calls)
         reading = Reading(self.tools, scribe, parallel=self.parallel, bare=bare, forced=self.forced)
@@ -48,18 +49,19 @@ class Form:
     def grammar(
         self, mark: Callable[[str], str | int], answer: str | None = None, budget: int | None = None
     ) -> str | None:
-        """The Lark grammar that an answer needs, None where it may be anything.
+        """Return the Lark grammar of a response, or None if it may be anything.
 
-        It is calls where they are forced. Otherwise it is ``answer``, a Lark expression such as
-        ``%json {...}``, or calls where there are tools. Reasoning may come first, of ``budget``
-        tokens at most. ``mark`` gives the id of a mark that is one token, else its text.
+        If calls are forced, it consists of them. Otherwise it is ``answer``, a Lark expression such
+        as ``%json {...}``, or calls if there are tools. Reasoning of up to ``budget`` tokens may
+        come first. ``mark`` returns the id of a delimiter that is one token, or its text.
 
-        Raises InputError for a budget where the end of reasoning is no single token.
+        Raises InputError for a budget if the end of reasoning is not a single token.
         """
         thinking, end = self.thinking, mark(self.thinking.end)
         if budget is not None and not isinstance(end, int):
             raise InputError(
-                f"reasoning cannot have a budget: its end, {thinking.end!r}, is not a token"
+                "a reasoning budget is not supported by this model: the end of reasoning, "
+                f"{thinking.end!r}, is not a single token"
             )
         if answer is not None:
             answer = f"{lark.pieces(self.dialect.answer_head, mark)} {answer}\n"
@@ -98,10 +100,10 @@ def form_of(
     prompt: str = "",
     dialect: Dialect | None = None,
 ) -> Form:
-    """The form of answers to ``prompt``, which ``template`` has made.
+    """Return the form of responses to ``prompt``, which ``template`` rendered.
 
-    ``tool_choice`` is "none", "auto", "required" or the name of a tool. ``dialect`` goes before
-    the template's own. Raises InputError for malformed tools and a choice that cannot be met.
+    ``tool_choice`` is "none", "auto", "required" or the name of a tool. ``dialect`` overrides the
+    template's own. Raises InputError for malformed tools and a choice that cannot be satisfied.
     """
     thinking = thinking_of(template)
     return Form(
@@ -117,6 +119,6 @@ def form_of(
 def parse(
     text: str, template: str, *, tools: Sequence[Mapping[str, Any]] = (), prompt: str = ""
 ) -> tuple[Part, ...]:
-    """The parts of a whole answer, whose text must have its special tokens (skip_special=False)."""
+    """Parse a whole response, whose text must include special tokens (skip_special=False)."""
     reader = form_of(template, tools=tools, prompt=prompt).reader()
     return joined([*reader.push(text), *reader.finish()])

@@ -41,7 +41,7 @@ def variants(
 
 
 def typed(history: Sequence[Mapping[str, Any]]) -> History:
-    """Contents as lists of one text part, which some templates of multimodal models require."""
+    """Return contents as lists of one text part, which some multimodal templates require."""
     return [
         {**message, "content": [{"type": "text", "text": message["content"]}]}
         if isinstance(message.get("content"), str)
@@ -51,7 +51,7 @@ def typed(history: Sequence[Mapping[str, Any]]) -> History:
 
 
 def led_by_system(history: Sequence[Mapping[str, Any]]) -> History:
-    """One system message at the beginning; later ones go into the user message that follows."""
+    """Move system messages to the beginning or into the user message that follows."""
     first = next((i for i, m in enumerate(history) if m["role"] not in _SYSTEM), len(history))
     if not first:
         return without_system(history)
@@ -61,7 +61,7 @@ def led_by_system(history: Sequence[Mapping[str, Any]]) -> History:
 
 
 def without_system(history: Sequence[Mapping[str, Any]]) -> History:
-    """System messages at the beginning of the next user message, or in one of their own.
+    """Move system messages into the next user message, or into a user message of their own.
 
     Source: minja, chat-template.hpp, polyfill_system_role.
     """
@@ -84,7 +84,7 @@ def without_system(history: Sequence[Mapping[str, Any]]) -> History:
 
 
 def alternating(history: Sequence[Mapping[str, Any]]) -> History:
-    """Adjacent messages of the same role joined; an empty user message before a first assistant's.
+    """Join adjacent messages of one role; add an empty user message before a first assistant's.
 
     Assistant messages without text and calls are dropped.
     """
@@ -109,9 +109,9 @@ def alternating(history: Sequence[Mapping[str, Any]]) -> History:
 
 
 def one_call_each(history: Sequence[Mapping[str, Any]]) -> History:
-    """Each call in a message of its own, followed by its result.
+    """Put each call into a message of its own, followed by its result.
 
-    For templates that write one call a message, such as those of Llama 3.
+    For templates that write one call per message, such as those of Llama 3.
     """
     out: History = []
     at = 0

@@ -48,7 +48,7 @@ class JsonReader:
         while self._open:
             before, comma = (yield from self._white()), ""
             found = yield from self.cursor.peek()
-            while found and found in ",;:=":  # one separator, and strays
+            while found and found in ",;:=":  # one separator, and stray ones
                 self.cursor.at += 1
                 comma = "," + (yield from self._white())
                 found = yield from self.cursor.peek()

@@ -1,4 +1,4 @@
-"""Messages of /v1/chat/completions, checked and brought to one form."""
+"""Check messages of /v1/chat/completions and normalize them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from trinity.errors import InputError
 
 Message = Mapping[str, object]
-_TEXTS = {"text": "text", "refusal": "refusal"}  # kinds of parts, and where their text stands
+_TEXTS = {"text": "text", "refusal": "refusal"}  # kinds of parts, and the key of their text
 _MAY_BE_EMPTY = ("assistant", "tool", "function")
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
 def read_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages with text as content, with calls whose arguments are objects, with names.
+    """Return messages with text as content, calls with objects as arguments, and names.
 
-    Content is a string, or text parts, which line feeds join. An assistant's message may have
-    "tool_calls", whose arguments are an object or its JSON text; it and a tool's may have no
-    content. What it thought stands under "reasoning_content", "reasoning" or "thinking". The answer
-    of a tool has role "tool" and "tool_call_id" or "name"; that of the role "function" becomes one.
-    Other keys stay as they are.
+    Content is a string, or text parts, which are joined by line feeds. An assistant's message may
+    have "tool_calls", whose arguments are an object or its JSON text; such a message and a tool's
+    need no content. Reasoning is under "reasoning_content", "reasoning" or "thinking". The result
+    of a tool has the role "tool" and "tool_call_id" or "name"; the role "function" is converted to
+    it. Other keys are kept.
 
     Raises InputError that names the message and what is wrong with it.
     """
@@ -30,7 +30,7 @@ def read_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
             'messages must be a list such as [{"role": "user", "content": "Hello"}], '
             f"with at least one message; got {messages!r:.200}"
         )
-    names: dict[str, str] = {}  # of tools, by the ids of their calls
+    names: dict[str, str] = {}  # names of tools, by the ids of their calls
     return [_message(f"message {i}", message, names) for i, message in enumerate(messages)]
 
 
@@ -45,7 +45,7 @@ def _message(where: str, message: Message, names: dict[str, str]) -> dict[str, A
     read["content"] = _content(where, message.get("content"))
     if calls:
         if role != "assistant":
-            raise InputError(f"{where} has calls of tools, but the role {role!r}")
+            raise InputError(f"{where} has tool calls, but the role {role!r}")
         read["tool_calls"] = _calls(where, calls, names)
     if role == "assistant":
         thought = _thought(message)
@@ -68,7 +68,9 @@ def _content(where: str, content: object) -> str | None:
     if content is None or isinstance(content, str):
         return content
     if not isinstance(content, Sequence):
-        raise InputError(f"{where}: content is {type(content).__name__}; it must be text, or parts")
+        raise InputError(
+            f"{where}: content is {type(content).__name__}; it must be text, or a list of parts"
+        )
     return "\n".join(_part(f"{where}, part {i}", part) for i, part in enumerate(content))
 
 
@@ -79,7 +81,7 @@ def _part(where: str, part: object) -> str:
         raise InputError(f"{where} is {type(part).__name__}; it must be an object")
     kind = part.get("type")
     if kind not in _TEXTS:
-        raise InputError(f"{where} is of the type {kind!r}; the model reads text only")
+        raise InputError(f"{where} has the type {kind!r}; only text is supported")
     text = part.get(_TEXTS[str(kind)])
     if not isinstance(text, str):
         raise InputError(f"{where} has no text")
@@ -108,14 +110,16 @@ def _arguments(where: str, arguments: object) -> Mapping[str, Any]:
         try:
             arguments = json.loads(arguments) if arguments.strip() else {}
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{where}: its arguments are no JSON ({error})") from None
+            raise InputError(f"{where}: its arguments are not valid JSON ({error})") from None
     if not isinstance(arguments, Mapping | None):
-        raise InputError(f"{where}: its arguments are {type(arguments).__name__}, no object")
+        raise InputError(
+            f"{where}: its arguments are {type(arguments).__name__}; they must be an object"
+        )
     return arguments or {}
 
 
 def _name_tool(where: str, message: dict[str, Any], names: Mapping[str, str]) -> None:
-    """A tool's answer names the tool, for templates that want it."""
+    """Add the tool's name to its result, which some templates need."""
     called = message.get("tool_call_id")
     if called is not None and not isinstance(called, str):
         raise InputError(f"{where}: tool_call_id is not text")

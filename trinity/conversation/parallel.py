@@ -1,4 +1,4 @@
-"""Whether a model may call several tools in one answer, where the request does not say."""
+"""Decide whether a model may call several tools in one response if the request does not say."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NAME, _KEY, _VALUES = "count_zebras", "stripes", ("qx7", "vk3")
 
 
 def allows_parallel(template: ChatTemplate, given: bool | None, choice: str) -> bool:
-    """Whether an answer may have more than one call.
+    """Whether a response may have more than one call.
 
-    A named function is called once, as by OpenAI and vLLM. Otherwise what the request says
-    counts, then what the template does with two calls. Source of that default: llama.cpp
+    A named function is called once, as by OpenAI and vLLM. Otherwise the request decides, then the
+    template's handling of two calls. Source of that default: llama.cpp
     tools/server/server-common.cpp, parallel_tool_calls.
     """
     if choice not in ("none", "auto", "required"):
@@ -39,7 +39,7 @@ def writes_parallel_calls(template: ChatTemplate) -> bool:
 
 @lru_cache(maxsize=16)
 def renders_all_calls(template: ChatTemplate) -> bool:
-    """Whether both calls of a message in a history are in the text, whoever lists the tools."""
+    """Whether a history's text contains both calls of a message, whoever lists the tools."""
     traits = traits_of(template)
     calls = []
     for number, value in enumerate(_VALUES):

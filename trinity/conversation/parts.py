@@ -1,4 +1,4 @@
-"""What an answer is made of once a model's marks are read: text, reasoning, calls of tools."""
+"""The parts of a parsed response: text, reasoning, tool calls."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of the answer itself."""
+    """A piece of the response's text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """A piece of what the model thinks before it answers."""
+    """A piece of the model's reasoning."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """A call of the tool ``name`` begins, the answer's call number ``index`` from 0."""
+    """The beginning of a call of the tool ``name``; ``index`` counts the calls from 0."""
 
     index: int
     id: str

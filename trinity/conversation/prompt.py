@@ -1,4 +1,4 @@
-"""A conversation as the tokens of a prompt, and how answers to it are read."""
+"""A conversation as the tokens of a prompt, and how its responses are parsed."""
 
 from __future__ import annotations
 
@@ -15,35 +15,31 @@ from trinity.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A prompt, and the form of the answers to it.
+    """A prompt, and the form of its responses."""
 
-    ``ids`` are its tokens, ``text`` what the chat template made. ``skip_special`` is what the
-    generation needs: False where the form's marks are special tokens.
-    """
-
-    ids: list[int]
-    text: str
+    ids: list[int]  # tokens of ``text``
+    text: str  # what the chat template rendered
     form: Form
-    skip_special: bool
+    skip_special: bool  # for generation: False if the form's delimiters are special tokens
     tokenizer: Tokenizer
 
     def continued(self, text: str) -> ChatPrompt:
-        """The prompt with the beginning of the answer to it, which answers then go on with."""
+        """Return the prompt followed by the beginning of the response, to be continued."""
         whole, thinking = self.text + text, self.form.thinking
         inside = (self.form.inside and thinking.end not in text) or thinking.is_open(whole)
         form = replace(self.form, inside=inside)
         return replace(self, ids=rendered_ids(whole, self.tokenizer), text=whole, form=form)
 
     def reader(self) -> Reader:
-        """A reader for one answer."""
+        """Return a parser for one response."""
         return self.form.reader()
 
     def grammar(self, answer: str | None = None, budget: int | None = None) -> str | None:
-        """The Lark grammar that an answer needs; see Form.grammar."""
+        """Return the Lark grammar of a response; see Form.grammar."""
         return self.form.grammar(self.mark, answer, budget)
 
     def mark(self, text: str) -> str | int:
-        """A mark as the one token that it is, or as its text."""
+        """Return a delimiter as the one token that it is, or as its text."""
         found = token_of(text, self.tokenizer)
         return text if found is None else found
 
@@ -55,10 +51,10 @@ def prompt_of(
     tool_choice: str,
     parallel: bool | None,
 ) -> ChatPrompt:
-    """The prompt of a conversation that a template has made.
+    """Return the prompt of a rendered conversation.
 
-    ``parallel``: whether an answer may have several calls; None: as the template does. Raises
-    InputError for malformed tools and a choice that cannot be met.
+    ``parallel``: whether a response may have several calls; None follows the template. Raises
+    InputError for malformed tools and a choice that cannot be satisfied.
     """
     form = form_of(
         rendered.template.text,
@@ -73,19 +69,19 @@ def prompt_of(
 
 
 def rendered_ids(text: str, tokenizer: Tokenizer) -> list[int]:
-    """Token ids of what a template made, which may have written the BOS token."""
+    """Tokenize rendered text, which may already contain the BOS token."""
     bos = "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id)
     wrote_bos = bos != "" and text.startswith(bos)
     return tokenizer.encode(text, add_bos=not wrote_bos, parse_special=True)
 
 
 def token_of(mark: str, tokenizer: Tokenizer) -> int | None:
-    """The token that is ``mark``, if it is one."""
+    """Return the token of ``mark`` if it is one token."""
     ids = tokenizer.encode(mark, add_bos=False, parse_special=True)
     return ids[0] if len(ids) == 1 and tokenizer.token_text(ids[0]) == mark else None
 
 
 def hides(form: Form, tokenizer: Tokenizer) -> bool:
-    """Whether an answer without special tokens lacks some of the form's marks."""
+    """Whether text without special tokens lacks some of the form's delimiters."""
     tokens = (token_of(mark, tokenizer) for mark in form.marks)
     return any(tokenizer.is_special(token) for token in tokens if token is not None)

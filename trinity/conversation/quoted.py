@@ -1,4 +1,4 @@
-"""A text in quotes, single ones too, as the valid JSON string that it most likely means."""
+"""Repair a quoted text, also in single quotes, to the JSON string that it most likely means."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEX = "0123456789abcdefABCDEF"
 def read_quoted(
     cursor: Cursor, give: Give, quote: str, closes: Callable[[int], Steps[bool]]
 ) -> Steps[bool]:
-    """A text in quotes; whether it ended. A quote that closes nothing is part of it."""
+    """Read a text in quotes; whether it ended. A quote that closes nothing is part of it."""
     cursor.at += 1
     give('"')
     while True:
@@ -37,13 +37,13 @@ def read_quoted(
 
 
 def always(place: int) -> Steps[bool]:
-    """Every quote closes a text."""
+    """Return True: every quote closes a text."""
     yield from ()
     return True
 
 
 def _escape(cursor: Cursor, give: Give) -> Steps[None]:
-    """An escape; a backslash that begins none stands for itself."""
+    """Read an escape; a backslash without one stands for itself."""
     begin = cursor.at
     cursor.at += 1
     found = yield from cursor.peek()
@@ -63,9 +63,9 @@ def _escape(cursor: Cursor, give: Give) -> Steps[None]:
 
 
 def _unit(cursor: Cursor, give: Give) -> Steps[None]:
-    """Behind a \\u: four digits, and with those of a pair's first half its second one.
+    """Read what follows \\u: four digits, and the second half of a surrogate pair.
 
-    Half a pair is no character, and becomes U+FFFD.
+    Half a pair becomes U+FFFD.
     """
     digits = yield from _digits(cursor)
     if len(digits) < 4:
@@ -85,7 +85,7 @@ def _unit(cursor: Cursor, give: Give) -> Steps[None]:
 
 
 def _digits(cursor: Cursor) -> Steps[str]:
-    """Up to four hexadecimal digits."""
+    """Return up to four hexadecimal digits."""
     digits = ""
     while len(digits) < 4 and (found := (yield from cursor.peek())) and found in _HEX:
         digits += found

@@ -15,12 +15,12 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz_"
 
 
 class Reading:
-    """What dialects read calls with.
+    """What dialects parse calls with.
 
-    ``bare``: a call may begin an answer without a mark. ``forced``: an answer is nothing but calls.
-    ``cut``: the text has ended within a call's arguments, which were completed.
-    ``committed`` is the place up to which all has been handed on: where a call turns out to be
-    none, reading goes on there.
+    ``bare``: a call may begin a response without a delimiter. ``forced``: a response consists of
+    calls only. ``cut``: the text ended within a call's arguments, which were completed.
+    ``committed`` is the position up to which everything was returned; if a call turns out not to be
+    one, parsing continues there.
     """
 
     def __init__(
@@ -39,24 +39,26 @@ class Reading:
 
     @property
     def complete(self) -> bool:
-        """Whether the one call that is allowed has been read."""
+        """Whether the one call that is allowed has been parsed."""
         return not self.parallel and self.scribe.calls > 0 and not self.in_call
 
     def tool(self, name: str) -> Tool:
-        """The tool of that name, perhaps with "functions." before it. Raises NoCallError."""
+        """Return the tool of that name, optionally prefixed by "functions.". Raises NoCallError."""
         found = self.tools.get(name) or self.tools.get(name.removeprefix("functions."))
         if found is None:
             raise NoCallError(f"there is no tool {name[:80]!r}")
         return found
 
     def unknown(self, name: str, *, at_end: bool) -> NoCallError:
-        """That there is no such tool, or that the text ends within the name of one."""
+        """Return the error for an unknown tool, or for a text that ends within a name."""
         part = at_end and any(known.startswith(name) for known in self.tools)
         return NoCallError(f"there is no tool {name[:80]!r}", at_end=part)
 
     def begin(self, name: str) -> None:
-        """A call of the tool begins. Raises NoCallError for another tool, and a second call where
-        one is all that is allowed."""
+        """Begin a call of the tool.
+
+        Raises NoCallError for another tool, and for a second call if only one is allowed.
+        """
         tool = self.tool(name)
         if self.complete:
             raise NoCallError("only one call is allowed")
@@ -65,30 +67,30 @@ class Reading:
         self.commit()
 
     def give(self, arguments: str) -> None:
-        """A piece of the arguments, read up to the cursor."""
+        """Add a piece of the arguments, read up to the cursor."""
         self.scribe.arguments(arguments)
         self.commit()
 
     def commit(self) -> None:
-        """All up to the cursor has been handed on."""
+        """Mark everything up to the cursor as returned."""
         self.committed = self.cursor.at
 
     def done(self) -> None:
-        """The call's arguments are complete."""
+        """End the call: its arguments are complete."""
         self.in_call = False
         self.commit()
 
     def call_with(self, name: str, arguments: str) -> None:
-        """A whole call at once."""
+        """Add a whole call."""
         self.begin(name)
         self.give(arguments)
         self.done()
 
     def call(self, name: str, ends: tuple[str, ...] = ()) -> Steps[None]:
-        """A call whose arguments are the JSON that comes next, perhaps in a fence or in a string.
+        """Parse a call whose arguments are the JSON that follows, also in a code fence or a string.
 
-        ``ends``: marks that end the arguments; where one comes at once, there are none. Raises
-        NoCallError.
+        ``ends`` are delimiters after the arguments; if one follows immediately, there are none.
+        Raises NoCallError.
         """
         cursor = self.cursor
         self.tool(name)
@@ -108,19 +110,19 @@ class Reading:
             yield from cursor.skip("```")
 
     def arguments(self, name: str, ends: tuple[str, ...] = ()) -> Steps[None]:
-        """A call whose arguments are the JSON object that is next."""
+        """Parse a call whose arguments are the JSON object that follows."""
         self.begin(name)
         yield from self.values(JsonReader(self.cursor, self.give, ends))
 
     def values(self, reader: JsonReader) -> Steps[None]:
-        """The arguments of the call that has begun, all of them."""
+        """Parse all arguments of the call that has begun."""
         self.cut = not (yield from reader.read())
         self.done()
         if self.cut:
             raise NoCallError("the text ends within the arguments", at_end=True)
 
     def collected(self, name: str, ends: tuple[str, ...] = ()) -> Steps[str]:
-        """The JSON text of arguments that are an object, an object in a string, or null."""
+        """Return the JSON text of arguments that are an object, an object in a string, or null."""
         value = json.loads((yield from collect_value(self.cursor, ends)))
         if isinstance(value, str):
             text = object_of(value) if value.strip() else "{}"
@@ -132,7 +134,7 @@ class Reading:
         return json.dumps(value or {}, ensure_ascii=False)
 
     def fence(self) -> Steps[bool]:
-        """Go behind the first line of a fence of Markdown; whether there was one."""
+        """Skip the first line of a Markdown code fence; whether there was one."""
         if not (yield from self.cursor.skip("```")):
             return False
         yield from self.cursor.matching(_LETTERS)
@@ -146,7 +148,10 @@ class Reading:
         return False
 
     def past(self, closing: tuple[str, ...], opening: tuple[str, ...]) -> Steps[None]:
-        """Go behind what closes calls, with brackets too many, also if the text ends within."""
+        """Skip delimiters that close calls, and superfluous brackets.
+
+        The text may end within them.
+        """
         cursor = self.cursor
         while not self.complete:
             begin = cursor.at

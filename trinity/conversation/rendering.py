@@ -1,4 +1,4 @@
-"""A conversation to the text of a prompt, by the model's chat template."""
+"""Render a conversation to the text of a prompt with the model's chat template."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RESERVED = {"messages", "tools", "bos_token", "eos_token", "add_generation_prom
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A prompt's text, the template that made it, and the form of calls of tools in it."""
+    """A prompt's text, the template that rendered it, and its format of tool calls."""
 
     text: str
     template: ChatTemplate
@@ -45,20 +45,20 @@ def render_conversation(
     general: bool = False,
     **names: object,
 ) -> Rendered:
-    """By the first template whose language and words are known.
+    """Render with the first template whose language and words are supported.
 
-    ``opened`` adds the model's own messages, if it has some.
+    ``opened`` adds the model's own messages before the request's.
 
-    A history that the template refuses or does not write whole is rendered in another form: system
-    messages in user messages, several calls one after the other, neighbours of one role joined;
-    see ``histories``.
+    If the template refuses a history or drops parts of it, another form is rendered: system
+    messages in user messages, several calls in sequence, adjacent messages of one role joined; see
+    ``histories``.
 
-    Where a template does not list ``tools``, ``general`` puts them into a system text. Calls and
-    results of tools that it does not write become text. ``variables`` are further names for it.
+    If a template does not list ``tools``, ``general`` puts them into a system text. Calls and
+    results of tools that it does not write become text. ``variables`` are additional variables.
 
-    Raises InputError for malformed messages and tools, for tools where the template lists none
-    and ``general`` is not set, and for a variable that the template does not have; TokenizerError
-    for a template that fails.
+    Raises InputError for malformed messages and tools, for tools if the template lists none and
+    ``general`` is not set, and for a variable that the template does not have; TokenizerError for a
+    template that fails.
     """
     read = read_messages(messages)
     if opened is not None:
@@ -74,8 +74,8 @@ def render_conversation(
         if given and traits and not traits.tools:
             if not general:
                 raise InputError(
-                    "the chat template lists no tools: name them in a message of your own, or use "
-                    "chat_prompt, which does"
+                    "the chat template does not list tools: describe them in a message, or use "
+                    "chat_prompt, which does it"
                 )
             dialect = GENERAL
         in_text = general and dialect is GENERAL and bool(given)
@@ -94,7 +94,7 @@ def render_conversation(
             fitted = [_fitted(message, template, dialect, traits) for message in history]
             return render_listing(template, fitted, listed, **variables, **names)
 
-        # What Go templates leave out, Ollama leaves out; they refuse nothing.
+        # Ollama drops what Go templates drop; they refuse nothing.
         is_go = template.language == "go"
         text = made(shown) if is_go else _first_kept(shown, dialect, made)
         return Rendered(text, template, dialect)
@@ -107,9 +107,9 @@ def _first_kept(
     dialect: Dialect,
     made: Callable[[Sequence[Mapping[str, Any]]], str],
 ) -> str:
-    """The text of the first variant of a history that a template takes and writes whole.
+    """Return the first variant of a history that a template renders completely.
 
-    Without one, the first text that it makes. Raises the first refusal where it makes none.
+    Without one, the first text that it renders. Raises the first refusal if it renders none.
     """
     text: str | None = None
     refusal: RefusedHistoryError | None = None
@@ -129,7 +129,7 @@ def _first_kept(
 
 
 def has_variable(template: ChatTemplate, name: str) -> bool:
-    """Whether a template looks at the variable ``name``."""
+    """Whether a template uses the variable ``name``."""
     known = _GO_VARIABLES.get(name, "$^") if template.language == "go" else re.escape(name)
     return re.search(rf"\b{known}\b", template.text) is not None
 
@@ -145,7 +145,9 @@ def _calls_at_once(messages: Sequence[Mapping[str, Any]]) -> bool:
 def _check_variables(template: ChatTemplate, variables: Mapping[str, object]) -> None:
     for name in variables:
         if name in _RESERVED:
-            raise InputError(f"{name} is not a variable of the chat template's own")
+            raise InputError(
+                f"{name} is set by trinity; it cannot be given as a variable of the chat template"
+            )
         if not has_variable(template, name):
             raise InputError(f"the chat template has no variable {name!r:.80}")
 
@@ -153,7 +155,7 @@ def _check_variables(template: ChatTemplate, variables: Mapping[str, object]) ->
 def _fitted(
     message: Mapping[str, Any], template: ChatTemplate, dialect: Dialect, traits: Traits | None
 ) -> dict[str, Any]:
-    """A message with the names and the kinds of values that the template knows."""
+    """Adapt a message's names and types of values to the template."""
     out = dict(message)
     if out["role"] == "developer" and "developer" not in template.text:
         out["role"] = "system"
@@ -179,7 +181,7 @@ def _fitted(
 
 
 def _fitted_id(id: str, dialect: Dialect) -> str:
-    """Ids of other places, where a template refuses all but its own kind."""
+    """Replace an id from elsewhere if a template refuses all but its own kind."""
     if dialect.id_prefix or re.fullmatch(f"[a-zA-Z0-9]{{{dialect.id_length}}}", id):
         return id
     return hashlib.sha256(id.encode()).hexdigest()[: dialect.id_length]

@@ -1,4 +1,4 @@
-"""What has been read of an answer, as parts that are ready to be handed on."""
+"""Collect the parts of a response until they are returned."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
 class Scribe:
-    """Collects parts; white space around calls and reasoning belongs to none.
+    """Collects parts; white space around calls and reasoning is dropped.
 
-    ``calls`` counts those that began. ``fresh``: no text came since the beginning, the last call
-    or the last reasoning.
+    ``calls`` counts those that began. ``fresh``: no text since the beginning, the last call or the
+    last reasoning.
     """
 
     def __init__(self, id_prefix: str, id_length: int) -> None:
@@ -23,43 +23,43 @@ class Scribe:
         self.fresh = True
         self._id_prefix, self._id_length = id_prefix, id_length
         self._parts: list[Part] = []
-        self._held = ""  # white space that counts where text follows
-        self._trim = False  # white space that comes next does not count
+        self._held = ""  # white space that counts if text follows
+        self._trim = False  # white space that follows does not count
 
     def text(self, text: str) -> None:
-        """More of the answer itself."""
+        """Add text of the response."""
         if text := self._certain(text):
             self.fresh = False
             self._parts.append(Text(text))
 
     def reasoning(self, text: str) -> None:
-        """More of what the model thinks."""
+        """Add reasoning."""
         if text := self._certain(text):
             self._parts.append(Reasoning(text))
 
     def turn(self) -> None:
-        """Between reasoning, text and calls: white space here is dropped."""
+        """Mark a change between reasoning, text and calls: white space here is dropped."""
         self._held, self._trim, self.fresh = "", True, True
 
     def call(self, name: str) -> None:
-        """A call of a tool begins."""
+        """Begin a tool call."""
         self.turn()
         made = "".join(secrets.choice(_LETTERS) for _ in range(self._id_length))
         self._parts.append(CallStart(self.calls, self._id_prefix + made, name))
         self.calls += 1
 
     def arguments(self, text: str) -> None:
-        """More of the newest call's arguments."""
+        """Add to the newest call's arguments."""
         self._parts.append(CallArguments(self.calls - 1, text))
 
     def end(self) -> None:
-        """No more comes: white space at the end of a text is part of it."""
+        """End the response: white space at the end of a text is part of it."""
         if not self._trim and self._held:
             self._parts.append(Text(self._held))
             self._held = ""
 
     def take(self) -> tuple[Part, ...]:
-        """What came since the last time."""
+        """Return the parts since the last time."""
         parts, self._parts = joined(self._parts), []
         return parts
 
@@ -74,7 +74,7 @@ class Scribe:
 
 
 def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The same parts, those side by side that belong together as one."""
+    """Join adjacent parts that belong together."""
     out: list[Part] = []
     for part in parts:
         last = out[-1] if out else None

@@ -1,4 +1,4 @@
-"""Tools that a model may call: OpenAI's form of them, checked."""
+"""Tools that a model may call, in OpenAI's format, checked."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Tool:
 
 
 def read_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
-    """Tools as /v1/chat/completions has them: {"type": "function", "function": {...}}.
+    """Read tools of /v1/chat/completions: {"type": "function", "function": {...}}.
 
-    Raises InputError for other forms, and for two of one name.
+    Raises InputError for other formats, and for two tools with the same name.
     """
     if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
-        raise InputError("tools must be a list of objects with a function each")
+        raise InputError('tools must be a list of objects, each with a "function"')
     read = tuple(_tool(number, tool) for number, tool in enumerate(tools))
     names = [one.name for one in read]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -38,21 +38,21 @@ def read_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
 
 
 def chosen(tools: tuple[Tool, ...], choice: str) -> tuple[Tool, ...]:
-    """Those that an answer may call: by "none", "auto", "required" or the name of one.
+    """Return the tools that a response may call, for "none", "auto", "required" or a name.
 
-    Raises InputError for a choice that cannot be met.
+    Raises InputError for a choice that cannot be satisfied.
     """
     if choice == "none":
         return ()
     if choice == "auto":
         return tools
     if not tools:
-        raise InputError(f"tool_choice is {choice!r}, and there are no tools")
+        raise InputError(f"tool_choice is {choice!r}, but there are no tools")
     if choice == "required":
         return tools
     found = tuple(tool for tool in tools if tool.name == choice)
     if not found:
-        raise InputError(f"tool_choice names {choice!r}, which is none of the tools")
+        raise InputError(f"tool_choice is {choice!r}, which is not one of the tools")
     return found
 
 
@@ -61,7 +61,7 @@ def _tool(number: int, tool: object) -> Tool:
     if not isinstance(tool, Mapping):
         raise InputError(f"{where} is {type(tool).__name__}; it must be an object")
     if tool.get("type", "function") != "function":
-        raise InputError(f'{where}.type is {tool["type"]!r}; only "function" is known')
+        raise InputError(f'{where}.type is {tool["type"]!r}; only "function" is supported')
     function = tool.get("function")
     if not isinstance(function, Mapping):
         raise InputError(f'{where} has no "function"')

@@ -1,4 +1,4 @@
-"""What a chat template does with tools: found by rendering a small conversation."""
+"""Find out how a chat template handles tools, by rendering small conversations."""
 
 from __future__ import annotations
 
@@ -30,25 +30,22 @@ _USER = {"role": "user", "content": "Hello"}
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a template does.
+    """How a template handles tools."""
 
-    ``tools``: it lists them. ``calls`` and ``results``: it writes an assistant's calls, and what
-    tools answered. ``arguments_as_text``: it takes those of a call as JSON text.
-    ``empty_content``: it wants "" where a message has none. ``system``: it takes system messages.
-    """
-
-    tools: bool
-    calls: bool
-    results: bool
-    arguments_as_text: bool = False
-    empty_content: bool = False
-    system: bool = True
+    tools: bool  # lists the tools
+    calls: bool  # writes an assistant's calls
+    results: bool  # writes tools' results
+    arguments_as_text: bool = False  # takes a call's arguments as JSON text
+    empty_content: bool = False  # needs "" for a message without content
+    system: bool = True  # accepts system messages
 
 
 @lru_cache(maxsize=16)
 def traits_of(template: ChatTemplate) -> Traits:
-    """Renders up to seven conversations, the first time. Raises UnsupportedError for a template
-    that cannot be rendered at all."""
+    """Render up to seven conversations, the first time.
+
+    Raises UnsupportedError for a template that cannot be rendered at all.
+    """
     listed = _text(template, [_USER], [_TOOL])
     tools = listed is not None and _NAME in listed
     told = _text(template, [{"role": "system", "content": _RESULT}, _USER], None)
@@ -71,7 +68,7 @@ def traits_of(template: ChatTemplate) -> Traits:
 
 
 def _is_odd(text: str) -> bool:
-    """Python's form of an object, or JSON text that was made JSON once more."""
+    """Whether the text contains an object in Python's notation, or JSON encoded twice."""
     return f"'{_KEY}': '{_VALUE}'" in text or f'\\"{_KEY}\\": \\"{_VALUE}' in text
 
 

@@ -1,4 +1,4 @@
-"""Arguments that are written as text, brought to what a tool's schema says of them."""
+"""Convert arguments that are written as text to the types of a tool's schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 from trinity.conversation.tools import Tool
 
-_LOOSE_NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]{0,15})\.|\.[0-9]{1,15})")  # JSON has neither
+# numbers that JSON does not allow
+_LOOSE_NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]{0,15})\.|\.[0-9]{1,15})")
 _PARTIAL = re.compile(r"-?(?:[0-9.]+[eE]?[-+]?)?|tr?u?|fa?l?s?|nu?l?")
 _TYPES: dict[type, tuple[str, ...]] = {
     bool: ("boolean",),
@@ -24,16 +25,16 @@ _TYPES: dict[type, tuple[str, ...]] = {
 
 
 def types_of(tool: Tool, key: str) -> frozenset[str]:
-    """The JSON types that an argument may have; none where the schema does not say."""
+    """Return the JSON types that an argument may have; empty if the schema does not say."""
     properties = tool.parameters.get("properties")
     schema = properties.get(key) if isinstance(properties, Mapping) else None
     return _types(schema, 0)
 
 
 def as_json(text: str, types: frozenset[str]) -> str:
-    """The JSON text of an argument that stands there as bare text.
+    """Return the JSON text of an argument that is written as bare text.
 
-    It is a string where it has to be, or is no JSON of a type that is allowed.
+    It is a string if it must be one, or if it is not JSON of an allowed type.
     """
     bare = text.strip()
     if types != {"string"}:
@@ -47,7 +48,7 @@ def as_json(text: str, types: frozenset[str]) -> str:
 
 
 def _read(bare: str) -> tuple[str, object]:
-    """The JSON text of a value in JSON's form or Python's, and the value; else the text itself."""
+    """Return the JSON text and the value of JSON or Python notation, or the text itself."""
     try:
         return bare, json.loads(bare, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -65,7 +66,7 @@ def _read(bare: str) -> tuple[str, object]:
 
 
 def is_cut(bare: str) -> bool:
-    """Whether a number or a word breaks off where the text ends, so that nothing is known of it."""
+    """Whether a number or a word ends with the text, so that more text could change it."""
     try:
         json.loads(bare)
     except (ValueError, RecursionError):
@@ -74,7 +75,7 @@ def is_cut(bare: str) -> bool:
 
 
 def escaped(text: str) -> str:
-    """A piece of text as it stands within a JSON string."""
+    """Escape a piece of text for a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 

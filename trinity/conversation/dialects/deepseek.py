@@ -16,7 +16,7 @@ _BEGIN, _MIDDLE, _END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<�
 
 
 class DeepSeek(Section):
-    """Both forms: V3 and R1 write "function", the name in a line, and JSON in a fence."""
+    """Both formats: V3 and R1 write "function", the name in a line, and JSON in a code fence."""
 
     name = "deepseek"
     first, begin, middle, end, last = _FIRST, _BEGIN, _MIDDLE, _END, _LAST
@@ -27,11 +27,11 @@ class DeepSeek(Section):
             self.name = "deepseek-fenced"
 
     def claims(self, template: str) -> bool:
-        """By its mark, and by whether JSON is in a fence."""
+        """Recognize the delimiter, and whether JSON is in a code fence."""
         return _BEGIN in template and ("```json" in template) == self.fenced
 
     def read_call(self, reading: Reading) -> Steps[None]:
-        """The arguments may lie in a fence."""
+        """Read a call; the arguments may be in a code fence."""
         cursor = reading.cursor
         yield from cursor.white()
         name, end = yield from cursor.name((_MIDDLE, "\n", "{", "```"))
@@ -43,7 +43,7 @@ class DeepSeek(Section):
         yield from reading.call(name, self.closers)
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
-        """Calls between the first and the last mark."""
+        """Return calls between the first and the last delimiter."""
         begin, middle, end = mark(_BEGIN), mark(_MIDDLE), mark(_END)
 
         def body(tool: Tool) -> str:

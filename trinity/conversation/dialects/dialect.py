@@ -1,4 +1,4 @@
-"""How models mark reasoning and calls of tools, and how a response is read by these marks."""
+"""How models delimit reasoning and tool calls, and how a response is parsed by that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trinity.conversation.tools import Tool
 from trinity.conversation.traits import Traits
 
 Mark = Callable[[str], str]
-"""A mark's place in a Lark grammar: its text in quotes, or the special token that it is."""
+"""Returns a delimiter in Lark: its text in quotes, or the special token for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ def _first(thinking: Thinking) -> str:
 
 
 class Dialect:
-    """A form in which models write calls of tools.
+    """A format in which models write tool calls.
 
-    ``marks`` open calls, wherever they stand; where ``bare``, a call may also begin an answer
-    without one. ``marks_forced_calls``: ``grammar`` has them. ``answer_head`` stands before an
-    answer. ``id_prefix`` and ``id_length`` say what ids of calls look like.
+    ``marks`` open calls anywhere; if ``bare``, a call may also begin a response without one.
+    ``marks_forced_calls``: ``grammar`` includes them. ``answer_head`` is the text before a
+    response. ``id_prefix`` and ``id_length`` describe the ids of calls.
     """
 
     name = ""
@@ -71,32 +71,32 @@ class Dialect:
 
     @property
     def all_marks(self) -> tuple[str, ...]:
-        """Every mark that reading looks for."""
+        """All delimiters that the parser looks for."""
         return self.marks
 
     @property
     def closers(self) -> tuple[str, ...]:
-        """What closes calls: after one of them it is no text."""
+        """Delimiters that close calls; after a call they are not text."""
         return ()
 
     def claims(self, template: str) -> bool:
-        """Whether a chat template is of this form."""
+        """Whether a chat template uses this format."""
         raise NotImplementedError
 
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """Read what follows ``mark`` ("" for a bare call). Raises NoCallError."""
+        """Parse what follows ``mark`` ("" for a bare call). Raises NoCallError."""
         raise NotImplementedError
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
-        """Lark rules of an answer that is calls, of which ``calls`` is the first."""
+        """Return Lark rules for a response that consists of calls; ``calls`` is the first rule."""
         raise NotImplementedError
 
     def fitted(self, message: dict[str, Any]) -> dict[str, Any]:
-        """A message as the form's templates want it, beyond what all do."""
+        """Adapt a message to the templates of this format, beyond what all templates need."""
         return message
 
     def as_text(self, message: Mapping[str, Any], traits: Traits) -> Mapping[str, Any]:
-        """A message without what its template leaves out: calls, and results of tools, as text."""
+        """Turn calls and tool results that the template would drop into text."""
         if message["role"] == "tool" and not (traits.results and traits.calls):
             answer = f"<tool_response>\n{message.get('content') or ''}\n</tool_response>"
             return {"role": "user", "content": answer}
@@ -108,15 +108,15 @@ class Dialect:
         return message
 
     def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
-        """Calls of functions, with their names and arguments, as text."""
+        """Write calls of functions, with their names and arguments, as text."""
         said = ({"name": one["name"], "arguments": one["arguments"]} for one in functions)
         texts = (json.dumps(one, ensure_ascii=False) for one in said)
         return "\n".join(f"<tool_call>\n{text}\n</tool_call>" for text in texts)
 
     def read(self, reading: Reading, thinking: Thinking, inside: bool) -> Steps[list[str]]:
-        """Read a whole answer; ``inside``: it begins within reasoning.
+        """Parse a whole response; ``inside``: it begins within reasoning.
 
-        Returns why what looked like calls was none.
+        Returns the reasons why text that looked like a call was not one.
         """
         cursor, scribe, problems = reading.cursor, reading.scribe, list[str]()
         opening = self.marks if reading.tools else ()
@@ -143,13 +143,13 @@ class Dialect:
                 scribe.text(mark)
             elif mark == thinking.begin:
                 yield from self._think(reading, thinking, problems)
-            else:  # of reasoning that did not take place, or of a call that has ended
+            else:  # the end of reasoning that did not take place, or of a finished call
                 scribe.turn()
         scribe.end()
         return problems
 
     def _think(self, reading: Reading, thinking: Thinking, problems: list[str]) -> Steps[None]:
-        """Reasoning, in which calls may be, up to its end."""
+        """Parse reasoning, which may contain calls, up to its end."""
         cursor, scribe = reading.cursor, reading.scribe
         marks = (thinking.end, *(self.marks if reading.tools else ()))
         scribe.turn()
@@ -163,9 +163,9 @@ class Dialect:
     def _try(
         self, reading: Reading, mark: str, problems: list[str], give: Give | None = None
     ) -> Steps[bool]:
-        """Read calls. What is none goes to ``give``, as text; whether there was one.
+        """Parse calls, and return whether there was one; other text goes to ``give``.
 
-        What is cut before it is known which tool is called is dropped where only calls may follow.
+        If only calls may follow, a call that ends before its tool is known is dropped.
         """
         cursor, scribe = reading.cursor, reading.scribe
         calls, begin = scribe.calls, cursor.at

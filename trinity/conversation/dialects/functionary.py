@@ -23,11 +23,11 @@ class Functionary(Dialect):
         return ("</function>",)
 
     def claims(self, template: str) -> bool:
-        """By its tag, which others use for parameters in tags."""
+        """Recognize its tag, which others use for parameters in tags."""
         return "<function=" in template and "<parameter=" not in template
 
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """One call."""
+        """Parse one call."""
         cursor = reading.cursor
         name, end = yield from cursor.name((">", "{"))
         cursor.at -= end == "{"
@@ -35,7 +35,7 @@ class Functionary(Dialect):
         yield from reading.past(self.closers, self.marks)
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
-        """One after the other."""
+        """Return calls in sequence."""
         return lark.repeated("call", "", parallel) + lark.for_each(
             tools,
             "call",

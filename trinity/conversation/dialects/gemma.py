@@ -15,19 +15,19 @@ from trinity.conversation.values import types_of
 
 
 class _Arguments(JsonReader):
-    """JSON without quotes around keys, in which a mark stands on both sides of text."""
+    """JSON with unquoted keys, and a delimiter on both sides of strings."""
 
     def __init__(self, reading: Reading, name: str, ends: tuple[str, ...], quote: str) -> None:
         super().__init__(reading.cursor, reading.give, ends, quote)
         self._tool = reading.tool(name)
 
     def types(self, key: str) -> frozenset[str]:
-        """By the tool's schema."""
+        """Return the types that the tool's schema allows."""
         return types_of(self._tool, key)
 
 
 class Gemma(Dialect):
-    """Objects without quotes around keys; a mark on both sides of text."""
+    """Objects with unquoted keys; a delimiter on both sides of strings."""
 
     bare = True
 
@@ -38,20 +38,20 @@ class Gemma(Dialect):
 
     @property
     def all_marks(self) -> tuple[str, ...]:
-        """With those within a call."""
+        """All delimiters, including those within a call."""
         return (*self.marks, self._closing, self._quote)
 
     def claims(self, template: str) -> bool:
-        """By its mark."""
+        """Recognize the delimiter."""
         return self.marks[0] in template and self._quote in template
 
     @property
     def closers(self) -> tuple[str, ...]:
-        """The second mark."""
+        """The second delimiter."""
         return (self._closing,)
 
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """One call; models also write a colon before it, or leave out the mark."""
+        """Parse one call; models may also write a colon before it, or omit the delimiter."""
         cursor = reading.cursor
         yield from cursor.white()
         if mark:
@@ -77,7 +77,7 @@ class Gemma(Dialect):
         yield from reading.past(self.closers, self.marks)
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
-        """The required arguments in the schema's order, by their types; then others."""
+        """Return the required arguments in the schema's order, by type; then the others."""
         quote, rules = mark(self._quote), list[str]()
 
         def value(schema: object) -> str:

@@ -1,4 +1,4 @@
-"""For templates that know no tools: they are listed in a system text of our own."""
+"""A fallback for templates without tools: a system text lists the tools."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Its result then comes within <tool_response></tool_response>. The functions, as 
 
 
 class General(Hermes):
-    """The tags of Hermes, which models without a form of their own most likely know."""
+    """The tags of Hermes, which models without a format of their own are most likely to know."""
 
     name = "general"
 
     def claims(self, template: str) -> bool:
-        """None: it is for the templates that nobody claims."""
+        """Return False: this format is the fallback."""
         return False
 
     def with_tools(
@@ -34,8 +34,10 @@ class General(Hermes):
         *,
         system: bool,
     ) -> list[Mapping[str, Any]]:
-        """Messages that begin with a text about the tools: a system message where ``system``,
-        which a template may refuse, else the first message's beginning."""
+        """Add a text about the tools to a system message or, if not ``system``, the first message.
+
+        Some templates refuse system messages.
+        """
         functions = (json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
         listed = _TEXT + "\n".join(functions)
         first = messages[0].get("content")

@@ -22,13 +22,13 @@ class Glm(Tagged):
     )
 
     def claims(self, template: str) -> bool:
-        """By its tags."""
+        """Recognize its tags."""
         return "<arg_key>" in template and "<tool_call>" in template
 
     def head(self, tool: Tool, mark: Mark) -> str:
-        """The name in a line."""
+        """Return the name in a line."""
         return f"{mark('<tool_call>')} {lark.text(tool.name + chr(10))}"
 
     def foot(self, mark: Mark) -> str:
-        """Nothing but the mark."""
+        """Return the delimiter alone."""
         return mark("</tool_call>")

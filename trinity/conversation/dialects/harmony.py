@@ -1,4 +1,4 @@
-"""gpt-oss: messages in channels, of which one may be for a function.
+"""gpt-oss: messages in channels; a message may be addressed to a function.
 
 <|channel|>analysis<|message|>thoughts<|end|><|start|>assistant<|channel|>commentary
 to=functions.name <|constrain|>json<|message|>{...}<|call|>, or <|channel|>final<|message|>text
@@ -20,8 +20,8 @@ _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _CONSTRAIN, _CALL, _END, _RETURN = "<|constrain|>", "<|call|>", "<|end|>", "<|return|>"
 _ENDS = (_END, _CALL, _RETURN)
 _TO = re.compile(r"\bto=([^\s<]+)")
-_SAID = re.compile("[\"':,}]")  # none of it is in a header
-# What a header is made of, the last word perhaps in part.
+_SAID = re.compile("[\"':,}]")  # characters that no header contains
+# The words of a header; the last one may be incomplete.
 _WORDS = re.compile(
     r"<\|?\w*\|?>?|\b(?:assistant|analysis|commentary|final|json|code)\b|\bto=\S*|\b[a-z]+$"
 )
@@ -29,7 +29,7 @@ _NAMED = re.compile(r"<\|channel\|>\s*(\w+)")
 
 
 class Harmony(Dialect):
-    """The header of a message says what it is: reasoning, text, or a call."""
+    """The header of a message tells whether it is reasoning, text or a call."""
 
     name = "harmony"
     marks = (_CHANNEL,)
@@ -37,21 +37,21 @@ class Harmony(Dialect):
 
     @property
     def all_marks(self) -> tuple[str, ...]:
-        """All that headers are made of."""
+        """All delimiters of headers."""
         return (_START, _CHANNEL, _MESSAGE, _CONSTRAIN, *_ENDS)
 
     def claims(self, template: str) -> bool:
-        """By its marks."""
+        """Recognize its delimiters."""
         return _CHANNEL in template and _MESSAGE in template
 
     def fitted(self, message: dict[str, Any]) -> dict[str, Any]:
-        """What was said before a call is the analysis, unless that is there."""
+        """Move text before a call to the analysis, unless there is one."""
         if message.get("tool_calls") and message.get("thinking"):
             message["content"] = ""
         return message
 
     def read(self, reading: Reading, thinking: Thinking, inside: bool) -> Steps[list[str]]:
-        """Messages one after the other; text outside of them is text."""
+        """Parse messages in sequence; text outside of them is text."""
         cursor, scribe, problems = reading.cursor, reading.scribe, list[str]()
         if inside:
             yield from self._body(reading, scribe.reasoning)
@@ -78,7 +78,7 @@ class Harmony(Dialect):
         return problems
 
     def _body(self, reading: Reading, give: Give) -> Steps[None]:
-        """A message from behind its header up to its end, or to the next one."""
+        """Parse a message after its header, up to its end or to the next message."""
         cursor = reading.cursor
         reading.scribe.turn()
         mark = yield from cursor.until((*_ENDS, _START, _CHANNEL), give, final=True)
@@ -88,10 +88,10 @@ class Harmony(Dialect):
             reading.scribe.turn()
 
     def _header(self, reading: Reading) -> Steps[str | None]:
-        """A message's header, behind which the cursor then is; None where none comes.
+        """Return a message's header and skip it; None if there is none.
 
-        Models leave out its end before the arguments of a call, or all arguments. A header in which
-        the text ends is marks and no text.
+        Models may omit the end of the header of a call, or all arguments. If the text ends within a
+        header, the header is dropped.
         """
         cursor = reading.cursor
         begin = cursor.at
@@ -116,7 +116,7 @@ class Harmony(Dialect):
         return None
 
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """The arguments; ``mark`` is the header."""
+        """Parse the arguments; ``mark`` is the header."""
         to = _TO.search(mark)
         assert to is not None
         name = to[1].removeprefix("functions.")
@@ -126,7 +126,7 @@ class Harmony(Dialect):
         yield from reading.past(_ENDS, (_START, _CHANNEL))
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
-        """One message to a function: the model's templates have no more in a turn."""
+        """Return one message to a function: the templates allow only one per turn."""
 
         def body(tool: Tool) -> str:
             to = lark.text(f"commentary to=functions.{tool.name} ")

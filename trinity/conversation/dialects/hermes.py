@@ -8,7 +8,7 @@ from trinity.conversation.dialects.json_calls import JsonCalls
 class Hermes(JsonCalls):
     """A JSON object between two tags for each call.
 
-    A call at an answer's beginning may lack them, for small models forget them.
+    A call at the beginning of a response may lack them, because small models forget them.
     """
 
     name = "hermes"
@@ -18,5 +18,5 @@ class Hermes(JsonCalls):
     opening, closing, inner = "<tool_call>", "</tool_call>", "\n"
 
     def claims(self, template: str) -> bool:
-        """By its tag, where there are none for arguments."""
+        """Recognize its tag in templates without tags for arguments."""
         return "<tool_call>" in template and "<invoke name=" not in template

@@ -21,29 +21,29 @@ _KNOWN = (*_NAMES, *_ARGUMENTS, "id", "type", "tool_call_id", "function", "funct
 
 
 class JsonCalls(Dialect):
-    """{"name": ..., "arguments": {...}} between marks, several in a list or one after the other.
+    """{"name": ..., "arguments": {...}} between delimiters; several in a list or in sequence.
 
-    ``closes`` may end them; models leave them out at an answer's end.
+    ``closes`` may end them; models omit them at the end of a response.
     """
 
     closes: tuple[str, ...] = ()
     arguments_key = "arguments"
-    opening, closing = "", ""  # around a call in a grammar, marks or texts
-    inner = ""  # white space within the marks
-    in_list = False  # in a grammar: the calls are a list between the marks
+    opening, closing = "", ""  # around a call in a grammar: delimiters or text
+    inner = ""  # white space within the delimiters
+    in_list = False  # in a grammar, the calls are a list between the delimiters
 
     @property
     def all_marks(self) -> tuple[str, ...]:
-        """Those that close, too."""
+        """All delimiters, including those that close."""
         return (*self.marks, *self.closes)
 
     @property
     def closers(self) -> tuple[str, ...]:
-        """Those that are declared."""
+        """The declared closing delimiters."""
         return self.closes
 
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """Objects, or a list of them, perhaps in a fence, then perhaps a closing mark."""
+        """Parse objects, or a list, possibly in a code fence, and a possible closing delimiter."""
         cursor = reading.cursor
         yield from cursor.white()
         yield from reading.fence()
@@ -54,7 +54,7 @@ class JsonCalls(Dialect):
         yield from reading.past(self.closes, self.marks)
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
-        """One object after the other, each between marks, or one list."""
+        """Return objects in sequence, each between delimiters, or one list."""
         key = json.dumps(self.arguments_key)
 
         def body(tool: Tool) -> str:
@@ -69,7 +69,7 @@ class JsonCalls(Dialect):
         return lark.repeated("one", '"\\n"', parallel) + one + lark.for_each(tools, "call", body)
 
     def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
-        """As models of this form write them."""
+        """Write calls as models of this format do."""
         key = self.arguments_key
         texts = [
             json.dumps({"name": one["name"], key: one["arguments"]}, ensure_ascii=False)
@@ -81,13 +81,13 @@ class JsonCalls(Dialect):
         return "\n".join(f"{self.opening}{inner}{one}{inner}{self.closing}" for one in texts)
 
     def open_in(self, mark: Mark) -> str:
-        """What opens a call, in a grammar."""
+        """Return the rule that opens a call."""
         if not self.opening:
             return ""
         return f"{mark(self.opening)} {lark.text(self.inner)}" if self.inner else mark(self.opening)
 
     def close_in(self, mark: Mark) -> str:
-        """What closes a call, in a grammar."""
+        """Return the rule that closes a call."""
         if not self.closing:
             return ""
         inner = f" {lark.text(self.inner)}" if self.inner else ""
@@ -95,7 +95,7 @@ class JsonCalls(Dialect):
 
 
 def read_json(reading: Reading, ends: tuple[str, ...] = ()) -> Steps[None]:
-    """Calls in a JSON list, as JSON objects one after the other, or a name and its arguments.
+    """Parse calls: a JSON list, JSON objects in sequence, or a name and its arguments.
 
     Raises NoCallError.
     """
@@ -124,7 +124,7 @@ def read_json(reading: Reading, ends: tuple[str, ...] = ()) -> Steps[None]:
 
 
 def read_list(reading: Reading, ends: tuple[str, ...] = ()) -> Steps[None]:
-    """Calls in a JSON list, which is next. Raises NoCallError."""
+    """Parse calls in a JSON list. Raises NoCallError."""
     cursor = reading.cursor
     yield from cursor.expect("[")
     if (yield from cursor.white()) == "]":
@@ -141,10 +141,9 @@ def read_list(reading: Reading, ends: tuple[str, ...] = ()) -> Steps[None]:
 
 
 def read_object(reading: Reading, ends: tuple[str, ...] = (), depth: int = 0) -> Steps[None]:
-    """A call as a JSON object. Raises NoCallError as soon as it is none.
+    """Parse a call as a JSON object. Raises NoCallError as soon as it cannot be one.
 
-    Arguments that come before the name wait for it, or stand beside it. They may be JSON in a
-    string.
+    Arguments may come before the name, or be keys next to it. They may be JSON in a string.
     """
     cursor = reading.cursor
     yield from cursor.white()

@@ -25,11 +25,11 @@ class Kimi(Section):
     first, begin, middle, end, last = _FIRST, _BEGIN, _MIDDLE, _END, _LAST
 
     def claims(self, template: str) -> bool:
-        """By its marks."""
+        """Recognize its delimiters."""
         return _BEGIN in template and _FIRST in template
 
     def read_call(self, reading: Reading) -> Steps[None]:
-        """A name has a number behind it."""
+        """Parse a call; its name is followed by a number."""
         cursor = reading.cursor
         said, end = yield from cursor.name((_MIDDLE, "{"))
         cursor.at -= end == "{"
@@ -37,7 +37,7 @@ class Kimi(Section):
         yield from reading.call(name.rpartition(":")[0] or name, self.closers)
 
     def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
-        """As the models write them."""
+        """Write calls as the models do."""
         texts = (
             f"{_BEGIN}functions.{one['name']}:{i}{_MIDDLE}"
             f"{json.dumps(one['arguments'], ensure_ascii=False)}{_END}"
@@ -46,7 +46,7 @@ class Kimi(Section):
         return f"{_FIRST}{''.join(texts)}{_LAST}"
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
-        """Calls between the first and the last mark."""
+        """Return calls between the first and the last delimiter."""
 
         def body(tool: Tool) -> str:
             head = f"{mark(_BEGIN)} {lark.text('functions.' + tool.name + ':')} /[0-9]+/"

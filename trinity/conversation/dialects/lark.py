@@ -1,4 +1,4 @@
-"""Pieces of Lark grammars, as llguidance reads them."""
+"""Build parts of Lark grammars in llguidance's syntax."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ _MARKS = re.compile(r"(<[^<>\s]+>)")
 
 
 def text(value: str) -> str:
-    """A text, for itself."""
+    """Return a literal text."""
     return json.dumps(value)
 
 
 def mark(value: str | int) -> str:
-    """A mark: a token, or a text."""
+    """Return a delimiter, which is a token or a text."""
     return f"<[{value}]>" if isinstance(value, int) else text(value)
 
 
 def pieces(value: str, of: Callable[[str], str | int]) -> str:
-    """A text in which marks may be tokens."""
+    """Return a text in which delimiters may be tokens."""
     return " ".join(mark(of(one)) for one in _MARKS.split(value) if one)
 
 
 def schema(tool: Tool) -> str:
-    """The JSON text of a tool's arguments, which have no names that the schema lacks."""
+    """Return the schema of a tool's arguments as JSON; no other names are allowed."""
     return "%json " + json.dumps(closed_schema(tool.parameters))
 
 
 def repeated(call: str, between: str, parallel: bool) -> str:
-    """Calls one after the other, or just one."""
+    """Return calls in sequence, or one call."""
     return f"calls: {call} ({between} {call})*\n" if parallel else f"calls: {call}\n"
 
 
 def for_each(
     tools: Sequence[Tool], rule: str, body: Callable[[Tool], str], arguments: bool = True
 ) -> str:
-    """``rule`` is one of the tools' bodies, in which ``{arguments}`` is the rule of its own."""
+    """Return ``rule`` as a choice of the tools' bodies, with a rule for ``{arguments}`` in each."""
     names = " | ".join(f"{rule}_{i}" for i in range(len(tools)))
     lines = [f"{rule}: {names}"]
     for i, tool in enumerate(tools):

@@ -1,4 +1,4 @@
-"""{"name": ..., "parameters": {...}}, perhaps behind <|python_tag|>: Llama 3.1 and later."""
+"""{"name": ..., "parameters": {...}}, possibly after <|python_tag|>: Llama 3.1 and later."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from trinity.conversation.tools import Tool
 
 
 class Llama(JsonCalls):
-    """An answer that begins with such an object is a call; several have ";" between them.
+    """A response that begins with such an object is a call; several are separated by ";".
 
-    The models also know <function=name>{...}</function>, of their documentation.
+    The models also know <function=name>{...}</function> from their documentation.
     """
 
     name = "llama"
@@ -25,15 +25,15 @@ class Llama(JsonCalls):
     arguments_key = "parameters"
 
     def claims(self, template: str) -> bool:
-        """By how it writes arguments, and results."""
+        """Recognize how it writes arguments and results."""
         return '"parameters": ' in template and "ipython" in template
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
-        """One call: the models know no more in a turn."""
+        """Return one call: the models write only one per turn."""
         return super().grammar(tools, parallel=False, mark=mark)
 
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """One object after the other."""
+        """Parse objects in sequence."""
         cursor = reading.cursor
         if mark == "<function=":
             name, end = yield from cursor.name((">", "{"))

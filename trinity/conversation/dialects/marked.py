@@ -1,4 +1,4 @@
-"""JSON calls between marks of a model family's own."""
+"""JSON calls between delimiters of a model family."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from trinity.conversation.dialects.json_calls import JsonCalls
 
 
 class Marked(JsonCalls):
-    """Calls between two marks, of which the second may be none; most in a list."""
+    """Calls between two delimiters, of which the second may be missing; most in a list."""
 
     bare = True
 
@@ -22,7 +22,7 @@ class Marked(JsonCalls):
         self.arguments_key = arguments_key
 
     def claims(self, template: str) -> bool:
-        """By the marks."""
+        """Recognize the delimiters."""
         return self.opening in template and self.closing in template
 
 

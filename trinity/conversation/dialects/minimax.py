@@ -11,7 +11,7 @@ from trinity.conversation.dialects.tagged import Tagged, Tags
 
 
 class Invoke(Tagged):
-    """Several functions may stand between one pair of marks; ``prefix`` begins each tag's name."""
+    """Several functions may be within one pair of delimiters; ``prefix`` begins each tag's name."""
 
     def __init__(self, name: str, prefix: str, calls: str) -> None:
         self.name = name
@@ -24,36 +24,36 @@ class Invoke(Tagged):
         )
 
     def claims(self, template: str) -> bool:
-        """By the mark around calls."""
+        """Recognize the delimiter around calls."""
         return self.tags.call[0] in template
 
     def foot(self, mark: Mark) -> str:
-        """As the templates write it."""
+        """Return the end of a call as the templates write it."""
         return f"{lark.text(self.tags.function_end + chr(10))} {mark(self.tags.call[1])}"
 
 
 class Dsml(Invoke):
-    """DeepSeek's: each argument says whether it is a string."""
+    """DeepSeek's variant: each argument says whether it is a string."""
 
     def __init__(self, name: str, calls: str) -> None:
         super().__init__(name, "｜DSML｜", f"｜DSML｜{calls}")
         self._calls = calls
 
     def claims(self, template: str) -> bool:
-        """By words that its templates put together."""
+        """Recognize words that its templates combine."""
         return "DSML" in template and f">{self._calls}" in template.replace("'", "").replace(
             "dsml_token + ", ">"
         )
 
     def key_of(self, said: str, types: frozenset[str]) -> tuple[str, frozenset[str]]:
-        """``key" string="true`` says it all."""
+        """Split ``key" string="true``, which contains the name and the type."""
         key, _, is_string = said.partition('" string="')
         if is_string not in ("true", "false"):
             return key, types
         return key, frozenset(("string",)) if is_string == "true" else types - {"string"}
 
     def key_text(self, key: str, schema: Any) -> str:
-        """With what the tag says."""
+        """Return the name with its attribute."""
         is_string = isinstance(schema, Mapping) and schema.get("type") == "string"
         return f'{key}" string="{"true" if is_string else "false"}'
 

@@ -13,19 +13,19 @@ from trinity.conversation.tools import Tool
 
 
 class Mistral(Dialect):
-    """Both forms are read; which one is written when forced follows from the template."""
+    """Both formats are parsed; the template decides which one is forced."""
 
     marks = ("[TOOL_CALLS]",)
     bare = True
-    id_prefix, id_length = "", 9  # the templates refuse others
+    id_prefix, id_length = "", 9  # the templates refuse other ids
 
     @property
     def all_marks(self) -> tuple[str, ...]:
-        """With those within a call."""
+        """All delimiters, including those within a call."""
         return (*self.marks, "[CALL_ID]", "[ARGS]")
 
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """What follows the mark shows the form."""
+        """Parse calls; the text after the delimiter shows the format."""
         cursor = reading.cursor
         found = yield from cursor.white()
         if found in ("[", "{") and not (yield from cursor.starts("[ARGS]")):
@@ -45,27 +45,27 @@ class Mistral(Dialect):
 
 
 class MistralList(Mistral, JsonCalls):
-    """Up to Mistral Nemo and Small 2409."""
+    """The format up to Mistral Nemo and Small 2409."""
 
     name = "mistral-list"
     opening, in_list = "[TOOL_CALLS]", True
 
     def claims(self, template: str) -> bool:
-        """By its mark, without the newer ones."""
+        """Recognize its delimiter without the newer ones."""
         return "[TOOL_CALLS]" in template
 
 
 class MistralArguments(Mistral):
-    """From Mistral Small 3.2 and Devstral on."""
+    """The format from Mistral Small 3.2 and Devstral on."""
 
     name = "mistral"
 
     def claims(self, template: str) -> bool:
-        """By its marks."""
+        """Recognize its delimiters."""
         return "[TOOL_CALLS]" in template and "[ARGS]" in template
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
-        """Name and arguments."""
+        """Return name and arguments."""
         begin, between = mark("[TOOL_CALLS]"), mark("[ARGS]")
         return lark.repeated("call", "", parallel) + lark.for_each(
             tools, "call", lambda tool: f"{begin} {lark.text(tool.name)} {between} {{arguments}}"

@@ -6,7 +6,7 @@ from trinity.conversation.dialects.tagged import Tagged, Tags
 
 
 class QwenCoder(Tagged):
-    """Within <tool_call></tool_call>; Seed-OSS has a prefix there, and values without lines."""
+    """Calls in <tool_call></tool_call>; Seed-OSS has a prefix there, and values on one line."""
 
     def __init__(self, name: str, prefix: str, *, break_lines: bool) -> None:
         self.name = name
@@ -20,7 +20,7 @@ class QwenCoder(Tagged):
         )
 
     def claims(self, template: str) -> bool:
-        """By its tags."""
+        """Recognize its tags."""
         tags = self.tags
         return all(one in template for one in (tags.call[0], tags.function[0], tags.key[0]))
 

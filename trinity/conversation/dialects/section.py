@@ -1,4 +1,4 @@
-"""Calls within a section: between a first and a last mark, each with three marks of its own."""
+"""Calls within a section: a first and a last delimiter, and three delimiters per call."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ class Section(Dialect):
 
     @property
     def marks(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Models leave the first mark out at times."""
+        """The first two delimiters: models sometimes omit the first."""
         return (self.first, self.begin)
 
     @property
     def closers(self) -> tuple[str, ...]:
-        """The last two."""
+        """The last two delimiters."""
         return (self.end, self.last)
 
     @property
     def all_marks(self) -> tuple[str, ...]:
-        """With those within a call."""
+        """All delimiters, including those within a call."""
         return (self.first, self.begin, self.middle, self.end, self.last)
 
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """Calls up to the last mark."""
+        """Parse calls up to the last delimiter."""
         cursor = reading.cursor
         if mark == self.first:
             yield from cursor.white()
@@ -41,5 +41,5 @@ class Section(Dialect):
         yield from reading.past((self.end, self.last), self.marks)
 
     def read_call(self, reading: Reading) -> Steps[None]:
-        """One call, from behind ``begin`` to ``end``."""
+        """Parse one call after ``begin``, up to ``end``."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Calls whose arguments stand in tags of their own, one for each."""
+"""Calls with a tag for each argument."""
 
 from __future__ import annotations
 
@@ -19,31 +19,25 @@ from trinity.grammar.schema import closed_schema
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """What stands around calls, functions and arguments.
+    """The tags around calls, functions and arguments."""
 
-    ``call`` opens and closes calls; ``function`` stands around a function's name, ``function_end``
-    behind its arguments; ``key`` around an argument's name, ``value`` before its value where that
-    has a mark of its own, and ``value_end`` behind it. ``break_lines``: values have lines of their
-    own.
-    """
-
-    call: tuple[str, str]
-    function: tuple[str, str]
-    function_end: str
-    key: tuple[str, str]
-    value_end: str
-    value: str = ""
-    break_lines: bool = False
+    call: tuple[str, str]  # opens and closes calls
+    function: tuple[str, str]  # around a function's name
+    function_end: str  # after its arguments
+    key: tuple[str, str]  # around an argument's name
+    value_end: str  # after an argument's value
+    value: str = ""  # before an argument's value, if it has a tag
+    break_lines: bool = False  # whether values have lines of their own
 
 
 class Tagged(Dialect):
-    """Reads arguments by the tool's schema: text where it wants a string, else JSON."""
+    """Parse arguments by the tool's schema: text if it requires a string, otherwise JSON."""
 
     tags: Tags
 
     @property
     def marks(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What opens calls; models leave out the first at times."""
+        """Delimiters that open calls; models sometimes omit the first."""
         tags = self.tags
         return (tags.call[0], tags.function[0]) if tags.function[0] else (tags.call[0],)
 
@@ -54,13 +48,13 @@ class Tagged(Dialect):
 
     @property
     def all_marks(self) -> tuple[str, ...]:
-        """Whatever stands around something; one may be a token."""
+        """All delimiters; any of them may be a token."""
         tags = self.tags
         around = (*tags.call, *tags.function, tags.function_end, *tags.key, tags.value)
         return tuple(one for one in (*around, tags.value_end) if one)
 
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """Functions up to the closing mark, or calls as JSON."""
+        """Parse functions up to the closing delimiter, or calls as JSON."""
         cursor, tags = reading.cursor, self.tags
         if mark == tags.call[0]:
             yield from cursor.white()
@@ -80,7 +74,7 @@ class Tagged(Dialect):
         yield from reading.past(self.closers, self.marks)
 
     def _tool(self, reading: Reading) -> Steps[Tool]:
-        """The tool whose name is next, perhaps in quotes."""
+        """Return the tool whose name comes next, possibly in quotes."""
         cursor, tags = reading.cursor, self.tags
         marks = (tags.function[1] or tags.key[0], ">", "\n", "{", *self.closers)
         name, end = yield from cursor.name(marks)
@@ -89,7 +83,7 @@ class Tagged(Dialect):
         return reading.tool(name.strip("\"'"))
 
     def _call(self, reading: Reading, tool: Tool) -> Steps[None]:
-        """A call, from behind the name on. Text between its arguments comes after it."""
+        """Parse a call after its name. Text between its arguments is placed after the call."""
         cursor, tags = reading.cursor, self.tags
         ends = (*self.closers, *self.marks)
         given, strays = False, list[str]()
@@ -121,7 +115,7 @@ class Tagged(Dialect):
             raise NoCallError("the text ends within the arguments", at_end=True)
 
     def _stray(self, reading: Reading, marks: tuple[str, ...], strays: list[str]) -> Steps[None]:
-        """Text where an argument should be, up to the next of ``marks``."""
+        """Read text at the place of an argument, up to the next of ``marks``."""
         cursor, tags = reading.cursor, self.tags
         if not reading.in_call:
             raise NoCallError("text follows the name of a function")
@@ -137,7 +131,7 @@ class Tagged(Dialect):
     def _argument(
         self, reading: Reading, tool: Tool, before: str, strays: list[str]
     ) -> Steps[bool]:
-        """One argument, from behind what opens its name; whether it was given."""
+        """Parse one argument after the beginning of its tag, and return whether it was given."""
         cursor, tags = reading.cursor, self.tags
         try:
             said, end = yield from cursor.name(
@@ -167,7 +161,7 @@ class Tagged(Dialect):
         )
 
     def _value(self, reading: Reading, head: str, types: frozenset[str]) -> Steps[bool]:
-        """A value up to its end, or up to the next tag in a line where that is missing."""
+        """Parse a value up to its end, or up to the next tag in a line if the end is missing."""
         cursor, tags = reading.cursor, self.tags
         ends = ("\n" + tags.value_end, tags.value_end) if tags.break_lines else (tags.value_end,)
         later = self._later()
@@ -189,7 +183,7 @@ class Tagged(Dialect):
         return True
 
     def _later(self) -> tuple[str, ...]:
-        """What ends a value whose own end is missing."""
+        """Return what ends a value whose own end is missing."""
         tags = self.tags
         found = ["\n" + tags.key[0], *("\n" + one for one in self.closers)]
         if tags.function_end != tags.call[1]:
@@ -199,11 +193,11 @@ class Tagged(Dialect):
         return tuple(found)
 
     def key_of(self, said: str, types: frozenset[str]) -> tuple[str, frozenset[str]]:
-        """An argument's name and types, by what stands in its tag."""
+        """Return an argument's name and types from the text in its tag."""
         return said.strip(), types
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
-        """Arguments in the schema's order; a string is all text up to its end."""
+        """Return arguments in the schema's order; a string is any text up to its end."""
         tags, rules = self.tags, list[str]()
         line = ' "\\n"' if tags.break_lines else ""
 
@@ -235,18 +229,18 @@ class Tagged(Dialect):
         return calls + lark.for_each(tools, "call", body, arguments=False) + "\n".join(rules) + "\n"
 
     def head(self, tool: Tool, mark: Mark) -> str:
-        """What stands before the arguments, in a grammar."""
+        """Return the text before the arguments."""
         tags = self.tags
         name = lark.text(f"\n{tags.function[0]}{tool.name}{tags.function[1]}\n")
         return f"{mark(tags.call[0])} {name}"
 
     def foot(self, mark: Mark) -> str:
-        """What stands behind the arguments, in a grammar."""
+        """Return the text after the arguments."""
         tags = self.tags
         return f"{lark.text(tags.function_end + chr(10))} {mark(tags.call[1])}"
 
     def key_text(self, key: str, schema: Any) -> str:
-        """An argument's name in its tag."""
+        """Return an argument's name in its tag."""
         return key
 
 
