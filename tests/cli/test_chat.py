@@ -89,8 +89,8 @@ def test_other_names(run: Run, prompts: list[str], name: str) -> None:
         ("/load", "/load needs FILE"),
         ("/load no-such.json", "no-such.json: cannot be read"),
         ("/save x.json", "no messages yet"),
-        ("/undo", "no message of yours"),
-        ("/regen", "no message of yours"),
+        ("/undo", "no message from you"),
+        ("/regen", "no message from you"),
         ("/set temperature hot", "temperature is 'hot'; it must be a finite number"),
         ("/set temprature 1", "there is no option 'temprature'; there is temperature"),
         ('"""\nopen', "within a block"),
@@ -161,7 +161,7 @@ def test_save_and_load(run: Run, prompts: list[str], tmp_path: Path) -> None:
     assert len(json.loads(path.read_text("utf-8"))["messages"]) == 3
     refused = run(*CHAT, input=f"hi\n/save {path}\n")  # another session's file
     assert refused.exit_code == 1
-    assert "exists; give another name, or --force" in refused.stderr
+    assert "the file exists already; give another name, or --force" in refused.stderr
     forced = run(*CHAT, input=f"hi\n/save --force {path}\n")
     assert forced.exit_code == 0, forced.stderr
     assert len(json.loads(path.read_text("utf-8"))["messages"]) == 2

@@ -108,8 +108,11 @@ def test_errors_say_what_to_do(run: Run, given: list[str], folder: Path, tmp_pat
         ((*given, *out, "-c", "4096"), "less than one chunk of 4096"),
         ((*given, "-o", str(tmp_path / "no.dat")), "--force to replace it"),
         ((*given, "-o", str(tmp_path / "no.dat"), "--resume"), "not an importance matrix"),
-        (("imatrix", "--in-file", str(model), "-o", str(model), "--force"), "not an importance matrix"),
-        ((*given, *out, "--process-output"), "no output.weight of its own"),
+        (
+            ("imatrix", "--in-file", str(model), "-o", str(model), "--force"),
+            "not an importance matrix",
+        ),
+        ((*given, *out, "--process-output"), "no separate output.weight"),
     ):
         result = run(*arguments)
         assert result.exit_code == 1, arguments
@@ -154,7 +157,7 @@ def test_ctrl_c_before_the_first_chunk(
 ) -> None:
     def interrupted(*_: object, **options: Any) -> None:
         options["cancel"].set()
-        raise InputError("cancelled before the first chunk was evaluated")
+        raise InputError("cancelled before the first chunk was computed")
 
     monkeypatch.setattr("trinity.tools.imatrix.gather_imatrix", interrupted)
     result = run(*given, "-o", str(tmp_path / "out.gguf"))

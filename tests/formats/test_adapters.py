@@ -227,9 +227,9 @@ def only(half: str) -> Arrays:
         (changed(f"{V}.lora_B.weight", array(KV, 3)), r"lora_A has the shape \(4, 16\) and lora_B"),
         (changed(f"{V}.lora_B.weight", array(KV)), r"lora_B \(8,\); expected"),
         (changed(f"{V}.lora_A.weight", array(0, HIDDEN)), "expected"),
-        (changed(f"{V}.lora_A.weight", np.full((4, HIDDEN), np.nan, "f4")), "not numbers or exceed"),
-        (changed(f"{V}.lora_A.weight", np.full((4, HIDDEN), 1e30, "f4")), "not numbers or exceed"),
-        (changed(f"{V}.lora_A.weight", np.full((4, HIDDEN), 0x7F80, "u2")), "not numbers or exceed"),
+        (changed(f"{V}.lora_A.weight", np.full((4, HIDDEN), np.nan, "f4")), "numbers or exceed"),
+        (changed(f"{V}.lora_A.weight", np.full((4, HIDDEN), 1e30, "f4")), "numbers or exceed"),
+        (changed(f"{V}.lora_A.weight", np.full((4, HIDDEN), 0x7F80, "u2")), "numbers or exceed"),
         (changed(f"{V}.lora_C.weight", array(4)), "is not part of a LoRA adapter"),
         (changed(f"{V}.lora_A.default.weight", array(4)), "is not part of a LoRA adapter"),
         (pair("model.layers.1.self_attn.v_proj"),
@@ -314,7 +314,7 @@ def test_products_beyond_float32_are_refused(tmp_path: Path) -> None:
     tensors = {name: np.full_like(array, 1e38) for name, array in experts_pairs(3).items()}
     patterns = {f"experts.{expert}.w1": 100.0 * 4**expert for expert in range(3)}
     path = peft_directory(tmp_path / "a", tensors, alpha_pattern=patterns)
-    with pytest.raises(FormatError, match="not numbers or exceed"):
+    with pytest.raises(FormatError, match="numbers or exceed"):
         open_adapter(path, experts_base())
 
 

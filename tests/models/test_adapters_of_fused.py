@@ -206,7 +206,12 @@ def test_parts_that_do_not_fit(shared_data: Path, tmp_path: Path) -> None:
             f"{layer}.{module}.lora_B.weight": np.ones((out, rank), "f4"),
         }
 
-    refused(model, tmp_path / "1", of("q_proj", query + 1), f"the model's tensor has {hidden} inputs and")
+    refused(
+        model,
+        tmp_path / "1",
+        of("q_proj", query + 1),
+        f"the model's tensor has {hidden} inputs and",
+    )
     both = of("q_proj", query) | of("qkv_proj", query + 2 * config.num_kv_heads * config.head_dim)
     refused(model, tmp_path / "2", both, "a second pair for tensor 'blk.0.attn_qkv.weight'")
     refused(model, tmp_path / "3", of("q_proj", query, 5000), "1 to 4096")

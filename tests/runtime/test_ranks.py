@@ -99,7 +99,9 @@ def test_a_template_without_a_place_or_with_many_is_refused(times: int, tmp_path
     path = write_file(tmp_path / "m.gguf", PLACES.replace("{document}", "{document}" * times))
     with (
         trinity.load(path, threads=1) as model,
-        pytest.raises(ConfigError, match=rf"chat_template.rerank contains {{document}} {times} times"),
+        pytest.raises(
+            ConfigError, match=rf"chat_template.rerank contains {{document}} {times} times"
+        ),
     ):
         model.rank("a", ["b"])
 

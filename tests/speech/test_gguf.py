@@ -160,7 +160,7 @@ CHANGES: dict[str, tuple[dict[str, object], type[Exception], str]] = {
     "more layers than there are": (
         {"decoder.block_count": 3}, ConfigError, "no tensor 'dec.blk.2.ffn_up.weight'",
     ),
-    "fewer layers": ({"encoder.block_count": 1}, ConfigError, "'enc.blk.1.* does not belong to a Whisper"),
+    "fewer layers": ({"encoder.block_count": 1}, ConfigError, "'enc.blk.1.* belong to a Whisper"),
     "heads": ({"encoder.attention.head_count": 5}, ConfigError, "is 5; it must divide the width"),
     "text": ({"encoder.mels_count": "many"}, ConfigError, "mels_count is 'many'; it must be a"),
     "width": (

@@ -110,7 +110,7 @@ def test_turns(toy: Toy) -> None:
 
 def test_answer_again_replaces_the_answer(toy: Toy) -> None:
     session = toy.session()
-    with pytest.raises(InputError, match="no message of yours"):
+    with pytest.raises(InputError, match="no message from you"):
         session.answer_again(Heard(), NEVER)
     session.ask("hi", Heard(), NEVER)
     toy.reply = "no"
@@ -127,7 +127,7 @@ def test_undo_and_reset(toy: Toy) -> None:
     assert session.messages[-2:] == [user("b"), assistant("yes")]
     session.reset()
     assert session.messages == [{"role": "system", "content": "be"}]
-    with pytest.raises(InputError, match="no message of yours"):
+    with pytest.raises(InputError, match="no message from you"):
         session.undo()
     assert session.system == "be"
 

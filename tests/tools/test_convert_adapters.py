@@ -44,7 +44,7 @@ def test_scales_that_the_format_lacks_are_noted(shared_data: Path, tmp_path: Pat
     folder = shared_data / "adapters" / "qwen3" / "pattern_r4" / "peft"
     path = tmp_path / "adapter.gguf"
     made = convert_adapter(folder, path, base_of(shared_data, "qwen3"))
-    assert "pairs have another scale than alpha" in made.notes[0]
+    assert "pairs differs from that of alpha" in made.notes[0]
     with pytest.raises(InputError, match="exists"):
         convert_adapter(folder, path, base_of(shared_data, "qwen3"))
     convert_adapter(folder, path, base_of(shared_data, "qwen3"), overwrite=True)

@@ -185,14 +185,14 @@ REFUSED: dict[str, tuple[str, Change, str, type[TrinityError], str]] = {
     "embedding beyond half precision": (
         "llama-grouped",
         put("model.embed_tokens.weight", np.full((283, 32), 0x4800, np.uint16)), "f16",
-        InputError, "beyond half precision; use --outtype bf16",
+        InputError, "beyond the range of half precision; use --outtype bf16",
     ),
     "ternary type for a plain llama": (
         "llama-grouped", lambda directory: None, "i2_s", UnsupportedError, "is not a BitNet model",
     ),
     "rows that TQ cannot hold": (
         "bitnet-odd", lambda directory: None, "tq1_0", UnsupportedError,
-        "TQ1_0 needs rows of a multiple of 256.*i2_s holds it",
+        "TQ1_0 needs rows of a multiple of 256.*i2_s supports it",
     ),
     "tied, but another output": (
         "llama-grouped", put("lm_head.weight", np.zeros((283, 32), np.uint16)), "f16", ConfigError,

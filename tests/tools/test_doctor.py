@@ -106,7 +106,7 @@ def test_what_the_cache_shows(
     monkeypatch.setattr(doctor, "_free", lambda folder: 10**8)
     assert "0.10 GB left" in said(examine(root))
     monkeypatch.setattr(doctor, "cache_folder", lambda: None)
-    assert "every run compiles them anew" in said(examine(root))
+    assert "every run compiles them again" in said(examine(root))
 
 
 def test_time_that_the_host_takes(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

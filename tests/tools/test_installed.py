@@ -222,15 +222,15 @@ def test_rm_of_all(places: Path) -> None:
         ("hf:u/r@v1:m.gguf", "`hf cache rm model/u/r` removes it"),
         ("hf:u/../r", "has more than a user and a repository"),
         ("ollama:m:1b", "`ollama rm m:1b` removes it"),
-        ("mine.gguf", "keeps no such model"),
-        ("../kernels/k.gguf", "not among the files that trinity keeps"),
-        ("{places}/mine.gguf", "not among the files that trinity keeps"),
-        ("{places}/own/weights/../kernels/k.gguf", "not among the files that trinity keeps"),
-        ("{places}/own/weights", "not among the files that trinity keeps"),
-        ("", "keeps no such model"),
-        ("..", "keeps no such model"),
-        ("lock.txt", "keeps no such model"),
-        ("folder.gguf", "keeps no such model"),
+        ("mine.gguf", "there is no such model"),
+        ("../kernels/k.gguf", "this file is not in"),
+        ("{places}/mine.gguf", "this file is not in"),
+        ("{places}/own/weights/../kernels/k.gguf", "this file is not in"),
+        ("{places}/own/weights", "this file is not in"),
+        ("", "there is no such model"),
+        ("..", "there is no such model"),
+        ("lock.txt", "there is no such model"),
+        ("folder.gguf", "there is no such model"),
     ],
 )
 def test_rm_is_bounded(places: Path, monkeypatch: pytest.MonkeyPatch, name: str, what: str) -> None:
@@ -259,5 +259,5 @@ def test_a_link_is_removed_and_not_what_it_names(places: Path) -> None:
 
 
 def test_name_with_a_zero(places: Path) -> None:
-    with pytest.raises(InputError, match="keeps no such model"):
+    with pytest.raises(InputError, match="there is no such model"):
         own_file("a\0.gguf")

@@ -65,12 +65,12 @@ def test_places_where_nothing_can_be(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "not JSON"),
-        (b"\xff", "not JSON"),
-        (b"[" * 200_000, "not JSON"),
-        (b"[NaN]", "not JSON"),
-        (b'[{"role": "user", "content": "\\ud800"}]', "not JSON"),
-        (b"9" * 5000, "not JSON"),
+        (b"", "not valid JSON"),
+        (b"\xff", "not valid JSON"),
+        (b"[" * 200_000, "not valid JSON"),
+        (b"[NaN]", "not valid JSON"),
+        (b'[{"role": "user", "content": "\\ud800"}]', "not valid JSON"),
+        (b"9" * 5000, "not valid JSON"),
         (b'"text"', "not a conversation"),
         (b"{}", "not a conversation"),
         (b'{"messages": {}}', "not a conversation"),

@@ -1,4 +1,4 @@
-"""What one token reads of a model with experts: those that it takes, and all that is no expert."""
+"""The part of a model with experts that one token reads: shared weights and selected experts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from math import prod
 
 from trinity.config import ExpertConfig
 
-# A stack of all experts, or a tensor of one of them.
+# Names of a stack of all experts, and of one expert's tensor.
 _OF_EXPERTS = re.compile(r"blk\.\d+\.ffn_(?:\w+_exps|\w+\.\d+)\.\w+", re.ASCII)
 
 
 def share(name: str, experts: ExpertConfig | None) -> float:
-    """The part of a tensor that one token reads, on average."""
+    """Return the part of a tensor that one token reads, on average."""
     if experts is None or _OF_EXPERTS.fullmatch(name) is None:
         return 1.0
     return experts.num_experts_per_tok / experts.num_experts
@@ -22,5 +22,5 @@ def share(name: str, experts: ExpertConfig | None) -> float:
 def active_parameters(
     shapes: Iterable[tuple[str, tuple[int, ...]]], experts: ExpertConfig | None
 ) -> int:
-    """Of tensors by name and shape, the parameters that one token's evaluation takes."""
+    """Return the number of parameters that one token uses, for tensors given by name and shape."""
     return round(sum(prod(shape) * share(name, experts) for name, shape in shapes))

@@ -1,4 +1,4 @@
-"""Names of ARM processors, which /proc/cpuinfo lists by numbers of maker and design."""
+"""Names of ARM processors, which /proc/cpuinfo lists as numbers of implementer and part."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _DESIGNS = {
 
 
 def arm_processor(path: str = "/proc/cpuinfo") -> str | None:
-    """The kinds of cores that Linux lists: "4 x ARM Cortex-A55, 4 x ARM Cortex-A78".
+    """Return the kinds of cores that Linux lists: "4 x ARM Cortex-A55, 4 x ARM Cortex-A78".
 
-    A design that is not known here is given by its number. None where the file lists none.
+    An unknown part is given by its number. None if the file lists none.
     """
     try:
         with open(path, encoding="utf-8", errors="replace") as file:

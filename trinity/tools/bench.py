@@ -1,11 +1,11 @@
-"""Tokens per second of prompt and generation, against the machine's own read bandwidth.
+"""Measure tokens per second of prompt and generation, and compare with the read bandwidth.
 
 The conventions are llama-bench's: random tokens, a warm-up that is not counted, mean and standard
-deviation over rounds. "pp512" evaluates a prompt of 512 tokens, "tg128" generates 128 one by one;
-"b16" does so for 16 sequences in the same steps, "@ d4096" with 4096 positions already in each
-sequence's cache. "spec" generates a text that repeats a passage word for word, with speculation:
-the most that it can gain. Of an encoder, "text512" evaluates a whole text of 512 tokens, "b16" so
-many of them, as many in a step as its context holds.
+deviation over rounds. "pp512" computes a prompt of 512 tokens, "tg128" generates 128 tokens one by
+one; "b16" does so for 16 sequences in the same steps, "@ d4096" with 4096 positions already in each
+sequence's cache. "spec" generates a text that repeats a passage, with speculation: the best case.
+For an encoder, "text512" computes a text of 512 tokens, "b16" 16 of them, with as many per step as
+its context holds.
 """
 
 from __future__ import annotations
@@ -35,21 +35,23 @@ Progress = Callable[[str], None]
 
 
 class MeasurableEngine(Engine, Protocol):
-    """An engine that decodes several sequences at once and knows what a step costs."""
+    """An engine that decodes several sequences at once and knows the cost of a step."""
 
     def bytes_per_token(self, context: int) -> int:
-        """Bytes of weights and cache that one token after ``context`` others reads."""
+        """Return the bytes of weights and cache that one token reads after ``context`` others."""
         ...
 
     def profile(self, rows: Sequence[Rows], *, rounds: int = 3) -> list[OperationTime]:
-        """The time of every operation of a step."""
+        """Return the time of every operation of a step."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure: a test for each number of tokens at each depth, and, where it generates, for
-    each batch size.
+    """What to measure.
+
+    There is a test for each number of tokens at each depth and, for generation, for each batch
+    size.
     """
 
     prompt_tokens: tuple[int, ...] = (512,)
@@ -62,13 +64,13 @@ class Plan:
 
     @property
     def context_length(self) -> int:
-        """The positions that the longest test needs."""
+        """The number of positions that the longest test needs."""
         generated = max(self.generated_tokens, default=0)
         longest = max(*self.prompt_tokens, generated, 1) + max(self.depths, default=0)
         return max(longest, generated + PASSAGE) if self.speculate else longest
 
     def check(self, context_length: int) -> None:
-        """Raise InputError where a number is out of range or exceeds the context."""
+        """Raise InputError if a number is out of range or exceeds the context."""
         check_integer("rounds", self.rounds, low=1)
         for batch in self.batches:
             check_integer("batch", batch, low=1, high=MAX_BATCH)
@@ -89,24 +91,19 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One test: ``tokens`` evaluated in all, ``steps`` times over the weights.
-
-    ``bytes_per_step``: weights and cache that an average decode step reads; None for a prompt and
-    for speculation, whose ``proposed`` and ``accepted`` tokens are those of the last round.
-    ``texts``: how many whole texts an encoder has evaluated in a round; ``audio_seconds``: how long
-    the audio is that a speech model has encoded in one.
-    """
+    """The result of one test."""
 
     test: str
-    tokens: int
+    tokens: int  # per round, of all sequences
     seconds: tuple[float, ...]
     batch: int = 1
     depth: int = 0
+    # weights and cache that an average decode step reads; None for prompts and speculation
     bytes_per_step: int | None = None
-    proposed: int | None = None
+    proposed: int | None = None  # speculative tokens of the last round
     accepted: int | None = None
-    texts: int | None = None
-    audio_seconds: float | None = None
+    texts: int | None = None  # whole texts that an encoder computes in a round
+    audio_seconds: float | None = None  # length of the audio that a speech model encodes in a round
 
     @property
     def rounds(self) -> list[float]:
@@ -130,18 +127,18 @@ class Measurement:
 
     @property
     def deviation(self) -> float:
-        """Sample standard deviation of the rounds; 0 for a single one."""
+        """Sample standard deviation of the rounds; 0 for a single round."""
         return statistics.stdev(self.rounds) if len(self.rounds) > 1 else 0.0
 
     @property
     def bytes_per_second(self) -> float | None:
-        """What decoding read from memory, on average."""
+        """The average bandwidth of decoding."""
         return None if self.bytes_per_step is None else self.mean / self.batch * self.bytes_per_step
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The operations of one step of a test, and the time of that step as it runs undivided."""
+    """The operations of one step of a test, and the time of the whole step."""
 
     test: str
     step_seconds: float
@@ -150,10 +147,10 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result for one engine, that is for one instruction-set level.
+    """The result for one engine, at one instruction-set level.
 
-    Units: bandwidth in bytes per second, sizes in bytes. ``read_bandwidth`` is measured right
-    after the rounds, memory right before it, for that measurement needs much of its own.
+    Units: bandwidth in bytes per second, sizes in bytes. ``read_bandwidth`` is measured right after
+    the rounds. Memory is measured before it, because that measurement needs much memory.
     """
 
     measurements: tuple[Measurement, ...]
@@ -166,7 +163,7 @@ class Report:
     load_seconds: float | None = None
 
     def share(self, measurement: Measurement) -> float | None:
-        """Part of the machine's read bandwidth that a decode test reached."""
+        """Return the part of the machine's read bandwidth that a decode test reached."""
         read = measurement.bytes_per_second
         return None if read is None or not self.read_bandwidth else read / self.read_bandwidth
 
@@ -178,11 +175,10 @@ def run_bench(
     read_bandwidth: Callable[[int], float] | None = None,
     progress: Progress = lambda line: None,
 ) -> Report:
-    """Measure an engine that nobody else uses meanwhile.
+    """Measure an engine that nothing else uses.
 
-    ``read_bandwidth`` maps a number of threads to bytes per second; None leaves it out. A test
-    of 0 tokens is left out.
-    Raises: InputError where a number is out of range or exceeds the context.
+    ``read_bandwidth`` maps a number of threads to bytes per second; None skips it. A test of 0
+    tokens is skipped. Raises InputError if a number is out of range or exceeds the context.
     """
     plan.check(engine.context_length)
     if engine.encodes:
@@ -240,7 +236,7 @@ def run_bench(
 
 
 def _check_encoder(plan: Plan, engine: Engine) -> None:
-    """Raise InputError for what an encoder, which takes whole texts and writes none, cannot do."""
+    """Raise InputError for tests that an encoder cannot run, because it generates nothing."""
     for what, given in (
         ("--depth", any(plan.depths)),
         ("--speculate", plan.speculate),
@@ -248,13 +244,13 @@ def _check_encoder(plan: Plan, engine: Engine) -> None:
     ):
         if given:
             raise InputError(
-                f"the model ({engine.config.architecture}) is an encoder, which is measured by "
-                f"whole texts: leave out {what}, and give their lengths with --prompt-tokens"
+                f"the model ({engine.config.architecture}) is an encoder, which is measured with "
+                f"whole texts: remove {what}, and give their lengths with --prompt-tokens"
             )
 
 
 def speculation(bench: Bench, count: int, rounds: int, progress: Progress) -> Measurement:
-    """The speculative test of ``count`` tokens."""
+    """Run the speculative test of ``count`` tokens."""
     name = f"tg{count} spec"
     progress(f"{name}: warm-up")
     bench.repetition(count)
@@ -279,23 +275,23 @@ class Bench:
         self.budget = SpeculationBudget()
 
     def fill(self, depth: int, batch: int) -> list[KVCache]:
-        """The first ``batch`` caches, each brought to ``depth`` positions."""
+        """Return the first ``batch`` caches, filled to ``depth`` positions."""
         while len(self.caches) < batch:
             self.caches.append(self.engine.new_cache())
         for row, cache in enumerate(self.caches[:batch]):
             cache.truncate(min(cache.length, depth))
-            cache.keep(depth)  # the tests begin there again and again
+            cache.keep(depth)  # the tests begin there repeatedly
             self.extend(cache, self.tokens[row, cache.length : depth])
         return self.caches[:batch]
 
     def extend(self, cache: KVCache, tokens: NDArray[np.int32]) -> None:
-        """Evaluate ``tokens`` in steps as large as the engine takes."""
+        """Compute ``tokens`` in steps as large as the engine allows."""
         for start in range(0, len(tokens), self.engine.prefill_chunk):
             part = tokens[start : start + self.engine.prefill_chunk]
             self.engine.step([Rows(cache, part, prompt=True)], out=self.logits)
 
     def prompt(self, count: int, depth: int = 0, batch: int = 1) -> float:
-        """Seconds to evaluate ``count`` tokens as a prompt after ``depth`` others."""
+        """Return the seconds to compute ``count`` tokens as a prompt after ``depth`` others."""
         (cache,) = self.fill(depth, batch)
         tokens = self.tokens[0, depth : depth + count]
         started = perf_counter()
@@ -303,7 +299,7 @@ class Bench:
         return perf_counter() - started
 
     def texts(self, count: int, depth: int = 0, batch: int = 1) -> float:
-        """Seconds to evaluate ``batch`` whole texts of ``count`` tokens; ``depth`` is 0."""
+        """Return the seconds to compute ``batch`` whole texts of ``count`` tokens at depth 0."""
         rows = self._texts(count, self.fill(depth, batch))
         most = max(1, self.engine.prefill_chunk // count)
         started = perf_counter()
@@ -317,7 +313,7 @@ class Bench:
         ]
 
     def generation(self, count: int, depth: int = 0, batch: int = 1) -> float:
-        """Seconds to evaluate ``count`` tokens one by one, in each of ``batch`` sequences."""
+        """Return the seconds to compute ``count`` tokens one by one, in ``batch`` sequences."""
         caches, engine = self.fill(depth, batch), self.engine
         steps = self.tokens[:batch, depth : depth + count].T.tolist()
         started = perf_counter()
@@ -327,7 +323,7 @@ class Bench:
         return perf_counter() - started
 
     def repetition(self, count: int) -> tuple[float, int, int]:
-        """Seconds to generate ``count`` tokens that repeat a passage; proposed and right ones."""
+        """Return the seconds to generate a repetitive text, and proposed and accepted tokens."""
         passage = self.tokens[0, :PASSAGE].tolist()
         cache = self.engine.new_cache()
         self.extend(cache, self.tokens[0, :PASSAGE])
@@ -335,7 +331,7 @@ class Bench:
         proposed = accepted = 0
         started = before = perf_counter()
         while len(tokens) < end:
-            tokens.append(passage[len(tokens) % PASSAGE])  # what the logits would have chosen
+            tokens.append(passage[len(tokens) % PASSAGE])  # as if the logits had selected it
             most = min(PROPOSALS, self.engine.few - 1, end - len(tokens))
             proposals = guesses.propose(tokens, self.budget, min(most, cache.most_revocable))
             count = len(proposals)
@@ -357,7 +353,7 @@ class Bench:
         return before - started, proposed, accepted
 
     def profile(self, test: str, kind: str, count: int, depth: int, batch: int) -> Profile:
-        """One step of a test, whole (the median of five) and operation by operation."""
+        """Measure one step of a test, whole (median of five) and by operation."""
         if kind == "text":
             batch = min(batch, max(1, self.engine.prefill_chunk // count))
             seconds = [self.texts(count, depth, batch) for _ in range(5)]

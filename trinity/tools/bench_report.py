@@ -1,4 +1,4 @@
-"""A bench's figures as llama-bench's table, and as JSON."""
+"""Format a benchmark's results as llama-bench's table, and as JSON."""
 
 from __future__ import annotations
 
@@ -12,25 +12,21 @@ from trinity.tools.machine import machine, versions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The model that was measured.
+    """The model that was measured."""
 
-    ``model`` is what the user calls it, ``name`` what its file does; ``nbytes`` are those of its
-    files, ``active`` those of its parameters that one token takes. ``speech``: a speech model.
-    """
-
-    model: str
-    name: str
+    model: str  # the name that the user gave
+    name: str  # the name in the model's file
     path: str
     type: str
     nbytes: int
     tensor_bytes: int
     parameters: int
     active: int
-    speech: bool = False
+    speech: bool = False  # whether it is a speech model
 
     @property
     def quantity(self) -> str:
-        """Its parameters as people write them."""
+        """Its number of parameters, for people."""
         if self.active == self.parameters:
             return quantity(self.parameters)
         return f"{quantity(self.parameters)}, {quantity(self.active)} active"
@@ -41,7 +37,7 @@ Found = Sequence[tuple[Measured, Sequence[Report]]]
 
 
 def as_object(found: Found) -> dict[str, object]:
-    """Everything that was measured, with the machine and the versions."""
+    """Return all results, with the machine and the versions."""
     return {
         "models": [
             {
@@ -108,7 +104,7 @@ def _operation(total: OperationTotal) -> dict[str, object]:
 
 
 def markdown(found: Found) -> str:
-    """llama-bench's table, and what the figures mean for this machine."""
+    """Return llama-bench's table, and lines about this machine's limits."""
     rows = [
         "| model | type | size | params | isa | threads | test | t/s |",
         "| --- | --- | ---: | ---: | --- | ---: | ---: | ---: |",
@@ -138,7 +134,7 @@ def markdown(found: Found) -> str:
 
 
 def size(nbytes: int) -> str:
-    """Bytes as llama-bench writes them."""
+    """Format bytes as llama-bench does."""
     if nbytes >= 2**30:
         return f"{nbytes / 2**30:.2f} GiB"
     return f"{nbytes / 2**20:.2f} MiB"
@@ -148,7 +144,7 @@ def _notes(report: Report, prefix: str) -> list[str]:
     notes = []
     for m in report.measurements:
         share, read = report.share(m), m.bytes_per_second
-        # A batch is bound by arithmetic: its share of the bandwidth says nothing.
+        # Computation limits a batch, so its share of the bandwidth means nothing.
         if share is not None and read is not None and report.read_bandwidth and m.batch == 1:
             notes.append(
                 f"{prefix}{m.test} read {read / 1e9:.1f} GB/s, {share:.0%} of the "
@@ -171,7 +167,7 @@ def _notes(report: Report, prefix: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class OperationTotal:
-    """All operations of a step with the same kernel, type and shape, ``count`` of them."""
+    """The sum of ``count`` operations of a step with the same kernel, type and shape."""
 
     kernel: str
     tag: str
@@ -184,12 +180,12 @@ class OperationTotal:
 
     @property
     def multiplications(self) -> int:
-        """Products of one number by one, of a matrix multiplication."""
+        """Number of multiplications in a matrix product."""
         return self.count * self.rows * self.n * self.k
 
 
 def totals(profile: Profile) -> list[OperationTotal]:
-    """The step's operations, summed by kernel, type and shape, the longest first."""
+    """Sum the step's operations by kernel, type and shape, the longest first."""
     sums: dict[tuple[str, str, int, int, int], tuple[int, float, int]] = {}
     for op in profile.operations:
         key = (op.kernel, op.tag, op.rows, op.n, op.k)
@@ -200,12 +196,12 @@ def totals(profile: Profile) -> list[OperationTotal]:
 
 
 def profile_table(report: Report, profile: Profile) -> str:
-    """Where a step's time goes, each operation timed alone."""
+    """Return a table of a step's time; each operation is timed alone."""
     found = totals(profile)
     together = sum(total.seconds for total in found)
     rows = [
         f"{report.isa}, a step of {profile.test}: {profile.step_seconds * 1e3:.2f} ms; its "
-        f"operations alone, starting the threads not counted: {together * 1e3:.2f} ms",
+        f"operations alone, without starting the threads: {together * 1e3:.2f} ms",
         "",
         "| kernel | type | n x k | rows | times | ms | share | GB/s | GMAC/s |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -224,6 +220,6 @@ def profile_table(report: Report, profile: Profile) -> str:
 
 
 def quantity(number: int) -> str:
-    """A number of parameters as people write it: 1.24 B, 260.03 K."""
+    """Format a number of parameters: 1.24 B, 260.03 K."""
     exponent = min(3, max(0, int(math.log10(max(number, 1)) // 3)))
     return f"{number / 1000**exponent:.2f} {('', 'K', 'M', 'B')[exponent]}".strip()

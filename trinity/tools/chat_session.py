@@ -1,4 +1,4 @@
-"""A conversation with a model: its messages, its options, and what of it is sent."""
+"""A conversation with a model: its messages, its options, and what is sent."""
 
 from __future__ import annotations
 
@@ -20,33 +20,29 @@ if TYPE_CHECKING:
 
 Message = Mapping[str, Any]
 Show = Callable[[Part], None]
-FREED = 4  # where turns are forgotten, a part of the context that shall be free: 1 / FREED
+FREED = 4  # when turns are dropped, 1 / FREED of the context shall become free
 _LEADING = ("system", "developer")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How an answer ended, beside the message that it became.
+    """How a response ended, in addition to the message that it became."""
 
-    ``finish_reason`` as for ``Completion``. ``full``: it ended because the context is full.
-    ``forgotten`` messages are sent no longer since this answer. ``timings`` are those of its parts:
-    it has several where turns were forgotten in its middle.
-    """
-
-    finish_reason: FinishReason
-    full: bool
-    forgotten: int
-    timings: tuple[Timings, ...]
+    finish_reason: FinishReason  # as in ``Completion``
+    full: bool  # whether it ended because the context is full
+    forgotten: int  # messages that are no longer sent since this response
+    timings: tuple[Timings, ...]  # of its parts; several if turns were dropped within the response
 
 
 class ChatSession:
     """A conversation; for one thread at a time.
 
-    ``messages`` have the form of OpenAI's API. ``options`` are those of ``GenerationOptions`` that
-    were given, and may be changed between answers. ``template`` replaces the model's. With
-    ``shifts``, a full context lets the oldest turns be forgotten: they stay in ``messages`` and are
-    sent no longer. ``unsent`` counts those, behind the messages that the conversation begins with.
-    A turn is a message of the user with all that follows it. ``answers`` tells how each ended.
+    ``messages`` have the format of OpenAI's API. ``options`` are those of ``GenerationOptions``
+    that were given, and may be changed between responses. ``template`` replaces the model's. With
+    ``shifts``, the oldest turns are dropped when the context is full: they stay in ``messages`` but
+    are no longer sent. ``unsent`` counts them, after the messages that the conversation begins
+    with. A turn is a user message with all that follows it. ``answers`` describes how each response
+    ended.
     """
 
     def __init__(
@@ -77,52 +73,55 @@ class ChatSession:
 
     @property
     def turns(self) -> int:
-        """The number of turns, those that are sent no longer included."""
+        """The number of turns, including those that are no longer sent."""
         return sum(message["role"] == "user" for message in self.messages)
 
     def ask(self, text: str, show: Show, cancel: Cancel) -> Answer:
-        """Let the model answer a message; ``show`` gets the parts of the answer as they come.
+        """Add a message and generate a response; ``show`` is called with its parts as they arrive.
 
-        An answer that ``cancel`` ends stays in the conversation. Raises: as ``Model.chat_stream``;
-        the conversation is then what it was.
+        A response that ``cancel`` stops stays in the conversation. Raises as ``Model.chat_stream``;
+        the conversation is then unchanged.
         """
         return self._answered([*self.messages, {"role": "user", "content": text}], show, cancel)
 
     def answer_again(self, show: Show, cancel: Cancel) -> Answer:
-        """As ``ask``, for the newest message of the user: what follows it is replaced."""
+        """Generate another response to the user's last message; it replaces the old one."""
         return self._answered(self.messages[: self._newest() + 1], show, cancel)
 
     def undo(self) -> Message:
-        """Take the newest turn back; its first message. Raises InputError where there is none."""
+        """Remove the last turn, and return its first message.
+
+        Raises InputError if there is none.
+        """
         place = self._newest()
         taken = self.messages[place]
         del self.messages[place:]
         if self._head() + self.unsent >= len(self.messages):
-            self.unsent = 0  # nothing is left that would be sent
+            self.unsent = 0  # no message is left to send
         return taken
 
     def reset(self) -> None:
-        """Forget everything but the messages that the conversation begins with."""
+        """Remove all messages but those that the conversation begins with."""
         del self.messages[self._head() :]
         self.unsent = 0
 
     def load(self, messages: Sequence[Message]) -> None:
-        """Go on with another conversation. Raises InputError for messages that are malformed."""
+        """Replace the conversation. Raises InputError for malformed messages."""
         read_messages(messages)
         self.messages = list(messages)
         self.unsent = 0
 
     def _head(self) -> int:
-        """How many messages the conversation begins with before its first turn."""
+        """Return the number of messages before the first turn."""
         roles = (message["role"] for message in self.messages)
         return next((i for i, role in enumerate(roles) if role not in _LEADING), len(self.messages))
 
     def _newest(self) -> int:
-        """The place of the user's newest message. Raises InputError where there is none."""
+        """Return the index of the user's last message. Raises InputError if there is none."""
         for place in range(len(self.messages) - 1, -1, -1):
             if self.messages[place]["role"] == "user":
                 return place
-        raise InputError("the conversation has no message of yours")
+        raise InputError("the conversation has no message from you")
 
     def _answered(self, messages: list[Message], show: Show, cancel: Cancel) -> Answer:
         before, unsent = self.messages, self.unsent
@@ -138,7 +137,7 @@ class ChatSession:
         return answer
 
     def _streamed(self, said: list[str], show: Show, cancel: Cancel) -> Answer:
-        """The answer, its text in ``said``, over as many prompts as it takes."""
+        """Generate the response into ``said``, with as many prompts as necessary."""
         unsent = self.unsent
         prompt = self._fitting()
         reader = prompt.reader()
@@ -172,13 +171,13 @@ class ChatSession:
             shorter = self._shifted(len(ids)) if full and self.shifts else None
             if shorter is None:
                 break
-            prompt = shorter  # what the last chunk held back is chosen once more
+            prompt = shorter  # text that the last chunk held back is sampled again
         take(reader.push(last.text))
         take(reader.finish())
         return Answer(last.finish_reason, full, max(0, self.unsent - unsent), tuple(timings))
 
     def _is_full(self, last: Chunk, left: int | None) -> bool:
-        """Whether a stream ended because nothing more fits; ``left`` tokens were allowed."""
+        """Whether generation ended because the context is full; ``left`` tokens were allowed."""
         timings = last.timings
         assert timings is not None
         if last.finish_reason != "length" or (left is not None and len(last.token_ids) >= left):
@@ -186,16 +185,16 @@ class ChatSession:
         return timings.prompt_tokens + timings.completion_tokens >= self.model.context_length
 
     def _fitting(self) -> ChatPrompt:
-        """The prompt of what is sent; of less where it is too long and turns may be forgotten."""
+        """Return the prompt; drop turns if it is too long and that is allowed."""
         prompt = self._prompt()
         if self.shifts and len(prompt.ids) > self.model.context_length:
             return self._shifted(0) or prompt
         return prompt
 
     def _shifted(self, answer: int) -> ChatPrompt | None:
-        """Forget the oldest turns until a part of the context is free beside ``answer`` tokens.
+        """Drop the oldest turns until a part of the context is free beyond ``answer`` tokens.
 
-        The user's newest message is always sent. None where no turn can be forgotten.
+        The user's last message is always sent. Returns None if no turn can be dropped.
         """
         room = self.model.context_length - self.model.context_length // FREED
         prompt = None

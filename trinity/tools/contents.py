@@ -1,4 +1,4 @@
-"""What a file is, in short: a model, a LoRA adapter, an importance matrix, a vocabulary."""
+"""Summarize a file: a model, a LoRA adapter, an importance matrix, or a vocabulary."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MOST_LISTED, LONGEST_TEXT = 16, 256
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is there, and ``facts`` of it by their names, the most telling first."""
+    """What a file is, and ``facts`` about it by name, the most important first."""
 
     kind: Kind
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
 def contents(provider: WeightProvider) -> Contents:
-    """What an open file holds."""
+    """Summarize an open file."""
     metadata, names = provider.metadata, provider.tensor_names()
     said = _fact(metadata.get("general.type"))
     if said == "imatrix" or (names and all(name.endswith((SUMS, ".counts")) for name in names)):
@@ -62,9 +62,9 @@ def contents(provider: WeightProvider) -> Contents:
 
 
 def contents_without_weights(path: str) -> Contents | None:
-    """What lies at a path that no model can be opened from; None where trinity does not know it.
+    """Summarize a path that is not a model, or return None if it is unknown.
 
-    That is a directory of PEFT or mlx-lm, or an importance matrix of llama.cpp's older form.
+    These are adapters of PEFT or mlx-lm, and importance matrices of llama.cpp's older format.
     """
     try:
         if os.path.isdir(path) and os.path.isfile(os.path.join(path, CONFIG)):
@@ -80,7 +80,7 @@ def contents_without_weights(path: str) -> Contents | None:
 
 
 def files_of(path: str) -> list[str]:
-    """The files of what ``contents_without_weights`` knows."""
+    """Return the files that ``contents_without_weights`` describes."""
     if not os.path.isdir(path):
         return [path]
     names = (CONFIG, PEFT_WEIGHTS, MLX_WEIGHTS)
@@ -89,7 +89,7 @@ def files_of(path: str) -> list[str]:
 
 
 def _fact(value: object) -> object:
-    """A value that is short and plain, or its beginning; None for others."""
+    """Return a value that is short and plain, or its beginning; None for others."""
     if isinstance(value, list):
         return [_fact(one) for one in value[:MOST_LISTED]]
     if isinstance(value, str):
@@ -172,7 +172,7 @@ def _of_model(provider: WeightProvider) -> dict[str, object]:
 
 
 def _given(provider: WeightProvider, name: str) -> str:
-    """What the model makes of a text."""
+    """Return the value of a field, or the reason why it is missing."""
     architecture = ARCHITECTURES.get(name)
     pooling = provider.metadata.get(f"{name}.pooling_type")
     if architecture is None or not architecture.encodes:

@@ -1,4 +1,4 @@
-"""What differs between two models: keys, tensors, shapes, types, and how far the values are apart.
+"""Compare two models: keys, tensors, shapes, types, and the difference of their values.
 
 Works in pieces, whatever the tensors' sizes.
 """
@@ -17,26 +17,24 @@ from trinity_kernels.quants import TYPES
 
 Progress = Callable[[int, int, str], None]
 
-_STEP = 1 << 20  # values that are compared at a time, whole blocks of every type
+_STEP = 1 << 20  # values compared at a time, in whole blocks of every type
 
 
 @dataclass(frozen=True, slots=True)
 class TensorDifference:
-    """A tensor of both models that is not the same.
-
-    ``rmse``: the root mean square of the differences relative to that of the first model's values,
-    None where shapes differ or a type cannot be read; 0.0 where other bytes mean the same values.
-    """
+    """A tensor that differs between two models."""
 
     name: str
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
     types: tuple[str, str]
+    # root mean square of the differences relative to the first model's values; None if shapes
+    # differ or a type cannot be read, 0.0 if different bytes have equal values
     rmse: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """Keys and tensors of the first model alone, of the second alone, and those that differ."""
+    """Keys and tensors that only one model has, and those that differ."""
 
     keys_only_first: list[str]
     keys_only_second: list[str]
@@ -64,7 +62,7 @@ def diff(
     second: WeightProvider,
     progress: Progress = lambda done, total, name: None,
 ) -> Diff:
-    """Compare two open models. ``progress``: bytes of the first done, in all, and the tensor."""
+    """Compare two open models. ``progress`` gets the first's bytes done, all, and the tensor."""
     keys, other_keys = first.metadata, second.metadata
     names, other_names = first.tensor_names(), second.tensor_names()
     known, other_known = frozenset(names), frozenset(other_names)
@@ -106,7 +104,7 @@ def _equal(a: object, b: object) -> bool:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         x, y = np.asarray(a), np.asarray(b)
         return x.dtype == y.dtype and np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
-    # NaN is equal to itself here: the same bytes are no difference.
+    # NaN equals itself here: equal bytes are no difference.
     return type(a) is type(b) and (a == b or (a != a and b != b))
 
 
@@ -124,12 +122,12 @@ def _rmse(a: Tensor, b: Tensor) -> float | None:
 
 
 def _values(tensor: Tensor, first: int, last: int) -> NDArray[np.float32]:
-    """Elements of the flat tensor, whose blocks lie one after the other; ``first`` begins one."""
+    """Return elements of the flat tensor, whose blocks are contiguous; ``first`` begins a block."""
     quant = TYPES[tensor.type]
     data = tensor.data.reshape(-1)
     begin, end = (at // quant.block_size * quant.type_size for at in (first, last))
     piece = data[begin:end]
-    if quant.tensor_scale:  # the scale stands behind all codes
+    if quant.tensor_scale:  # the scale follows all codes
         codes = prod(tensor.shape) // quant.block_size * quant.type_size
         piece = np.concatenate([piece, data[codes:]])
     return quant.dequantize(piece, (last - first,))

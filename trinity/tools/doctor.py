@@ -1,4 +1,4 @@
-"""What this machine gives to trinity, what slows it, and what to do about that."""
+"""Report CPU features, memory and bandwidth, and what slows inference down."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from trinity_kernels.control_groups import limits
 from trinity_kernels.cores import default_threads
 from trinity_kernels.processor import target
 
-LITTLE_DISK = 10**9  # bytes; all kernels of a level take some hundred MB
-MUCH_CODE = 500 * 10**6  # bytes of kernels that no installed version uses
-STOLEN = 0.05  # share of the time that is worth a word
+LITTLE_DISK = 10**9  # in bytes; the kernels of a level take some hundred MB
+MUCH_CODE = 500 * 10**6  # bytes of kernels of other versions
+STOLEN = 0.05  # share of time that is worth a remark
 CPU = Path("sys/devices/system/cpu")
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What slows this machine or stands in the way, and what to do."""
+    """A cause of slowness or failure, and its remedy."""
 
     what: str
     do: str
@@ -34,12 +34,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found. None is what the system does not tell.
-
-    ``cores`` are physical ones, ``threads`` what a model gets if nothing else is asked for;
-    ``cpu_quota`` and ``memory_limit_bytes`` are those of a container. ``large_pages`` and
-    ``governor`` are in Linux's words.
-    """
+    """The state of the machine; None is unknown."""
 
     processor: str
     system: str
@@ -47,16 +42,16 @@ class Examination:
     levels: tuple[str, ...]
     logical_cpus: int
     usable_cpus: int
-    threads: int
-    cpu_quota: float | None
+    threads: int  # a model's default
+    cpu_quota: float | None  # of the container
     load_average: float | None
     memory_bytes: int | None
     available_bytes: int | None
-    memory_limit_bytes: int | None
+    memory_limit_bytes: int | None  # of the container
     swapped_bytes: int | None
     page_bytes: int
-    large_pages: str | None
-    governor: str | None
+    large_pages: str | None  # in Linux's words
+    governor: str | None  # in Linux's words
     nodes: int
     kernel_cache: str | None
     kernel_cache_bytes: int
@@ -70,7 +65,7 @@ class Examination:
 
 
 def examine(root: Path = Path("/")) -> Examination:
-    """Look at this machine; nothing is measured. ``root`` is where /proc and /sys lie."""
+    """Examine this machine without measuring; ``root`` contains /proc and /sys."""
     found, group = machine(), limits(root)
     kernels, weights = cache_folder(), folder_for("weights")
     total, free = _kilobytes(root, "MemTotal"), _kilobytes(root, "MemAvailable")
@@ -106,7 +101,7 @@ def examine(root: Path = Path("/")) -> Examination:
 
 
 def measured(seen: Examination, root: Path = Path("/")) -> Examination:
-    """The same with the bandwidth of memory, which takes a second or two, and what it showed."""
+    """Add the memory bandwidth, measured in a second or two, and findings about it."""
     from trinity_kernels.bandwidth import read_bandwidth
 
     before = _times(root)
@@ -118,8 +113,9 @@ def measured(seen: Examination, root: Path = Path("/")) -> Examination:
         if stolen > STOLEN:
             findings.append(
                 Diagnosis(
-                    f"the host of this virtual machine took {stolen:.0%} of its time",
-                    "measure again later, or take a machine with cores of its own",
+                    f"the host of this virtual machine used {stolen:.0%} of its time for other "
+                    "machines",
+                    "measure again later, or use a machine with dedicated cores",
                 )
             )
     return replace(seen, read_bandwidth_bytes_per_second=bandwidth, findings=tuple(findings))
@@ -133,33 +129,35 @@ def _of_processor(seen: Examination, throttled: float, root: Path) -> Iterator[D
             "unset NUMBA_DISABLE_JIT",
         )
     elif seen.level != best:
-        yield Diagnosis(f"TRINITY_ISA holds it at {seen.level}, below {best}", "unset TRINITY_ISA")
+        yield Diagnosis(
+            f"TRINITY_ISA limits the level to {seen.level}, below {best}", "unset TRINITY_ISA"
+        )
     elif best == "portable":
         yield Diagnosis(
-            "this processor has none of the vector instructions that trinity's faster levels use",
-            "take another machine (docs/install.md, Instruction sets)",
+            "this processor lacks the vector instructions that trinity's faster levels use",
+            "use another machine (docs/install.md, Instruction sets)",
         )
     if target().chosen:
         yield Diagnosis(
-            f"NUMBA_CPU_NAME or NUMBA_CPU_FEATURES make code for {target().name}",
+            f"NUMBA_CPU_NAME or NUMBA_CPU_FEATURES select code for {target().name}",
             "unset both, unless this processor needs them",
         )
     if seen.usable_cpus < seen.logical_cpus:
         yield Diagnosis(
             f"this process may use {seen.usable_cpus} of {seen.logical_cpus} CPUs",
-            "give it more, by taskset or the container's cpuset, where they are idle",
+            "allow more CPUs, with taskset or the container's cpuset",
         )
     if seen.cpu_quota is not None and seen.cpu_quota < seen.usable_cpus:
         stopped = f", and was stopped in {throttled:.0%} of all periods" if throttled else ""
         yield Diagnosis(
             f"the container's quota is {seen.cpu_quota:g} of {seen.usable_cpus} CPUs{stopped}",
-            "raise the quota, as with docker run --cpus; until then --threads must not exceed it",
+            "raise the quota, as with docker run --cpus; until then use no more --threads than "
+            "that",
         )
     if seen.load_average is not None and seen.load_average > seen.usable_cpus / 2:
         yield Diagnosis(
-            f"other programs have {seen.load_average:.1f} threads at work on "
-            f"{seen.usable_cpus} CPUs",
-            "stop them, or take fewer --threads: threads wait for the slowest of them",
+            f"other programs use {seen.load_average:.1f} threads on {seen.usable_cpus} CPUs",
+            "stop them, or use fewer --threads: threads wait for the slowest of them",
         )
     preference = _text(root / CPU / "cpu0/cpufreq/energy_performance_preference")
     if seen.governor == "powersave" and preference not in ("performance", "balance_performance"):
@@ -173,7 +171,7 @@ def _of_processor(seen: Examination, throttled: float, root: Path) -> Iterator[D
         yield Diagnosis("this machine runs on its battery", "plug it in")
     if seen.nodes > 1:
         yield Diagnosis(
-            f"memory lies in {seen.nodes} nodes, of which the farther ones are slower",
+            f"memory is divided into {seen.nodes} NUMA nodes, and distant ones are slower",
             "numactl --cpunodebind=0 --membind=0 before the command, for models that fit one node",
         )
 
@@ -182,25 +180,25 @@ def _of_memory(seen: Examination) -> Iterator[Diagnosis]:
     total, free = seen.memory_bytes, seen.available_bytes
     if total is not None and free is not None and free < total / 8:
         yield Diagnosis(
-            f"only {size_text(free)} of {size_text(total)} of memory are free",
-            "stop other programs: a model that does not fit is read from the disk at every token",
+            f"only {size_text(free)} of {size_text(total)} of memory is free",
+            "stop other programs: a model that does not fit is read from the disk for every token",
         )
     limit = seen.memory_limit_bytes
     if limit is not None and total is not None and limit < total:
         yield Diagnosis(
-            f"the container may have {size_text(limit)} of {size_text(total)} of memory",
-            "raise the limit, as with docker run --memory, for models that are larger",
+            f"the container's limit is {size_text(limit)} of {size_text(total)} of memory",
+            "raise the limit, as with docker run --memory, for larger models",
         )
     if seen.large_pages == "never":
         yield Diagnosis(
-            "large pages are off, so that long contexts are some percent slower",
+            "large pages are off, which slows long contexts down by some percent",
             "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
         )
     problem = take_cache_problem() if seen.kernel_cache is None else None
     if seen.kernel_cache is None:
         yield Diagnosis(
-            problem or "compiled kernels cannot be kept, so every run compiles them anew",
-            "set TRINITY_CACHE_DIR to a folder that can be written",
+            problem or "compiled kernels cannot be cached, so every run compiles them again",
+            "set TRINITY_CACHE_DIR to a writable folder",
         )
     elif seen.kernel_cache_bytes == 0:
         yield Diagnosis(
@@ -209,7 +207,7 @@ def _of_memory(seen: Examination) -> Iterator[Diagnosis]:
     if seen.other_kernels_bytes > MUCH_CODE:
         yield Diagnosis(
             f"kernels of other versions take {size_text(seen.other_kernels_bytes)}",
-            f"remove the other folders beside {seen.kernel_cache}",
+            f"remove the other folders next to {seen.kernel_cache}",
         )
     if seen.disk_free_bytes is not None and seen.disk_free_bytes < LITTLE_DISK:
         yield Diagnosis(
@@ -237,7 +235,7 @@ def _kilobytes(root: Path, key: str) -> int | None:
 
 
 def _times(root: Path) -> tuple[int, int] | None:
-    """Ticks that the host took, and all; None where the system does not count them."""
+    """Return ticks of other machines and of all; None if the system does not count them."""
     parts = (_text(root / "proc/stat") or "").splitlines()[:1]
     ticks = [int(part) for part in parts[0].split()[1:]] if parts else []
     return (ticks[7], sum(ticks[:8])) if len(ticks) >= 8 else None
@@ -251,7 +249,7 @@ def _text(path: Path) -> str | None:
 
 
 def _chosen(path: Path) -> str | None:
-    """Of "always [madvise] never" the word in brackets."""
+    """Return the word in brackets of "always [madvise] never"."""
     text = _text(path)
     return None if text is None else text.partition("[")[2].partition("]")[0] or None
 
@@ -264,7 +262,7 @@ def _free(folder: Path) -> int | None:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of all files below a folder, which need not exist."""
+    """Return the bytes of all files below a folder, which need not exist."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -276,6 +274,6 @@ def _size(folder: Path) -> int:
 
 
 def _size_of_others(folder: Path) -> int:
-    """Bytes beside a folder of kernels that are those of other versions: 16 hex digits."""
+    """Return the bytes of other versions' folders next to a folder of kernels: 16 hex digits."""
     others = [one for one in folder.parent.glob("[0-9a-f]" * 16) if one != folder]
     return sum(map(_size, others))

@@ -1,4 +1,4 @@
-"""What type a model is of, in a word: the mix that its file names, where that may be true."""
+"""The type of a model in one word: the mix named in its file, if that is plausible."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 
 from trinity.formats.provider import WeightProvider
 
-# general.file_type: the mix, and a type of ggml's that such a file has. Source: llama.cpp, enum
-# llama_ftype of include/llama.h and what its quantizer gives most tensors of each.
+# general.file_type: the mix, and a ggml type that such a file contains. Source: llama.cpp, enum
+# llama_ftype of include/llama.h, and the type that its quantizer gives most tensors.
 FILE_TYPES: dict[int, tuple[str, str]] = {
     0: ("F32", "F32"), 1: ("F16", "F16"), 2: ("Q4_0", "Q4_0"), 3: ("Q4_1", "Q4_1"),
     7: ("Q8_0", "Q8_0"), 8: ("Q5_0", "Q5_0"), 9: ("Q5_1", "Q5_1"), 10: ("Q2_K", "Q2_K"),
@@ -21,15 +21,15 @@ FILE_TYPES: dict[int, tuple[str, str]] = {
     32: ("BF16", "BF16"), 36: ("TQ1_0", "TQ1_0"), 37: ("TQ2_0", "TQ2_0"),
     38: ("MXFP4", "MXFP4"), 39: ("NVFP4", "NVFP4"), 40: ("Q1_0", "Q1_0"), 41: ("Q2_0", "Q2_0"),
 }  # fmt: skip
-_GUESSED = 1024  # added where no converter wrote the number
+_GUESSED = 1024  # added if no converter wrote the number
 _FLOATS = frozenset({"F32", "F16", "BF16"})
 
 
 def file_type(provider: WeightProvider) -> str | None:
-    """The mix that the file says to be, if its tensors do not belie it, else their usual type.
+    """Return the mix that the file names, unless its tensors contradict it, or their usual type.
 
-    That is the type with the most bytes, plain numbers left out where there are others: an
-    embedding that was left as it was does not name a file. None without tensors.
+    That is the type with the most bytes. Float types only count if there are no others, so that an
+    unquantized embedding does not name a file. None without tensors.
     """
     sizes: Counter[str] = Counter()
     for tensor in map(provider.tensor, provider.tensor_names()):

@@ -1,10 +1,9 @@
-"""Gathers an importance matrix: the mean squares of every linear's inputs over a text.
+"""Compute an importance matrix: the mean squares of every linear's inputs over a text.
 
-The text's tokens are cut into chunks, each evaluated alone, its first token replaced by BOS where
-the model wants one, as llama.cpp's llama-imatrix does; of an encoder, which sees a chunk whole, the
-last one by EOS. The engine's own steps add the squares of
-the float32 activations, before these are quantized.
-Numerics: float64 within a run (``trinity_kernels.ops.squares``), float32 in the file.
+The tokens are divided into chunks, each computed separately, with the first token replaced by BOS
+if the model wants one, as in llama.cpp's llama-imatrix; for an encoder also the last one by EOS.
+The engine's steps add the squares of the float32 activations before they are quantized. Sums are
+float64 within a run (``trinity_kernels.ops.squares``), float32 in the file.
 """
 
 from __future__ import annotations
@@ -42,24 +41,24 @@ from trinity.runtime.weights import Weight
 
 
 class GatheringEngine(Engine, Protocol):
-    """An engine that gathers the squares of its linears' inputs."""
+    """An engine that collects the squares of its linears' inputs."""
 
     def gather(self, squares: ChannelSquares | None) -> None:
-        """Add them to ``squares`` in every step from now on; None ends it."""
+        """Add them to ``squares`` in every following step; None ends it."""
         ...
 
     def linears(self) -> list[tuple[str, Weight]]:
-        """Every linear with its name, the output head last."""
+        """Return every linear with its name, the output head last."""
         ...
 
     def expert_linears(self) -> list[ExpertWeight]:
-        """Every linear of experts."""
+        """Return every linear of experts."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ImatrixProgress:
-    """Chunks that are ``done`` of ``total``; the perplexity of those of this run, if wanted."""
+    """Progress: chunks ``done`` of ``total``, and the perplexity of this run's chunks if wanted."""
 
     done: int
     total: int
@@ -83,18 +82,18 @@ def gather_imatrix(
     save_frequency: int = 10,
     cancel: Cancel | None = None,
 ) -> Imatrix:
-    """The importance matrix of ``model`` over ``text``; who else uses the model waits meanwhile.
+    """Compute the importance matrix of ``model`` over ``text``; other users of the model wait.
 
-    ``chunks``: how many chunks of ``chunk_size`` tokens, all if None; ``from_chunk`` leaves some
-    out before them. ``dataset`` names the text in the file. ``process_output`` gathers for the
-    output head too. ``perplexity`` of the second halves of the chunks is reported to ``progress``
-    and costs their logits; an encoder has none. ``start`` is what the sums are added to. ``resume``
-    is the result of a run with the same text that was cancelled, or saved: the next chunk follows.
-    ``save`` gets the result so far every ``save_frequency`` chunks. Once ``cancel`` is set, whole
-    chunks so far are the result.
+    ``chunks`` is the number of chunks of ``chunk_size`` tokens, None for all; ``from_chunk`` skips
+    some. ``dataset`` is the name of the text in the file. ``process_output`` includes the output
+    head. ``perplexity`` reports that of the second halves to ``progress``, at the cost of computing
+    logits; encoders have none. ``start`` is added to the result. ``resume`` is the result of a
+    cancelled or saved run with the same text, which is continued. ``save`` is called with the
+    result so far every ``save_frequency`` chunks. When ``cancel`` is set, the result has the chunks
+    so far.
 
-    Raises: InputError for a text shorter than one chunk, for a ``start`` or ``resume`` of another
-    model or text, and where it is cancelled before the first chunk; TrinityError where the model's
+    Raises InputError for a text shorter than one chunk, for a ``start`` or ``resume`` of another
+    model or text, and if it is cancelled before the first chunk; TrinityError if the model's
     activations are not finite.
     """
     engine = cast(GatheringEngine, model.engine)
@@ -105,7 +104,7 @@ def gather_imatrix(
     if chunks is not None:
         check_integer("chunks", chunks, low=1)
     if engine.encodes and process_output:
-        raise InputError("the model is an encoder without an output head; leave --process-output")
+        raise InputError("the model is an encoder without an output head; remove --process-output")
     windows = _cut(model, text, chunk_size)
     digest = hashlib.sha256(windows.astype("<i4").tobytes()).hexdigest()
     shapes = _shapes(engine, process_output)
@@ -144,11 +143,11 @@ def gather_imatrix(
         return found
     if resume is not None:
         return resume
-    raise InputError("cancelled before the first chunk was evaluated")
+    raise InputError("cancelled before the first chunk was computed")
 
 
 def _cut(model: Model, text: str | Sequence[int], size: int) -> NDArray[np.int32]:
-    """Tokens (chunks, ``size``), those after the last whole chunk left out."""
+    """Return tokens (chunks, ``size``), without those after the last whole chunk."""
     ids = np.asarray(model.tokenize(text, add_eos=False) if isinstance(text, str) else text)
     if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) < size:
         raise InputError(
@@ -165,7 +164,7 @@ def _cut(model: Model, text: str | Sequence[int], size: int) -> NDArray[np.int32
 
 
 def _shapes(engine: GatheringEngine, process_output: bool) -> dict[str, tuple[int, ...]]:
-    """Names of the weights that are gathered for, to the shapes of their sums."""
+    """Map the names of weights to the shapes of their sums."""
     shapes: dict[str, tuple[int, ...]] = {
         f"{name}.weight": (weight.matrices, weight.k) for name, weight in engine.linears()
     }
@@ -174,8 +173,8 @@ def _shapes(engine: GatheringEngine, process_output: bool) -> dict[str, tuple[in
         shapes |= dict.fromkeys(weight.tensors, (matrices, weight.k))
     if process_output and HEAD not in shapes:
         raise InputError(
-            "the model has no output.weight of its own: its output head is the embedding; leave "
-            "out --process-output"
+            "the model has no separate output.weight: its output head is the embedding; remove "
+            "--process-output"
         )
     return {
         name: shape
@@ -185,12 +184,15 @@ def _shapes(engine: GatheringEngine, process_output: bool) -> dict[str, tuple[in
 
 
 def _next_chunk(resume: Imatrix, digest: str, chunk_size: int, process_output: bool) -> int:
-    """Where ``resume`` goes on. Raises InputError unless it is of the same text and options."""
+    """Return the chunk to continue ``resume`` with.
+
+    Raises InputError unless it is of the same text and options.
+    """
     position = resume.position
     if position is None:
         raise InputError(
-            f"{resume.source}: it does not say where its run stopped; to add to it, give it with "
-            "--in-file and write another file"
+            f"{resume.source}: it does not contain the position where its run stopped; to add to "
+            "it, give it with --in-file and write another file"
         )
     if position.text_sha256 != digest or resume.chunk_size != chunk_size:
         raise InputError(
@@ -201,13 +203,13 @@ def _next_chunk(resume: Imatrix, digest: str, chunk_size: int, process_output: b
     if (HEAD in resume.entries) != process_output:
         raise InputError(
             f"{resume.source}: its run was {'without' if process_output else 'with'} "
-            "--process-output; resume it likewise"
+            "--process-output; resume it in the same way"
         )
     return position.next_chunk
 
 
 class _Run:
-    """The sums of the chunks evaluated so far."""
+    """The sums of the chunks so far."""
 
     def __init__(self, engine: GatheringEngine, process_output: bool, perplexity: bool) -> None:
         self._engine = engine
@@ -223,19 +225,19 @@ class _Run:
         engine.gather(self._squares)
 
     def close(self) -> None:
-        """Let the engine's steps be as they were."""
+        """Stop collecting."""
         self._engine.gather(None)
 
     @property
     def perplexity(self) -> float | None:
-        """exp of the mean negative log-likelihood so far; None where it is not wanted."""
+        """exp of the mean negative log-likelihood so far; None if not wanted."""
         if not self._scored:
             return None
         mean = self._nll / self._scored
         return math.exp(mean) if mean < 700 else math.inf
 
     def chunk(self, tokens: NDArray[np.int32], cancel: Cancel | None) -> bool:
-        """Evaluate one chunk; False if cancelled, which leaves the sums as they were."""
+        """Compute one chunk; return False if cancelled, which leaves the sums unchanged."""
         if not self._evaluate(tokens, self._cache, cancel):
             self._squares.take()
             return False
@@ -279,8 +281,8 @@ class _Run:
         return True
 
     def entries(self) -> dict[str, ImatrixEntry]:
-        """What was gathered so far."""
-        with np.errstate(over="ignore"):  # infinities are refused when they are written
+        """Return the sums so far."""
+        with np.errstate(over="ignore"):  # infinities are rejected when they are written
             return {
                 name: ImatrixEntry(sums.astype(np.float32), self._counts[name].copy())
                 for name, sums in self._sums.items()

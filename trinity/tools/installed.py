@@ -1,7 +1,7 @@
-"""The models that lie on this machine, in the places where models are kept.
+"""Find the models on this machine, in all places where models are kept.
 
-Those are trinity's own cache, with what was quantized while loading, huggingface_hub's cache and
-Ollama's stores. Headers are read, weights never.
+These are trinity's own cache of models quantized while loading, huggingface_hub's cache and
+Ollama's stores. Only headers are read.
 """
 
 from __future__ import annotations
@@ -27,62 +27,57 @@ from trinity.hub.name import HubName, parse_name
 from trinity.providers import open_weights
 from trinity.tools.file_type import file_type
 
-MOST_LISTED = 2000  # of each place
+MOST_LISTED = 2000  # per place
 Notice = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A model that lies somewhere.
+    """A model on this machine."""
 
-    ``name`` is what --model takes; ``place`` the folder of models that it lies in, ``kept_by``
-    whose that is; ``type`` as ``file_type`` has it, ``family`` its architecture, ``num_bytes`` all
-    of its files. ``problem`` says why it cannot be opened; the others may then be None.
-    """
-
-    name: str
-    kept_by: str
-    place: str
-    num_bytes: int | None = None
-    type: str | None = None
-    family: str | None = None
-    problem: str | None = None
+    name: str  # for --model
+    kept_by: str  # the program that owns the folder
+    place: str  # the folder of models that contains it
+    num_bytes: int | None = None  # of all its files
+    type: str | None = None  # see ``file_type``
+    family: str | None = None  # its architecture
+    problem: str | None = None  # why it cannot be opened; other fields may then be None
 
 
 def installed(notice: Notice = lambda line: None) -> Iterator[Installed]:
-    """Every model, place by place; ``notice`` is told of a place that is not looked at."""
+    """Yield every model, place by place; ``notice`` is called for a place that is skipped."""
     yield from islice(_own(), MOST_LISTED)
     yield from islice(_hub(notice), MOST_LISTED)
     yield from islice(_ollama(), MOST_LISTED)
 
 
 def own_file(name: str) -> str:
-    """The file of trinity's own that ``name`` means: its path, or its name in the cache.
+    """Return the file of trinity's own cache that ``name`` means: its path, or its file name.
 
-    Raises InputError for every other name; for models of other programs it says how these remove
-    them.
+    Raises InputError for every other name; for models of other programs it says how to remove them.
     """
     if name.startswith(HUB):
         repository = parse_name(name).repository
         raise InputError(
-            f"{name}: kept by huggingface_hub; `hf cache rm model/{repository}` removes it"
+            f"{name}: this model is kept by huggingface_hub; `hf cache rm model/{repository}` "
+            "removes it"
         )
     if name.startswith(OLLAMA):
         model = name.removeprefix(OLLAMA)
-        raise InputError(f"{name}: kept by Ollama; `ollama rm {model}` removes it")
+        raise InputError(f"{name}: this model is kept by Ollama; `ollama rm {model}` removes it")
     folder = str(cache_folder("weights"))
     above, base = os.path.split(name)
     path = os.path.join(folder, base)
     inside = not above or os.path.realpath(above) == os.path.realpath(folder)
     if not inside and os.path.lexists(name):
         raise InputError(
-            f"{name}: not among the files that trinity keeps, which lie in {folder}; remove it as "
+            f"{name}: this file is not in {folder}, where trinity keeps its files; remove it like "
             "any other file"
         )
     if not inside or not base.endswith(".gguf") or not os.path.isfile(path):
         raise InputError(
-            f"{name}: trinity keeps no such model in {folder}; `python -m trinity list` shows "
-            "what there is"
+            f"{name}: there is no such model in {folder}; `python -m trinity list` shows those "
+            "that exist"
         )
     return path
 
@@ -104,7 +99,7 @@ def _hub(notice: Notice) -> Iterator[Installed]:
     try:
         from huggingface_hub.constants import HF_HUB_CACHE
     except ImportError:
-        notice("huggingface_hub is not installed, so its cache is not looked at")
+        notice("huggingface_hub is not installed, so its cache is skipped")
         return
     for cached in cached_repositories(os.path.abspath(HF_HUB_CACHE)):
         for commit, called in cached.commits():
@@ -113,12 +108,12 @@ def _hub(notice: Notice) -> Iterator[Installed]:
         if unfinished:
             yield Installed(
                 HUB + cached.repository, "huggingface_hub", cached.root, unfinished,
-                problem="an unfinished download; pull it again, and it goes on",
+                problem="an unfinished download; `python -m trinity pull` continues it",
             )  # fmt: skip
 
 
 def _snapshot(cached: CachedRepository, commit: str, called: str) -> Iterator[Installed]:
-    """The models of one commit: GGUF files, and the directory where it is one."""
+    """Yield the models of one commit: GGUF files, and the directory if it is one."""
     name = HubName("", cached.repository, called, None)
     folder = cached.snapshot(commit)
     files = cached.files(commit)
@@ -142,7 +137,7 @@ def _snapshot(cached: CachedRepository, commit: str, called: str) -> Iterator[In
 
 
 def _unfinished(cached: CachedRepository) -> int:
-    """Bytes of our downloads that have not ended."""
+    """Return the bytes of unfinished downloads."""
     sizes = 0
     for name in _listed(cached.blobs, UNFINISHED):
         with suppress(OSError):
@@ -160,14 +155,14 @@ def _ollama() -> Iterator[Installed]:
 
 
 def _listed(folder: str, ending: str) -> list[str]:
-    """Names in a folder, which need not exist, with this ending."""
+    """Return the names in a folder with this ending; it need not exist."""
     with suppress(OSError), os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if entry.name.endswith(ending))
     return []
 
 
 def _opened(name: str, kept_by: str, place: str, path: str) -> Installed:
-    """What the headers of the model at ``path`` say, or why it cannot be opened."""
+    """Return what the headers of the model at ``path`` say, or why it cannot be opened."""
     try:
         with closing(open_weights(path)) as provider:
             family = provider.metadata.get("general.architecture")

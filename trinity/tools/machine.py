@@ -1,4 +1,4 @@
-"""What a figure depends on beside the code: the processor, the versions, this process's memory."""
+"""What a measurement depends on besides the code: processor, versions, memory of the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = ("trinity-llm", "numpy", "numba", "llvmlite")
 
 
 def peak_rss() -> int | None:
-    """The most memory of this process so far, mapped file included; None where it is unknown."""
+    """Return the peak memory of this process, mapped files included; None if unknown."""
     try:
         import resource
     except ImportError:  # Windows
@@ -25,13 +25,13 @@ def peak_rss() -> int | None:
 
 
 def anonymous_rss() -> int | None:
-    """Memory of this process now that belongs to no file; None where the system does not say."""
+    """Return the memory of this process that belongs to no file; None if unknown."""
     found = first_value("/proc/self/status", "RssAnon")
     return None if found is None else int(found.split()[0]) * 1024
 
 
 def available_memory() -> int | None:
-    """Memory that processes may take now without swapping; None where the system does not say."""
+    """Return the memory that is available without swapping; None if unknown."""
     found = first_value("/proc/meminfo", "MemAvailable")
     if found is not None:
         free = int(found.split()[0]) * 1024
@@ -53,7 +53,7 @@ def machine() -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    """Python and the packages that the figures depend on."""
+    """Return the versions of Python and of the packages that matter."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -64,7 +64,7 @@ def versions() -> dict[str, str]:
 
 
 def first_value(path: str, key: str) -> str | None:
-    """The value of the first "key: value" line of a Linux status file."""
+    """Return the value of the first "key: value" line of a Linux status file."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:

@@ -1,4 +1,4 @@
-"""Which type to take for a model: sizes from block bytes, memory with the KV cache, and speed."""
+"""Choose a model's type: file sizes, memory with the KV cache, and speed."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Purpose = Literal["quality", "balanced", "speed"]
 # Beside weights and cache: interpreter, compiled code, activations (docs/laboratory.md).
 _PAGES_OF_A_STEP = 5  # of 128 positions, of 512 rows
 WORKING_BYTES = 300 << 20
-# Of the read bandwidth, what decoding reaches (docs/laboratory.md: 0.75 to 0.95).
+# The part of the read bandwidth that decoding reaches (docs/laboratory.md: 0.75 to 0.95).
 EFFICIENCY = 0.8
-# Where the user names no context; less where the model has less.
+# The default context; less if the model has less.
 CONTEXT = 4096
-# From the least error to the largest: perplexities of llama.cpp's quantize documentation.
+# From the least error to the largest, by perplexities in llama.cpp's quantize documentation.
 BY_QUALITY = (
     "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q4_K_M", "Q4_K_S", "IQ4_NL", "IQ4_XS", "Q4_0",
     "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K",
 )  # fmt: skip
 TERNARY = ("I2_S", "TQ2_0", "TQ1_0")
-# What is taken, the first that fits. Small models lose more to few bits.
+# Preferred types; the first that fits is chosen. Small models lose more with few bits.
 _CHOICES: dict[Purpose, tuple[str, ...]] = {
     "quality": BY_QUALITY[1:],
     "balanced": ("Q4_K_M", "Q4_K_S", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K"),
@@ -45,15 +45,15 @@ _CHOICES: dict[Purpose, tuple[str, ...]] = {
 _SMALL = 4e9
 _LEAST_PARAMETERS = 1e5
 _WHY = {
-    "quality": "of all that fit it is the nearest to the original, whose text it hardly changes",
-    "balanced": "a third of the original's size, with little lost: what most people take",
-    "speed": "a smaller file is a faster one, and smaller ones than this write worse text",
+    "quality": "the closest type to the original that fits, with almost the same output",
+    "balanced": "a third of the original's size with little loss: the usual choice",
+    "speed": "smaller files are faster, but types smaller than this lose too much quality",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TypeEstimate:
-    """One type: the file's bytes, bits per weight, memory in use, and tokens/s to expect."""
+    """One type: bytes of the file, bits per weight, memory in use, expected tokens/s."""
 
     type: str
     bits_per_weight: float
@@ -65,31 +65,23 @@ class TypeEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """``take`` is a type's name, or None where nothing fits; ``reason`` says why, in a sentence.
-
-    ``usable_bytes``: memory that the model may use. ``bandwidth``: bytes per second.
-    """
+    """The result: a table of types and the choice."""
 
     model: str
     parameters: int
     active_parameters: int
     context: int
     kv_cache_bytes: int
-    usable_bytes: int
-    bandwidth: float
+    usable_bytes: int  # memory that the model may use
+    bandwidth: float  # bytes per second
     rows: list[TypeEstimate]
-    take: str | None
-    reason: str
+    take: str | None  # name of a type, or None if nothing fits
+    reason: str  # one sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The model in question. ``factor``: its parameters relative to those of ``entries``.
-
-    ``quantized``: the type that it has already, from which no better one can be made.
-    ``unread``: how names begin of tensors that a token does not read, or reads one row of.
-    ``read_bytes``: what a token reads beside weights.
-    """
+    """The model in question."""
 
     name: str
     entries: list[ModelTensor]
@@ -97,33 +89,33 @@ class Subject:
     kv_bytes_per_token: float
     context_length: int
     ternary: bool = False
-    factor: float = 1.0
-    quantized: str | None = None
+    factor: float = 1.0  # its parameters relative to those of ``entries``
+    quantized: str | None = None  # type that it has already; a better one cannot be made from it
     experts: ExpertConfig | None = None
     state_bytes: int = 0
-    unread: tuple[str, ...] = ()
-    read_bytes: int = 0
+    unread: tuple[str, ...] = ()  # prefixes of tensors of which a token reads nothing, or one row
+    read_bytes: int = 0  # what a token reads in addition to weights
 
     @property
     def active_parameters(self) -> int:
-        """How many of its weights one token takes."""
+        """The number of weights that one token uses."""
         shapes = ((e.name, e.shape) for e in self.entries if not e.name.startswith(self.unread))
         return round(self.factor * active_parameters(shapes, self.experts))
 
     @property
     def parameters(self) -> int:
-        """How many weights it has."""
+        """The number of weights."""
         return round(self.factor * sum(prod(entry.shape) for entry in self.entries))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its tensors as they are."""
+        """The bytes of its tensors as they are."""
         sizes = (tensor_nbytes(entry.type, entry.shape[::-1]) for entry in self.entries)
         return round(self.factor * sum(size or 0 for size in sizes))
 
 
 def parse_count(text: str) -> int:
-    """Parameters from "7B", "350M" or "7e9". Raises InputError."""
+    """Parse a number of parameters: "7B", "350M" or "7e9". Raises InputError."""
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+]?[0-9]+)?)\s*([KMBT]?)\s*", text.upper())
     value = float(found[1]) * UNITS.get(found[2], 1) if found else 0.0
     if not _LEAST_PARAMETERS <= value <= 1e14:
@@ -134,10 +126,10 @@ def parse_count(text: str) -> int:
 
 
 def of_size(parameters: int) -> Subject:
-    """A llama of about so many parameters: the known shape nearest in size, made to measure.
+    """Return a llama of about this many parameters, scaled from the known shape nearest in size.
 
-    Names round: what is called 7B has 6.7, what is called 1B has 1.24. So the number that a known
-    model is called by means that model.
+    Names are rounded: "7B" has 6.7 billion parameters, "1B" has 1.24. A number that a known model
+    is named by means that model.
     """
     called = [shape for shape in SHAPES if abs(log(shape.called / parameters)) < 0.01]
     near = min(SHAPES, key=lambda shape: abs(log(shape.parameters / parameters)))
@@ -153,10 +145,10 @@ def of_size(parameters: int) -> Subject:
 
 
 def of_file(provider: WeightProvider) -> Subject:
-    """The model of an open file.
+    """Return the model of an open file.
 
-    Raises ConfigError where it says too little of itself, UnsupportedError for an architecture
-    that trinity does not run.
+    Raises ConfigError if the file lacks information, UnsupportedError for an architecture that
+    trinity does not support.
     """
     if is_speech(provider.metadata):
         return _of_speech(provider)
@@ -169,7 +161,7 @@ def of_file(provider: WeightProvider) -> Subject:
     if not config.layer_kv_heads:
         kv_heads = [0 if one else config.num_kv_heads for one in recurrent]
     per_token = 4.0 * sum(kv_heads) * config.head_dim
-    # Llama models are trained with ternary weights too, which their type shows.
+    # Llama models may be trained with ternary weights too, which their type shows.
     ternary = config.architecture.startswith("bitnet") or any(e.type in TERNARY for e in entries)
     return Subject(
         provider.path, entries, network, per_token, config.context_length, ternary,
@@ -179,7 +171,7 @@ def of_file(provider: WeightProvider) -> Subject:
 
 
 def _of_speech(provider: WeightProvider) -> Subject:
-    """A Whisper model: a token reads the decoder, and what it keeps of a window of audio."""
+    """A Whisper model: a token reads the decoder, and its keys and values of a window of audio."""
     config = speech_config(provider.metadata, provider.path)
     layer = 2 * 4 * config.width  # keys and values of a position
     window = config.decoder.layers * config.encoder.positions * layer
@@ -193,18 +185,18 @@ def _of_speech(provider: WeightProvider) -> Subject:
 def _entries(provider: WeightProvider) -> list[ModelTensor]:
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
     if not tensors:
-        raise UnsupportedError(f"{provider.path}: the file has no tensors, so no size to tell")
+        raise UnsupportedError(f"{provider.path}: the file has no tensors, so its size is unknown")
     return [ModelTensor(t.name, t.shape, t.type) for t in tensors]
 
 
 def _quantized(provider: WeightProvider) -> str | None:
-    """The type of a file that is quantized already."""
+    """Return the type of a file that is quantized already."""
     found = file_type(provider)
     return None if found in PLAIN else found
 
 
 def _state_bytes(config: ModelConfig, recurrent: Sequence[bool]) -> int:
-    """Of recurrent layers: a sequence has a state for each page that a step of a prompt is in."""
+    """Return the bytes of recurrent states: one for each page that a prompt's step covers."""
     ssm, values = config.ssm, config.hidden_size * max(config.short_conv_kernel - 1, 0)
     if ssm is not None:
         values += ssm.inner_size * ssm.state_size + ssm.channels * (ssm.conv_kernel - 1)
@@ -215,11 +207,11 @@ def recommend(
     subject: Subject, *, ram: int, bandwidth: float, purpose: Purpose = "balanced",
     context: int | None = None,
 ) -> Recommendation:  # fmt: skip
-    """Every type's size, the largest first, and the one to take.
+    """Return every type's size, the largest first, and the recommended one.
 
-    Units: ``ram`` bytes that the model may use, ``bandwidth`` bytes per second. The tokens/s are
-    those of an empty context: EFFICIENCY * bandwidth / bytes that a token reads.
-    Raises InputError for a context that the model does not have.
+    ``ram`` is the memory in bytes that the model may use, ``bandwidth`` is in bytes per second. The
+    tokens/s are those of an empty context: EFFICIENCY * bandwidth / bytes that a token reads.
+    Raises InputError for a context longer than the model's.
     """
     tokens = min(CONTEXT, subject.context_length) if context is None else context
     if not 1 <= tokens <= subject.context_length:
@@ -249,9 +241,9 @@ def _sizes(subject: Subject, mix: str) -> list[tuple[str, int]]:
 
 
 def _read_per_token(subject: Subject, sizes: Sequence[tuple[str, int]]) -> float:
-    """Bytes: all weights but the embedding's, of which one row is read, unless it is the output.
+    """Return bytes: all weights except the embedding, unless it is also the output.
 
-    Of experts those that a token takes.
+    Only selected experts count.
     """
     skipped = subject.unread
     if any(name == "output.weight" for name, _ in sizes):
@@ -270,44 +262,47 @@ def _choice(
     fitting = {row.type for row in rows if row.fits}
     if subject.ternary:
         order: Sequence[str] = TERNARY
-        why = "it keeps the ternary weights exactly, and the rest as it is"
+        why = "it keeps the ternary weights exactly, and the rest unchanged"
     else:
         order, why = _CHOICES[purpose], _WHY[purpose]
         if purpose == "balanced" and subject.parameters < _SMALL:
-            order, why = BY_QUALITY[2:], "a small model loses much to fewer bits, and is fast"
+            order, why = (
+                BY_QUALITY[2:],
+                "a small model loses much quality with fewer bits, and is fast anyway",
+            )
     for number, name in enumerate(order):
         if name in fitting:
             if number:
-                why = f"{order[0]} does not fit, and this is the next best that does"
+                why = f"{order[0]} does not fit, and this is the next type that does"
             row = next(row for row in rows if row.type == name)
             if subject.quantized and (
                 name == subject.quantized or row.file_bytes == subject.nbytes
             ):
-                why += "; this file is that already"
+                why += "; this file has that type already"
             elif subject.quantized:
-                why += f"; this file is {subject.quantized}: make that from the original instead"
+                why += f"; this file is {subject.quantized}: quantize the original instead"
             return name, f"take {name}: {why}"
     least = min(rows, key=lambda row: row.memory_bytes)
     reason = (
         f"it does not fit: even {least.type} needs {size_text(least.memory_bytes)} with this "
-        f"context, and the model may have {size_text(ram)}"
+        f"context, but the limit is {size_text(ram)}"
     )
     if least.memory_bytes - cache <= ram:
         left = ram - (least.memory_bytes - cache)
         shorter = int(left / subject.kv_bytes_per_token)
-        return None, f"{reason}; with --ctx {max(shorter, 1)} {least.type} does"
+        return None, f"{reason}; with --ctx {max(shorter, 1)} {least.type} fits"
     room = (ram - WORKING_BYTES) / (least.bits_per_weight / 8)
     if room < _LEAST_PARAMETERS:
-        return None, f"{reason}; that is too little for any model"
+        return None, f"{reason}, too little for any model"
     return (
         None,
-        f"{reason}; models of up to {count_text(room)} parameters do, with a short context",
+        f"{reason}; models of up to {count_text(room)} parameters fit, with a short context",
     )
 
 
 def usable_memory(ram: int) -> int:
-    """Bytes that a model may take of ``ram``: the system and other programs need the rest.
+    """Return the bytes of ``ram`` that a model may use; the rest is for the system.
 
-    That rest is a quarter, 2 GB at most.
+    The rest is a quarter, at most 2 GB.
     """
     return ram - min(ram // 4, 2 * 10**9)

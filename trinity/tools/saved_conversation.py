@@ -1,4 +1,4 @@
-"""Conversations in files: JSON with messages as OpenAI's API has them."""
+"""Conversations in files: JSON with messages in the format of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LARGEST = 64 << 20  # bytes
 
 
 def read_conversation(path: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """The messages of a file, as they stand there, and the names of what else it has.
+    """Return the messages of a file, unchanged, and the names of its other keys.
 
-    The file holds an object with "messages", such as the body of a request, or the list alone.
-    Raises InputError where it cannot be read, is no such JSON, or holds a malformed message.
+    The file contains an object with "messages", such as the body of a request, or the list alone.
+    Raises InputError if it cannot be read, is not such JSON, or has a malformed message.
     """
     value = _json(path)
     rest: list[str] = []
@@ -26,7 +26,7 @@ def read_conversation(path: str) -> tuple[list[dict[str, Any]], list[str]]:
         rest = [name for name in value if name != "messages"]
         value = value["messages"]
     if not isinstance(value, list):
-        raise InputError(f'{path}: not a conversation, which is {{"messages": [...]}} or the list')
+        raise InputError(f'{path}: not a conversation; expected {{"messages": [...]}} or the list')
     try:
         read_messages(value)
     except InputError as error:
@@ -37,13 +37,15 @@ def read_conversation(path: str) -> tuple[list[dict[str, Any]], list[str]]:
 def write_conversation(
     path: str, messages: Sequence[Mapping[str, Any]], *, overwrite: bool = False
 ) -> None:
-    """Write messages as ``read_conversation`` reads them; the file appears when it is whole.
+    """Write messages for ``read_conversation``; the file appears when it is complete.
 
-    Raises InputError where it exists and ``overwrite`` is not set, is no regular file, or cannot
-    be written.
+    Raises InputError if it exists and ``overwrite`` is not set, is not a regular file, or cannot be
+    written.
     """
     if os.path.lexists(path) and not overwrite:
-        raise InputError(f"{path}: exists; give another name, or --force to replace it")
+        raise InputError(
+            f"{path}: the file exists already; give another name, or --force to replace it"
+        )
     if os.path.exists(path) and not os.path.isfile(path):
         raise InputError(f"{path}: not a regular file")
     text = json.dumps({"messages": messages}, ensure_ascii=False, indent=2) + "\n"
@@ -65,10 +67,11 @@ def _json(path: str) -> object:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be read ({reason})") from error
     if len(data) > LARGEST:
-        raise InputError(f"{path}: has more than {LARGEST} bytes")
+        raise InputError(f"{path}: has more than {LARGEST} bytes, the limit for conversations")
     try:
         value: object = json.loads(data.decode("utf-8-sig"))
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()  # text that UTF-8 can hold
+        # raises if UTF-8 cannot encode the text
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error})") from None
+        raise InputError(f"{path}: not valid JSON ({error})") from None
     return value

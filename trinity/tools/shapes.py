@@ -1,4 +1,4 @@
-"""Shapes of well-known llama models: what a size in parameters usually means."""
+"""Shapes of well-known llama models, to estimate a model from its number of parameters."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from trinity.quantization.assignment import ModelTensor, Network
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One model's sizes, in the words of its configuration.
-
-    ``called`` are the parameters that its name says, which are often fewer than it has.
-    """
+    """The sizes of one model, with the names of its configuration."""
 
     name: str
-    called: float
+    called: float  # parameters according to its name, often fewer than it has
     hidden_size: int
     intermediate_size: int
     num_layers: int
@@ -28,16 +25,16 @@ class Shape:
 
     @property
     def network(self) -> Network:
-        """What the quantizer's rules look at."""
+        """The properties that the quantizer's rules need."""
         return Network("llama", self.num_layers, self.num_heads, self.num_kv_heads)
 
     @property
     def parameters(self) -> int:
-        """How many weights it has."""
+        """The number of weights."""
         return sum(prod(entry.shape) for entry in self.entries())
 
     def entries(self) -> list[ModelTensor]:
-        """Its tensors, all in F16 but for the norms."""
+        """The tensors, all in F16 except the norms."""
         hidden, ffn, vocab = self.hidden_size, self.intermediate_size, self.vocab_size
         query, kv = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         found = [ModelTensor("token_embd.weight", (vocab, hidden), "F16")]

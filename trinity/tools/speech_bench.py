@@ -1,8 +1,8 @@
-"""The speed of a Whisper model: windows of audio, and tokens of the text.
+"""Measure the speed of a Whisper model: windows of audio, and tokens of text.
 
-"enc30s" encodes a window of 30 s, and makes of it the keys and values that the decoder looks at;
-its tokens are the encoder's positions. "tg128" evaluates 128 random tokens one by one in the
-decoder, "b5" so in 5 texts at once, as a search with 5 beams does.
+"enc30s" encodes a window of 30 s and computes the keys and values for the decoder; its tokens are
+the encoder's positions. "tg128" computes 128 random tokens one by one in the decoder; "b5" does so
+for 5 texts at once, as beam search with 5 beams does.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def run_speech_bench(
     read_bandwidth: Callable[[int], float] | None = None,
     progress: Progress = lambda line: None,
 ) -> Report:
-    """Measure a model that nobody else uses meanwhile.
+    """Measure a model that nothing else uses.
 
-    A window is encoded where the plan has a prompt, however long that is.
-    Raises: InputError for what there is not to measure of such a model.
+    A window is encoded if the plan has a prompt, of any length. Raises InputError for tests that
+    such a model does not support.
     """
     check(model, plan)
     positions = model.config.encoder.positions
@@ -47,7 +47,7 @@ def run_speech_bench(
     found = []
     with model.parts() as (encoder, decoder, team):
         progress("warm-up")
-        encoding(encoder, team, model)  # also what the decoder then looks at
+        encoding(encoder, team, model)  # includes the keys and values for the decoder
         for name, count, batch in tests:
             if count:
                 progress(f"{name}: warm-up")
@@ -72,7 +72,7 @@ def run_speech_bench(
 
 
 def check(model: SpeechModel, plan: Plan) -> None:
-    """Raise InputError for what there is not to measure of such a model."""
+    """Raise InputError for tests that a speech model does not support."""
     for option, given in (
         ("--depth", any(plan.depths)),
         ("--speculate", plan.speculate),
@@ -81,14 +81,14 @@ def check(model: SpeechModel, plan: Plan) -> None:
         if given:
             raise InputError(
                 f"{model.path}: a speech model is measured by windows of audio and by tokens of "
-                f"the text: leave out {option}"
+                f"text: remove {option}"
             )
     for count in plan.generated_tokens:
         check_integer("generated_tokens", count, low=0, high=model.config.decoder.positions)
 
 
 def encoding(encoder: SpeechEncoder, team: Team, model: SpeechModel) -> float:
-    """Seconds to encode a window of noise."""
+    """Return the seconds to encode a window of noise."""
     config = model.config
     shape = config.frames, config.bands
     features = np.random.default_rng(0).standard_normal(shape, np.float32)
@@ -100,7 +100,7 @@ def encoding(encoder: SpeechEncoder, team: Team, model: SpeechModel) -> float:
 def decoding(
     decoder: SpeechDecoder, team: Team, model: SpeechModel, count: int, batch: int
 ) -> float:
-    """Seconds to evaluate ``count`` tokens one by one, in each of ``batch`` texts."""
+    """Return the seconds to compute ``count`` tokens one by one, in each of ``batch`` texts."""
     draws = np.random.default_rng(0)
     steps = draws.integers(0, model.config.vocab_size, (count, batch)).tolist()
     texts, wanted = [decoder.begin() for _ in range(batch)], range(batch)

@@ -1,6 +1,6 @@
-"""Checks of a file's tensors: checksums, and what a damaged or badly made file shows.
+"""Verify a file's tensors: checksums, and signs of damage or of a faulty converter.
 
-Scales are read where they stand in the blocks; nothing is dequantized, so a gigabyte takes seconds.
+Scales are read from the blocks without dequantizing, so a gigabyte takes seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trinity_kernels.quants import TYPES, QuantType
 
 Progress = Callable[[int, int, str], None]
 
-# Of the values that a block's scale multiplies none is this large in any model known.
+# No known model has block scales this large.
 LARGEST_SCALE = 1024.0
 _STEP_BYTES = 16 << 20
 _EXPONENTS = {"F16": 0x7C00, "BF16": 0x7F80}
@@ -28,7 +28,7 @@ _EXPONENTS = {"F16": 0x7C00, "BF16": 0x7F80}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong in a tensor: ``count`` blocks, of which the first is ``block`` in ``row``."""
+    """A fault in a tensor: ``count`` blocks, of which the first is ``block`` in ``row``."""
 
     tensor: str
     count: int
@@ -47,7 +47,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One tensor's checksum, over its bytes as they lie in the file."""
+    """The checksum of one tensor's bytes in the file."""
 
     name: str
     type: str
@@ -57,7 +57,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """All tensors in file order. ``sha256``: over names, types, shapes and bytes of all."""
+    """All tensors in file order. ``sha256`` is over names, types, shapes and bytes of all."""
 
     tensors: list[Checked]
     sha256: str
@@ -68,7 +68,7 @@ class Verification:
 def verify(
     provider: WeightProvider, progress: Progress = lambda done, total, name: None
 ) -> Verification:
-    """Read every tensor once. ``progress``: bytes done, bytes in all, the tensor."""
+    """Read every tensor once. ``progress``: bytes done, all bytes, the tensor."""
     catch_bus_errors(TABLE)
     names = provider.tensor_names()
     total = sum(provider.tensor(name).nbytes for name in names)
@@ -98,7 +98,7 @@ def verify(
             notes.append(f"{name}: {tensor.type} has no check, only a checksum")
         elif quant.tensor_scale:
             findings.extend(_tensor_scale(tensor, quant))
-        provider.check()  # what was cut meanwhile reads as zeros
+        provider.check()  # a truncated file would read as zeros
         text = digest.hexdigest()
         checked.append(Checked(name, tensor.type, tensor.nbytes, text))
         if len(tensor.shape) > 1 and tensor.nbytes:
@@ -110,7 +110,7 @@ def verify(
 
 
 def _parts(tensor: Tensor, quant: QuantType | None) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """The tensor's bytes in pieces of whole blocks, each with where it begins."""
+    """Yield the tensor's bytes in pieces of whole blocks, each with its position."""
     data = tensor.data.reshape(-1).view(np.uint8)
     size = quant.type_size if quant else 1
     step = max(1, _STEP_BYTES // size) * size
@@ -126,7 +126,7 @@ def _joined(known: Finding, other: Finding) -> Finding:
 def _findings(
     tensor: Tensor, quant: QuantType, start: int, part: NDArray[np.uint8]
 ) -> Iterator[Finding]:
-    """What is wrong in a piece of a tensor's blocks."""
+    """Yield the faults in a piece of a tensor's blocks."""
     count = prod(tensor.shape) // quant.block_size - start // quant.type_size
     blocks = part[: min(len(part) // quant.type_size, count) * quant.type_size].view(quant.block)
     if not len(blocks):
@@ -170,9 +170,9 @@ def _shown(what: str, scales: NDArray[np.floating]) -> Callable[[int], str]:
 
 
 def _tensor_scale(tensor: Tensor, quant: QuantType) -> Iterator[Finding]:
-    """I2_S: the one scale behind the codes."""
+    """Yield faults of I2_S's scale, which follows the codes."""
     at = prod(tensor.shape) // quant.block_size * quant.type_size
     scale = float(tensor.data.reshape(-1)[at : at + 4].view("<f4")[0])
-    if not 0 < abs(scale) <= LARGEST_SCALE:  # NaN is neither
+    if not 0 < abs(scale) <= LARGEST_SCALE:  # false for NaN
         expected = f"a finite scale, not 0, up to {LARGEST_SCALE:.0f} in magnitude"
         yield Finding(tensor.name, 1, 0, 0, f"the tensor's scale {scale}", expected)

@@ -1,4 +1,4 @@
-"""A LoRA adapter of PEFT or mlx-lm as a GGUF file for llama.cpp."""
+"""Convert a LoRA adapter of PEFT or mlx-lm to a GGUF file for llama.cpp."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def convert_adapter(
     overwrite: bool = False,
     notice: Callable[[str], None] = lambda line: None,
 ) -> Conversion:
-    """Write the adapter at ``source``, which belongs to ``model``, to the GGUF file ``path``.
+    """Convert the adapter at ``source``, which belongs to ``model``, to the GGUF file ``path``.
 
-    Elements keep their type. The format has one alpha for all pairs: the second matrices of those
-    with another are multiplied by what is between, in float32. ``notice`` takes lines about the
-    model that the user should see.
+    Elements keep their type. The format has one alpha for all pairs; the second matrices of pairs
+    with another alpha are rescaled in float32. ``notice`` is called with lines about the model for
+    the user.
 
-    Raises: InputError for a missing file and for a ``path`` that exists and that ``overwrite`` does
-    not allow to be replaced; as ``open_adapter`` for an adapter that is none or does not fit.
+    Raises InputError for a missing file and for a ``path`` that exists unless ``overwrite`` is set;
+    as ``open_adapter`` for an adapter that is invalid or does not fit.
     """
     target = path_text(path)
     if os.path.isdir(target):
-        raise InputError(f"{target}: a directory; give the name of the .gguf file to write")
+        raise InputError(f"{target}: this is a directory; give the name of the .gguf file to write")
     refuse_existing(target, overwrite)
     provider = open_weights(model, notice=notice)
     try:
@@ -49,7 +49,7 @@ def convert_adapter(
             provider.config, names, lambda name: provider.tensor(name).shape, provider.path
         )
         base = base_of(decoder, provider, families_of(decoder.config.architecture))
-        # The order of rows is GGUF's, whatever that of the model at hand.
+        # The rows are in GGUF's order, whatever that of the opened model.
         adapter = open_adapter(source, replace(base, permuted=True))
     finally:
         provider.close()
@@ -78,26 +78,26 @@ def convert_adapter(
     notes: tuple[str, ...] = ()
     if rescaled:
         notes = (
-            f"{rescaled} pairs have another scale than alpha {alpha:g} means; it is multiplied "
-            "into their lora_b",
+            f"the scale of {rescaled} pairs differs from that of alpha {alpha:g}; their lora_b "
+            "was multiplied by the difference",
         )
     size = os.path.getsize(target)
     return Conversion(target, provider.config.architecture, 2 * len(adapter.pairs), size, notes)
 
 
 def alpha_of(pair: Pair) -> float:
-    """The alpha that means a pair's scale."""
+    """Return the alpha that gives a pair's scale."""
     return float(np.float32(pair.scale * pair.b.shape[-1]))
 
 
 def common_alpha(adapter: LoraAdapter) -> float:
-    """The alpha of most pairs that is not 0, for 0 means a scale of 1 there."""
+    """Return the most frequent alpha that is not 0, which means a scale of 1."""
     found = Counter(alpha for alpha in map(alpha_of, adapter.pairs) if alpha)
     return found.most_common(1)[0][0] if found else 1.0
 
 
 def with_alpha(pair: Pair, alpha: float) -> Pair:
-    """The same pair for a file with that ``alpha``."""
+    """Rescale a pair for a file with that ``alpha``."""
     own = alpha_of(pair)
     if own == alpha:
         return pair

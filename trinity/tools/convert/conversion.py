@@ -1,4 +1,4 @@
-"""The conversion as a whole: everything is checked, then the file is written tensor by tensor."""
+"""Convert a model: check everything, then write the file tensor by tensor."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What was made: the file, its architecture and tensors, and remarks for the user."""
+    """The result: the file, its architecture and tensors, and notes for the user."""
 
     path: str
     architecture: str
@@ -59,20 +59,18 @@ def convert(
     progress: Progress = lambda done, total, name: None,
     notice: Callable[[str], None] = lambda line: None,
 ) -> Conversion:
-    """Write the model that ``source`` names, as for ``trinity.load``, to the GGUF file ``path``.
+    """Convert the model ``source``, a name as for ``trinity.load``, to the GGUF file ``path``.
 
-    ``outtype`` is a key of OUTTYPES; without one, what keeps the layers' values. ``weight_scale``
-    says how packed ternary weights carry their scale, where config.json is wrong about it.
-    Quantized weights that GGUF has no type for become F32 without loss; ``allow_requantize`` allows
-    other types. ``progress`` is called with bytes done, bytes in all, and the tensor to come,
-    ``notice`` with lines that the user should see.
-    Everything but the weights themselves is checked before the first byte is written; the file
-    appears under its name only when it is complete.
+    ``outtype`` is a key of OUTTYPES; by default, the one that keeps the layers' values.
+    ``weight_scale`` says how packed ternary weights store their scale, if config.json is wrong
+    about it. Quantized weights that GGUF has no type for become F32 without loss;
+    ``allow_requantize`` permits other types. ``progress`` is called with bytes done, all bytes, and
+    the next tensor, ``notice`` with lines for the user. Everything but the weights is checked
+    before the first byte is written; the file appears under its name only when it is complete.
 
     Raises InputError for a missing file, a bad argument, a model that is GGUF already, or a
-    ``path`` that exists and that ``overwrite`` does not allow to be replaced; FormatError,
-    ConfigError, TokenizerError, UnsupportedError for a model that is damaged, contradicts itself or
-    cannot be said in GGUF.
+    ``path`` that exists unless ``overwrite`` is set; FormatError, ConfigError, TokenizerError or
+    UnsupportedError for a model that is damaged, contradicts itself or cannot be stored in GGUF.
     """
     if outtype is not None and outtype not in OUTTYPES:
         raise InputError(f"outtype is {outtype!r}; it must be one of {', '.join(OUTTYPES)}")
@@ -80,12 +78,13 @@ def convert(
         raise InputError(f"weight_scale is {weight_scale!r}; it must be multiply or divide")
     target = path_text(path)
     if os.path.isdir(target):
-        raise InputError(f"{target}: a directory; give the name of the .gguf file to write")
+        raise InputError(f"{target}: this is a directory; give the name of the .gguf file to write")
     catch_bus_errors(TABLE)
     with closing(open_weights(source, weight_scale=weight_scale, notice=notice)) as provider:
         if isinstance(provider, GGUFProvider):
             raise InputError(
-                f"{provider.path}: GGUF already; `python -m trinity quantize` changes its types"
+                f"{provider.path}: the model is GGUF already; `python -m trinity quantize` "
+                "changes its types"
             )
         _check_not_a_source(target, provider)
         refuse_existing(target, overwrite)
@@ -122,7 +121,7 @@ def _add_tensors(
     provider: WeightProvider,
     progress: Progress,
 ) -> int:
-    """Give the writer all tensors, to be made in their turn; returns their number."""
+    """Announce all tensors, whose data are computed when they are written; return their number."""
     scales: dict[str, np.float32] = {}
     for tensor in tensors:
         if needs_scale_tensor(tensor, types[tensor.name], types):
@@ -145,20 +144,20 @@ def _add_tensors(
 def _in_turn(
     begun: Callable[[], None], data: Callable[[], Iterator[Chunk]], provider: WeightProvider
 ) -> Iterator[Chunk]:
-    """The chunks of a tensor whose turn to be written has come."""
+    """Yield the chunks of a tensor when it is written."""
     begun()
     for chunk in data():
-        provider.check()  # what was cut meanwhile reads as zeros
+        provider.check()  # a truncated file would read as zeros
         yield chunk
 
 
 def _scale_of(name: str, scales: Mapping[str, np.float32]) -> Chunk:
-    """The scale of a weight that was written just before."""
+    """Return the scale of a weight that was written just before."""
     return np.array([scales[name]], "<f4")
 
 
 def _check_not_a_source(target: str, provider: WeightProvider) -> None:
-    """Raises InputError where the file would replace one of those that it is made from."""
+    """Raise InputError if the file would replace one of the source's files."""
     for path in provider.paths:
         with suppress(OSError):
             if os.path.samefile(path, target):
@@ -170,7 +169,7 @@ def _check_not_a_source(target: str, provider: WeightProvider) -> None:
 def _refuse_requantizing(
     provider: WeightProvider, tensors: Sequence[Tensor], types: Mapping[str, str]
 ) -> None:
-    """Raises InputError where weights of a type that GGUF has not would be rounded again."""
+    """Raise InputError if weights of a type that GGUF lacks would be rounded again."""
     lossy = [
         tensor
         for tensor in tensors
@@ -178,18 +177,18 @@ def _refuse_requantizing(
     ]
     if lossy:
         raise InputError(
-            f"{provider.path}: {len(lossy)} tensors are quantized in a way that GGUF has no type "
+            f"{provider.path}: {len(lossy)} tensors have a quantization that GGUF has no type "
             f"for, such as {lossy[0].name}, which is {lossy[0].type} and would become "
-            f"{types[lossy[0].name]}; quantizing twice loses quality: start from the model it was "
-            "made from, take --outtype f32, which keeps the values, or give --allow-requantize"
+            f"{types[lossy[0].name]}; quantizing twice loses quality: start from the original "
+            "model, use --outtype f32, which keeps the values, or give --allow-requantize"
         )
 
 
 def _check_outtype(outtype: str, is_ternary: bool, provider: WeightProvider) -> None:
     if not is_ternary and TYPES[OUTTYPES[outtype][0]].ternary:
         raise UnsupportedError(
-            f"{provider.path}: {outtype} holds ternary weights, and this is not a BitNet model: it "
-            "has no quantization_config of method bitnet; use q8_0, f16, bf16 or f32"
+            f"{provider.path}: {outtype} is for ternary weights, but this is not a BitNet model: "
+            "it has no quantization_config of method bitnet; use q8_0, f16, bf16 or f32"
         )
 
 
@@ -198,5 +197,5 @@ def _ternary_notes(is_ternary: bool, outtype: str) -> list[str]:
         return []
     return [
         f"the layers are ternary; {outtype} takes more space than i2_s, and activations are not "
-        "rounded to int8 as the model was trained to have them"
+        "rounded to int8 as in the model's training"
     ]

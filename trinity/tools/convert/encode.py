@@ -1,4 +1,4 @@
-"""The bytes of each tensor in the chosen type, chunk by chunk, made only when they are written."""
+"""Encode each tensor in the chosen type, chunk by chunk, when it is written."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from trinity.formats.provider import Tensor
 from trinity.formats.ternary_tensor import CODES_PER_BLOCK, TernaryMatrix, TernaryTensor
 from trinity_kernels.quants import TYPES, dequantize
 
-# --outtype to the type of the layers' weights, and general.file_type: llama.cpp's llama_ftype, and
-# bitnet.cpp's for I2_S.
+# --outtype: the type of the layers' weights, and general.file_type (llama.cpp's llama_ftype, and
+# bitnet.cpp's for I2_S).
 OUTTYPES = {
     "i2_s": ("I2_S", 40),
     "tq1_0": ("TQ1_0", 36),
@@ -27,8 +27,8 @@ OUTTYPES = {
     "f32": ("F32", 0),
     "q8_0": ("Q8_0", 7),
 }
-# Types of blocks that stay as they are, and general.file_type of a file that has some, whatever
-# float type the rest has.
+# Block types that are kept, and general.file_type of a file that contains some, whatever the float
+# type of the rest.
 KEPT_TYPES = {"MXFP4": 38, "NVFP4": 39}
 _CHUNK_ELEMENTS = 1 << 22
 _VALUES = re.compile(r"\.attn_(v|qkv)\.weight$")
@@ -37,7 +37,7 @@ _MATRICES = ("token_embd.weight", "output.weight", "per_layer_token_embd.weight"
 
 
 def file_type(outtype: str, types: Iterable[str]) -> int:
-    """general.file_type of a file whose tensors have these types."""
+    """Return general.file_type for a file whose tensors have these types."""
     kept = [number for name, number in KEPT_TYPES.items() if name in set(types)]
     if kept and outtype in ("f32", "f16", "bf16"):
         return kept[0]
@@ -45,7 +45,7 @@ def file_type(outtype: str, types: Iterable[str]) -> int:
 
 
 def own_type(tensors: Iterable[Tensor]) -> str:
-    """The key of OUTTYPES that keeps the values of a model's layers and takes the least space."""
+    """Return the key of OUTTYPES that keeps the layers' values and takes the least space."""
     types = {tensor.type for tensor in tensors if not is_precise(tensor.name, tensor.shape)}
     if "I2_S" in types:
         return "i2_s"
@@ -54,14 +54,13 @@ def own_type(tensors: Iterable[Tensor]) -> str:
 
 
 def chosen_type(tensor: Tensor, outtype: str, *, encodes: bool = False) -> str:
-    """The tensor type that ``tensor`` gets.
+    """Return the type that ``tensor`` gets.
 
-    As llama.cpp and Microsoft's file have it: norms, biases and routers F32; the embedding and the
-    output of files with ternary types F16; F16 too where a row is no whole number of Q8_0's blocks;
-    blocks of MXFP4 and NVFP4 as they are. In Q8_0 files of encoders (``encodes``) attn_v is F16:
-    llama.cpp rounds what Q8_0 weights are multiplied with, and vectors of the shortest texts
-    changed by more than 0.001 (cosine). Raises UnsupportedError for a ternary type of a matrix
-    that it cannot hold.
+    As in llama.cpp and Microsoft's file: norms, biases and routers are F32; the embedding and the
+    output of files with ternary types are F16; so are rows that do not fit Q8_0's blocks; blocks of
+    MXFP4 and NVFP4 are kept. In Q8_0 files of encoders (``encodes``) attn_v is F16: llama.cpp
+    rounds the inputs of Q8_0 weights, and vectors of the shortest texts changed by more than 0.001
+    (cosine). Raises UnsupportedError for a matrix that a ternary type cannot store.
     """
     wanted = OUTTYPES[outtype][0]
     name = tensor.name
@@ -78,7 +77,7 @@ def chosen_type(tensor: Tensor, outtype: str, *, encodes: bool = False) -> str:
     if wanted in _HALF_SCALES and columns % quant.block_size:
         raise UnsupportedError(
             _misfit(tensor, wanted, f"rows of a multiple of {quant.block_size} weights")
-            + "; --outtype i2_s holds it"
+            + "; --outtype i2_s supports it"
         )
     if wanted == "Q8_0" and (columns % quant.block_size or (encodes and _VALUES.search(name))):
         return "F16"
@@ -90,12 +89,12 @@ def _misfit(tensor: Tensor, wanted: str, needs: str) -> str:
 
 
 def needs_scale_tensor(tensor: Tensor, type_name: str, names: Collection[str]) -> bool:
-    """Whether the weight is written as -1, 0, +1 with its scale in a tensor of its own.
+    """Whether the weight is written as -1, 0, +1 with its scale in a separate tensor.
 
-    TQ1_0 and TQ2_0 have half-precision scales. A scale that they would round changes which way
-    activations round to int8, and logits by a tenth or so. The mean of master weights is hardly
-    ever such a number; bfloat16 scales of packed weights are. The feed-forward's biases would be
-    scaled too, so weights beside one, of which ``names`` tells, stay as they are.
+    TQ1_0 and TQ2_0 have half-precision scales. If they rounded the scale, activations would round
+    differently to int8, which changes logits by a tenth or so. The mean of master weights hardly
+    ever fits half precision; bfloat16 scales of packed weights do. A scale would also apply to the
+    feed-forward's biases, so weights with one (by ``names``) are excluded.
     """
     if not isinstance(tensor, TernaryTensor) or type_name not in _HALF_SCALES:
         return False
@@ -104,16 +103,16 @@ def needs_scale_tensor(tensor: Tensor, type_name: str, names: Collection[str]) -
     scale = tensor.known_scale
     if scale is None:
         return True
-    with np.errstate(over="ignore"):  # then it is infinite in half precision, so another number
+    with np.errstate(over="ignore"):  # infinite in half precision, so it differs
         return bool(np.float32(np.float16(scale)) != scale)
 
 
 def tensor_data(
     tensor: Tensor, type_name: str, scales: dict[str, np.float32]
 ) -> Callable[[], Iterator[Chunk]]:
-    """A function for GGUFWriter that makes the tensor's chunks.
+    """Return a function for GGUFWriter that computes the tensor's chunks.
 
-    Weights that are keys of ``scales`` are written bare, and their scales put there.
+    Weights that are keys of ``scales`` are written as -1, 0, +1, and their scales are stored there.
     """
     if tensor.type in KEPT_TYPES and tensor.type == type_name:
         return partial(tensor.pieces, _CHUNK_ELEMENTS)
@@ -151,7 +150,7 @@ def _float_chunks(tensor: Tensor, type_name: str) -> Iterator[Chunk]:
         encoded = TYPES[type_name].quantize(values)
         if type_name == "F16" and not np.isfinite(encoded.view("<f2")).all():
             raise InputError(
-                f"{tensor.where} has values up to {float(np.abs(values).max()):.3g}, beyond half "
-                "precision; use --outtype bf16 or f32"
+                f"{tensor.where} has values up to {float(np.abs(values).max()):.3g}, beyond the "
+                "range of half precision; use --outtype bf16 or f32"
             )
         yield encoded
