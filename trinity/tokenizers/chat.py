@@ -153,8 +153,8 @@ def _check_length(text: str, names: object) -> None:
         longest = _LONGEST_TEXT + _TEXT_PER_CHARACTER * len(json.dumps(names, ensure_ascii=False))
         if len(text) > longest:
             raise TokenizerError(
-                f"the chat template makes {len(text)} characters of these messages; at most"
-                f" {longest} are expected; {_OTHERWISE}"
+                f"the chat template renders these messages to {len(text)} characters; at most "
+                f"{longest} are allowed; {_OTHERWISE}"
             )
 
 

@@ -85,13 +85,16 @@ class LibraryEncoder:
             found = tokenizer.token_to_id(token.content)
             if found != token.id:
                 raise TokenizerError(
-                    f"the added token {token.content!r:.60} has the id {token.id} in the file and "
-                    f"{found} by the tokenizers library; {RECONVERT}"
+                    f"the added token {token.content!r:.60} has the id {token.id} in the file, "
+                    f"but {found} in the tokenizers library; {RECONVERT}"
                 )
 
 
 def _empty(rules: Rules, prefix: bool) -> dict[str, object]:
-    """A tokenizer.json with the steps of ``rules`` and nothing else; perhaps none that prefixes."""
+    """Return a tokenizer.json with the steps of ``rules`` and no vocabulary.
+
+    Without ``prefix``, steps that put a space before the text are omitted.
+    """
     normalizer = [s for s in steps(rules.normalizer) if prefix or s.get("type") != "Prepend"]
     splitter = [s if prefix else _unprefixed(s) for s in steps(rules.pre_tokenizer)]
     return {

@@ -60,14 +60,14 @@ def strings(metadata: Mapping[str, object], key: str, most: int, longest: int) -
         nbytes = metadata.encoded_length(full_key)
         if nbytes > MAX_BYTES:
             raise TokenizerError(
-                f"{full_key} has {nbytes} bytes; at most {MAX_BYTES} are read, far more than any"
-                f" model has; {RECONVERT}"
+                f"{full_key} has {nbytes} bytes; the limit is {MAX_BYTES}, far more than any "
+                f"model has; {RECONVERT}"
             )
     count = _length(metadata, full_key)
     if count > most:
         raise TokenizerError(
-            f"tokenizer.{key} has {count} elements; at most {most} are read, far more than any"
-            f" model has; {RECONVERT}"
+            f"tokenizer.{key} has {count} elements; the limit is {most}, far more than any model "
+            f"has; {RECONVERT}"
         )
     value = metadata.get(full_key)
     if value is None:
@@ -81,15 +81,15 @@ def strings(metadata: Mapping[str, object], key: str, most: int, longest: int) -
     length = max(map(len, value), default=0)
     if length > longest:
         raise TokenizerError(
-            f"tokenizer.{key} has a string of {length} characters; at most {longest} are read, far"
-            f" more than any model has; {RECONVERT}"
+            f"tokenizer.{key} has a string of {length} characters; the limit is {longest}, far "
+            f"more than any model has; {RECONVERT}"
         )
     try:
         for first in range(0, len(value), _JOINED):
             "".join(value[first : first + _JOINED]).encode()
     except UnicodeEncodeError as error:
         raise TokenizerError(
-            f"tokenizer.{key} holds a lone surrogate, which no UTF-8 text can; {RECONVERT}"
+            f"tokenizer.{key} contains a lone surrogate, which UTF-8 cannot encode; {RECONVERT}"
         ) from error
     return list(value)
 

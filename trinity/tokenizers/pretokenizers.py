@@ -184,7 +184,7 @@ def pre_tokenizer_named(
                 f" those of {known!r}, which is used"
             )
     return PRE_TOKENIZERS["default"], (
-        "tokenizer.ggml.pre is missing and the vocabulary is not a known one: text is split by the"
-        " 'default' rules, probably not those of the training, and answers may be worse; set the"
-        " key to the right name"
+        "tokenizer.ggml.pre is missing and the vocabulary is unknown: text is split by the "
+        "'default' rules, which probably differ from the training's, so results may be worse; "
+        "set the key to the right name"
     )

@@ -206,7 +206,9 @@ def _check_pre_tokenizers(found: list[dict[str, object]]) -> None:
 
 def _check_types(found: list[dict[str, object]], known: frozenset[str], what: str) -> None:
     if len(found) > _MOST_STEPS:
-        raise UnsupportedError(f"{len(found)} steps of the {what}; at most {_MOST_STEPS} are run")
+        raise UnsupportedError(
+            f"{what} has {len(found)} steps; at most {_MOST_STEPS} are supported"
+        )
     for step in found:
         kind = step.get("type")
         if not isinstance(kind, str) or kind not in known:
@@ -214,11 +216,13 @@ def _check_types(found: list[dict[str, object]], known: frozenset[str], what: st
         longest = _LONGEST_CHARSMAP if kind == "Precompiled" else _LONGEST_TEXT
         for value in step.values():
             if isinstance(value, str) and len(value) > longest:
-                raise UnsupportedError(f"the {what} {kind} has a text of {len(value)} characters")
+                raise UnsupportedError(
+                    f"the {what} {kind} has a text of {len(value)} characters, which is too long"
+                )
 
 
 def _check_pattern(pattern: object) -> None:
-    """Raises UnsupportedError for a pattern that may take long: unknown, and not a simple one.
+    """Raise UnsupportedError for a pattern that may take long: unknown, and not a simple one.
 
     Without groups, and with two repetitions at most, the time cannot explode.
     """
@@ -229,7 +233,7 @@ def _check_pattern(pattern: object) -> None:
             simple = len(regex) <= _LONGEST_TEXT and "(" not in regex
             if regex in _REGEXES or (simple and len(re.findall(r"[*+{]", regex)) <= 2):
                 return
-    raise UnsupportedError(f"the pattern {pattern!r:.120} is not a known one")
+    raise UnsupportedError(f"the pattern {pattern!r:.120} is not supported")
 
 
 def _added_token(fields: object) -> AddedToken:

@@ -37,7 +37,8 @@ class SPMEncoder:
             self._processor.LoadFromSerializedProto(_model_proto(vocab))
         except Exception as error:  # the library's errors are RuntimeErrors with a C++ source line
             raise TokenizerError(
-                f"the sentencepiece library refuses the vocabulary of {len(vocab)} tokens: {error}"
+                f"the sentencepiece library cannot read the vocabulary of {len(vocab)} tokens: "
+                f"{error}"
             ) from error
 
     def encode(self, text: str) -> list[int]:

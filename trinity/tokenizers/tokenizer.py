@@ -317,6 +317,7 @@ def _check_text(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"the text holds the lone surrogate {text[error.start]!r} at position {error.start},"
-            " which is not a character: decode the bytes it came from with errors='replace'"
+            f"the text contains the lone surrogate {text[error.start]!r} at position "
+            f"{error.start}, which is not a character: decode the bytes it came from with "
+            "errors='replace'"
         ) from error

@@ -23,8 +23,8 @@ class UnigramEncoder:
         assert vocab.scores is not None
         if vocab.unk_id is None:
             raise TokenizerError(
-                "the file names no unknown token (tokenizer.ggml.unknown_token_id), which a Unigram"
-                f" vocabulary (tokenizer.ggml.model 't5') needs; {RECONVERT}"
+                "tokenizer.ggml.unknown_token_id is missing, and a Unigram vocabulary "
+                f"(tokenizer.ggml.model 't5') needs it; {RECONVERT}"
             )
         self._unknown = vocab.unk_id
         kinds = vocab.types.tolist()

@@ -20,8 +20,8 @@ from trinity.tokenizers.rules import NFC_KEY, SCORES_KEY, Rules, read_rules
 
 UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(7)
 
-# Each costs a multiple of its bytes. The largest known vocabularies have 262,144 tokens, 514,906
-# merges; their longest tokens are runs of some hundred spaces.
+# Limits: each costs a multiple of its bytes. The largest known vocabularies have 262,144 tokens,
+# 514,906 merges; their longest tokens are runs of some hundred spaces.
 MAX_TOKENS, MAX_MERGES, MAX_TOKEN_CHARACTERS = 1 << 19, 1 << 19, 1 << 14
 # Text is searched once per length of special tokens; with runs of white space about 80 lengths.
 MAX_SPECIALS, MAX_SPECIAL_LENGTHS = 1 << 16, 256
@@ -31,21 +31,21 @@ SUPPORTED_MODELS = {
     "bert": "WordPiece", "t5": "Unigram",
 }  # fmt: skip
 
-# Texts that end a generation whatever the file says of them, then those that mark the parts of
-# fill-in-the-middle prompts; the pad, repository and file marks of the latter end one too.
+# Texts that end a generation whatever the file says of them, then the delimiters of
+# fill-in-the-middle prompts; those for padding, repository and file names also end one.
 _ENDS = (
     "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn>"
     " <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance>"
     " <eos> <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~["
     " <|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD]"
 )
-# A row for what precedes the prefix, the suffix and the middle.
+# Texts of the tokens before the prefix, the suffix and the middle, a line each.
 _FIM = (
     "<|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|>",
     "<|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|>",
     "<|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|>",
 )
-# Of what precedes the name of a repository, and that of a file.
+# Texts of the tokens before the name of a repository, and of a file.
 _FILES = ("<|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame>", "<|file_sep|>")
 _END_TEXTS = frozenset(" ".join((_ENDS, *_FILES)).split())
 _FIM_TEXTS = frozenset(" ".join(_FIM).split())
@@ -56,25 +56,15 @@ _BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 @dataclass(slots=True)
 class Vocabulary:
-    """What a tokenizer is built from.
-
-    ``tokens`` and ``types`` have one entry per id. ``ids`` maps a text to its id, the last one
-    where several tokens share a text. ``scores`` (float32) are for "llama" and "t5", ``merges`` for
-    "gpt2" and "gemma4", ``pre`` for "gpt2". ``rstrip`` are ids after which white space is dropped
-    when encoding. Between the texts of a pair comes EOS, and ``sep_id``, too, with ``add_sep``.
-    "bert": ``lowercase``, ``strip_accents`` (None: where it lowers). "t5": ``charsmap``, the table
-    by which texts are normalized; ``drop_spaces``: of several, and around a text;
-    ``prepends_space``: to a text. ``rules``: those of a tokenizer.json, where they are more than
-    this; ``nfc``: texts are composed first.
-    """
+    """The checked vocabulary that a tokenizer is built from."""
 
     model: str
-    tokens: list[str]
-    types: NDArray[np.int8]
-    ids: dict[str, int]
-    scores: NDArray[np.float32 | np.float64] | None = None
-    merges: list[str] | None = None
-    pre: PreTokenizer | None = None
+    tokens: list[str]  # by id
+    types: NDArray[np.int8]  # by id
+    ids: dict[str, int]  # text to id; the last one if several tokens share a text
+    scores: NDArray[np.float32 | np.float64] | None = None  # float32; for "llama" and "t5"
+    merges: list[str] | None = None  # for "gpt2" and "gemma4"
+    pre: PreTokenizer | None = None  # for "gpt2"
     bos_id: int | None = None
     eos_id: int | None = None
     unk_id: int | None = None
@@ -82,16 +72,16 @@ class Vocabulary:
     add_eos: bool = False
     add_space_prefix: bool = False
     eog_ids: frozenset[int] = frozenset()
-    rstrip: frozenset[int] = frozenset()
+    rstrip: frozenset[int] = frozenset()  # ids after which encoding drops white space
     sep_id: int | None = None
-    add_sep: bool = False
-    lowercase: bool = False
-    strip_accents: bool | None = None
-    charsmap: bytes = b""
-    drop_spaces: bool = False
-    prepends_space: bool = False
-    rules: Rules | None = None
-    nfc: bool = False
+    add_sep: bool = False  # put ``sep_id`` after EOS between the texts of a pair
+    lowercase: bool = False  # for "bert"
+    strip_accents: bool | None = None  # for "bert"; None: if ``lowercase``
+    charsmap: bytes = b""  # for "t5": the table that normalizes texts
+    drop_spaces: bool = False  # for "t5": of several spaces, and of those around a text
+    prepends_space: bool = False  # for "t5"
+    rules: Rules | None = None  # those of a tokenizer.json that the other fields cannot express
+    nfc: bool = False  # compose texts first
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -138,8 +128,8 @@ def vocabulary_from_metadata(metadata: Mapping[str, object]) -> Vocabulary:
     specials = int(np.isin(types, (UNKNOWN, CONTROL, USER_DEFINED)).sum())
     if specials > MAX_SPECIALS:
         raise TokenizerError(
-            f"tokenizer.ggml.token_type makes {specials} tokens control or user-defined ones; at"
-            f" most {MAX_SPECIALS} are read, far more than any model has; {RECONVERT}"
+            f"tokenizer.ggml.token_type marks {specials} tokens as control or user-defined; the "
+            f"limit is {MAX_SPECIALS}, far more than any model has; {RECONVERT}"
         )
     vocab = Vocabulary(model, tokens, types.astype(np.int8), {})
     if empty:
@@ -167,9 +157,9 @@ def _check_lengths(vocab: Vocabulary) -> None:
     lengths = {len(vocab.tokens[i].encode()) for i in ids}
     if len(lengths) > MAX_SPECIAL_LENGTHS:
         raise TokenizerError(
-            f"the control and user-defined tokens (tokenizer.ggml.token_type) have {len(lengths)}"
-            f" lengths; at most {MAX_SPECIAL_LENGTHS} are read, far more than any model has;"
-            f" {RECONVERT}"
+            f"the control and user-defined tokens (tokenizer.ggml.token_type) have {len(lengths)} "
+            f"different lengths; the limit is {MAX_SPECIAL_LENGTHS}, far more than any model has; "
+            f"{RECONVERT}"
         )
 
 
@@ -181,7 +171,7 @@ def _unsupported(model: str | None) -> TokenizerError | UnsupportedError:
             f" supported: {supported}"
         )
     return UnsupportedError(
-        f"tokenizer.ggml.model is {model[:40]!r}, which trinity cannot run; supported: {supported}"
+        f"tokenizer.ggml.model is {model[:40]!r}, which is not supported; supported: {supported}"
     )
 
 
@@ -233,7 +223,7 @@ def _read_bpe(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     vocab.pre, note = pre_tokenizer_named(name, len(vocab), len(vocab.merges))
     if note:
         vocab.notes.append(note)
-    # llama.cpp takes id 11 for missing BOS and EOS ids, Falcon's; elsewhere 11 is a comma, and
+    # llama.cpp uses id 11, Falcon's, for missing BOS and EOS ids; elsewhere 11 is a comma, and
     # generation would end at the first one.
     vocab.add_bos = _flag(metadata, "ggml.add_bos_token", vocab.pre.add_bos)
     vocab.add_eos = _flag(metadata, "ggml.add_eos_token", False)
@@ -243,7 +233,7 @@ def _read_gemma4(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     _read_merges(metadata, vocab)
     vocab.add_bos = True
     if not _flag(metadata, "ggml.add_bos_token", True):
-        # As in llama.cpp: early files say otherwise, and Gemma 4 writes nonsense without BOS.
+        # As in llama.cpp: early files contradict this, but Gemma 4 generates nonsense without BOS.
         vocab.notes.append("tokenizer.ggml.add_bos_token is false; Gemma 4 needs BOS: it is added")
     vocab.add_eos = _flag(metadata, "ggml.add_eos_token", False)
     vocab.add_space_prefix = _flag(metadata, "ggml.add_space_prefix", False)
@@ -383,13 +373,13 @@ def _find_end_ids(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
 
 
 def _words(vocab: Vocabulary, texts: frozenset[str]) -> set[str]:
-    """Those of ``texts`` that merges make: Qwen 2's "</s>" is HTML, and ends nothing."""
+    """Return those of ``texts`` that merges form: Qwen 2's "</s>" is HTML, and ends nothing."""
     normal = {t for t in texts if t in vocab.ids and vocab.types[vocab.ids[t]] == NORMAL}
     return made_by_merges(normal, vocab.merges or ())
 
 
 def made_by_merges(texts: Collection[str], merges: Iterable[str]) -> set[str]:
-    """Those of ``texts`` that are the two sides of a merge put together."""
+    """Return those of ``texts`` that are the two sides of a merge together."""
     wanted, lengths = set(texts), {len(text) + 1 for text in texts}
     if not wanted:
         return wanted
@@ -399,7 +389,7 @@ def made_by_merges(texts: Collection[str], merges: Iterable[str]) -> set[str]:
 
 
 def _find_rstrip(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
-    """Phi-3's special tokens swallow the white space after them; the file does not say so."""
+    """Find Phi-3's special tokens that drop the white space after them, which no key says."""
     name = metadata.get("general.name")
     if isinstance(name, str) and ("phi-3" in name.lower() or "phi3" in name.lower()):
         kept = {vocab.ids.get(text) for text in ("<unk>", "<s>", "<|endoftext|>")}
@@ -407,6 +397,6 @@ def _find_rstrip(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
 
 
 def matched_ids(vocab: Vocabulary, kinds: Sequence[int]) -> list[int]:
-    """Ids of the given types, those with the longest text (in UTF-8 bytes) first."""
+    """Return ids of the given types, those with the longest text (in UTF-8 bytes) first."""
     ids: list[int] = np.flatnonzero(np.isin(vocab.types, kinds)).tolist()
     return sorted(ids, key=lambda i: -len(vocab.tokens[i].encode()))

@@ -48,12 +48,12 @@ class WordPieceEncoder:
             self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ``text``."""
+        """Return the ids of ``text``."""
         with refusals("the tokenizers library cannot encode the text"):
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
 
 def wordpiece_piece(vocab: Vocabulary, token_id: int) -> bytes:
-    """The bytes that a token that is neither control nor user-defined stands for."""
+    """Return the bytes of a token that is neither control nor user-defined."""
     return vocab.tokens[token_id].replace(SPACE, " ").encode()

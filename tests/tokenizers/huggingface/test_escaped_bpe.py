@@ -80,8 +80,8 @@ def test_ids_by_merges(tmp_path: Path) -> None:
     [
         ({"normalizer": {"type": "NFC"}}, "must write spaces as U"),
         ({"pre_tokenizer": {"type": "ByteLevel"}}, "must write spaces as U|library refuses"),
-        ({"model": {"type": "Unigram", "vocab": []}}, "no BPE that falls back to bytes"),
-        ({"model": {"type": "BPE", "byte_fallback": False}}, "no BPE that falls back to bytes"),
+        ({"model": {"type": "Unigram", "vocab": []}}, "not BPE with byte_fallback"),
+        ({"model": {"type": "BPE", "byte_fallback": False}}, "not BPE with byte_fallback"),
     ],
 )
 def test_other_kinds_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

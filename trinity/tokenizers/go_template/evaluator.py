@@ -1,7 +1,7 @@
-"""Renders the tree of a Go template with values.
+"""Render the tree of a Go template with values.
 
-Source of the rules: Go's text/template/exec.go. All that a template can do is counted: see
-`budget`. How deep calls and actions go is limited by ``DEEPEST``.
+Everything that a template does is counted: see `budget`. ``DEEPEST`` limits the nesting of calls
+and actions. Source of the rules: Go's text/template/exec.go.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trinity.tokenizers.go_template.values import (
 )
 
 MOST_VARIABLES = 256
-DEEPEST = 100  # bodies in bodies; the parser's limit keeps expressions shallower than these
+DEEPEST = 100  # nested bodies; the parser's limit keeps expressions less deep
 
 
 class _LeftRangeError(Exception):
@@ -35,10 +35,10 @@ class _LeftRangeError(Exception):
 
 
 class Evaluator:
-    """One rendering: its output so far, and what it may still cost.
+    """One rendering: its output so far, and its remaining budget.
 
-    ``templates`` are those that it may call by name. ``missing`` is what a map gives for a key
-    that it lacks. ``go_only``: Ollama's own functions do not exist.
+    ``templates`` are those that it may call by name. ``missing`` is the value of a key that a map
+    lacks. With ``go_only`` Ollama's own functions do not exist.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class Evaluator:
         self._variables: list[tuple[str, Value]] = []
 
     def text(self, body: nodes.Body, data: Value) -> str:
-        """What ``body`` writes for ``data``.
+        """Return the output of ``body`` for ``data``.
 
-        Raises: TokenizerError where it fails or costs too much, UnsupportedError for what is not
-        known here.
+        Raises TokenizerError if it fails or costs too much, UnsupportedError for unsupported
+        features.
         """
         self._variables = [("$", data)]
         try:
@@ -139,7 +139,7 @@ class Evaluator:
         raise self._failed(f"a range over {type_name(over)}")
 
     def _declare(self, pipe: nodes.Pipe, key: Value, value: Value) -> None:
-        """Give a range's variables the next key and value."""
+        """Set a range's variables to the next key and value."""
         new = (key, value)[2 - len(pipe.declared) :] if pipe.declared else ()
         for number, name in enumerate(pipe.declared):
             if pipe.assigns:
@@ -181,7 +181,7 @@ class Evaluator:
         raise self._failed(f"the variable {name[:40]} is not declared")
 
     def _command(self, command: list[nodes.Operand], dot: Value, last: Value | None) -> Value:
-        """The value of a command; ``last`` is that of the command before it, if there is one."""
+        """Evaluate a command; ``last`` is the value of the command before it, if there is one."""
         first = command[0]
         if isinstance(first, nodes.FunctionNode):
             return self._function(first.name, command[1:], dot, last)

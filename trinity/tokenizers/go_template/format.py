@@ -1,7 +1,7 @@
 """printf: the verbs %v %s %q %d %t %% with flags, width and precision.
 
-Source: Go's fmt/print.go and format.go. Other verbs, and values that do not suit theirs, raise
-UnsupportedError.
+Other verbs, and values that do not match their verb, raise UnsupportedError. Source: Go's
+fmt/print.go and format.go.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _KINDS = {"s": str, "q": str, "d": int, "t": bool}
 
 
 def formatted(form: str, arguments: Sequence[Value], budget: Budget) -> str:
-    """``form`` with its verbs replaced by the arguments."""
+    """Return ``form`` with its verbs replaced by the arguments."""
     parts, at, left = [], 0, list(arguments)
     for found in _VERB.finditer(form):
         budget.step()
         flags, width, precision, verb = found.groups()
         if verb is None:
-            raise UnsupportedError("the Go template calls printf with a verb that trinity lacks")
+            raise UnsupportedError("the Go template calls printf with a verb that is not supported")
         if verb == "%":
             text = "%"
         elif not left:

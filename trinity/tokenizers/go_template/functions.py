@@ -1,7 +1,7 @@
-"""The functions that templates call: Go's own, and those that Ollama adds.
+"""The functions that templates can call: Go's own, and Ollama's.
 
-Sources: Go's text/template/funcs.go; Ollama's template/template.go. Each takes the evaluated
-arguments; `and` and `or` are the evaluator's, because they stop early.
+Each takes evaluated arguments; `and` and `or` are in the evaluator, because they stop early.
+Sources: Go's text/template/funcs.go; Ollama's template/template.go.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trinity.tokenizers.go_template.values import (
 
 @dataclass(frozen=True, slots=True)
 class TemplateFunction:
-    """What is called, with how many arguments (``most`` None: any number), and whose it is."""
+    """A function, its number of arguments (``most`` None: any number), and whether it is Go's."""
 
     call: Callable[[Sequence[Value], Budget], Value]
     least: int
@@ -86,7 +86,7 @@ def _slice(arguments: Sequence[Value], budget: Budget) -> Value:
             raise UnsupportedError("the Go template cuts a character into bytes") from None
     if not isinstance(value, Slice):
         raise _failed(f"slice of {type_name(value)}")
-    # Go lets a slice grow up to where the array under it ends.
+    # Go lets a slice grow up to the end of the underlying array.
     start, stop = _bounds(places, len(value), len(value.items) - value.start)
     return replace(value, start=value.start + start, stop=value.start + stop)
 

@@ -1,4 +1,4 @@
-"""Text and actions of a Go template, cut into tokens.
+"""Split a Go template into tokens: text and the parts of actions.
 
 Source of the rules: Go's text/template/parse/lex.go.
 """
@@ -28,7 +28,7 @@ _RADIX = {
 
 
 class Token(NamedTuple):
-    """A piece of the template: its kind, its text, and the line where it starts."""
+    """A token: its kind, its text, and the line where it starts."""
 
     kind: str
     text: str
@@ -36,7 +36,7 @@ class Token(NamedTuple):
 
 
 def tokens(template: str) -> list[Token]:
-    """All tokens, the last of them ``END``. Raises TokenizerError where an action is malformed."""
+    """Return all tokens, the last of them ``END``. Raises TokenizerError for a malformed action."""
     return _Lexer(template).run()
 
 
@@ -81,14 +81,14 @@ class _Lexer:
         return self.text.startswith("-", at) and self.text[at + 1 : at + 2] in tuple(_SPACES)
 
     def _right_delimiter(self, at: int) -> int:
-        """The length of the delimiter that stands at ``at``: 0, 2, or 4 with a trim marker."""
+        """Return the length of the delimiter at ``at``: 0, 2, or 4 with a trim marker."""
         if self.text.startswith("}}", at):
             return 2
         trims = self.text[at : at + 1] in tuple(_SPACES) and self.text.startswith("-}}", at + 1)
         return 4 if trims else 0
 
     def _close(self, length: int) -> None:
-        """Step over a right delimiter, and over the white space that it trims."""
+        """Skip a right delimiter, and the white space that it trims."""
         end = self.at + length
         if length == 4:
             while end < len(self.text) and self.text[end] in _SPACES:
@@ -124,7 +124,7 @@ class _Lexer:
                 raise self._error("a parenthesis is closed that was not opened")
 
     def _token(self, first: str) -> int:
-        """Take the token that begins with ``first``; how much deeper its parenthesis goes."""
+        """Read the token that begins with ``first``, and return the change of depth."""
         if first in _SPACES:
             self._take(SPACE, self._end_of_spaces())
         elif first == ":":
@@ -208,5 +208,5 @@ class _Lexer:
 
 
 def _is_word(character: str) -> bool:
-    """A letter, a digit or an underscore, as Go's unicode package has it."""
+    """Whether this is a letter, a digit or an underscore, as in Go's unicode package."""
     return character == "_" or character.isalpha() or character.isdecimal()

@@ -1,4 +1,4 @@
-"""Go's literals: quoted strings, characters and numbers.
+"""Parse Go's literals: quoted strings, characters and numbers.
 
 Source of the rules: the Go specification, "Lexical elements"; strconv.Unquote, ParseInt(text, 0).
 """
@@ -20,14 +20,14 @@ _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def string(literal: str) -> str:
-    """The text of a quoted or raw string. Raises ValueError for a bad escape."""
+    """Parse a quoted or raw string. Raises ValueError for a bad escape."""
     if literal[0] == "`":
         return literal[1:-1].replace("\r", "")
     return _unescaped(literal[1:-1], "'").decode()
 
 
 def character(literal: str) -> int:
-    """The code point of a literal such as 'x'. Raises ValueError for a bad one."""
+    """Parse a literal such as 'x' to its code point. Raises ValueError for a bad one."""
     text = _unescaped(literal[1:-1], '"').decode()
     if len(text) != 1:
         raise ValueError("a character constant holds one character")
@@ -35,7 +35,7 @@ def character(literal: str) -> int:
 
 
 def number(literal: str) -> int | float:
-    """An int64 or a float64. Raises ValueError for anything else."""
+    """Parse an int64 or a float64. Raises ValueError for anything else."""
     found = _INTEGER.fullmatch(literal)
     if found:
         sign, *digits = found.groups()
@@ -46,7 +46,7 @@ def number(literal: str) -> int | float:
             raise ValueError("an integer has 64 bits")
         return value
     if not _FLOAT.fullmatch(literal) or not re.search(r"[.eE]", literal):
-        raise ValueError("no number that is known here")
+        raise ValueError("not a supported number")
     result = float(literal)
     if not math.isfinite(result):
         raise ValueError("too large a number")

@@ -1,4 +1,4 @@
-"""A conversation as the values that Ollama gives its templates.
+"""A conversation as the values that Ollama passes to its templates.
 
 Source: Ollama's template/template.go, convertMessagesForTemplate and collate.
 """
@@ -16,7 +16,7 @@ NO_CALLS = Slice.of(None)
 
 @dataclass(frozen=True, slots=True)
 class TemplateMessage:
-    """A message, of which consecutive ones of one role are joined."""
+    """A message; consecutive ones of one role are joined."""
 
     role: str
     content: str
@@ -26,7 +26,7 @@ class TemplateMessage:
     tool_call_id: str = ""
 
     def value(self) -> Struct:
-        """What a template sees of it."""
+        """Return the value that a template sees."""
         fields: dict[str, Value] = {
             "Role": self.role,
             "Content": self.content,
@@ -40,9 +40,9 @@ class TemplateMessage:
 
 
 def read_messages(messages: Sequence[Mapping[str, object]]) -> list[TemplateMessage]:
-    """Messages with "role", "content" and what else Ollama knows of one.
+    """Read messages with "role", "content" and the other fields that Ollama knows.
 
-    Raises InputError where a value is of another type.
+    Raises InputError for a value of another type.
     """
     return [
         TemplateMessage(
@@ -58,9 +58,9 @@ def read_messages(messages: Sequence[Mapping[str, object]]) -> list[TemplateMess
 
 
 def collated(messages: Sequence[TemplateMessage]) -> tuple[str, list[TemplateMessage]]:
-    """All system messages as one text, and messages without two of one role side by side.
+    """Join all system messages to one text, and adjacent messages of one role.
 
-    They are joined by a blank line; the answers of tools stay apart.
+    They are separated by a blank line; tools' results are not joined.
     """
     system = "\n\n".join(one.content for one in messages if one.role == "system")
     texts: list[list[str]] = []
@@ -78,7 +78,7 @@ def collated(messages: Sequence[TemplateMessage]) -> tuple[str, list[TemplateMes
 
 
 def characters(messages: Sequence[TemplateMessage]) -> int:
-    """How much text the messages hold, their calls of tools not counted."""
+    """Return the number of characters in the messages, without tool calls."""
     return sum(len(one.content) + len(one.thinking) for one in messages)
 
 
@@ -88,7 +88,7 @@ def _text(message: Mapping[str, object], key: str) -> str:
         return ""
     if not isinstance(value, str):
         raise InputError(
-            f"a message's \"{key}\" is {type(value).__name__}; the model's Go template takes text"
+            f"a message's \"{key}\" is {type(value).__name__}; the model's Go template needs text"
         )
     return value
 
@@ -104,10 +104,12 @@ def _tool_calls(calls: object) -> Slice:
 def _tool_call(call: Mapping[str, object]) -> Struct:
     function = call.get("function")
     if not isinstance(function, Mapping):
-        raise InputError('a call of a tool has no "function"')
+        raise InputError('a tool call has no "function"')
     arguments, index = function.get("arguments"), function.get("index", 0)
     if not isinstance(arguments, Mapping | None) or type(index) is not int:
-        raise InputError('of a call of a tool, "arguments" must be an object and "index" an int')
+        raise InputError(
+            'the "arguments" of a tool call must be an object, and its "index" an integer'
+        )
     given = from_json(arguments or {})
     assert isinstance(given, Map)
     called: dict[str, Value] = {

@@ -1,4 +1,4 @@
-"""The tree of a Go template: statements, pipelines and what stands in them.
+"""The tree of a Go template: statements, pipelines and their parts.
 
 Source: Go's text/template/parse/node.go.
 """
@@ -18,7 +18,7 @@ class Literal:
 
 @dataclass(slots=True)
 class Dot:
-    """The value that "." stands for."""
+    """``.``, the current value."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Nil:
 
 @dataclass(slots=True)
 class FieldNode:
-    """``.A.B``: fields of the dot, one after the other."""
+    """``.A.B``: nested fields of the dot."""
 
     names: list[str]
 
@@ -58,7 +58,7 @@ class FunctionNode:
 
 @dataclass(slots=True)
 class Pipe:
-    """Commands, each of which gets the value of the one before it as its last argument."""
+    """Commands; each one gets the value of the previous one as its last argument."""
 
     line: int
     declared: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ Operand: TypeAlias = Literal | Dot | Nil | FieldNode | Variable | Chain | Functi
 
 @dataclass(slots=True)
 class TextNode:
-    """Text that is written as it is."""
+    """Text that is written unchanged."""
 
     text: str
 
@@ -85,7 +85,7 @@ class Action:
 
 @dataclass(slots=True)
 class Branch:
-    """``if``, ``with`` or ``range`` (``kind``), with what stands after ``else``, if anything."""
+    """``if``, ``with`` or ``range`` (``kind``), with the body after ``else``, if any."""
 
     kind: str
     pipe: Pipe

@@ -1,7 +1,7 @@
-"""Tokens of a Go template to its tree.
+"""Parse the tokens of a Go template to its tree.
 
-Source of the rules: Go's text/template/parse/parse.go. What Go has and chat templates do not use
-raises UnsupportedError: `block`, complex numbers, and functions that `FUNCTIONS` does not list.
+Features of Go that chat templates do not use raise UnsupportedError: `block`, complex numbers, and
+functions that `FUNCTIONS` does not list. Source of the rules: Go's text/template/parse/parse.go.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trinity.errors import TokenizerError, UnsupportedError
 from trinity.tokenizers.go_template import lexer, literals, nodes
 from trinity.tokenizers.go_template.lexer import Token
 
-DEEPEST = 80  # actions in actions, and parentheses in parentheses; real templates have about 12
+DEEPEST = 80  # nested actions and parentheses; real templates have about 12
 _LITERALS: dict[str, Callable[[str], str | int | float]] = {
     lexer.STRING: literals.string,
     lexer.RAW: literals.string,
@@ -24,9 +24,9 @@ _LITERALS: dict[str, Callable[[str], str | int | float]] = {
 
 
 def parse(template: str, functions: Collection[str]) -> nodes.Tree:
-    """The tree of a template that may call ``functions``.
+    """Parse a template that may call ``functions``.
 
-    Raises: TokenizerError where it is malformed, UnsupportedError for what is not known here.
+    Raises TokenizerError if it is malformed, UnsupportedError for unsupported features.
     """
     return _Parser(lexer.tokens(template), functions).tree()
 
@@ -71,7 +71,7 @@ class _Parser:
             self._fail(f"the template {name[:40]!r} is defined twice")
 
     def _body(self) -> tuple[nodes.Body, str]:
-        """Statements up to ``end`` or ``else``, and which of them it was."""
+        """Parse statements up to ``end`` or ``else``, and return which of them it was."""
         body: nodes.Body = []
         while True:
             statement = self._statement()
@@ -80,7 +80,7 @@ class _Parser:
             body.append(statement)
 
     def _statement(self) -> nodes.Statement | str:
-        """The next statement; "end" and "else" come as words."""
+        """Return the next statement; "end" and "else" are returned as words."""
         token = self._next()
         if token.kind == lexer.TEXT:
             return nodes.TextNode(token.text)
@@ -176,7 +176,7 @@ class _Parser:
                 self._fail("only a range declares two variables")
 
     def _command(self) -> list[nodes.Operand]:
-        """Operands with spaces between them, up to | (which is taken) or the end."""
+        """Parse operands separated by spaces, up to | (which is consumed) or the end."""
         operands = []
         while True:
             operands.append(self._operand())
@@ -215,8 +215,7 @@ class _Parser:
         if token.kind == lexer.NAME:
             if token.text not in self.functions:
                 raise UnsupportedError(
-                    f"the Go template calls {token.text[:40]!r}, a function that trinity does not "
-                    "know"
+                    f"the Go template calls {token.text[:40]!r}, a function that is not supported"
                 )
             return nodes.FunctionNode(token.text)
         if token.kind == lexer.FIELD:
@@ -243,7 +242,7 @@ class _Parser:
     # tokens
 
     def _next(self) -> Token:
-        """The next token that is no space."""
+        """Return the next token that is not a space."""
         token = self._peek()
         self.at += token.kind != lexer.END
         return token
@@ -276,8 +275,8 @@ class _Parser:
 
     def _unexpected(self, token: Token, wanted: str) -> NoReturn:
         raise TokenizerError(
-            f"the Go template is broken at line {token.line}: {token.text[:40]!r} where {wanted} "
-            "is expected"
+            f"the Go template is broken at line {token.line}: found {token.text[:40]!r}, expected "
+            f"{wanted}"
         )
 
     def _fail(self, what: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""How Go prints values: fmt.Sprint, quoted strings, numbers, encoding/json.
+"""Format values as Go does: fmt.Sprint, quoted strings, numbers, encoding/json.
 
 Sources: Go's fmt/print.go, strconv/quote.go and ftoa.go, encoding/json/encode.go.
 """
@@ -21,7 +21,7 @@ _QUOTED = {
 
 
 def printed(value: Value, depth: int = 0) -> str:
-    """The value as ``print`` and %v write it; ``depth`` counts the values around it.
+    """Format a value as ``print`` and %v do; ``depth`` is its nesting.
 
     Raises UnsupportedError for a pointer within another value, which Go prints as an address.
     """
@@ -49,7 +49,7 @@ def printed(value: Value, depth: int = 0) -> str:
 
 
 def written(value: Value) -> str:
-    """The value as an action writes it."""
+    """Format a value as an action writes it."""
     if value is NOTHING:
         return NOTHING.value
     text = printed(value)
@@ -58,7 +58,7 @@ def written(value: Value) -> str:
 
 
 def decimal(value: float, *, large: int) -> str:
-    """The shortest digits that are ``value``, with an exponent from 10 to the ``large`` on."""
+    """Return the shortest digits of ``value``, with an exponent from 10 to the ``large`` on."""
     digits, exponent = _digits(abs(value))
     sign = "-" if str(value).startswith("-") else ""
     if value != 0 and not -5 < exponent < large:
@@ -83,7 +83,7 @@ def _digits(value: float) -> tuple[str, int]:
 
 
 def quoted(text: str) -> str:
-    """The string as %q writes it."""
+    """Format a string as %q does."""
     return '"' + "".join(_quoted_character(one) for one in text) + '"'
 
 
@@ -99,7 +99,7 @@ def _quoted_character(one: str) -> str:
 
 
 def as_json(value: Value) -> str:
-    """The value as Go's json.Marshal writes it: maps by key, & < > escaped."""
+    """Format a value as Go's json.Marshal does: maps sorted by key, & < > escaped."""
     if isinstance(value, Absent):
         return "null"
     if isinstance(value, bool):
@@ -136,5 +136,5 @@ def _json_number(value: float) -> str:
 
 
 def _is_empty(value: Value) -> bool:
-    """Whether omitempty leaves the value out."""
+    """Whether omitempty omits the value."""
     return value is NIL or (isinstance(value, str | Slice) and len(value) == 0)

@@ -1,4 +1,4 @@
-"""Go templates in the place of Jinja's: the function that chats call."""
+"""Render a conversation with a Go template; the counterpart of Jinja's render_chat."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ def render_go(
     enable_thinking: bool | None = None,
     **names: object,
 ) -> str:
-    """The text of a conversation by a Go template, to which other ``names`` mean nothing.
+    """Render a conversation with a Go template; other ``names`` have no effect.
 
-    ``enable_thinking`` is what it knows as .Think.
-
-    Raises: as GoTemplate and its ``render``; InputError without ``add_generation_prompt``, because
-    Ollama's templates end where the answer starts.
+    ``enable_thinking`` becomes .Think. Raises as GoTemplate and its ``render``; InputError without
+    ``add_generation_prompt``, because Ollama's templates end where the response starts.
     """
     if not add_generation_prompt:
         raise InputError(
-            "a Go template always ends where the assistant's answer starts; leave "
-            "add_generation_prompt True, or pass a Jinja template"
+            "a Go template always ends where the assistant's response starts; set "
+            "add_generation_prompt to True, or pass a Jinja template"
         )
     return _parsed(template).render(messages, tools=tools, think=enable_thinking)
 

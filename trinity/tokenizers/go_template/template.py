@@ -1,4 +1,4 @@
-"""A Go template, and the text that it makes of a conversation, as Ollama renders it.
+"""A Go template, and its rendering of a conversation as in Ollama.
 
 Source: Ollama's template/template.go, Parse, Vars, Execute and deleteNode.
 """
@@ -23,7 +23,7 @@ from trinity.tokenizers.go_template.parser import parse
 from trinity.tokenizers.go_template.tools import read_tools
 from trinity.tokenizers.go_template.values import NOTHING, Map, Slice, Value
 
-LONGEST_TEMPLATE = 1 << 17  # characters, as of a Jinja template
+LONGEST_TEMPLATE = 1 << 17  # in characters, as for Jinja templates
 _RESPONSE = "Response"
 _TRIALS: tuple[tuple[dict[str, str], ...], ...] = (
     ({"role": "user", "content": "Hello"},),
@@ -39,14 +39,14 @@ _TRIALS: tuple[tuple[dict[str, str], ...], ...] = (
 class GoTemplate:
     """A parsed template. ``names``: the fields and variables in it, in lower case.
 
-    Raises: TokenizerError where it is malformed, UnsupportedError where it is outside of the
-    subset that trinity knows.
+    Raises TokenizerError if it is malformed, UnsupportedError if it uses unsupported features.
     """
 
     def __init__(self, text: str) -> None:
         if len(text) > LONGEST_TEMPLATE:
             raise TokenizerError(
-                f"the Go template has {len(text)} characters; at most {LONGEST_TEMPLATE} are read"
+                f"the Go template has {len(text)} characters; at most {LONGEST_TEMPLATE} are "
+                "allowed"
             )
         self._tree = parse(text, NAMES)
         self.names = {name.lower() for name in self._identifiers()}
@@ -57,7 +57,7 @@ class GoTemplate:
         self._last = [] if "messages" in self.names else _cut(self._tree.body)
 
     def try_out(self) -> None:
-        """Render plain conversations; raises what that raises."""
+        """Render plain conversations; raises the errors of ``render``."""
         for trial in _TRIALS:
             self.render(trial)
 
@@ -70,13 +70,13 @@ class GoTemplate:
         tools: Sequence[Mapping[str, object]] | None = None,
         think: bool | None = None,
     ) -> str:
-        """The text of a conversation, which ends where the assistant's answer starts.
+        """Render a conversation, up to where the assistant's response starts.
 
-        With ``prompt`` and ``suffix`` it is a text with a gap instead. A template of turns shows
-        no ``tools``. ``think`` None: nobody said.
+        With ``prompt`` and ``suffix``, render a text with a gap instead. A template with .Prompt
+        for each turn does not list ``tools``. ``think`` is None if the request does not set it.
 
-        Raises: TokenizerError where the template fails or costs too much, UnsupportedError where
-        it does what trinity does not know, InputError for malformed messages and tools.
+        Raises TokenizerError if the template fails or costs too much, UnsupportedError for
+        unsupported features, InputError for malformed messages and tools.
         """
         read = read_messages(messages)
         system, joined = collated(read)
@@ -121,7 +121,7 @@ class GoTemplate:
             key = {"system": "System", "user": "Prompt", "assistant": _RESPONSE}.get(message.role)
             if key is not None:
                 turn[key] = message.content
-        # Ollama makes a new template of what is left: without its functions and other templates.
+        # Ollama makes a new template of the rest, without its functions and other templates.
         last = Evaluator(budget, {}, missing=NOTHING, go_only=True)
         parts.append(last.text(self._last, Map({**turn, **thinking})))
         return "".join(parts)
@@ -132,7 +132,7 @@ class GoTemplate:
 
 
 def _names_in(part: nodes.Body | nodes.Statement | nodes.Operand) -> Iterator[str]:
-    """Fields and variables, as Ollama looks for them: not within chains."""
+    """Yield fields and variables as Ollama finds them: not within chains."""
     if isinstance(part, list):
         for statement in part:
             yield from _names_in(statement)
@@ -154,10 +154,10 @@ def _names_in(part: nodes.Body | nodes.Statement | nodes.Operand) -> Iterator[st
 
 
 def _cut(body: nodes.Body) -> nodes.Body:
-    """The body up to its response, without all that comes after it.
+    """Return the body up to its response, without anything after it.
 
-    As in Ollama, arguments after the response go, too, and with them an action that would be left
-    with an empty command. Raises UnsupportedError where Ollama fails: for an {{else}} after it.
+    As in Ollama, arguments after the response are removed, and with them an action with an empty
+    command. Raises UnsupportedError for an {{else}} after it, on which Ollama fails.
     """
     return _Cut().body(body)
 

@@ -1,7 +1,7 @@
-"""Tools as the values that Ollama gives its templates.
+"""Tools as the values that Ollama passes to its templates.
 
-Source: Ollama's api/types.go, Tool, ToolFunction, ToolFunctionParameters and ToolProperty. What
-they have no field for stays in the JSON that a template prints; Ollama drops it.
+Keys without a field there stay in the JSON that a template prints; Ollama drops them. Source:
+Ollama's api/types.go, Tool, ToolFunction, ToolFunctionParameters and ToolProperty.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PARAMETERS = {"type": "Type", "$defs": "Defs", "items": "Items", "required": "R
 
 
 def read_tools(tools: Sequence[Mapping[str, object]] | None) -> Slice:
-    """Tools in OpenAI's form. Raises InputError for another."""
+    """Read tools in OpenAI's format. Raises InputError for others."""
     if not tools:
         return Slice.of(None, as_json=True)
     return Slice.of([_tool(tool) for tool in tools], as_json=True)
@@ -54,7 +54,7 @@ def _property(value: object) -> Value:
 
 
 def _struct(schema: Mapping[str, object], known: Mapping[str, str]) -> Struct:
-    """The known fields, in order, then the others under their own names."""
+    """Return the known fields, in order, then the others under their own names."""
     fields: dict[str, Value] = {}
     names: list[str] = []
     for key, field in known.items():

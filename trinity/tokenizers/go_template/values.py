@@ -1,8 +1,8 @@
-"""The values that a Go template works with, as far as Ollama gives it any.
+"""The values of Go templates, as far as Ollama uses them.
 
-A string, a bool, an int and a float are Python's own. Go's strings are bytes: lengths and places
-count bytes of UTF-8. ``NOTHING`` is the value of what has none and prints as ``<no value>``;
-``NIL`` is an interface without a value in it, of which fields cannot be asked.
+A string, a bool, an int and a float are Python's own. Go's strings are bytes: lengths and indexes
+count bytes of UTF-8. ``NOTHING`` is a missing value and prints as ``<no value>``; ``NIL`` is an
+interface without a value, which has no fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trinity.errors import InputError, TokenizerError
 
 
 class Absent(Enum):
-    """The two ways to be no value."""
+    """The two kinds of missing values."""
 
     NOTHING = "<no value>"
     NIL = "<nil>"
@@ -27,7 +27,7 @@ NOTHING, NIL = Absent.NOTHING, Absent.NIL
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
-    """A slice of ``items``, from ``start`` up to ``stop``; a nil one prints as null in JSON.
+    """A slice of ``items``, from ``start`` up to ``stop``; a nil slice is null in JSON.
 
     ``as_json``: its type prints itself as JSON.
     """
@@ -40,34 +40,36 @@ class Slice:
 
     @classmethod
     def of(cls, items: Sequence[Value] | None, *, as_json: bool = False) -> Slice:
-        """A slice of all of ``items``; of None a nil one."""
+        """Return a slice of all ``items``, or a nil slice for None."""
         return cls(tuple(items or ()), 0, len(items or ()), items is None, as_json)
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     def values(self) -> tuple[Value, ...]:
-        """What lies in it."""
+        """The elements."""
         return self.items[self.start : self.stop]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Map:
-    """A map from strings; ``as_json``: its type prints itself as JSON. A nil one is null there."""
+    """A map from strings; ``as_json``: its type prints itself as JSON. A nil map is null there."""
 
     values: Mapping[str, Value]
     as_json: bool = False
     is_nil: bool = False
 
     def sorted(self) -> list[tuple[str, Value]]:
-        """Its pairs in Go's order: by the bytes of the keys."""
+        """Return its pairs in Go's order: by the bytes of the keys."""
         return sorted(self.values.items(), key=lambda pair: pair[0].encode())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Struct:
-    """Values by field, in order; ``names`` are those of its JSON, a "?" first where an empty value
-    is left out of it. ``is_pointer``: what is at hand is a pointer to it.
+    """Values by field, in order.
+
+    ``names`` are the fields' names in JSON; a "?" first means that an empty value is omitted.
+    ``is_pointer``: the value is a pointer to the struct.
     """
 
     fields: Mapping[str, Value]
@@ -80,7 +82,7 @@ Value: TypeAlias = str | bool | int | float | Slice | Map | Struct | Absent
 
 
 def truth(value: Value) -> bool:
-    """Whether ``if`` takes the value for true: all but zeros and what is empty."""
+    """Whether ``if`` takes the value for true: all but zeros and empty values."""
     if isinstance(value, Absent):
         return False
     if isinstance(value, str | Slice):
@@ -91,12 +93,12 @@ def truth(value: Value) -> bool:
 
 
 def byte_length(text: str) -> int:
-    """Bytes of a string."""
+    """Return the number of bytes of a string."""
     return len(text) if text.isascii() else len(text.encode())
 
 
 def type_name(value: Value) -> str:
-    """The kind of a value, for messages."""
+    """Return the kind of a value, for messages."""
     if isinstance(value, Absent):
         return "nil"
     names = {str: "string", bool: "bool", int: "int", float: "float64"}
@@ -104,7 +106,7 @@ def type_name(value: Value) -> str:
 
 
 def from_json(value: object, depth: int = 0) -> Value:
-    """What Go's ``any`` holds of a JSON value: every number is a float64.
+    """Convert a JSON value to Go's ``any``: every number is a float64.
 
     Raises InputError for what JSON does not have.
     """
@@ -118,18 +120,18 @@ def from_json(value: object, depth: int = 0) -> Value:
         try:
             return float(value)
         except OverflowError:
-            raise InputError(f"a message holds {value!r:.40}, too large a number") from None
+            raise InputError(f"a message contains {value!r:.40}, too large a number") from None
     if isinstance(value, Mapping):
         return Map({str(key): from_json(inner, depth + 1) for key, inner in value.items()})
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return Slice.of([from_json(inner, depth + 1) for inner in value])
-    raise InputError(f"a message holds a {type(value).__name__}, which JSON does not have")
+    raise InputError(f"a message contains a {type(value).__name__}, which JSON does not have")
 
 
 def field_of(value: Value, name: str, missing: Absent) -> Value:
-    """``value.name``; ``missing`` is what a map gives for a key that it lacks.
+    """Return ``value.name``; ``missing`` is the value of a key that a map lacks.
 
-    Raises TokenizerError where there is no such field.
+    Raises TokenizerError if there is no such field.
     """
     if value is NOTHING:
         return NOTHING

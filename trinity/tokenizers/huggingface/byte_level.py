@@ -43,8 +43,8 @@ def byte_level_source(values: Mapping[str, object], path: str, rows: int) -> Voc
     if not isinstance(model, dict) or model.get("type") != "BPE":
         kind = model.get("type") if isinstance(model, dict) else model
         raise UnsupportedError(
-            f"{path}: a tokenizer of type {kind!r:.40}; trinity reads byte-level BPE and "
-            "SentencePiece's BPE"
+            f"{path}: a tokenizer of type {kind!r:.40} is not supported; trinity reads byte-level "
+            "BPE and SentencePiece's BPE"
         )
     ignore_merges = model.get("ignore_merges") is True
     merges = merges_of(model, path)
@@ -81,6 +81,6 @@ def _check_bytes(values: Mapping[str, object], path: str) -> None:
     found = [*steps(values.get("normalizer")), *steps(values.get("pre_tokenizer"))]
     if not any(step.get("type") == "ByteLevel" for step in found):
         raise UnsupportedError(
-            f"{path}: BPE without ByteLevel and without byte_fallback; trinity reads byte-level "
-            "BPE and SentencePiece's BPE"
+            f"{path}: BPE without ByteLevel and without byte_fallback is not supported; trinity "
+            "reads byte-level BPE and SentencePiece's BPE"
         )

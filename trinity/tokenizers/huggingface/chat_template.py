@@ -30,10 +30,10 @@ def _read(path: str) -> str:
     try:
         if len(file.buffer()) > MAX_TEMPLATE_BYTES:
             raise TokenizerError(
-                f"{path}: larger than {MAX_TEMPLATE_BYTES} bytes, no chat template"
+                f"{path}: the file exceeds {MAX_TEMPLATE_BYTES} bytes, the limit for chat templates"
             )
         return bytes(file.buffer()).decode()
     except UnicodeDecodeError as error:
-        raise TokenizerError(f"{path}: no UTF-8 text: {error}") from error
+        raise TokenizerError(f"{path}: not UTF-8 text: {error}") from error
     finally:
         file.close()

@@ -51,7 +51,7 @@ def escaped_bpe_source(values: Mapping[str, object], path: str, rows: int) -> Vo
     normalizer, splitter = values.get("normalizer"), values.get("pre_tokenizer")
     if not isinstance(model, dict) or model.get("type") != "BPE" or not model.get("byte_fallback"):
         raise UnsupportedError(
-            f"{path}: no BPE that falls back to bytes, which a model of this class has"
+            f"{path}: not BPE with byte_fallback, which models of this class use"
         )
     check_escapes(values, path)
     merges = merges_of(model, path)

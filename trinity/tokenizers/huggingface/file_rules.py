@@ -43,9 +43,9 @@ def reference_of(
         found = reference.added.get(str(token.get("content")))
         if found != token.get("id"):
             raise UnsupportedError(
-                f"{path}: the added token {token.get('content')!r:.60} has the id {token.get('id')}"
-                f" in the file, but {found} by the tokenizers library; the ids of added tokens must"
-                " follow those of the vocabulary"
+                f"{path}: the added token {token.get('content')!r:.60} has the id "
+                f"{token.get('id')} in the file, but {found} in the tokenizers library; the ids "
+                "of added tokens must follow those of the vocabulary"
             )
     return reference
 
@@ -101,7 +101,8 @@ def check_escapes(values: Mapping[str, object], path: str) -> None:
     ):
         raise UnsupportedError(
             f"{path}: a SentencePiece tokenizer with the normalizer {normalizer!r:.120} and the "
-            f"pre-tokenizer {splitter!r:.120}; one of them must write spaces as U+2581"
+            f"pre-tokenizer {splitter!r:.120} is not supported: one of them must write spaces as "
+            "U+2581"
         )
 
 

@@ -157,8 +157,8 @@ def _vocabulary(
                     return read(values, path, rows)
             return byte_level_source(values, path, rows)
     raise InputError(
-        f"{source}: no {TOKENIZER_JSON} and no {TOKENIZER_MODEL}, and a model without a tokenizer "
-        "cannot be used; download the rest of the model"
+        f"{source}: there is neither {TOKENIZER_JSON} nor {TOKENIZER_MODEL}; a model needs a "
+        "tokenizer: download the rest of the model"
     )
 
 
@@ -173,7 +173,7 @@ def _check(tokenizer: Tokenizer, vocabulary: VocabularySource) -> None:
             min(len(ours), len(theirs)),
         )
         raise UnsupportedError(
-            f"{vocabulary.source}: as GGUF has it this tokenizer splits text differently: token "
-            f"{at} of a test text is {ours[at : at + 3]}, and {theirs[at : at + 3]} by the library "
-            "it was made for; it has a rule that GGUF cannot say"
+            f"{vocabulary.source}: GGUF cannot store a rule of this tokenizer: token {at} of a "
+            f"test text is {ours[at : at + 3]}, but {theirs[at : at + 3]} in the library that it "
+            "was made for"
         )

@@ -85,7 +85,7 @@ def with_json_rules(source: VocabularySource, values: Mapping[str, object], path
     model = values.get("model")
     if not is_metaspace(values) or not isinstance(model, dict):
         raise UnsupportedError(
-            f"{path}: no BPE that falls back to bytes, as {source.source} has; remove the one that "
+            f"{path}: not BPE with byte_fallback, as {source.source} is; remove the file that "
             "does not belong to the model"
         )
     prefix, merges = _adds_prefix(values), merges_of(model, path)

@@ -77,8 +77,8 @@ def name_by_ids(source: VocabularySource, merges: list[str], ignore_merges: bool
 def unknown(description: object, ignore_merges: bool, source: str) -> UnsupportedError:
     """Return an error that shows the unknown rules and lists the known ones."""
     return UnsupportedError(
-        f"{source}: an unknown pre-tokenizer, {'' if ignore_merges else 'not '}ignoring merges: "
-        f"{description!r:.400}; known are those of {', '.join(one_name_each())}"
+        f"{source}: the pre-tokenizer is unknown, {'' if ignore_merges else 'not '}ignoring "
+        f"merges: {description!r:.400}; trinity knows those of {', '.join(one_name_each())}"
     )
 
 

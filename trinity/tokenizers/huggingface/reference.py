@@ -72,7 +72,9 @@ def _asked(
     except ConfinedUnavailableError:
         raise
     except ConfinedError as error:
-        raise TokenizerError(f"{path}: the {library} library refuses it: {error.reason}") from error
+        raise TokenizerError(
+            f"{path}: the {library} library cannot read it: {error.reason}"
+        ) from error
     finally:
         confined.close()
     return reply

@@ -51,8 +51,8 @@ def adds_around(
         if ids != [token_id]:
             shown = [vocabulary.tokens[i] if i < len(vocabulary.tokens) else i for i in ids]
             raise UnsupportedError(
-                f"{vocabulary.source}: it puts {shown!r:.80} around each text, where {name} is "
-                f"{token_id}; GGUF knows only one token there, bos before and eos behind"
+                f"{vocabulary.source}: it puts {shown!r:.80} around each text, but {name} is "
+                f"{token_id}; GGUF supports only bos before and eos after a text"
             )
         return True
     # transformers' LlamaTokenizer and GemmaTokenizer add BOS by default.

@@ -31,8 +31,8 @@ def spm_source(
     model = parse_sentencepiece_model(raw, path)
     if model.model_type != BPE:
         raise UnsupportedError(
-            f"{path}: a SentencePiece model of type {model.model_type}; GGUF's kind of tokenizer "
-            f"'llama' is BPE, type {BPE}"
+            f"{path}: a SentencePiece model of type {model.model_type} is not supported; expected "
+            f"BPE, type {BPE}"
         )
     source = VocabularySource(
         path,

@@ -38,7 +38,7 @@ def merges_of(model: Mapping[str, object], path: str) -> list[str]:
             or not all(isinstance(side, str) and side and " " not in side for side in pair)
         ):
             raise TokenizerError(
-                f"{path}: model.merges has {merge!r:.60}, not two tokens; download it again"
+                f"{path}: model.merges has {merge!r:.60}; expected two tokens: download it again"
             )
         texts.append(" ".join(pair))
     return texts
@@ -50,7 +50,7 @@ def read_vocab(vocab: object, source: VocabularySource) -> None:
         raise TokenizerError(f"{source.source}: model.vocab is missing or empty")
     ids = list(vocab.values())
     if not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
-        raise TokenizerError(f"{source.source}: model.vocab has ids that are no whole numbers")
+        raise TokenizerError(f"{source.source}: model.vocab has ids that are not whole numbers")
     if len(set(ids)) < len(ids):
         raise TokenizerError(f"{source.source}: model.vocab has ids that repeat")
     source.check_id(max(ids))
