@@ -79,7 +79,7 @@ def test_ids_by_merges(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"normalizer": {"type": "NFC"}}, "must write spaces as U"),
-        ({"pre_tokenizer": {"type": "ByteLevel"}}, "must write spaces as U|library refuses"),
+        ({"pre_tokenizer": {"type": "ByteLevel"}}, "must write spaces as U|library cannot read"),
         ({"model": {"type": "Unigram", "vocab": []}}, "not BPE with byte_fallback"),
         ({"model": {"type": "BPE", "byte_fallback": False}}, "not BPE with byte_fallback"),
     ],
