@@ -83,7 +83,7 @@ def perplexity_of(model: str, name: str, text: str, folder: Path) -> float | Non
         made = trinity.quantize(
             model, path, mix, pure=not ternary, allow_requantize=True, overwrite=True
         )
-        if any("no whole blocks" in note for note in made.notes) and TYPES[name].block_size > 32:
+        if any("not a multiple" in note for note in made.notes) and TYPES[name].block_size > 32:
             return None
         with trinity.load(path, context_length=WINDOW) as loaded:
             return float(loaded.perplexity(text, window=WINDOW).perplexity)

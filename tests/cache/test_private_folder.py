@@ -192,7 +192,7 @@ def test_evaluated_texts_are_not_kept_in_folders_of_others(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give_away(folder, monkeypatch)
-    with pytest.raises(InputError, match=r"not kept there: .* belongs to another user"):
+    with pytest.raises(InputError, match=r"cannot be cached there: .* belongs to another user"):
         PrefixStore(folder, 1 << 20, "model")
 
 
@@ -204,5 +204,5 @@ def test_quantized_weights_are_not_kept_in_folders_of_others(
     give_away(folder, monkeypatch)
     monkeypatch.setattr("trinity.quantization.cached.cache_folder", lambda kind: folder / kind)
     load: Callable[..., object] = trinity.load
-    with pytest.raises(InputError, match=r"not kept there: .* belongs to another user"):
+    with pytest.raises(InputError, match=r"cannot be cached there: .* belongs to another user"):
         load(trinity.demo_model(), quantize="Q4_0")

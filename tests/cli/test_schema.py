@@ -53,7 +53,7 @@ def test_json(run: Run) -> None:
 def test_no_json(run: Run) -> None:
     result = run("schema", "-", input="{")
     assert result.exit_code == 1
-    assert "is no JSON" in result.stderr
+    assert "is not valid JSON" in result.stderr
 
 
 @pytest.mark.parametrize("as_file", [False, True])

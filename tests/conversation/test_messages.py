@@ -48,7 +48,7 @@ def test_reasoning_has_one_name(key: str) -> None:
     [
         ({"role": "user"}, 'message 0 has no "content"'),
         ({"content": "x"}, 'message 0 has no "role"'),
-        ({"role": "user", "content": [{"type": "image_url"}]}, "part 0 is of the type 'image_url'"),
+        ({"role": "user", "content": [{"type": "image_url"}]}, "part 0 has the type 'image_url'"),
         ({"role": "user", "content": [{"type": "text"}]}, "part 0 has no text"),
         ({"role": "user", "content": 3}, "content is int"),
         ({"role": "user", "content": "x", "tool_calls": [CALL]}, "but the role 'user'"),

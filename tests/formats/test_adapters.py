@@ -159,7 +159,10 @@ def test_hostile_patterns_end(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"peft_type": "LOHA"}, "peft_type is 'LOHA'; trinity applies adapters of type LORA"),
+        (
+            {"peft_type": "LOHA"},
+            "peft_type is 'LOHA', which is not supported; trinity applies adapters of type LORA",
+        ),
         ({"peft_type": None}, "peft_type is None"),
         ({"use_dora": True}, "use_dora is True: DoRA"),
         ({"modules_to_save": ["lm_head"]}, r"modules_to_save is \['lm_head'\]: whole tensors"),
@@ -172,7 +175,10 @@ def test_hostile_patterns_end(pattern: str) -> None:
         ({"use_qalora": True}, "use_qalora is True: QALoRA"),
         ({"layer_replication": [[0, 4]]}, "layer_replication"),
         ({"arrow_config": {"top_k": 2}}, "arrow_config"),
-        ({"use_newest_idea": True}, "use_newest_idea is True, which this trinity does not know"),
+        (
+            {"use_newest_idea": True},
+            "use_newest_idea is True, which this version of trinity does not",
+        ),
         ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights is 'pissa_niter_4'"),
         ({"init_lora_weights": "olora"}, "path_initial_model_for_weight_conversion"),
     ],
@@ -220,10 +226,10 @@ def only(half: str) -> Arrays:
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (only("lora_A"), f"{V}.lora_A.weight' has no lora_B beside it"),
-        (only("lora_B"), f"{V}.lora_B.weight' has no lora_A beside it"),
-        (pair(out=KV + 1), r"\(4, 16\) and \(9, 4\); the model's has 16 inputs and 8"),
-        (pair(width=HIDDEN + 1), r"\(4, 17\) and \(8, 4\); the model's has 16 inputs"),
+        (only("lora_A"), f"{V}.lora_A.weight' has no lora_B to pair with"),
+        (only("lora_B"), f"{V}.lora_B.weight' has no lora_A to pair with"),
+        (pair(out=KV + 1), r"\(4, 16\) and \(9, 4\), but the model's module has 16 inputs and 8"),
+        (pair(width=HIDDEN + 1), r"\(4, 17\) and \(8, 4\), but the model's module has 16 inputs"),
         (changed(f"{V}.lora_B.weight", array(KV, 3)), r"lora_A has the shape \(4, 16\) and lora_B"),
         (changed(f"{V}.lora_B.weight", array(KV)), r"lora_B \(8,\); expected"),
         (changed(f"{V}.lora_A.weight", array(0, HIDDEN)), "expected"),
@@ -332,7 +338,7 @@ def test_experts_of_different_scales(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (experts_pairs(2), "pairs for 2 of its 3 experts, none for expert 2"),
+        (experts_pairs(2), "pairs for 2 of its 3 experts, but none for expert 2"),
         (experts_pairs(3, lambda expert: 4 + expert), "differ in rank or type"),
         (experts_pairs(4), "no module 'model.layers.0.block_sparse_moe.experts.3.w1'"),
         (both_levels(4), "lora_A has 4 rows for all experts"),
@@ -367,11 +373,11 @@ def test_one_of_the_experts_parameters(target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensors", "config", "message"),
     [
-        ({f"{V}.lora_a": array(HIDDEN, 4)}, {}, f"{V}.lora_a' has no lora_b beside it"),
+        ({f"{V}.lora_a": array(HIDDEN, 4)}, {}, f"{V}.lora_a' has no lora_b to pair with"),
         (
             {f"{V}.lora_a": array(HIDDEN, 4), f"{V}.lora_b": array(4, KV, 5)},
             {},
-            r"the shapes \(4, 16\) and \(5, 8, 4\); the model's has 16 inputs and 8 outputs",
+            r"\(4, 16\) and \(5, 8, 4\), but the model's module has 16 inputs and 8 outputs",
         ),
         ({f"{V}.m": array(4)}, {}, f"{V}.m' is DoRA"),
         ({f"{V}.weight": array(4)}, {}, "is not part of a pair"),
@@ -420,7 +426,7 @@ def test_gguf_scale(alpha: float | None, scale: float, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensors", "keys", "message"),
     [
-        ({}, {"general.architecture": "qwen3"}, "is 'qwen3', but that of base.gguf is 'llama'"),
+        ({}, {"general.architecture": "qwen3"}, "is 'qwen3', but base.gguf is 'llama'"),
         ({}, {"general.type": "model"}, "general.type is 'model', not 'adapter'"),
         ({}, {"general.type": None}, "general.type is None"),
         ({}, {"general.type": np.array([1, 2], np.int32)}, "general.type is array"),
@@ -432,13 +438,13 @@ def test_gguf_scale(alpha: float | None, scale: float, tmp_path: Path) -> None:
         ({}, {"adapter.lora.alpha": "8"}, "adapter.lora.alpha is '8'"),
         ({}, {"adapter.lora.alpha": float("nan")}, "adapter.lora.alpha is nan"),
         ({"blk.0.ffn_up.weight.lora_a": array(4, HIDDEN)}, {},
-         "has no 'blk.0.ffn_up.weight.lora_b'"),
+         "has no partner 'blk.0.ffn_up.weight.lora_b'"),
         ({"blk.0.ffn_up.weight": array(4, HIDDEN)}, {}, "is not part of a pair"),
         ({"blk.9.ffn_up.weight.lora_a": array(4, HIDDEN),
           "blk.9.ffn_up.weight.lora_b": array(WIDE, 4)}, {},
          "no tensor 'blk.9.ffn_up.weight' that"),
         ({"blk.0.attn_v.weight.lora_b": array(KV + 8, 4)}, {},
-         r"\(4, 16\) and \(16, 4\); the model's, \(8, 16\), needs \(4, 16\) and \(8, 4\)"),
+         r"\(4, 16\) and \(16, 4\); the model's shape \(8, 16\) needs \(4, 16\) and \(8, 4\)"),
         ({"blk.0.attn_v.weight.lora_a": np.ones((4, HIDDEN), np.int32)}, {}, "has type I32"),
     ],
 )  # fmt: skip
@@ -456,7 +462,7 @@ def test_places_without_adapter(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
         open_adapter(tmp_path / "none" / "adapters.safetensors", BASE)
     gguf_file(tmp_path / "a.gguf", GGUF_PAIR)
-    with pytest.raises(InputError, match=r"no adapter_config.json in .*; it holds a.gguf"):
+    with pytest.raises(InputError, match=r"no adapter_config.json in .*; it contains a.gguf"):
         open_adapter(tmp_path, BASE)
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(FormatError, match="neither peft_type"):

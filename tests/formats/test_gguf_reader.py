@@ -188,7 +188,10 @@ BIG_ENDIAN = b"GGUF" + struct.pack(">IQQ", 3, 0, 0)
     ("content", "message"),
     [
         (BIG_ENDIAN, "big-endian"),
-        (b"GGUF" + raw.u32(1) + raw.u32(0) * 2, "version 1; trinity reads 2 and 3"),
+        (
+            b"GGUF" + raw.u32(1) + raw.u32(0) * 2,
+            "version 1 is not supported; trinity reads versions 2 and 3",
+        ),
         (raw.gguf(version=4), "version 4.*newer"),
         (raw.gguf(version=0), "version 0"),
     ],

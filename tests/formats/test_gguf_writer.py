@@ -95,7 +95,7 @@ def test_given_types(tmp_path: Path) -> None:
     [
         ("", 1, None, "must be 1 to"),
         ("k" * 70000, 1, None, "must be 1 to"),
-        ("k", None, None, "no value type of GGUF holds None"),
+        ("k", None, None, "no value type of GGUF can hold None"),
         ("k", b"raw", None, "no value type"),
         ("k", {}, None, "no value type"),
         ("k", 2**64, None, "no value type"),
@@ -110,7 +110,7 @@ def test_given_types(tmp_path: Path) -> None:
         ("k", "1", "float32", "cannot hold '1'"),
         ("k", 1, "string", "expected text"),
         ("k", "\ud800", None, "not valid Unicode"),
-        ("k", 1, "u32", "no value type is called 'u32'"),
+        ("k", 1, "u32", "there is no value type 'u32'"),
         ("k", 1, "array[uint32]", "needs a list"),
         ("k", [1], "array[array]", "is not a list"),
         ("k", [[[[[1]]]]], None, "nested at most 4"),
@@ -298,7 +298,7 @@ def test_names_and_types_of_tensors(tmp_path: Path) -> None:
         writer.add_tensor("ä" * 32, (1,), "F32", bytes(4))
     with pytest.raises(InputError, match="1 to 63 bytes"):
         writer.add_tensor("", (1,), "F32", bytes(4))
-    with pytest.raises(UnsupportedError, match="no tensor type is called 'Q9'"):
+    with pytest.raises(UnsupportedError, match="there is no tensor type 'Q9'"):
         writer.add_tensor("u", (1,), "Q9", bytes(4))
     with pytest.raises(InputError, match="takes 4 bytes in F32, not 8"):
         writer.add_tensor("u", (1,), "F32", bytes(8), nbytes=8)

@@ -157,7 +157,9 @@ def test_beginnings_that_are_none(hub: Hub, gguf: bytes) -> None:
     assert "m.gguf: not a GGUF file" in hub.load_tokenizer("hf:u/none").error
     assert len(hub.server.asked("GET", "/cdn/")) == 1
     hub.put("u/ends", {"m.gguf": gguf[:3000]})
-    assert "which 2310 bytes cannot hold" in hub.load_tokenizer("hf:u/ends").error
+    assert (
+        "which does not fit into the remaining 2310 bytes" in hub.load_tokenizer("hf:u/ends").error
+    )
     hub.put("u/empty", {"m.gguf": b""})
     assert "the file is empty" in hub.load_tokenizer("hf:u/empty").error
     hub.server.is_down = True
@@ -275,7 +277,7 @@ def test_file_that_changed_meanwhile(hub: Hub, gguf: bytes) -> None:
     repository = hub.put("u/other", {"m.gguf": gguf})
     repository.served["m.gguf"] = gguf[:-1] + bytes([gguf[-1] ^ 1])
     found = hub.open("hf:u/other")
-    assert "changed on the server meanwhile: its hash is another" in found.error
+    assert "has another hash than announced" in found.error
     repository.served["m.gguf"] = gguf + b"x"
     assert f"sends more than the {len(gguf)} bytes" in hub.open("hf:u/other").error
     repository.served.clear()
@@ -288,7 +290,7 @@ def test_server_that_ends_too_early_again_and_again(hub: Hub, gguf: bytes) -> No
     repository = hub.put("u/short", {"m.gguf": gguf}, ranges=False)
     repository.served["m.gguf"] = gguf[:1000]
     found = hub.open("hf:u/short")
-    assert f"the server sends less than {len(gguf)} bytes" in found.error
+    assert f"the server sent less than {len(gguf)} bytes" in found.error
 
 
 def test_tokens_stay_with_the_hub(hub: Hub, gguf: bytes) -> None:
@@ -310,8 +312,8 @@ def test_tokens_stay_with_the_hub(hub: Hub, gguf: bytes) -> None:
         (403, "", "", "access is restricted; accept the licence"),
         (404, "RepoNotFound", "", "has no such repository, or it is private; check the name"),
         (401, "", "", "has no such repository, or it is private; check the name"),
-        (401, "", "Invalid credentials in Authorization header", "does not take the token"),
-        (429, "", "", "too many requests"),
+        (401, "", "Invalid credentials in Authorization header", "rejects the token"),
+        (429, "", "", "limits the number of requests"),
         (500, "", "", "the server answered with status 500"),
     ],
 )
@@ -347,26 +349,26 @@ def test_server_that_is_down(hub: Hub, gguf: bytes, tmp_path: Path) -> None:
     hub.server.is_down = True
     reason = "the server answered with status 503"
     found = hub.open("hf:u/down")
-    assert (found.path, found.said) == (path, [f"hf:u/down: {reason}; taking what the cache has"])
+    assert (found.path, found.said) == (path, [f"hf:u/down: {reason}; using the cache"])
     error = hub.open("hf:u/down:Q4_0").error
     assert error.endswith(f"there is: Q8_0; that is what the cache has: {reason}")
     assert f"{reason}; try again later" in hub.open("hf:u/never").error
     assert hub.open("hf:u/dirdown").path == str(snapshot)
     shard = next(name for name in files if name.startswith("model-"))
     (snapshot / shard).unlink()
-    assert f"names {shard}, which is not there" in hub.open("hf:u/dirdown").error
+    assert f"names {shard}, which is missing" in hub.open("hf:u/dirdown").error
 
 
 @pytest.mark.parametrize(
     ("info", "what"),
     [
-        ({"siblings": [{"rfilename": "../../evil.gguf"}]}, "a name that leads out of its folder"),
-        ({"siblings": [{"rfilename": "/evil.gguf"}]}, "a name that leads out of its folder"),
-        ({"siblings": [{"rfilename": "a/../b.gguf"}]}, "a name that leads out of its folder"),
-        ({"siblings": [{"rfilename": "a\\b.gguf"}]}, "a name that leads out of its folder"),
-        ({"siblings": [{"rfilename": "a\0b.gguf"}]}, "a name that leads out of its folder"),
-        ({"sha": "../../x"}, "names no commit but '../../x'"),
-        ({"sha": None}, "names no commit"),
+        ({"siblings": [{"rfilename": "../../evil.gguf"}]}, "whose name leads out of its folder"),
+        ({"siblings": [{"rfilename": "/evil.gguf"}]}, "whose name leads out of its folder"),
+        ({"siblings": [{"rfilename": "a/../b.gguf"}]}, "whose name leads out of its folder"),
+        ({"siblings": [{"rfilename": "a\\b.gguf"}]}, "whose name leads out of its folder"),
+        ({"siblings": [{"rfilename": "a\0b.gguf"}]}, "whose name leads out of its folder"),
+        ({"sha": "../../x"}, "names '../../x' instead of a commit"),
+        ({"sha": None}, "instead of a commit"),
         ({"siblings": [{"rfilename": "m.gguf", "size": -1}]}, "with the size -1"),
         ({"siblings": [{"rfilename": 7}]}, "it lists 7 with the size"),
         ({"siblings": "x"}, "does not answer as the hub does"),
@@ -378,7 +380,7 @@ def test_server_that_is_down(hub: Hub, gguf: bytes, tmp_path: Path) -> None:
           {"sha256": "../../../evil", "size": 5, "pointerSize": 1}}]},
          "with the digest '../../../evil'"),
         ({"siblings": [{"rfilename": "m.gguf", "lfs":
-          {"sha256": "a" * 64, "size": 1 << 60, "pointerSize": 1}}]}, "make room"),
+          {"sha256": "a" * 64, "size": 1 << 60, "pointerSize": 1}}]}, "free some space"),
     ],
 )  # fmt: skip
 def test_hostile_answers(hub: Hub, info: dict[str, Any], what: str) -> None:
@@ -399,7 +401,7 @@ def test_hash_that_is_a_path(hub: Hub, tmp_path: Path, says_sizes: bool) -> None
         snapshot = Path(found.path)
         assert all((snapshot / name).read_bytes() == content for name, content in files.items())
     else:
-        assert f"names no hash of config.json but '{str(evil)[:40]}" in found.error
+        assert f"the hash of config.json is '{str(evil)[:40]}" in found.error
     assert not evil.exists()
 
 
@@ -410,7 +412,7 @@ def test_small_file_that_changed_meanwhile(hub: Hub, tmp_path: Path) -> None:
         for name, content in files.items()
     ]
     hub.put("u/small", files, info={"siblings": siblings})
-    assert "its hash is another" in hub.open("hf:u/small").error
+    assert "it was damaged in transit" in hub.open("hf:u/small").error
 
 
 def test_index_that_leads_out(hub: Hub, tmp_path: Path) -> None:
@@ -427,7 +429,7 @@ def test_index_that_names_more(hub: Hub, tmp_path: Path) -> None:
     shard = next(name for name in files if name.startswith("model-"))
     del files[shard]
     hub.put("u/less", files)
-    assert f"names {shard}, which is not there" in hub.open("hf:u/less").error
+    assert f"names {shard}, which is missing" in hub.open("hf:u/less").error
 
 
 def test_offline(hub: Hub, gguf: bytes) -> None:
@@ -437,7 +439,7 @@ def test_offline(hub: Hub, gguf: bytes) -> None:
     client = Client(environment(hub.server.url, hub.home, HF_HUB_OFFLINE="1"))
     found = client.open("hf:u/off")
     assert found.path == path
-    assert found.said == ["hf:u/off: HF_HUB_OFFLINE is set; taking what the cache has"]
+    assert found.said == ["hf:u/off: HF_HUB_OFFLINE is set; using the cache"]
     error = client.open("hf:u/other-off").error
     assert error == (
         "hf:u/other-off: HF_HUB_OFFLINE is set; unset it to download what the cache lacks"
@@ -470,7 +472,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("error", "what"),
     [
-        (OSError(errno.ENOSPC, "No space left"), "is full; make room, or set HF_HOME"),
+        (OSError(errno.ENOSPC, "No space left"), "is full; free some space, or set HF_HOME"),
         (PermissionError(errno.EACCES, "Denied", "/x"), "/x: Denied; set HF_HOME"),
         (RuntimeError("a\n  b"), r"cannot be reached \(RuntimeError: a b\)"),
         (KeyError("sha"), "does not answer as the hub does: KeyError"),

@@ -127,7 +127,7 @@ def test_missing_parts_are_named() -> None:
 
 
 def test_what_goes_beside_a_model_is_none() -> None:
-    with pytest.raises(InputError, match="goes beside a model; there is: "):
+    with pytest.raises(InputError, match="belongs to a model but is not one; there is: "):
         chosen("mmproj-model-F16.gguf", FILES)
 
 

@@ -96,7 +96,7 @@ def test_damaged_cache_says_what_to_do(tmp_path: Path, folder: Path) -> None:
     loaded(directory)
     (path,) = folder.iterdir()
     path.write_bytes(path.read_bytes()[:-64])
-    with pytest.raises(FormatError, match="remove the file: it is made anew"):
+    with pytest.raises(FormatError, match="remove the file, which is recreated"):
         loaded(directory)
 
 

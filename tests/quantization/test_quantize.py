@@ -250,7 +250,7 @@ def test_importance_reaches_the_quantizer(
     assert used["Q4_0", 0.75] == 7 * 7 + 4 - 1
     assert used["Q4_0", None] == 1 + 3
     assert (
-        f"{path} tells nothing of 3 of 56 tensors, which are quantized without: "
+        f"{path} has no entry for 3 of 56 tensors, which are quantized without: "
         "blk.7.ffn_down.weight, ..."
     ) in done.notes
     with GGUFProvider(out) as made:
@@ -279,7 +279,7 @@ def test_importance_of_any_size(size: float, source: Path, tmp_path: Path) -> No
     entries = {name: ImatrixEntry(mean[None], np.array([1])) for name, mean in means.items()}
     write_imatrix(path, Imatrix(entries, 512))
     done = quantize(source, out, "Q4_0", imatrix=path)
-    assert any("tells nothing of 55 of 56 tensors" in note for note in done.notes)
+    assert any("has no entry for 55 of 56 tensors" in note for note in done.notes)
     with GGUFProvider(source) as given, GGUFProvider(out) as made:
         for name in means:
             values = given.tensor(name).dequantize()

@@ -55,7 +55,10 @@ def changed(
         ({"token_embedding_type": "Q4_K_M"}, "--token-embedding-type: Q4_K_M is a mix"),
         ({"output_tensor_type": "q9"}, "--output-tensor-type is 'q9'"),
         ({"tensor_types": [("attn_v", "x")]}, "--tensor-type attn_v is 'x'"),
-        ({"tensor_types": [("attn_v(", "Q8_0")]}, r"attn_v\(: no regular expression: missing \)"),
+        (
+            {"tensor_types": [("attn_v(", "Q8_0")]},
+            r"attn_v\(: not a regular expression: missing \)",
+        ),
         ({"tensor_types": [("", "Q8_0")]}, "the pattern is empty"),
         ({"tensor_types": [("attn_x", "Q8_0")]}, "attn_x=Q8_0: no tensor that is quantized"),
         ({"threads": 0}, "threads is 0; it must be an integer from 1 to 1024"),
@@ -86,11 +89,11 @@ def test_the_source_is_no_target(source: Path, tmp_path: Path) -> None:
     os.link(source, hard)
     before = source.read_bytes()
     for target in (source, link, hard, tmp_path / "." / "source.gguf"):
-        with pytest.raises(InputError, match="this is the model that is read"):
+        with pytest.raises(InputError, match="this is the source model"):
             quantize(source, target, "Q4_0", overwrite=True)
     part = split(source, tmp_path / "part")
     second = Path(str(part).replace("00001-of", "00002-of"))
-    with pytest.raises(InputError, match="this is the model that is read"):
+    with pytest.raises(InputError, match="this is the source model"):
         quantize(part, second, "Q4_0", overwrite=True)
     assert source.read_bytes() == before
 

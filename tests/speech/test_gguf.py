@@ -170,7 +170,7 @@ CHANGES: dict[str, tuple[dict[str, object], type[Exception], str]] = {
     "two widths": ({"decoder.embedding_length": 32}, ConfigError, "must be the encoder's, 64"),
     "positions": ({"encoder.context_length": 1 << 13}, ConfigError, "position_embd.* has shape"),
     "inner": (
-        {"encoder.feed_forward_length": 1 << 20}, ConfigError, "make 33554432 values at most",
+        {"encoder.feed_forward_length": 1 << 20}, ConfigError, "must not exceed 33554432",
     ),
     "activation": ({"hidden_activation": "relu"}, UnsupportedError, "hidden_activation is 'relu'"),
     "epsilon": (

@@ -256,4 +256,4 @@ def test_a_window_that_gguf_cannot_say_is_told(shared_data: Path, tmp_path: Path
     values = json.loads((folder / "hf" / "config.json").read_text("utf-8"))
     source = directory(folder, tmp_path, config=values | {"sliding_window": 100})
     made = convert(source, tmp_path / "model.gguf", "f32")
-    assert "the last 100 tokens only, which GGUF's starcoder2 cannot say" in made.notes[0]
+    assert "window of 100 tokens cannot be stored for starcoder2" in made.notes[0]

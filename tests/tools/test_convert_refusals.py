@@ -226,7 +226,7 @@ REFUSED: dict[str, tuple[str, Change, str, type[TrinityError], str]] = {
     "no tokens": (
         "bitnet-packed",
         lambda d: edit_json(d / "tokenizer.json", model={"type": "BPE", "merges": []}),
-        "i2_s", TokenizerError, "tokenizers library refuses it|model.vocab is missing",
+        "i2_s", TokenizerError, "tokenizers library cannot read it|model.vocab is missing",
     ),
 }  # fmt: skip
 

@@ -84,12 +84,12 @@ def test_what_files_show(machine: Machine, files: Mapping[str, str], what: str) 
 def test_what_the_process_shows(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     root = machine({})
     monkeypatch.setattr(doctor, "_load_average", lambda: 6.5)
-    assert "6.5 threads at work on 8 CPUs" in said(examine(root))
+    assert "use 6.5 threads on 8 CPUs" in said(examine(root))
     monkeypatch.setattr(doctor, "_usable_cpus", lambda: 2)
     assert "2 of 8 CPUs" in said(examine(root))
     monkeypatch.setenv("TRINITY_ISA", "portable")
     if examine(root).levels != ("portable",):
-        assert "TRINITY_ISA holds it at portable" in said(examine(root))
+        assert "TRINITY_ISA limits the level to portable" in said(examine(root))
 
 
 def test_what_the_cache_shows(
@@ -119,4 +119,4 @@ def test_time_that_the_host_takes(machine: Machine, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("trinity_kernels.bandwidth.read_bandwidth", bandwidth)
     found = measured(examine(root), root)
     assert found.read_bandwidth_bytes_per_second == 3e10
-    assert said(found) == "the host of this virtual machine took 40% of its time"
+    assert said(found) == "the host of this virtual machine used 40% of its time"

@@ -220,7 +220,7 @@ def test_rm_of_all(places: Path) -> None:
     ("name", "what"),
     [
         ("hf:u/r@v1:m.gguf", "`hf cache rm model/u/r` removes it"),
-        ("hf:u/../r", "has more than a user and a repository"),
+        ("hf:u/../r", "has more parts than a user and a repository"),
         ("ollama:m:1b", "`ollama rm m:1b` removes it"),
         ("mine.gguf", "there is no such model"),
         ("../kernels/k.gguf", "this file is not in"),

@@ -32,18 +32,20 @@ def lark_of(text: str) -> str:
     depth = 0
     for part in _PART.finditer(text):
         if part["token"]:
-            raise InputError(f"the grammar names the token {part['token']}: write it in Lark")
+            raise InputError(
+                f"the grammar contains the token {part['token']}, which needs a grammar in Lark"
+            )
         depth += {"(": 1, ")": -1}.get(part["bracket"] or "", 0)
         if depth > DEEPEST:
             raise InputError(f"the grammar has more than {DEEPEST} levels of brackets")
     if not re.search(r"^[^\S\n]*+root\s*+::=", text, re.MULTILINE):
-        raise InputError("the grammar has no rule root, with which an answer begins")
+        raise InputError("the grammar has no rule root, which is the start rule")
     try:
         found: str = any_to_lark(_ESCAPE.sub(_plain, text))
     except RecursionError:
-        raise InputError("the grammar is no GBNF: it is too deep") from None
+        raise InputError("the grammar is not valid GBNF: it is nested too deeply") from None
     except Exception as error:  # the script raises plain exceptions and others
-        raise InputError(f"the grammar is no GBNF: {json_fault(error)}") from error
+        raise InputError(f"the grammar is not valid GBNF: {json_fault(error)}") from error
     return found
 
 
@@ -54,5 +56,5 @@ def _plain(escape: re.Match[str]) -> str:
         return escape[0]
     code = int(digits, 16)
     if code > 0x10FFFF or 0xD800 <= code < 0xE000:
-        raise InputError(f"the grammar has {escape[0]}, which is no character")
+        raise InputError(f"the grammar contains {escape[0]}, which is not a character")
     return f"\\x{code:02x}" if code < 0x80 else chr(code)

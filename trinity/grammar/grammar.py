@@ -104,9 +104,9 @@ class Grammar:
     def choice(cls, texts: Sequence[str]) -> Grammar:
         """One of several texts."""
         if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
-            raise InputError(f"a choice is a list of texts, at least one, not {texts!r:.80}")
+            raise InputError(f"a choice is a non-empty list of texts, not {texts!r:.80}")
         if len(texts) > MOST_CHOICES:
-            raise InputError(f"the choice has {len(texts)} texts; at most {MOST_CHOICES} are taken")
+            raise InputError(f"the choice has {len(texts)} texts; the limit is {MOST_CHOICES}")
         # A terminal is one expression of the lexer. Alternatives of a rule are an item each of the
         # parser, which takes 2,000.
         empty = ' | ""' if "" in texts else ""

@@ -36,7 +36,7 @@ class MatcherGuide:
         found = found[: self._vocab_size]
         if not found.any() and not self._matcher.is_accepting():
             raise InputError(
-                "the grammar wants something that no token of the model's vocabulary begins with"
+                "the grammar requires text that no token of the model's vocabulary begins with"
             )
         return found
 
@@ -44,7 +44,7 @@ class MatcherGuide:
         """Advance by ``tokens``. Raises InputError if the grammar does not allow them."""
         if not self._matcher.consume_tokens(list(tokens)):
             self._check()
-            raise InputError("the grammar does not go on")
+            raise InputError("the grammar does not allow the token")
         self.complete = self._matcher.is_stopped()
 
     def forced(self) -> list[int]:
@@ -65,4 +65,4 @@ class MatcherGuide:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise InputError(f"the grammar cannot go on: {short(self._matcher.get_error())}")
+            raise InputError(f"the grammar cannot continue: {short(self._matcher.get_error())}")

@@ -32,7 +32,7 @@ ANNOTATIONS: Final = frozenset(
      "contentMediaType", "contentSchema", "discriminator", "xml", "externalDocs"}
 )  # fmt: skip
 
-_SAY = "what it excludes cannot be kept to token by token"
+_SAY = "what it excludes cannot be enforced token by token"
 REFUSED: Final = {
     "$dynamicRef": "only $ref is followed",
     "$recursiveRef": "only $ref is followed",
@@ -51,7 +51,7 @@ REFUSED: Final = {
 }
 KNOWN: Final = ENFORCED | ANNOTATIONS | DEFINITIONS | REFUSED.keys()
 
-# The $comment of what is no part of the schema that was given, but says the same as one.
+# The $comment of a part that the client did not send, but that expresses the same as one.
 OTHER_WORDS: Final = "said in other words"
 
 DIALECTS: Final = frozenset(

@@ -23,8 +23,8 @@ _PART: Final = re.compile(
 )
 _NUMBERS: Final = re.compile(r"<\[\^?[0-9,\-*]+\]>")
 _HOW: Final = {
-    "temperature": "it is an option of the request, for the whole answer",
-    "stop": "text that was written is not taken back; end the rule with the text instead",
+    "temperature": "it is an option of the request, for the whole response",
+    "stop": "generated text is not taken back; end the rule with the text instead",
 }
 
 
@@ -41,7 +41,7 @@ def checked_lark(text: str, style: dict[str, Any]) -> str:
         if depth > DEEPEST:
             raise InputError(f"the grammar has more than {DEEPEST} levels of brackets")
         if kind == "option":
-            raise InputError(f"the grammar says {found}: {_HOW[found]}")
+            raise InputError(f"the grammar contains {found}: {_HOW[found]}")
 
     def schema(value: Any) -> str:
         found = read_schema(value)
@@ -83,7 +83,7 @@ def _scanned(
                 value, end = json.JSONDecoder().raw_decode(text, start)
             except (ValueError, RecursionError) as error:
                 fault = json_fault(error)
-                raise InputError(f"the grammar has no JSON after {found}: {fault}") from None
+                raise InputError(f"the grammar has no valid JSON after {found}: {fault}") from None
             kept = schema is None or kind == "block"
             found = f"{found} {text[start:end] if kept or schema is None else schema(value)}"
             at = end

@@ -28,13 +28,15 @@ _MEANINGS: Final = {
     "oneOf constraints are not supported": (
         "the cases of oneOf may overlap; write anyOf, or a const that tells them apart"
     ),
-    "NoExtension": "no text fits it: its parts contradict each other or refer only to themselves",
+    "NoExtension": (
+        "no text matches it: its parts contradict each other or refer only to themselves"
+    ),
     "Parser Error: Current row has": (
-        f"more than {ROW_ITEMS} alternatives are open at one place; write them as a terminal, "
+        f"more than {ROW_ITEMS} alternatives are open at one position; write them as a terminal, "
         "whose name has capital letters"
     ),
-    "ParserTooComplex": "it is too complex for a step of the parser",
-    "LexerTooComplex": "it is too complex for a step of the lexer",
+    "ParserTooComplex": "it is too complex for one step of the parser",
+    "LexerTooComplex": "it is too complex for one step of the lexer",
     "InternalError": "the grammar library failed on it",
 }
 _EXCERPT: Final = re.compile(r"\n +\d+ \| ")
@@ -60,11 +62,11 @@ def check_size(what: str, text: object) -> str:
     if not isinstance(text, str):
         raise InputError(f"{what} is of type {type(text).__name__}; it must be text")
     if len(text) > LONGEST:
-        raise InputError(f"{what} has {len(text)} characters; at most {LONGEST} are taken")
+        raise InputError(f"{what} has {len(text)} characters; the limit is {LONGEST}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{what} holds the lone surrogate {text[error.start]!r}") from error
+        raise InputError(f"{what} contains the lone surrogate {text[error.start]!r}") from error
     return text
 
 
@@ -73,7 +75,7 @@ def json_fault(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if "Exceeds the limit" in str(error):  # the message of int() is about Python's settings
-        return "it has a number of too many digits"
+        return "it has a number with too many digits"
     return str(error)
 
 

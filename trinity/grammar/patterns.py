@@ -30,7 +30,7 @@ def rust_pattern(pattern: str) -> str:
                 raise ValueError(r"\S within [...] cannot be enforced; name the characters")
             out.append(f"[^{_SPACE}{_PERHAPS_SPACE}]")
         elif part in (r"\A", r"\Z", r"\z", r"\G", r"\Q", r"\E"):
-            raise ValueError(f"{part} is no escape of JSON Schema's regular expressions")
+            raise ValueError(f"{part} is not an escape of JSON Schema's regular expressions")
         elif within:
             if part == "]":
                 within = negated = False

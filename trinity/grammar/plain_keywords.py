@@ -53,7 +53,7 @@ def plain_keyword(node: Any, key: str) -> None:
     elif key == "$schema":
         dialect = value.partition("://")[2].rstrip("#") if isinstance(value, str) else ""
         if dialect not in DIALECTS:
-            raise RefusedError(f"{value!r:.80} is no version of JSON Schema that is known")
+            raise RefusedError(f"{value!r:.80} is an unknown version of JSON Schema")
         raise Note
     elif key in ANNOTATIONS:
         raise Note
@@ -63,7 +63,9 @@ def plain_keyword(node: Any, key: str) -> None:
         alike = difflib.get_close_matches(key.lower(), _LOWER, 1, ALIKE)
         # Names that no keyword begins like, such as _format or x-type, are annotations.
         if alike and key[:1].lower() == alike[0][0]:
-            raise RefusedError(f"no keyword of JSON Schema; {_LOWER[alike[0]]} is one")
+            raise RefusedError(
+                f"an unknown keyword of JSON Schema; did you mean {_LOWER[alike[0]]}?"
+            )
         raise Note
 
 
@@ -87,7 +89,9 @@ def _least_properties(node: Any, value: Any) -> int:
     count, required = _count(node, value), node.get("required", ())
     # A name may repeat if names are free.
     if count > len(set(map(str, required))) + 1:
-        raise RefusedError("it can count one property beside the required ones; require them")
+        raise RefusedError(
+            "only one property can be counted in addition to the required ones; require them"
+        )
     return count
 
 

@@ -70,7 +70,7 @@ class References:
             value = value.removeprefix(self._id) or "#"
         if not value.startswith("#"):
             raise RefusedError(
-                f"{value[:80]!r} is outside of the document, where no reference is followed"
+                f"{value[:80]!r} is outside of the document; such references are not followed"
             )
         fragment = unquote(value[1:])
         if fragment and not fragment.startswith("/"):

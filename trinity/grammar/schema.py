@@ -90,7 +90,7 @@ class GuidanceSchema:
         """Raise InputError, with the path, if a keyword is refused."""
         refused = self.refused
         if refused:
-            more = f" (and {len(refused) - 1} more: trinity schema lists them)"
+            more = f"(and {len(refused) - 1} more: `trinity schema` lists them)"
             raise InputError(
                 f"the JSON schema cannot be enforced: {refused[0].path}: {refused[0].reason}"
                 + (more if len(refused) > 1 else "")
@@ -126,7 +126,7 @@ def loaded(schema: Mapping[str, Any] | str | bool) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except ValueError as error:
-        raise InputError(f"the JSON schema is no JSON: {json_fault(error)}") from None
+        raise InputError(f"the JSON schema is not valid JSON: {json_fault(error)}") from None
     except RecursionError:
         raise InputError(f"the JSON schema is more than {DEEPEST} levels deep") from None
 
@@ -143,7 +143,7 @@ def text_of(schema: Mapping[str, Any] | str | bool) -> str:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 class _SchemaReader:
@@ -254,7 +254,7 @@ class _SchemaReader:
             raise Note
         if key == "items" and isinstance(value, list):
             if "prefixItems" in node:
-                raise RefusedError("items is a list of schemas, beside prefixItems")
+                raise RefusedError("items is a list of schemas, together with prefixItems")
             self._left += [(part, below(path, i)) for i, part in enumerate(value)]
         else:
             self._left.append((value, path))
@@ -289,7 +289,7 @@ class _SchemaReader:
         try:
             return self._negation.of(schema)
         except NoNegationError as error:
-            raise RefusedError(f"{REFUSED[key]} (there are no other words for {error})") from None
+            raise RefusedError(f"{REFUSED[key]} ({error} cannot be rewritten)") from None
 
     def _make(self, schema: Any, path: str, more: list[Any]) -> None:
         """Add a schema that expresses a keyword by other keywords."""
@@ -348,6 +348,6 @@ class _SchemaReader:
         else:
             alike = difflib.get_close_matches(name.lower(), formats.NAMES, 1, ALIKE)
             if alike:
-                raise RefusedError(f"no format that is known; {alike[0]} is one")
+                raise RefusedError(f"an unknown format; did you mean {alike[0]}?")
             del node["format"]  # a private format, which JSON Schema ignores
             raise Note

@@ -79,7 +79,7 @@ def _tried(request: Any) -> Outcome:
     except ConfinedError as stopped:
         if stopped.reason.startswith("it failed"):  # an exception within the library
             return Outcome("the grammar cannot be compiled: the grammar library failed on it")
-        return Outcome(f"the grammar costs too much to compile: {stopped.reason}")
+        return Outcome(f"the grammar is too expensive to compile: {stopped.reason}")
 
 
 def _key(language: str, source: str, options: Any) -> bytes:

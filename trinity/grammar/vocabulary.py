@@ -13,7 +13,7 @@ from trinity.grammar.trial import NotCompiledError, only_known
 from trinity.tokenizers import Tokenizer
 
 KEPT = 32  # compiled grammars
-# Characters of their texts in total; a compiled character takes up to 34 bytes (a long enum).
+# Characters of their texts in total; compiled, a character takes up to 34 bytes (a long enum).
 KEPT_CHARACTERS = 1 << 20
 MARK = b"\xff"  # before the name of a token that never stands for text; no text contains this byte
 

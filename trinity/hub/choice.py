@@ -97,7 +97,9 @@ def choose(name: HubName, files: Iterable[str]) -> tuple[GGUFModel, list[GGUFMod
     elif name.wanted.lower().endswith(".gguf"):
         found = [model for model in models if name.wanted in model.files]
         if not found and name.wanted in listed:
-            raise InputError(f"{name.typed}: this file goes beside a model; {_there_is(models)}")
+            raise InputError(
+                f"{name.typed}: this file belongs to a model but is not one; {_there_is(models)}"
+            )
     else:
         found = _quantized(models, name.wanted)
     if not found:
@@ -108,8 +110,8 @@ def choose(name: HubName, files: Iterable[str]) -> tuple[GGUFModel, list[GGUFMod
     missing = missing_parts(found[0])
     if missing:
         raise FormatError(
-            f"{name.typed}: {found[0].files[0]} is a part of a split model of which "
-            f"{', '.join(missing)} and perhaps more are missing; take another file"
+            f"{name.typed}: {found[0].files[0]} is a part of a split model, of which "
+            f"{', '.join(missing)} and perhaps more are missing; choose another file"
         )
     return found[0], [model for model in models if model is not found[0]]
 

@@ -48,7 +48,7 @@ class Revision:
         bad = any(part in ("", ".", "..") or not part.isprintable() for part in parts)
         if bad or "\\" in file or os.path.splitdrive(file)[0]:
             raise FormatError(
-                f"{self.name.typed}: the repository has a file {file[:120]!r}, a name that leads "
+                f"{self.name.typed}: the repository has a file {file[:120]!r}, whose name leads "
                 "out of its folder; nothing is downloaded"
             )
         return os.path.join(self.cache.snapshot(self.commit), *parts)
@@ -62,7 +62,7 @@ def library(name: HubName) -> ModuleType:
         import huggingface_hub.errors
     except ImportError as error:
         raise InputError(
-            f"{name.typed}: names of the Hugging Face hub need the package huggingface_hub "
+            f"{name.typed}: models of the Hugging Face hub need the package huggingface_hub "
             f'({error}); install it with: pip install "trinity-llm[hub]"'
         ) from error
     found: ModuleType = huggingface_hub
@@ -93,7 +93,7 @@ def revision_of(name: HubName) -> Revision:
         reason = str(error).removeprefix(f"{name.typed}: ").partition(";")[0]
         return _cached(name, cache, commit, reason)
     if not isinstance(found.sha, str) or not COMMIT.fullmatch(found.sha):
-        raise _no_hub(name, f"it names no commit but {found.sha!r:.60}")
+        raise _no_hub(name, f"it names {found.sha!r:.60} instead of a commit")
     siblings = found.siblings or []
     if len(siblings) > _MOST_FILES:
         raise _no_hub(name, f"it lists {len(siblings)} files, more than any repository has")
@@ -172,31 +172,31 @@ def _explained(name: HubName, error: Exception) -> TrinityError:
     elif isinstance(error, errors.RevisionNotFoundError):
         kind, what = _RevisionError, f"there is no revision {name.revision!r}; see {page}"
     elif isinstance(error, errors.EntryNotFoundError) and status == 404:
-        what = "a file of it has gone from the server meanwhile; try again"
+        what = "a file was removed from the server meanwhile; try again"
     elif status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
-        what = f"the server does not take the token; {log_in}"
+        what = f"the server rejects the token; {log_in}"
     elif isinstance(error, errors.RepositoryNotFoundError) or status in (401, 404):
         what = (
-            f"{constants.ENDPOINT} has no such repository, or it is private; check the name, and "
-            f"for one that is not public {log_in}"
+            f"{constants.ENDPOINT} has no such repository, or it is private; check the name, or "
+            f"for a private one {log_in}"
         )
     elif status == 429:
-        what = "the server has had too many requests; wait some minutes, or log in"
+        what = "the server limits the number of requests; wait some minutes, or log in"
     elif status is not None:
         what = f"the server answered with status {status}; try again later"
     elif isinstance(error, OSError) and error.errno in _FULL:
         what = (
-            f"the disk of {constants.HF_HUB_CACHE} is full; make room, or set HF_HOME to another "
-            "folder; the download goes on where it stopped"
+            f"the disk of {constants.HF_HUB_CACHE} is full; free some space, or set HF_HOME to "
+            "another folder; the download then continues"
         )
     elif isinstance(error, OSError) and error.errno is not None and error.filename is not None:
-        what = f"{error.filename}: {error.strerror}; set HF_HOME to a folder that can be written"
+        what = f"{error.filename}: {error.strerror}; set HF_HOME to a writable folder"
     elif isinstance(error, ValueError | TypeError | KeyError | AttributeError | AssertionError):
         return _no_hub(name, _line(error))
     else:
         what = (
             f"{constants.ENDPOINT} cannot be reached ({_line(error)}); check the network, and "
-            "HF_ENDPOINT and the proxy's settings where they are set"
+            "HF_ENDPOINT and the proxy settings if they are set"
         )
     return kind(f"{name.typed}: {what}")
 

@@ -39,10 +39,9 @@ def bring(revision: Revision, files: Iterable[str], progress: Progress) -> None:
     if revision.reason is not None:
         raise InputError(
             f"{revision.name.typed}: {missing[0]} is not in the cache, and {revision.reason}; "
-            "connect, and name the model again"
+            "connect to the network and try again"
         )
-    # The server sends no larger file to other programs.
-    # The server sends no larger file to other programs.
+    # Other programs get no larger file from the server, only its own library.
     from huggingface_hub.constants import MAX_HTTP_DOWNLOAD_SIZE
 
     done = 0
@@ -124,8 +123,8 @@ def _announced(revision: Revision, file: str) -> tuple[int, str]:
     digest, size = found.etag or "", max(found.size or 0, 0)
     if not SHA256.fullmatch(digest) and not GIT_HASH.fullmatch(digest):
         raise FormatError(
-            f"{revision.name.typed}: {endpoint()} does not answer as the hub does: it names no "
-            f"hash of {file} but {digest!r:.80}; check HF_ENDPOINT"
+            f"{revision.name.typed}: {endpoint()} does not answer as the hub does: the hash of "
+            f"{file} is {digest!r:.80}; check HF_ENDPOINT"
         )
     return size, digest
 
@@ -172,8 +171,8 @@ def _complete(
         if not _has_hash(unfinished, digest):
             os.unlink(unfinished)
             raise FormatError(
-                f"{revision.name.typed}: {file} was damaged on its way, or changed on the server "
-                "meanwhile: its hash is another; it is removed, download it again"
+                f"{revision.name.typed}: {file} has another hash than announced: it was damaged "
+                "in transit, or changed on the server; it was removed, download it again"
             )
         os.replace(unfinished, blob)
     return blob
@@ -189,7 +188,7 @@ def _fill(revision: Revision, file: str, size: int, path: str, tell: Callable[[i
         failures = 0
         while (have := out.seek(0, os.SEEK_END)) < size:
             tell(have)
-            cut: Exception = EOFError(f"the server sends less than {size} bytes")
+            cut: Exception = EOFError(f"the server sent less than {size} bytes")
             try:
                 _append(revision.name, url, out, have, size, tell)
             except (hub.errors.HfHubHTTPError, OSError, TrinityError):
@@ -220,7 +219,7 @@ def _append(
             if have > size:
                 raise FormatError(
                     f"{name.typed}: {endpoint()} sends more than the {size} bytes that it "
-                    f"announces for {url.rpartition('/')[2]}; try again later"
+                    f"announced for {url.rpartition('/')[2]}; try again later"
                 )
             out.write(chunk)
             out.flush()  # a signal may end the process at any moment
@@ -263,8 +262,9 @@ def _check_space(revision: Revision, announced: Iterable[tuple[int, str]]) -> No
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(
-            f"{revision.name.typed}: {needed / 1e9:,.1f} GB are missing and the disk of {folder} "
-            f"has {free / 1e9:,.1f} GB; make room, or set HF_HOME to a folder on another disk"
+            f"{revision.name.typed}: {needed / 1e9:,.1f} GB are missing, but the disk of {folder} "
+            f"has only {free / 1e9:,.1f} GB free; free some space, or set HF_HOME to a folder on "
+            "another disk"
         )
 
 

@@ -55,13 +55,13 @@ def describe(name: HubName, notice: Notice, progress: Progress) -> HubModel | GG
 def _of_revision(name: HubName, notice: Notice, find: Callable[[Revision], _Found]) -> _Found:
     revision = revision_of(name)
     if revision.reason is not None:
-        notice(f"{name.typed}: {revision.reason}; taking what the cache has")
+        notice(f"{name.typed}: {revision.reason}; using the cache")
     try:
         return find(revision)
     except (InputError, FormatError) as error:
         if revision.reason is None or revision.reason in str(error):
             raise
-        raise type(error)(f"{error}; that is what the cache has: {revision.reason}") from error
+        raise type(error)(f"{error}; the cache has only these: {revision.reason}") from error
 
 
 def _fetched(revision: Revision, notice: Notice, progress: Progress) -> HubModel:
@@ -91,7 +91,7 @@ def _described(revision: Revision, notice: Notice, progress: Progress) -> HubMod
     head = GGUFHead(f"{name.typed}: {files[0]}", size, read)
     notice(
         f"{name.typed}: read the first {head.nbytes / 1e6:,.1f} of {size / 1e6:,.1f} MB of "
-        f"{files[0]}, which are not kept"
+        f"{files[0]}; they are not stored"
     )
     return head
 
@@ -106,7 +106,7 @@ def _chosen(revision: Revision, notice: Notice) -> GGUFModel:
     name = revision.name
     model, others = choose(name, revision.files)
     if name.wanted is None and others:
-        notice(f"{name.typed}: taking {model.files[0]}; there is also: {shown(others)}")
+        notice(f"{name.typed}: using {model.files[0]}; also available: {shown(others)}")
     return model
 
 
@@ -123,7 +123,8 @@ def _is_directory(revision: Revision, *, with_weights: bool) -> bool:
     there = ", ".join(sorted(files)[:8]) or "nothing"
     lacks = "no safetensors with their index" if CONFIG in files else f"no {CONFIG}"
     raise InputError(
-        f"{name.typed}: no model that trinity reads: no GGUF file, and {lacks}; there is {there}"
+        f"{name.typed}: the repository has no model that trinity supports: no GGUF file, and "
+        f"{lacks}; it contains {there}"
     )
 
 
@@ -144,7 +145,7 @@ def _directory_files(revision: Revision, progress: Progress) -> list[str]:
     missing = [shard for shard in shards if shard not in revision.files]
     if missing:
         raise FormatError(
-            f"{revision.name.typed}: {INDEX} names {missing[0]}, which is not there; "
-            f"{len(missing)} of {len(shards)} files are missing"
+            f"{revision.name.typed}: {INDEX} names {missing[0]}, which is missing; {len(missing)} "
+            f"of {len(shards)} files are missing"
         )
     return shards

@@ -40,14 +40,17 @@ def parse_name(typed: str) -> HubName:
     repository, revision, wanted = found.groups() if found else ("", None, None)
     problem = _problem(repository, revision, wanted)
     if problem is not None:
-        raise InputError(f"{typed}: {problem}; a name is written {FORM}")
+        raise InputError(f"{typed}: {problem}; expected {FORM}")
     return HubName(typed, repository, MAIN if revision is None else revision, wanted)
 
 
 def _problem(repository: str, revision: str | None, wanted: str | None) -> str | None:
     words = repository.split("/")
     if len(words) > 2:
-        return f"{repository[:120]!r} has more than a user and a repository; a file follows a colon"
+        return (
+            f"{repository[:120]!r} has more parts than a user and a repository; put a file name "
+            "after a colon"
+        )
     if len(words) < 2 or not all(map(is_word, words)):
         return f"{repository[:120]!r} is not the name of a repository"
     if revision is not None and not is_revision(revision):

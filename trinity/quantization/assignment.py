@@ -201,9 +201,9 @@ class _Rules:
         for pattern, type_name in self.overrides.patterns:
             if pattern.pattern not in self.used:
                 raise InputError(
-                    f"--tensor-type {pattern.pattern}={type_name}: no tensor that is quantized "
-                    "has that in its name; names are like blk.0.attn_v.weight, "
-                    "blk.0.ffn_down.weight, token_embd.weight"
+                    f"--tensor-type {pattern.pattern}={type_name}: no quantized tensor has a "
+                    "matching name; names are like blk.0.attn_v.weight, blk.0.ffn_down.weight, "
+                    "token_embd.weight"
                 )
 
     def _given(self, name: str) -> str | None:

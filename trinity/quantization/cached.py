@@ -106,14 +106,14 @@ def quantized(
     folder = cache_folder("weights")
     if why := distrusted(str(folder)):
         raise InputError(
-            f"{folder}: quantized weights are not kept there: {why}, or set TRINITY_CACHE_DIR to "
-            "another one"
+            f"{folder}: quantized weights cannot be cached there: {why}, or set TRINITY_CACHE_DIR "
+            "to another folder"
         )
     stem = f"{_plain(provider.path)}-{mix.name}-{digest(_places(provider, options))}"
     path = str(folder / f"{stem}-{digest(_state(provider))}.gguf")
     if not os.path.exists(path):
         _make_folder(folder)
-        notice(f"quantizing to {mix.name}, kept in {path}")
+        notice(f"quantizing to {mix.name}, cached in {path}")
         told = [-1]
 
         def progress(done: int, total: int, name: str) -> None:
@@ -130,7 +130,9 @@ def quantized(
     try:
         return Quantized(provider, GGUFProvider(path))
     except FormatError as error:
-        raise FormatError(f"{error}; remove the file: it is made anew at the next start") from error
+        raise FormatError(
+            f"{error}; remove the file, which is recreated at the next start"
+        ) from error
 
 
 def _make_folder(folder: Path) -> None:
@@ -138,8 +140,8 @@ def _make_folder(folder: Path) -> None:
         make_private(str(folder))
     except OSError as error:
         raise InputError(
-            f"{folder}: quantized weights cannot be kept there: {error.strerror}; set "
-            "TRINITY_CACHE_DIR to a folder that can be written"
+            f"{folder}: quantized weights cannot be cached there: {error.strerror}; set "
+            "TRINITY_CACHE_DIR to a writable folder"
         ) from error
 
 
@@ -148,7 +150,8 @@ def _room(folder: Path) -> str:
     kept = [path.stat().st_size for path in folder.glob("*.gguf") if path.is_file()]
     return (
         f"trinity keeps {len(kept)} files of {sum(kept):,} bytes there: `python -m trinity list` "
-        "shows them, `rm` removes those that you name; or set TRINITY_CACHE_DIR to another disk"
+        "shows them, `rm` removes them by name; or set TRINITY_CACHE_DIR to a folder on another "
+        "disk"
     )
 
 

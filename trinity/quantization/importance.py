@@ -77,15 +77,16 @@ class Importance:
         found = []
         if missing:
             found.append(
-                f"{self.path} tells nothing of {len(missing)} of {len(expected)} tensors, which "
+                f"{self.path} has no entry for {len(missing)} of {len(expected)} tensors, which "
                 f"are quantized without: {missing[0]}" + (", ..." if len(missing) > 1 else "")
             )
         unseen = self._imatrix.unseen_experts
         if unseen:
             layer, expert = unseen[0]
             found.append(
-                f"{self.path}: no token of its text took {len(unseen)} experts, such as expert "
-                f"{expert} of {layer}: they are quantized as if all their inputs counted alike"
+                f"{self.path}: no token of its text used {len(unseen)} experts, such as expert "
+                f"{expert} of {layer}: they are quantized as if all their inputs were equally "
+                "important"
             )
         return found
 

@@ -96,8 +96,8 @@ def planned(
 def notes(provider: WeightProvider, steps: Sequence[QuantizationStep]) -> list[str]:
     """Notes for the user: fallback types, and ternary types for weights that are not ternary."""
     found = [
-        f"{s.entry.name}: rows of {s.entry.shape[-1]} weights are no whole blocks of "
-        f"{s.assigned.misfit}; it gets {s.assigned.type}"
+        f"{s.entry.name}: rows of {s.entry.shape[-1]} weights are not a multiple of "
+        f"{s.assigned.misfit}'s block; it gets {s.assigned.type}"
         for s in steps
         if s.assigned.misfit
     ]
@@ -119,12 +119,12 @@ def notes(provider: WeightProvider, steps: Sequence[QuantizationStep]) -> list[s
     if rounded:
         found.append(
             f"the scales of {len(rounded)} tensors, such as {rounded[0]}, are rounded to half "
-            "precision: beside their biases a .scale tensor would mean something else"
+            "precision: a .scale tensor would also apply to their biases"
         )
     if poor:
         found.append(
-            f"{len(poor)} tensors are not ternary, such as {poor[0]}: a ternary type keeps little "
-            "of them; it is for models that were trained to be ternary"
+            f"{len(poor)} tensors are not ternary, such as {poor[0]}: a ternary type loses most "
+            "of their information; it is for models that were trained to be ternary"
         )
     return found
 
@@ -140,13 +140,13 @@ def _check_readable(provider: WeightProvider, changed: Sequence[QuantizationStep
         if len(entry.shape) > 3:
             raise UnsupportedError(
                 f"{provider.path}: tensor {entry.name!r} has the shape {entry.shape}; trinity "
-                "quantizes matrices and stacks of them"
+                "quantizes only matrices and stacks of them"
             )
         first, last = row_steps(entry.shape)[0]
         if (last - first) * entry.shape[-1] > LARGEST_STEP:
             raise UnsupportedError(
                 f"{provider.path}: tensor {entry.name!r} has rows of {entry.shape[-1]} weights, "
-                f"which do not fit steps of {LARGEST_STEP}; no model has such rows"
+                f"more than the limit of {LARGEST_STEP}; no model has such rows"
             )
         quant = TYPES.get(entry.type)
         if quant is None or (quant.tensor_scale and prod(entry.shape) % I2_S_BLOCK):

@@ -158,7 +158,7 @@ def write_quantized(
     dry_run: bool = False,
     threads: int | None = None,
     progress: Progress = lambda done, total, name: None,
-    room: str = "make room or write elsewhere",
+    room: str = "free some space or choose another folder",
 ) -> Quantization:
     """As ``quantize``, for an open model; replaces the file ``target``.
 
@@ -278,7 +278,7 @@ def _overrides(
         try:
             found = re.compile(pattern, re.IGNORECASE)
         except re.error as error:
-            raise InputError(f"{option}: no regular expression: {error}") from error
+            raise InputError(f"{option}: not a regular expression: {error}") from error
         if not pattern:
             raise InputError("--tensor-type: the pattern is empty; give a part of tensor names")
         compiled.append((found, find_tensor_type(type_name, option)))
@@ -292,13 +292,11 @@ def _overrides(
 
 def _check_target(target: str, provider: WeightProvider, overwrite: bool) -> None:
     if os.path.isdir(target):
-        raise InputError(f"{target}: a directory; give the name of the .gguf file to write")
+        raise InputError(f"{target}: this is a directory; give the name of the .gguf file to write")
     for path in provider.paths:
         with suppress(OSError):
             if os.path.samefile(path, target):
-                raise InputError(
-                    f"{target}: this is the model that is read; give another name to write"
-                )
+                raise InputError(f"{target}: this is the source model; give another name to write")
     refuse_existing(target, overwrite)
 
 
@@ -308,7 +306,8 @@ def _check_space(target: str, needed: int, room: str) -> None:
         free = shutil.disk_usage(folder).free
         if free < needed:
             raise InputError(
-                f"{target}: the file needs {needed:,} bytes, but {folder} has {free:,} left; {room}"
+                f"{target}: the file needs {needed:,} bytes, but {folder} has only {free:,} free; "
+                f"{room}"
             )
 
 

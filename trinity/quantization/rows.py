@@ -125,7 +125,7 @@ def i2_s_codes(tensor: Tensor, first: int, last: int) -> Bytes:
     if codes.max() == 3:
         raise FormatError(
             f"{tensor.source}: tensor {tensor.name!r} has the code 3 in rows {first} to {last}; "
-            "only 0, 1 and 2 mean anything: the file is damaged"
+            "only 0, 1 and 2 are valid: the file is damaged"
         )
     return codes.reshape(last - first, columns)
 
@@ -165,7 +165,7 @@ def encode_rows(
         if largest > limit:
             raise InputError(
                 f"{tensor.source}: tensor {tensor.name!r} has values up to {largest:.3g}, beyond "
-                f"{of}; {others} them"
+                f"the range of {of}; {others} them"
             )
     if type_name in PLAIN:
         return TYPES[type_name].quantize(values)

@@ -163,7 +163,7 @@ def test_commands(start: Start) -> None:
 def test_full_context_says_so_and_shifts(start: Start) -> None:
     chat = start("--ctx", "96", "--ignore-eos")
     text = chat.enter("Who was Prince Andrew?")
-    assert "the answer breaks off here: the context of 96 tokens is full" in text
+    assert "the response ends here: the context of 96 tokens is full" in text
     assert "/set ctx_shift on" in text
     text = chat.enter("And his father?")
     assert "error: the prompt has" in text
@@ -172,7 +172,7 @@ def test_full_context_says_so_and_shifts(start: Start) -> None:
     assert "ctx_shift on Where" in chat.enter("/set ctx_shift on")
     chat.enter("/set max_tokens 60")
     text = chat.enter("And his father?")
-    assert "2 messages are sent no longer; /save keeps them" in text
+    assert "2 messages are no longer sent; /save" in text
     assert "error" not in text
     assert len(chat.messages()) == 4
 

@@ -75,15 +75,15 @@ BPE_REFUSED: dict[str, tuple[dict[str, object], dict[str, object], type[TrinityE
                            "lstrip": False, "rstrip": False, "normalized": False}]},
         {}, UnsupportedError, "has the id 282 in the file, but",
     ),
-    "merges that are no list": ({}, {"merges": {}}, TokenizerError, "library cannot read|not a list"),
-    "a merge of three": ({}, {"merges": ["a b c"]}, TokenizerError, "library cannot read|expected two"),
-    "a merge of numbers": ({}, {"merges": [[1, 2]]}, TokenizerError, "library cannot read|expected two"),
+    "merges that are no list": ({}, {"merges": {}}, TokenizerError, "cannot read|not a list"),
+    "a merge of three": ({}, {"merges": ["a b c"]}, TokenizerError, "cannot read|expected two"),
+    "a merge of numbers": ({}, {"merges": [[1, 2]]}, TokenizerError, "cannot read|expected two"),
     "a merge of no tokens": (
         {}, {"merges": ["\u0120zz q"]}, TokenizerError, "tokenizers library cannot read it",
     ),
-    "text as ids": ({}, {"vocab": {"a": "1"}}, TokenizerError, "library cannot read|not whole numbers"),
+    "text as ids": ({}, {"vocab": {"a": "1"}}, TokenizerError, "cannot read|not whole numbers"),
     "added tokens that are no list": (
-        {"added_tokens": 5}, {}, TokenizerError, "library cannot read|added_tokens",
+        {"added_tokens": 5}, {}, TokenizerError, "cannot read|added_tokens",
     ),
 }  # fmt: skip
 

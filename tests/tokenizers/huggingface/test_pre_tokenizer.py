@@ -86,7 +86,9 @@ def test_unknown_pre_tokenizers_are_refused(description: object, tmp_path: Path)
     directory = model_directory("llama-grouped", tmp_path)
     values = json.loads((directory / "tokenizer.json").read_text("utf-8"))
     (directory / "tokenizer.json").write_text(json.dumps(values | {"pre_tokenizer": description}))
-    with pytest.raises(TrinityError, match=r"trinity knows.*llama-bpe|library cannot read|without Byte"):
+    with pytest.raises(
+        TrinityError, match=r"trinity knows.*llama-bpe|library cannot read|without Byte"
+    ):
         keys_of(directory)
 
 
