@@ -324,10 +324,10 @@ def test_bare_name(root: Path, gguf: Path) -> None:
     write_store(root, gguf, "Acme/M/V1")
     lines: list[str] = []
     open_weights("acme/m:v1", notice=lines.append).close()
-    assert "taking the model in Ollama's store (ollama:acme/m:v1)" in lines[0]
+    assert "using the model in Ollama's store (ollama:acme/m:v1)" in lines[0]
     result = CliRunner().invoke(application(), ["tokenize", "--model", "acme/m:v1", "hello"])
     assert result.exit_code == 0
-    assert "taking the model in Ollama's store" in result.stderr
+    assert "using the model in Ollama's store" in result.stderr
     Path("acme").mkdir()
     Path("acme/m:v1").write_bytes(gguf.read_bytes())  # a file goes before it
     assert open_weights("acme/m:v1").path == "acme/m:v1"

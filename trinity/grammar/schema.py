@@ -136,7 +136,7 @@ def text_of(schema: Mapping[str, Any] | str | bool) -> str:
     try:
         text = schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
     except (ValueError, TypeError) as error:
-        raise InputError(f"the JSON schema is no JSON: {json_fault(error)}") from None
+        raise InputError(f"the JSON schema is not valid JSON: {json_fault(error)}") from None
     except RecursionError:
         raise InputError(f"the JSON schema is more than {DEEPEST} levels deep") from None
     return check_size("the JSON schema", text)

@@ -1,4 +1,4 @@
-"""Directories of Hugging Face's format, and the .safetensors file of one."""
+"""Hugging Face directories, and a .safetensors file within one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trinity.providers.kind import Described, Kind, Notice
 from trinity.providers.near import near
 
 _HEAD_BYTES = 16
-_MENTIONED_COPY = 1 << 24  # bytes; norms stay far below
+_MENTIONED_COPY = 1 << 24  # in bytes; norms are far smaller
 
 
 def _open_directory(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
@@ -24,7 +24,7 @@ def _open_directory(name: str, options: LoadOptions, notice: Notice) -> WeightPr
 
 
 def describe_directory(name: str, notice: Notice) -> Described:
-    """What the directory ``name`` says of its model, whose weights need not be there."""
+    """Describe the model in directory ``name``; its weights may be missing."""
     from trinity.formats.huggingface.whisper import is_whisper
     from trinity.providers.huggingface_description import HuggingFaceDescription
     from trinity.providers.whisper import WhisperDescription
@@ -45,8 +45,8 @@ def _open_file(name: str, options: LoadOptions, notice: Notice) -> WeightProvide
     directory = os.path.dirname(name) or "."
     if not os.path.lexists(os.path.join(directory, CONFIG)):
         raise InputError(
-            f"{name}: a safetensors file holds weights alone, and there is no {CONFIG} beside it; "
-            "put it into the directory of the whole model"
+            f"{name}: a safetensors file contains only weights, and there is no {CONFIG} in its "
+            "folder; put it into the directory of the whole model"
         )
     return _opened(name, directory, os.path.basename(name), options, notice)
 
@@ -79,8 +79,9 @@ def _opened(
         notice(f"note: {note}")
     if provider.copied_bytes > _MENTIONED_COPY:
         notice(
-            f"note: {provider.copied_bytes / 1e6:,.0f} MB of weights lie in another order or form "
-            "than they are multiplied in: to run, the model takes so much memory beside its files"
+            f"note: {provider.copied_bytes / 1e6:,.0f} MB of weights are stored in a form that "
+            "has to be converted: running the model needs that much memory in addition to its "
+            "files"
         )
     return provider
 
@@ -95,7 +96,7 @@ def _is_safetensors(name: str) -> bool:
 
 
 def _near_directories(name: str) -> list[str]:
-    """Directories beside one that does not exist that hold a model and have a name like its."""
+    """Return sibling directories with a model and a name similar to one that does not exist."""
     folder, last = os.path.split(name.rstrip(os.sep))
     found: list[str] = []
     with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:
@@ -104,10 +105,10 @@ def _near_directories(name: str) -> list[str]:
 
 
 DIRECTORY = Kind(
-    "a directory of Hugging Face's format",
+    "a Hugging Face directory",
     os.path.isdir,
     _open_directory,
     describe_directory,
     _near_directories,
 )
-SAFETENSORS_FILE = Kind("a .safetensors file beside its config.json", _is_safetensors, _open_file)
+SAFETENSORS_FILE = Kind("a .safetensors file next to its config.json", _is_safetensors, _open_file)

@@ -12,7 +12,7 @@ from trinity.providers.near import near_files
 
 
 def _claims(name: str) -> bool:
-    """Whatever file is there: what it is where it is no GGUF file, its reader says."""
+    """Claim any file; if it is not GGUF, the reader's error says what it is."""
     return os.path.lexists(name) and not os.path.isdir(name)
 
 

@@ -33,7 +33,7 @@ def _describe(name: str, notice: Notice) -> Described:
 
 
 class _Tenths:
-    """Tells of a download by a line for each tenth of it."""
+    """Print a line for each tenth of a download."""
 
     def __init__(self, notice: Notice) -> None:
         self._notice = notice

@@ -1,4 +1,4 @@
-"""A model of Hugging Face's format as a WeightProvider, wherever its files lie."""
+"""A model in Hugging Face's format as a WeightProvider."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from trinity.formats.ternary_tensor import TernaryTensor
 from trinity.providers.huggingface_description import HuggingFaceDescription
 from trinity.providers.huggingface_tensors import hf_tensors, matrix_columns
 
-# Products of ternary layers with int8 inputs keep their size where the scale is near
-# 1 / sqrt(inputs), 0.02 for 2,560 of them; the largest of published models is near 2. An inverted
-# scale of 0.02 is 50.
+# A ternary layer keeps the size of its int8 inputs if the scale is near 1 / sqrt(inputs), 0.02 for
+# 2,560 inputs; the largest of published models is near 2. An inverted scale of 0.02 is 50.
 LARGEST_USUAL_SCALE = 8.0
 
 
 class HuggingFaceProvider:
-    """An open model of Hugging Face's format.
+    """An open model in Hugging Face's format.
 
-    ``files`` has the paths of config.json and the files that describe the tokenizer, by name (see
+    ``files`` maps the names of config.json and the tokenizer's files to paths (see
     ``formats/huggingface/files.py``); ``name`` is the model's. The checkpoint is closed with the
     provider. ``weight_scale`` says whether packed ternary weights "multiply" or "divide" by their
-    weight_scale, where config.json is wrong about it. Everything but the weights and the tokenizer
-    is checked here: raises FormatError, ConfigError or UnsupportedError for a model that is
-    damaged, contradicts itself or is of a kind that trinity does not know, InputError where
-    config.json is missing.
+    weight_scale, if config.json is wrong about it.
+
+    Everything but the weights and the tokenizer is checked: raises FormatError, ConfigError or
+    UnsupportedError for a model that is damaged, contradicts itself or is not supported, InputError
+    if config.json is missing.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class HuggingFaceProvider:
         self._hf = self._description.described
         family = self._hf.family
         if not family.ties or (family.mlx_head and is_packed(checkpoint)):
-            self._hf = replace(self._hf, tied=None)  # the tensor itself tells
+            self._hf = replace(self._hf, tied=None)  # the tensor itself decides
         ternary = self._hf.ternary
         if weight_scale is not None:
             if ternary is None or not ternary.packed:
                 raise InputError(
-                    "weight_scale is for packed ternary weights, which this model has not"
+                    "weight_scale is for packed ternary weights, which this model does not have"
                 )
             ternary = replace(ternary, divides=weight_scale == "divide")
         self._ternary = ternary
@@ -96,32 +96,32 @@ class HuggingFaceProvider:
 
     @property
     def path(self) -> str:
-        """Where the model lies, as it was given."""
+        """The model's path or name, as it was given."""
         return self._path
 
     @property
     def paths(self) -> list[str]:
-        """The files of the weights, then those that describe the model."""
+        """The paths of the files with weights, then of the others."""
         return [*self._checkpoint.paths, *self._files.values()]
 
     @property
     def notes(self) -> list[str]:
-        """What of the model is left out or looks wrong."""
+        """Notes on parts of the model that are ignored or look wrong."""
         return [*self._left_out(), *self._packing_notes, *self._inverted_scales()]
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes of weights that cannot be used where they are mapped; see CanonicalTensors."""
+        """Bytes of weights that have to be copied into memory; see CanonicalTensors."""
         return self._tensors.copied_bytes()
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """The model's keys and those of its tokenizer, which is read when one is asked for."""
+        """The model's keys and its tokenizer's; the tokenizer is read when one is needed."""
         return self._description.metadata
 
     @cached_property
     def config(self) -> ModelConfig:
-        """The configuration. Raises ConfigError or UnsupportedError where the keys give none."""
+        """The configuration. Raises ConfigError or UnsupportedError if the keys contain none."""
         found = config_from_metadata(
             self._description.model,
             self._shapes,
@@ -132,20 +132,23 @@ class HuggingFaceProvider:
 
     @cached_property
     def defaults(self) -> Defaults:
-        """The ends of answers and the sampling of generation_config.json."""
+        """The end tokens and sampling options of generation_config.json."""
         return self._description.defaults
 
     @property
     def rope_interleaved(self) -> bool:
-        """False where GGUF has rows of Q and K permuted, which are here as they were trained."""
+        """False if GGUF permutes the rows of Q and K; here they are in their original order."""
         return self._rope_interleaved
 
     def tensor_names(self) -> list[str]:
-        """All tensor names, layer by layer between embedding and output; then factors of RoPE."""
+        """Return all tensor names: embedding, layers in order, output, then RoPE factors."""
         return list(self._shapes)
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of that name. Raises FormatError where there is none or the file was cut."""
+        """Return the tensor of that name.
+
+        Raises FormatError if there is none or the file was truncated.
+        """
         if name in self._factors:
             return self._factors[name]
         if name not in self._shapes:
@@ -153,19 +156,19 @@ class HuggingFaceProvider:
         return self._tensors.tensor(name)
 
     def check(self) -> None:
-        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        """Raise FormatError if a file was truncated or overwritten after it was opened."""
         self._checkpoint.check()
 
     def close(self) -> None:
-        """Release the mappings; tensors given out before must no longer be used."""
+        """Release the mappings; tensors given out must no longer be used."""
         self._checkpoint.close()
 
     def _left_out(self) -> list[str]:
         if not other_networks(self._hf):
             return []
         return [
-            f"of a {class_name_of(self._hf.values)} the part that writes is read; those for images "
-            "and sound are left out"
+            f"only the text model of {class_name_of(self._hf.values)} is read; the parts for images "
+            "and sound are ignored"
         ]
 
     def _inverted_scales(self) -> list[str]:
@@ -181,7 +184,7 @@ class HuggingFaceProvider:
             return []
         used, other = ("divide", "multiply") if self._ternary.divides else ("multiply", "divide")
         return [
-            f"the layers' scales look inverted: half of them exceed {median(scales):.3g}, "
-            f"where below {LARGEST_USUAL_SCALE:g} is usual; weight_scale was taken to {used}, "
-            f"by config.json; if the model writes nonsense, give --weight-scale {other}"
+            f"the layers' scales look inverted: half of them exceed {median(scales):.3g}, but "
+            f"usual scales are below {LARGEST_USUAL_SCALE:g}; by config.json, weight_scale was "
+            f"taken to {used}; if the model generates nonsense, give --weight-scale {other}"
         ]

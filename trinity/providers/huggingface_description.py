@@ -1,4 +1,4 @@
-"""What the files beside the weights say of a model of Hugging Face's format."""
+"""The description of a model in Hugging Face's format, from all files but the weights."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _RERANK = "tokenizer.chat_template.rerank"
 class HuggingFaceDescription:
     """Metadata and defaults of a model, which need no weights.
 
-    Arguments and errors as those of HuggingFaceProvider. ``described`` is what config.json says,
-    ``model`` the keys but for the tokenizer's.
+    Arguments and errors are those of HuggingFaceProvider. ``described`` comes from config.json;
+    ``model`` has all keys except the tokenizer's.
     """
 
     def __init__(self, path: str, files: Mapping[str, str], *, name: str) -> None:
         self.path = path
         self.files = files
         if CONFIG not in files:
-            raise InputError(f"{path}: no {CONFIG}; give the directory of a whole model")
+            raise InputError(f"{path}: there is no {CONFIG}; give the directory of a whole model")
         values = with_own_file(read_json_object(files[CONFIG]), files)
         self.described = read_model(values, files[CONFIG])
         self.model: dict[str, object] = model_metadata(self.described, name)
@@ -55,23 +55,23 @@ class HuggingFaceDescription:
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """The model's keys and the tokenizer's, which are read once when one is asked for."""
+        """The model's keys and the tokenizer's, which are read once when one is needed."""
         return LazyKeys(self.model, lambda: self._tokenizer_keys)
 
     @cached_property
     def defaults(self) -> Defaults:
-        """The ends of answers and the sampling of generation_config.json."""
+        """The end tokens and sampling options of generation_config.json."""
         return generation_defaults(self.files)
 
     def add(self, keys: Mapping[str, object]) -> None:
-        """Add keys of the model, which its tensors tell."""
+        """Add keys that follow from the model's tensors."""
         self.model |= keys
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def _text_keys(self) -> Mapping[str, object]:
-        """How texts are read, of an encoder and of what sentence-transformers saved."""
+        """Return how texts are prepared, for encoders and models of sentence-transformers."""
         kinds, architecture = module_kinds(self.files), self.model["general.architecture"]
         if not kinds and self.model.get(f"{architecture}.attention.causal") is not False:
             return {}
@@ -93,11 +93,14 @@ class HuggingFaceDescription:
         return keys
 
     def _lowered(self, keys: Mapping[str, object]) -> Mapping[str, object]:
-        """The keys that let a vocabulary lower texts. Raises UnsupportedError where none does."""
+        """Return the keys that make a vocabulary lowercase texts.
+
+        Raises UnsupportedError if there are none for the vocabulary.
+        """
         if keys.get("tokenizer.ggml.model") != "bert":
             raise UnsupportedError(
-                f"{self.path}: do_lower_case is true in sentence-transformers' settings, which "
-                "trinity supports for WordPiece vocabularies only"
+                f"{self.path}: do_lower_case is true in sentence-transformers' settings, which is "
+                "only supported for WordPiece vocabularies"
             )
         lowercase = "tokenizer.ggml.normalizer.lowercase"
         if keys.get(lowercase, True):
@@ -105,7 +108,7 @@ class HuggingFaceDescription:
         return {lowercase: True, "tokenizer.ggml.normalizer.strip_accents": False}
 
     def _pair_keys(self, keys: Mapping[str, object]) -> Mapping[str, object]:
-        """The prompt of a reranker's pairs as llama.cpp has it, where the chat template has one."""
+        """Return a reranker's prompt in llama.cpp's form, if the chat template has one."""
         own = keys.get("tokenizer.chat_template")
         if not isinstance(own, str) or _RERANK in keys:
             return {}
@@ -122,7 +125,7 @@ def _texts(tokens: object) -> Iterable[str]:
 
 
 class LazyKeys(Mapping[str, object]):
-    """Keys that are there, and others that are made when one of them is asked for."""
+    """Keys that exist, and others that are computed when one of them is needed."""
 
     def __init__(
         self, model: Mapping[str, object], tokenizer: Callable[[], Mapping[str, object]]

@@ -1,8 +1,8 @@
-"""The tensors of a model in a checkpoint of Hugging Face's format.
+"""The tensors of a model in a Hugging Face checkpoint.
 
-The family's table says what each tensor is called there, the layers of the model which tensors
-there are, and their shapes. Every tensor of the checkpoint must have its place: one that is left
-over means that the configuration does not describe the model.
+The family's table gives their names in the checkpoint, the model's layers their existence and
+shapes. Every tensor of the checkpoint must be used: a leftover means that the configuration does
+not describe the model.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from trinity.formats.tensor_names import beside, complete
 from trinity.models import make_decoder
 from trinity.models.operations import ExpertLinear, HeadLinear, Linear
 
-# Derived values that old versions of transformers saved beside the weights.
+# Derived values that old versions of transformers saved with the weights.
 _DERIVED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
 _MANY_MISSING = 1000
 _ROUTERS = frozenset(("ffn_gate_inp", "ffn_gate_inp_shexp"))  # linear layers that stay float32
 
 
 def hf_tensors(model: HFModel, checkpoint: LogicalCheckpoint) -> list[HFTensor]:
-    """All tensors, layer by layer between embedding and output.
+    """Return all tensors: embedding, layers in order, output.
 
-    Raises FormatError for a tensor that is missing or left over, ConfigError where the output's
-    weight contradicts tie_word_embeddings, or the configuration itself.
+    Raises FormatError for a tensor that is missing or unused; ConfigError if the output's weight
+    contradicts tie_word_embeddings, or for the configuration itself.
     """
     actual = own_names(model, checkpoint)
     places = CheckpointLayout(model, actual)
@@ -63,9 +63,9 @@ def hf_tensors(model: HFModel, checkpoint: LogicalCheckpoint) -> list[HFTensor]:
     if missing:
         count = f"{len(missing)} or more" if len(missing) >= _MANY_MISSING else f"{len(missing)}"
         raise FormatError(
-            f"{checkpoint.directory}: {count} tensors that config.json asks for are missing,"
-            f" the first is {min(missing)!r}; the checkpoint is incomplete or config.json belongs "
-            "to another one"
+            f"{checkpoint.directory}: {count} tensors that config.json requires are missing, such "
+            f"as {min(missing)!r}; the checkpoint is incomplete or config.json belongs to another "
+            "one"
         )
     if HEAD in actual and HEAD not in used and not model.family.headless:
         check_tied(model.values.source, checkpoint, actual, tensors[0].source)
@@ -76,17 +76,17 @@ def hf_tensors(model: HFModel, checkpoint: LogicalCheckpoint) -> list[HFTensor]:
 
 
 def matrix_columns(model: HFModel, checkpoint: Checkpoint) -> dict[str, int]:
-    """Columns of the weights that the class has and the checkpoint, by the checkpoint's names."""
+    """Return the columns of the model's weights in a checkpoint, by the checkpoint's names."""
     actual = own_names(model, checkpoint)
     found: dict[str, int] = {}
     for group, named in CheckpointLayout(model, actual).groups():
         before = len(found)
         for row, shape in named.values():
-            # A matrix of which a part is turned has another part that is not, after it.
+            # If a part of a matrix is rotated, it is followed by a part that is not.
             names = (name for form in row.forms for name in names_of(form, group.source, shape))
             found |= {actual[name]: shape[-1] for name in names if name in actual}
         if len(found) == before and group.source.startswith(LAYER):
-            break  # hf_tensors says that the layer is missing
+            break  # hf_tensors reports that the layer is missing
     if HEAD in actual:
         found[actual[HEAD]] = model.config.hidden_size
     return found
@@ -94,7 +94,7 @@ def matrix_columns(model: HFModel, checkpoint: Checkpoint) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class NameGroup:
-    """The part of a table's tensors whose names begin alike, here and in the checkpoint."""
+    """Tensors of a table that share a prefix of their names, in GGUF and in the checkpoint."""
 
     prefix: str
     source: str
@@ -109,9 +109,9 @@ class NameGroup:
 
 
 class CheckpointLayout:
-    """Which tensors a model has, by its layers, and where they are among the ``names``.
+    """The tensors that a model has according to its layers, and their places among ``names``.
 
-    ``names``: those that the class has for a checkpoint's tensors, with the checkpoint's own ones.
+    ``names`` maps the class's names of tensors to the checkpoint's own.
     """
 
     def __init__(self, model: HFModel, names: Mapping[str, str]) -> None:
@@ -147,7 +147,7 @@ class CheckpointLayout:
         )
 
     def tensors(self) -> Iterator[HFTensor]:
-        """All tensors, in the form that the checkpoint has, else in the first one."""
+        """Yield all tensors, in the form that the checkpoint has, or else the first form."""
         groups = self.groups()
         first, *last = self._of_group(*next(groups))
         yield first
@@ -165,7 +165,7 @@ class CheckpointLayout:
             yield output
 
     def groups(self) -> Iterator[tuple[NameGroup, dict[str, tuple[TableRow, tuple[int, ...]]]]]:
-        """The ends, the layers and a drafting layer; row and shape of each one's tensors."""
+        """Yield the ends, the layers and a drafting layer, with the rows and shapes of tensors."""
         for group in self._groups():
             named = {}
             for name, row in group.table.items():
@@ -204,21 +204,21 @@ class CheckpointLayout:
             )
 
     def _output(self) -> HFTensor | None:
-        """The output's matrix where it is not the embedding as it is."""
+        """Return the output's matrix, if it is not the unchanged embedding."""
         model, (first, *others) = self._model, self._ends.table.items()
         forms = first[1].forms
         form = next((f for f in forms if _is_there(f, "", self._names)), forms[0])
         embedding, names = form.names[0], self._names
-        # Where the configuration does not say, the tensor itself tells; a checkpoint of an
-        # embedder, whose names are those of the model within, lacks it whatever it says.
+        # If the configuration does not say, the tensor itself decides. A checkpoint of an embedder,
+        # whose names are those of the inner model, lacks it in any case.
         within = names.get(embedding) == "embed_tokens.weight"
         within = within and HEAD not in names
         separate = model.tied is False and not within
         separate |= model.tied is None and HEAD in names
         factor = model.family.head_factor(model.values)
         factors = ((factor,),) if factor != 1.0 else ()
-        # Tied weights that are multiplied in one place, or by unlike factors, are two tensors
-        # here; so are those with a bias at the output alone.
+        # Tied weights are two tensors here if only one of them is multiplied, if their factors
+        # differ, or if only the output has a bias.
         unlike = first[1].factors != factors or any(name == "output.bias" for name, _ in others)
         if not separate and not unlike:
             return None
@@ -242,7 +242,7 @@ def _is_there(form: Stored, source: str, names: Collection[str]) -> bool:
 
 
 def names_of(form: Stored, source: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """The names of a form, of one with a matrix for each expert all of these."""
+    """Return the names of a form; if it has a matrix per expert, all of them."""
     (first, *_) = form.names
     if "{}" in first:
         return tuple(source + first.format(expert) for expert in range(shape[0]))
@@ -250,7 +250,7 @@ def names_of(form: Stored, source: str, shape: tuple[int, ...]) -> tuple[str, ..
 
 
 def _refuse_left_over(model: HFModel, names: Collection[str], directory: str) -> None:
-    """Raise FormatError for tensors that have no place in the model."""
+    """Raise FormatError for tensors that the model does not use."""
     known = re.compile("|".join(filter(None, (_DERIVED, model.unused))))
     left = sorted(name for name in names if not known.fullmatch(name))
     if not left:
@@ -259,9 +259,9 @@ def _refuse_left_over(model: HFModel, names: Collection[str], directory: str) ->
     if any(name.endswith(f".weight{SCALE_SUFFIX}") for name in left):
         hint = " (weight_scale tensors need a quantization_config that names their method)"
     raise FormatError(
-        f"{directory}: {len(left)} tensors have no place in {class_name_of(model.values)} as "
-        f"config.json describes it, the first is {left[0]!r}{hint}; config.json belongs to "
-        "another checkpoint, or the model is one that trinity does not know"
+        f"{directory}: {len(left)} tensors are not used by {class_name_of(model.values)} as "
+        f"config.json describes it, such as {left[0]!r}{hint}; config.json belongs to another "
+        "checkpoint, or the model is not supported"
     )
 
 

@@ -1,4 +1,4 @@
-"""A tokenizer's keys, kept in the cache: to make them of a large tokenizer.json takes seconds."""
+"""Cache a tokenizer's keys: computing them from a large tokenizer.json takes seconds."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from trinity.errors import TrinityError
 from trinity.formats.gguf import GGUFProvider
 from trinity.formats.gguf_writer import GGUFWriter
 
-# Counted up when the same files would give other keys.
+# Increase it if the same files would give other keys.
 _FORMAT = 3
-_SMALLEST = 1_000_000  # bytes of files; smaller ones are read as quickly as kept keys
+_SMALLEST = 1_000_000  # bytes of files; smaller ones are read as quickly as cached keys
 
 
 def kept_keys(
     files: Mapping[str, str], what: object, make: Callable[[], dict[str, object]]
 ) -> Mapping[str, object]:
-    """What ``make`` gives, or what it gave before for the same files in the same state.
+    """Return the result of ``make``, or the cached one for the same files in the same state.
 
-    ``files`` maps names to paths; ``what`` is what else decides. The cache has a GGUF file without
-    tensors, which appears whole or not at all. Where it cannot be written or is damaged, the keys
-    are made each time, and where others can write into it.
+    ``files`` maps names to paths; ``what`` is anything else that the result depends on. The cache
+    contains a GGUF file without tensors, which appears only when it is complete. ``make`` is called
+    each time if the cache cannot be written, is damaged, or if other users can write to it.
     """
     paths = [os.path.realpath(path) for path in files.values()]
     try:

@@ -1,4 +1,4 @@
-"""What a kind of place where models lie declares."""
+"""The interface of a kind of model source, such as GGUF files or the hub."""
 
 from __future__ import annotations
 
@@ -14,37 +14,34 @@ Notice = Callable[[str], None]
 
 
 class Described(Protocol):
-    """What a model's files say of it beside its weights; every WeightProvider is one."""
+    """A description of a model without its weights; every WeightProvider is one."""
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """Key to value, the tokenizer's among them."""
+        """Keys and values, including the tokenizer's."""
         ...
 
     @property
     def defaults(self) -> Defaults:
-        """What the model's files say of its use."""
+        """The defaults in the model's files."""
         ...
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close all files."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of place.
+    """A kind of model source."""
 
-    ``what`` is said in errors ("a GGUF file"). ``claims(name)``: whether the name is one of this
-    kind, by a prefix or by what lies there; it raises nothing. ``open(name, options, notice)`` then
-    gives the model or raises TrinityError; ``notice`` takes a line that the user should see.
-    ``describe(name, notice)``: what is known without the weights, where less must be there or be
-    brought for that; None: the opened model. ``close_names(name)``: names that exist and are like
-    one that nobody claimed.
-    """
-
-    what: str
+    what: str  # for errors, such as "a GGUF file"
+    # Whether a name is of this kind, by its prefix or by what is at that path; never raises.
     claims: Callable[[str], bool]
+    # Opens the model of a name with options, or raises TrinityError. The last argument is called
+    # with lines for the user.
     open: Callable[[str, LoadOptions, Notice], WeightProvider]
+    # Describes a model without weights, if that needs fewer files; None: it has to be opened.
     describe: Callable[[str, Notice], Described] | None = None
+    # Existing names that are similar to one that no kind claims.
     close_names: Callable[[str], Iterable[str]] = lambda name: ()

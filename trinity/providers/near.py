@@ -1,4 +1,4 @@
-"""Names that are like one that does not exist."""
+"""Find names similar to one that does not exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_LISTED = 2000
 
 
 def near(name: str, names: Iterable[str]) -> list[str]:
-    """Those of ``names`` that are most like ``name``, without regard to case."""
+    """Return those of ``names`` that are most similar to ``name``, ignoring case."""
     from difflib import get_close_matches
 
     by_folded = {known.casefold(): known for known in names}
@@ -19,7 +19,7 @@ def near(name: str, names: Iterable[str]) -> list[str]:
 
 
 def near_files(path: str, endings: tuple[str, ...]) -> list[str]:
-    """Paths of files beside ``path`` that have one of the endings and a name like its."""
+    """Return paths in the folder of ``path`` that have one of the endings and a similar name."""
     folder, name = os.path.split(path)
     found: list[str] = []
     with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:

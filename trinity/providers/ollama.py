@@ -1,4 +1,4 @@
-"""Names in Ollama's store: ``ollama:NAME[:TAG]``, and bare ones that exist there."""
+"""Names in Ollama's store: ``ollama:NAME[:TAG]``, and existing names without the prefix."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
 
 
 def _open_bare(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
-    notice(f"{name}: no file of that name; taking the model in Ollama's store ({PREFIX}{name})")
+    notice(
+        f"{name}: there is no file of that name; using the model in Ollama's store ({PREFIX}{name})"
+    )
     return _open(name, options, notice)
 
 
@@ -54,13 +56,13 @@ def _manifest(typed: str) -> Manifest:
     text, remote = without_source(typed.removeprefix(PREFIX))
     if remote:
         raise UnsupportedError(
-            f"{typed}: a model on Ollama's servers, whose weights are not on this machine; take "
-            "one that runs locally"
+            f"{typed}: this model runs on Ollama's servers, and its weights are not on this "
+            "machine; choose a model that runs locally"
         )
     name = parse_name(text)
     if name.problem is not None:
         raise InputError(
-            f"{typed}: no name of a model in Ollama's store: {name.problem}; a name is written "
+            f"{typed}: not a valid name in Ollama's store: {name.problem}; expected "
             "[host/][namespace/]model[:tag]"
         )
     places = stores()
@@ -75,11 +77,11 @@ def _manifest(typed: str) -> Manifest:
 def _advice(name: Name, text: str) -> str:
     places = stores()
     if not any(os.path.isdir(store.root) for store in places):
-        return "there is no store there: set OLLAMA_MODELS to the folder that holds manifests"
+        return "the store does not exist: set OLLAMA_MODELS to the folder that contains manifests"
     close = _near(name)
     if close:
         return f"did you mean {' or '.join(PREFIX + one for one in close)}?"
-    return f"`ollama pull {text}` downloads it; OLLAMA_MODELS names the store, if it lies elsewhere"
+    return f"`ollama pull {text}` downloads it; if the store is in another place, set OLLAMA_MODELS"
 
 
 def _near(name: Name) -> list[str]:

@@ -24,10 +24,10 @@ _TOOL_ANSWERS = (
 
 
 def templates_of(layers: Layers, jinja: object, notice: Notice) -> tuple[ChatTemplate, ...]:
-    """What goes before ``jinja``, the template of the weights' own files: one template or none.
+    """Return the template that overrides ``jinja``, the one in the weights' files: one or none.
 
-    A model without any gets the text of the messages as it is. ``notice`` is told where the answer
-    is not the store's own template.
+    For a model without any template it is one that concatenates the messages. ``notice`` is called
+    if the result is not the store's own template.
     """
     name, own = layers.manifest.typed, layers.template
     jinja = jinja if isinstance(jinja, str) else None
@@ -41,7 +41,7 @@ def templates_of(layers: Layers, jinja: object, notice: Notice) -> tuple[ChatTem
     if own is None:
         if jinja is not None:
             return ()
-        notice(f"{name}: it has no chat template, so messages reach the model as they are")
+        notice(f"{name}: it has no chat template, so messages are concatenated without one")
         return (ChatTemplate("{{ .Prompt }}", "go", "the template of models without one"),)
     if jinja is None:
         return (own,)
@@ -49,13 +49,13 @@ def templates_of(layers: Layers, jinja: object, notice: Notice) -> tuple[ChatTem
         parsed = GoTemplate(own.text)
         parsed.try_out()
     except (UnsupportedError, TokenizerError) as error:
-        notice(f"{name}: {error}; the chat template of its own files is used instead")
+        notice(f"{name}: {error}; using the chat template of its own files instead")
         return ()
     return () if _prefers(jinja, parsed, own.text) else (own,)
 
 
 def _prefers(jinja: str, parsed: GoTemplate, text: str) -> bool:
-    """Whether the file's template goes before a Go template that can be rendered."""
+    """Whether the file's template is preferred to a Go template that can be rendered."""
     chosen = os.environ.get("OLLAMA_GO_TEMPLATE", "").strip().strip("\"'")
     if chosen in (*_FALSE, *_TRUE):
         return chosen in _FALSE

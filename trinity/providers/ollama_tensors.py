@@ -1,4 +1,4 @@
-"""Models in Ollama's store whose weights are tensor blobs: Hugging Face's form, in other files."""
+"""Models in Ollama's store with tensor blobs: Hugging Face's format in other files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trinity.tokenizers.huggingface.chat_template import chat_template
 
 
 class OllamaTensors(HuggingFaceProvider):
-    """A model of tensor blobs, with the defaults that the store adds to it."""
+    """A model of tensor blobs, with the store's defaults."""
 
     def __init__(
         self,
@@ -35,19 +35,20 @@ class OllamaTensors(HuggingFaceProvider):
 
     @property
     def jinja(self) -> str | None:
-        """The chat template of its files, if they have one."""
+        """The chat template of its files, or None."""
         return chat_template(self._described, optional_object(self._described, TOKENIZER_CONFIG))
 
     @cached_property
     def defaults(self) -> Defaults:
-        """The layers' defaults before those of generation_config.json."""
+        """The layers' defaults, which override those of generation_config.json."""
         return self.layers.over(generation_defaults(self._described), self.templates, self.config)
 
 
 def open_tensors(layers: Layers, weight_scale: str | None) -> OllamaTensors:
-    """The model of these layers.
+    """Open the model of these layers.
 
-    Raises: FormatError, ConfigError, InputError or UnsupportedError that names model and manifest.
+    Raises FormatError, ConfigError, InputError or UnsupportedError that names the model and the
+    manifest.
     """
     manifest = layers.manifest
     files = json_files(manifest)

@@ -1,4 +1,4 @@
-"""A model by its name: the first kind of place that claims the name opens it."""
+"""Open a model by its name, with the first kind of source that claims the name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trinity.providers.hub import HUB
 from trinity.providers.kind import Described, Kind, Notice
 from trinity.providers.ollama import OLLAMA, OLLAMA_BARE
 
-# Prefixes first, then what lies under a path, then names without a path.
+# Prefixes first, then paths, then names that are not paths.
 KINDS: tuple[Kind, ...] = (OLLAMA, HUB, DIRECTORY, SAFETENSORS_FILE, GGUF_FILE, OLLAMA_BARE)
 
 
@@ -26,13 +26,13 @@ def open_weights(
     weight_scale: str | None = None,
     notice: Notice = lambda line: None,
 ) -> WeightProvider:
-    """Open the model that ``name`` names, a path or what a kind of KINDS claims.
+    """Open the model ``name``: a path, or a name that a kind of KINDS claims.
 
-    No weights are decoded, so a GGUF file without a usable configuration opens too. ``~`` is not
-    expanded. ``notice`` takes lines that the user should see. ``i2s_layout`` and ``tl_config``: see
-    GGUFProvider; ``weight_scale``: see HuggingFaceProvider. Raises InputError where there is no
-    such model, listing what was tried and close names; FormatError where it is none or malformed,
-    UnsupportedError for what trinity does not read.
+    No weights are decoded, so a GGUF file without a usable configuration can be opened. ``~`` is
+    not expanded. ``notice`` is called with lines for the user. ``i2s_layout`` and ``tl_config``:
+    see GGUFProvider; ``weight_scale``: see HuggingFaceProvider. Raises InputError if there is no
+    such model, with what was tried and similar names; FormatError if it is malformed,
+    UnsupportedError if it is not supported.
     """
     text = path_text(name)
     options = LoadOptions(i2s_layout=i2s_layout, tl_config=tl_config, weight_scale=weight_scale)
@@ -44,9 +44,9 @@ def open_weights(
 def open_description(
     name: str | os.PathLike[str], *, notice: Notice = lambda line: None
 ) -> Described:
-    """What is known of the model that ``name`` names without its weights, which may be missing.
+    """Describe the model ``name`` without its weights, which may be missing.
 
-    Arguments and errors as those of ``open_weights``.
+    Arguments and errors are those of ``open_weights``.
     """
     text = path_text(name)
     kind = _kind_of(text)

@@ -1,4 +1,4 @@
-"""A directory of Whisper's in Hugging Face's format as a WeightProvider."""
+"""A Hugging Face directory of a Whisper model as a WeightProvider."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AS_THEY_ARE = ("F32", "F16", "BF16")
 
 
 class WhisperDescription:
-    """Metadata of a model, which needs no weights. Raises: ConfigError, UnsupportedError."""
+    """Metadata of a model, which needs no weights. Raises ConfigError or UnsupportedError."""
 
     def __init__(self, path: str, directory: str, files: Mapping[str, str], *, name: str) -> None:
         self.path, self.files = path, files
@@ -34,11 +34,11 @@ class WhisperDescription:
         self.defaults = Defaults(source=path)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """The model's keys and the tokenizer's, which are read once when one is asked for."""
+        """The model's keys and the tokenizer's, which are read once when one is needed."""
         return LazyKeys(self.model, lambda: self._tokenizer_keys)
 
     @cached_property
@@ -56,8 +56,8 @@ class WhisperDescription:
 class WhisperProvider:
     """An open model; the checkpoint is closed with it.
 
-    Raises: ConfigError, UnsupportedError for a configuration that no such model has, FormatError
-    for tensors that none has.
+    Raises ConfigError or UnsupportedError for an impossible configuration, FormatError for an
+    unknown tensor.
     """
 
     def __init__(self, described: WhisperDescription, checkpoint: Checkpoint) -> None:
@@ -69,28 +69,28 @@ class WhisperProvider:
                 self._names[name] = stored
             elif stored not in UNREAD:
                 raise FormatError(
-                    f"{checkpoint.directory}: tensor {stored[:100]!r} is none of Whisper's; the "
-                    "files belong to another model: download them again"
+                    f"{checkpoint.directory}: tensor {stored[:100]!r} does not belong to a "
+                    "Whisper model; download the files again"
                 )
 
     @property
     def path(self) -> str:
-        """Where the model lies, as it was given."""
+        """The model's path or name, as it was given."""
         return self._described.path
 
     @property
     def paths(self) -> list[str]:
-        """The files of the weights, then those that describe the model."""
+        """The paths of the files with weights, then of the others."""
         return [*self._checkpoint.paths, *self._described.files.values()]
 
     @property
     def notes(self) -> list[str]:
-        """None."""
+        """Empty."""
         return []
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """The model's keys and those of its tokenizer, which is read when one is asked for."""
+        """The model's keys and its tokenizer's; the tokenizer is read when one is needed."""
         return self._described.metadata
 
     @cached_property
@@ -104,20 +104,20 @@ class WhisperProvider:
 
     @property
     def defaults(self) -> Defaults:
-        """None: of speech they are the engine's."""
+        """Those of the description; speech has none of its own."""
         return self._described.defaults
 
     @property
     def rope_interleaved(self) -> bool:
-        """True: nothing turns, so rows are as GGUF has them."""
+        """True: there is no RoPE, so rows are in GGUF's order."""
         return True
 
     def tensor_names(self) -> list[str]:
-        """All tensor names, in the checkpoint's order."""
+        """Return all tensor names, in the checkpoint's order."""
         return list(self._names)
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of that name, in F32 where the checkpoint has F64. Raises FormatError."""
+        """Return the tensor of that name, as F32 if the checkpoint has F64. Raises FormatError."""
         if name not in self._names:
             raise FormatError(f"{self.path}: there is no tensor {name!r}")
         found = self._checkpoint.tensor(self._names[name])
@@ -129,11 +129,11 @@ class WhisperProvider:
         return MadeTensor(name, found.shape, "F32", make, found.source, found.name)
 
     def check(self) -> None:
-        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        """Raise FormatError if a file was truncated or overwritten after it was opened."""
         self._checkpoint.check()
 
     def close(self) -> None:
-        """Release the mappings; tensors given out before must no longer be used."""
+        """Release the mappings; tensors given out must no longer be used."""
         self._checkpoint.close()
 
 

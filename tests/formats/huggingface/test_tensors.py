@@ -129,7 +129,7 @@ def test_many_that_are_missing_are_not_all_made(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "model.safetensors", {"a": np.zeros(1, np.float32)})
     with (
         Checkpoint(tmp_path) as checkpoint,
-        pytest.raises(FormatError, match=r"or more tensors that config\.json asks for are missing"),
+        pytest.raises(FormatError, match=r"or more tensors that config\.json requires are missing"),
     ):
         hf_tensors(model, LogicalCheckpoint(checkpoint))
 
