@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from trinity.errors import FormatError
-from trinity.formats.mapping import MappedFile
+from trinity.formats.mapping import read_whole
 
 MAX_JSON_BYTES = 48 << 20  # far above any tokenizer.json
 MAX_CONFIG_BYTES = 4 << 20
@@ -31,14 +31,7 @@ def read_json_list(path: str) -> list[object]:
 
 def _content(path: str, longest: int) -> bytes:
     """Return the bytes of a file, without a byte order mark. Raises as ``read_json_object``."""
-    file = MappedFile(path)
-    try:
-        raw = bytes(file.buffer()[: longest + 1])
-    finally:
-        file.close()
-    if len(raw) > longest:
-        raise FormatError(f"{path}: the file exceeds {longest} bytes, the limit for such files")
-    return raw.removeprefix(b"\xef\xbb\xbf")
+    return read_whole(path, longest).removeprefix(b"\xef\xbb\xbf")
 
 
 def parse_json_object(raw: bytes, source: str, memory: int = _MEMORY) -> dict[str, object]:

@@ -112,6 +112,21 @@ def _map(path: str) -> tuple[TableMapping, os.stat_result]:
         raise InputError(f"{path}: cannot be opened: {reason}") from error
 
 
+def read_whole(path: str, longest: int) -> bytes:
+    """Return the bytes of a small file.
+
+    Raises as MappedFile, and FormatError for a file of more than ``longest`` bytes.
+    """
+    file = MappedFile(path)
+    try:
+        raw = bytes(file.buffer()[: longest + 1])
+    finally:
+        file.close()
+    if len(raw) > longest:
+        raise FormatError(f"{path}: the file exceeds {longest} bytes, the limit for such files")
+    return raw
+
+
 def directory_refusal(path: str) -> str:
     """Describe a directory that was given instead of a file or model, and what to do."""
     names = sorted(os.listdir(path))

@@ -35,13 +35,10 @@ class SentencePieceModel:
     types: list[int] = field(default_factory=list)
     model_type: int = UNIGRAM
     add_dummy_prefix: bool = True
-    remove_extra_whitespaces: bool = True
 
 
 def parse_sentencepiece_model(raw: bytes, source: str) -> SentencePieceModel:
     """Parse the model in ``raw``. Raises FormatError if it is malformed or too large."""
-    if len(raw) > MAX_BYTES:
-        raise FormatError(f"{source}: the file exceeds {MAX_BYTES} bytes, the limit for such files")
     model = SentencePieceModel()
     try:
         for count, (number, value) in enumerate(_fields(raw, MAX_PIECES + _OTHERS)):
@@ -54,7 +51,6 @@ def parse_sentencepiece_model(raw: bytes, source: str) -> SentencePieceModel:
             elif number == 3 and isinstance(value, bytes):
                 normalizer = _numbers(value)
                 model.add_dummy_prefix = bool(normalizer.get(3, 1))
-                model.remove_extra_whitespaces = bool(normalizer.get(4, 1))
     except (ValueError, struct.error) as error:
         raise FormatError(f"{source}: not a SentencePiece model: {error}") from None
     if not model.pieces:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from trinity.errors import FormatError
-from trinity.formats.mapping import MappedFile, path_text
+from trinity.formats.mapping import path_text, read_whole
 
 MAX_CONFIG_BYTES = 1 << 20  # bitnet.cpp's own have some hundred bytes
 _LARGEST = 1 << 31
@@ -22,17 +22,8 @@ def read_tl_config(path: str | os.PathLike[str]) -> Mapping[tuple[int, int], tup
 
     name = path_text(path)
     parser = configparser.ConfigParser(interpolation=None)  # interpolation would multiply text
-    file = MappedFile(name)
     try:
-        raw = bytes(file.buffer()[: MAX_CONFIG_BYTES + 1])
-    finally:
-        file.close()
-    if len(raw) > MAX_CONFIG_BYTES:
-        raise FormatError(
-            f"{name}: the file exceeds {MAX_CONFIG_BYTES} bytes, so it is not a kernel_config.ini"
-        )
-    try:
-        parser.read_string(raw.decode())
+        parser.read_string(read_whole(name, MAX_CONFIG_BYTES).decode())
     except (configparser.Error, UnicodeDecodeError) as error:
         raise FormatError(
             f"{name}: not a kernel_config.ini of bitnet.cpp: {str(error)[:200]}"

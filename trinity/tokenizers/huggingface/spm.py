@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trinity.errors import TokenizerError, UnsupportedError
-from trinity.formats.mapping import MappedFile
+from trinity.formats.mapping import read_whole
 from trinity.formats.sentencepiece_model import BPE, MAX_BYTES, parse_sentencepiece_model
 from trinity.tokenizers.huggingface.reference import model_reference
 from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
@@ -23,11 +23,7 @@ def spm_source(
     added_tokens_decoder (id to token). Raises FormatError if the file is not a SentencePiece model,
     UnsupportedError if the model does not merge pairs.
     """
-    file = MappedFile(path)
-    try:
-        raw = bytes(file.buffer()[: MAX_BYTES + 1])
-    finally:
-        file.close()
+    raw = read_whole(path, MAX_BYTES)
     model = parse_sentencepiece_model(raw, path)
     if model.model_type != BPE:
         raise UnsupportedError(
