@@ -62,7 +62,7 @@ def test_pull_then_inspect(server: HubServer, client: Client, tmp_path: Path) ->
     code, out, errors = client.run("tokenize", "-m", "hf:u/pull", "hello")
     assert code == 0, errors
     assert out.strip()
-    assert "hf:u/pull: taking m-q4_k_m.gguf; there is also: Q8_0" in errors
+    assert "hf:u/pull: using m-q4_k_m.gguf; also available: Q8_0" in errors
     code, out, errors = client.run("inspect", "hf:u/pull:Q3_K_M")
     assert (code, out) == (1, "")
     assert "error: hf:u/pull:Q3_K_M: there is no 'Q3_K_M'; there is: Q8_0, Q4_K_M" in errors

@@ -182,7 +182,7 @@ def test_tensor_larger_than_the_data(refused: Refused, dims: list[int]) -> None:
 
 @pytest.mark.parametrize("offset", [64, 96, 2**63, 2**64 - 32])
 def test_offset_past_the_end(refused: Refused, offset: int) -> None:
-    refused(raw.gguf((), [raw.info("a", [1], 0, offset)], bytes(64)), "which has 64 bytes")
+    refused(raw.gguf((), [raw.info("a", [1], 0, offset)], bytes(64)), "which has only 64 bytes")
 
 
 def test_offset_not_aligned(refused: Refused) -> None:
@@ -192,8 +192,8 @@ def test_offset_not_aligned(refused: Refused) -> None:
 
 
 def test_data_missing_altogether(refused: Refused) -> None:
-    refused(raw.gguf((), [raw.info("a", [1])]), "which has 0 bytes")
-    refused(raw.gguf((), [raw.info("a", [1])], alignment=1), "which has 0 bytes")
+    refused(raw.gguf((), [raw.info("a", [1])]), "which has only 0 bytes")
+    refused(raw.gguf((), [raw.info("a", [1])], alignment=1), "which has only 0 bytes")
 
 
 @pytest.mark.parametrize("offset", [0, 32])

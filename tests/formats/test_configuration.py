@@ -260,7 +260,7 @@ def test_windowed_layers_of_their_own_sizes() -> None:
     assert [found.window_of(layer, 1) for layer in range(2)] == [16, 0]
     assert (found.head_dim_swa, found.rope_dim_swa, found.rope_theta_swa) == (4, 4, 5e4)
     assert config({"llama.rope.dimension_count_swa": 6}).rope_dim_swa == 6
-    with pytest.raises(UnsupportedError, match=r"value_length_swa is 8 and .*key_length is 4"):
+    with pytest.raises(UnsupportedError, match=r"value_length_swa is 8 and .*key_length_swa is 4"):
         config({"llama.attention.key_length_swa": 4, "llama.attention.value_length_swa": 8})
 
 

@@ -28,7 +28,6 @@ def test_pieces_are_the_librarys() -> None:
         assert (kind == 6) == library.IsByte(i)
     assert model.model_type == BPE
     assert model.add_dummy_prefix
-    assert not model.remove_extra_whitespaces
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_model_comes_once_and_the_choice_is_said(hub: Hub, gguf: bytes) -> None:
     assert found.path == str(snapshot / "m-Q4_K_M.gguf")
     assert Path(found.path).read_bytes() == gguf
     assert "blk.0.attn_q.weight" in found.tensors
-    assert "hf:u/once: taking m-Q4_K_M.gguf; there is also: Q8_0" in found.said
+    assert "hf:u/once: using m-Q4_K_M.gguf; also available: Q8_0" in found.said
     assert found.said[-1].startswith("downloading m-Q4_K_M.gguf: 100% of 0.4 MB")
     assert len(hub.server.asked("GET", "/cdn/")) == 1
     assert not hub.server.asked("GET", "README.md")
@@ -118,8 +118,8 @@ def test_tokenizer_of_a_gguf_file_is_read_from_its_beginning(hub: Hub, long_gguf
     found = hub.load_tokenizer("hf:u/head")
     assert (found.error, found.tensors) == ("", first_tokens(long_gguf))
     assert found.said == [
-        "hf:u/head: taking m-Q8_0.gguf; there is also: Q2_K",
-        "hf:u/head: read the first 4.2 of 6.3 MB of m-Q8_0.gguf, which are not kept",
+        "hf:u/head: using m-Q8_0.gguf; also available: Q2_K",
+        "hf:u/head: read the first 4.2 of 6.3 MB of m-Q8_0.gguf; they are not stored",
     ]
     assert [one["range"] for one in hub.server.asked("GET", "/cdn/")] == HEAD
     assert not hub.folder("u/head").exists()
@@ -373,9 +373,9 @@ def test_server_that_is_down(hub: Hub, gguf: bytes, tmp_path: Path) -> None:
         ({"siblings": [{"rfilename": 7}]}, "it lists 7 with the size"),
         ({"siblings": "x"}, "does not answer as the hub does"),
         ({"siblings": [{}]}, "does not answer as the hub does"),
-        ({"siblings": []}, "there is nothing"),
-        ({"siblings": [{"rfilename": "m.bin"}]}, "there is m.bin"),
-        ({"siblings": None}, "there is nothing"),
+        ({"siblings": []}, "it contains nothing"),
+        ({"siblings": [{"rfilename": "m.bin"}]}, "it contains m.bin"),
+        ({"siblings": None}, "it contains nothing"),
         ({"siblings": [{"rfilename": "m.gguf", "lfs":
           {"sha256": "../../../evil", "size": 5, "pointerSize": 1}}]},
          "with the digest '../../../evil'"),

@@ -48,7 +48,7 @@ def test_names(typed: str, repository: str, revision: str, wanted: str | None) -
      "hf:u/r@a\0", "hf:ü/r", "hf:u/r@-x"],
 )  # fmt: skip
 def test_what_is_no_name(typed: str) -> None:
-    with pytest.raises(InputError, match=r"a name is written hf:USER/REPO") as info:
+    with pytest.raises(InputError, match=r"expected hf:USER/REPO") as info:
         parse_name(typed)
     assert str(info.value).startswith(f"{typed}: ")
 

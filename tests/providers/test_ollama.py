@@ -182,7 +182,7 @@ def test_template_outside_of_the_subset_gives_way(root: Path, tmp_path: Path) ->
         write_store(root, tmp_path / "j.gguf", f"library/m/{number}", **layers)
         with trinity.load(f"ollama:m:{number}", progress=lines.append) as model:
             assert rendered(model) == "<s>[hello]"
-    told = [line for line in lines if "is used instead" in line]
+    told = [line for line in lines if "own files instead" in line]
     assert [line.split(":")[2] for line in told] == ["0", "1", "2"]
     assert "break_me" in told[0]
 
@@ -345,12 +345,12 @@ def test_close_names(root: Path, gguf: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "m@sha256:abc", "a/b/c/d", "m:", "x" * 500])
 def test_no_name(root: Path, name: str) -> None:
-    with pytest.raises(InputError, match="no name of a model in Ollama's store"):
+    with pytest.raises(InputError, match="not a valid name in Ollama's store"):
         open_weights(f"ollama:{name}")
 
 
 def test_models_on_servers(root: Path) -> None:
-    with pytest.raises(UnsupportedError, match="a model on Ollama's servers"):
+    with pytest.raises(UnsupportedError, match="runs on Ollama's servers"):
         open_weights("ollama:m:cloud")
 
 

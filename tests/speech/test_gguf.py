@@ -167,7 +167,7 @@ CHANGES: dict[str, tuple[dict[str, object], type[Exception], str]] = {
         {"encoder.embedding_length": 128, "decoder.embedding_length": 128},
         ConfigError, r"has shape \(1835, 64\), the",
     ),
-    "two widths": ({"decoder.embedding_length": 32}, ConfigError, "must be the encoder's, 64"),
+    "two widths": ({"decoder.embedding_length": 32}, ConfigError, "must equal the encoder's, 64"),
     "positions": ({"encoder.context_length": 1 << 13}, ConfigError, "position_embd.* has shape"),
     "inner": (
         {"encoder.feed_forward_length": 1 << 20}, ConfigError, "must not exceed 33554432",

@@ -37,7 +37,7 @@ CONFIGS: dict[str, Refused] = {
         "num_experts_per_tok is 9; it exceeds num_local_experts 8",
     ),
     "an expert too few": (
-        "qwen3_moe", {"num_local_experts": 7}, FormatError, r"no place.*experts\.7\."
+        "qwen3_moe", {"num_local_experts": 7}, FormatError, r"not used.*experts\.7\."
     ),
     "an expert too many": (
         "qwen3_moe", {"num_local_experts": 9}, FormatError, r"missing.*experts\.8\."
@@ -224,11 +224,11 @@ TENSORS: dict[str, tuple[str, Callable[[Arrays], object], type[TrinityError], st
     ),
     "experts as blocks and as floats": (
         "gpt_oss_mxfp4", put(f"{EXPERTS}down_proj", np.zeros((4, 64, 64), np.float32)),
-        FormatError, r"no place.*experts\.down_proj'",
+        FormatError, r"not used.*experts\.down_proj'",
     ),
     "a bias that the class has not": (
         "glm4", put(f"{LAYER}self_attn.o_proj.bias", np.zeros(64, np.float32)), FormatError,
-        r"no place.*o_proj\.bias",
+        r"not used.*o_proj\.bias",
     ),
     "an infinite weight in a part of a tensor": (
         "deepseek_v2", infinite, FormatError, "kv_b_proj.*not finite"

@@ -111,11 +111,11 @@ REFUSED: dict[str, tuple[str, Change, str, type[TrinityError], str]] = {
     ),
     "leftover tensor": (
         "bitnet-packed", put("model.layers.0.extra.weight", ONES), "i2_s", FormatError,
-        "1 tensors have no place.*extra",
+        "1 tensors are not used.*extra",
     ),
     "leftover layer": (
         "bitnet-packed", with_json("config.json", num_hidden_layers=1), "i2_s", FormatError,
-        "tensors have no place.*layers.1",
+        "tensors are not used.*layers.1",
     ),
     "layer too many": (
         "bitnet-packed", with_json("config.json", num_hidden_layers=3), "i2_s", FormatError,
@@ -139,7 +139,7 @@ REFUSED: dict[str, tuple[str, Change, str, type[TrinityError], str]] = {
     ),
     "packed weights without quantization_config": (
         "llama-packed", with_json("config.json", **FLOAT_MODEL), "f16", FormatError,
-        "no place.*weight_scale tensors need a quantization_config",
+        "not used.*weight_scale tensors need a quantization_config",
     ),
     "master weights said to be packed": (
         "bitnet-masters",
@@ -212,7 +212,7 @@ REFUSED: dict[str, tuple[str, Change, str, type[TrinityError], str]] = {
     ),
     "malformed tokenizer": (
         "bitnet-packed", lambda d: (d / "tokenizer.json").write_text("[]"), "i2_s", FormatError,
-        "not a JSON object",
+        "expected a JSON object",
     ),
     "malformed generation config": (
         "bitnet-packed", lambda d: (d / "generation_config.json").write_text("["), "i2_s",

@@ -99,7 +99,7 @@ def test_missing_and_left_over(tmp_path: Path) -> None:
     gate = "model.layers.0.mlp.gate_proj.weight"
     with pytest.raises(FormatError, match=f"1 tensors .* missing.*{gate}"):
         tensors_of(tmp_path, SMALL, without=gate)
-    with pytest.raises(FormatError, match=r"1 tensors have no place.*layers\.1"):
+    with pytest.raises(FormatError, match=r"1 tensors are not used.*layers\.1"):
         tensors_of(tmp_path, SMALL, more=("model.layers.1.mlp.gate_proj.weight",))
     derived = "model.layers.0.self_attn.rotary_emb.inv_freq"
     assert tensors_of(tmp_path, SMALL, more=(derived,))
@@ -140,7 +140,7 @@ def test_projections_that_a_class_loads_and_does_not_use(tmp_path: Path) -> None
     used = {name for t in tensors_of(tmp_path, GEMMA, more=unused) for name in t.stored.names}
     assert not used & set(unused)
     assert "model.layers.1.self_attn.k_proj.weight" in used
-    with pytest.raises(FormatError, match=r"no place.*k_bias"):
+    with pytest.raises(FormatError, match=r"not used.*k_bias"):
         tensors_of(tmp_path, GEMMA, more=("model.layers.3.self_attn.k_bias",))
 
 
@@ -157,7 +157,7 @@ def test_the_part_that_writes_of_a_model_that_also_sees(
     plain = tensors_of(tmp_path, {**values, "architectures": ["Ministral3ForCausalLM"]})
     assert [t.name for t in tensors] == [t.name for t in plain]
     assert tensors[0].source == f"{prefix[1]}embed_tokens.weight"
-    with pytest.raises(FormatError, match="no place"):
+    with pytest.raises(FormatError, match="not used"):
         tensors_of(tmp_path, inner, more=("something.else",), prefix=prefix)
     with pytest.raises(FormatError, match="have the same place"):
         tensors_of(tmp_path, inner, more=("lm_head.weight", "language_model.lm_head.weight"))
