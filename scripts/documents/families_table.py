@@ -23,7 +23,7 @@ HEAD = (
     "| model | `general.architecture` | parameters | read for a token | file | keys and values of "
     "1,000 tokens | tokens/s at 20, 50, 100 GB/s |"
 )
-EFFICIENCY = 0.8  # of the read bandwidth, as measured for decoding: docs/laboratory.md
+EFFICIENCY = 0.8  # of the read bandwidth, as measured for decoding: docs/benchmarks.md
 BANDWIDTHS = (20e9, 50e9, 100e9)
 Q4_K_M, MXFP4 = 4.9, 4.6  # bits of a weight, the higher types of some tensors counted in
 

@@ -23,10 +23,10 @@ from trinity.tools.shapes import SHAPES
 
 Purpose = Literal["quality", "balanced", "speed"]
 
-# Beside weights and cache: interpreter, compiled code, activations (docs/laboratory.md).
+# Beside weights and cache: interpreter, compiled code, activations (docs/benchmarks.md).
 _PAGES_OF_A_STEP = 5  # of 128 positions, of 512 rows
 WORKING_BYTES = 300 << 20
-# The part of the read bandwidth that decoding reaches (docs/laboratory.md: 0.75 to 0.95).
+# The part of the read bandwidth that decoding reaches (docs/benchmarks.md: 0.75 to 0.95).
 EFFICIENCY = 0.8
 # The default context; less if the model has less.
 CONTEXT = 4096
