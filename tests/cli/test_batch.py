@@ -72,7 +72,7 @@ def test_a_wrong_request_is_a_row_of_its_own(run: Run, tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", [row(1, max_tokens=-2), row(2)])
     result = run(*arguments(source, tmp_path / "out.jsonl"))
     assert result.exit_code == 1
-    assert "1 answers are errors" in result.stderr
+    assert "1 responses are errors" in result.stderr
     found = answers(tmp_path / "out.jsonl")
     assert found["r1"]["status_code"] == 400
     assert "max_tokens" in found["r1"]["body"]["error"]["message"]

@@ -27,4 +27,4 @@ def test_windows_of_audio_and_tokens(
     assert "| tg4 |" in result.stdout
     result = run(*given, "--ctx", "1024")
     assert result.exit_code == 2
-    assert "--ctx is for models of texts" in result.stderr
+    assert "--ctx does not apply to speech models" in result.stderr

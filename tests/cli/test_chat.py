@@ -80,9 +80,9 @@ def test_other_names(run: Run, prompts: list[str], name: str) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("/sytem be brief", "there is no /sytem; there is /system"),
-        ("/nonsense", "there is no /nonsense; /help lists all"),
-        ("/", "there is no /;"),
+        ("/sytem be brief", "there is no command /sytem (did you mean /system"),
+        ("/nonsense", "there is no command /nonsense; /help lists all"),
+        ("/", "there is no command /;"),
         ("/reset now", "/reset takes no argument, but 'now' was given"),
         ("/exit now", "/exit takes no argument"),
         ("/save", "/save needs [--force] FILE"),
@@ -92,7 +92,7 @@ def test_other_names(run: Run, prompts: list[str], name: str) -> None:
         ("/undo", "no message from you"),
         ("/regen", "no message from you"),
         ("/set temperature hot", "temperature is 'hot'; it must be a finite number"),
-        ("/set temprature 1", "there is no option 'temprature'; there is temperature"),
+        ("/set temprature 1", "there is no option 'temprature' (did you mean temperature"),
         ('"""\nopen', "within a block"),
     ],
 )
@@ -140,7 +140,7 @@ def test_regen_and_undo(run: Run, prompts: list[str]) -> None:
     result = run(*CHAT, input="hi\n/regen\n/undo\nso\n")
     assert result.exit_code == 0, result.stderr
     assert prompts == ["<s>[user]hi</s>[assistant]"] * 2 + ["<s>[user]so</s>[assistant]"]
-    assert "(taken back: hi)" in result.stderr
+    assert "(removed: hi)" in result.stderr
 
 
 def test_save_and_load(run: Run, prompts: list[str], tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_load_of_a_request(run: Run, prompts: list[str], tmp_path: Path) -> None
     path = tmp_path / "body.json"
     path.write_text('{"model": "m", "messages": [{"role": "user", "content": "hi"}]}')
     result = run(*CHAT, input=f"/load {path}\n/regen\n")
-    assert "(not taken from it: model)" in result.stderr
+    assert "(not used from the file: model)" in result.stderr
     assert "/regen generates one" in result.stderr
     assert prompts == ["<s>[user]hi</s>[assistant]"]
 
@@ -193,15 +193,15 @@ def test_stats(run: Run, prompts: list[str]) -> None:
     assert "turns: 0; messages: 0" in lines
     assert "turns: 1; messages: 2" in lines
     # 21 tokens of the prompt, and 3.
-    assert "context: 24 of 256 tokens after the last answer" in lines
-    assert any(line.startswith("last answer: prompt 21 tokens evaluated") for line in lines)
+    assert "context: 24 of 256 tokens after the last response" in lines
+    assert any(line.startswith("last response: prompt 21 tokens evaluated") for line in lines)
 
 
 def test_reasoning_goes_to_standard_error(run: Run, engine: ToyEngine, prompts: list[str]) -> None:
     engine.says("<think>a\n\tb</think>yes", after=3)
     result = run("chat", "-m", "toy.gguf", "--temp", "0", input="hi\n")
     assert result.stdout == "yes\n"
-    assert "(thinking)\na\n\tb\n(the answer)\n" in result.stderr
+    assert "(thinking)\na\n\tb\n(the response)\n" in result.stderr
 
 
 def test_template_of_ones_own(run: Run, prompts: list[str], tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_not_all_memory_is_the_models(run: Run) -> None:
     """16 GB hold a file of 14.3 GB, and nothing beside it."""
     arguments = ("--params", "13B", "--for", "quality", "--bandwidth", "30", "--ctx", "512")
     result = run("recommend", *arguments, "--ram", "16GB")
-    assert "Memory: 16.00 GB, of which the model may have 14.00 GB." in result.stdout
+    assert "Memory: 16.00 GB, 14.00 GB of it for the model." in result.stdout
     row = next(line for line in result.stdout.splitlines() if line.startswith("Q8_0"))
     assert row.endswith("too large")
     assert "Take Q6_K: Q8_0 does not fit" in result.stdout

@@ -186,7 +186,7 @@ def test_rm(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = own(), own("n.gguf")
     result = run("rm", str(first), "n.gguf", input="n\n")
     assert result.exit_code == 1
-    assert "error: nothing is removed" in result.stderr
+    assert "error: nothing was removed" in result.stderr
     assert run("rm", "n.gguf").exit_code == 1  # nobody answers
     assert first.exists()
     assert second.exists()

@@ -76,7 +76,7 @@ def test_shifting_is_the_sessions_own(session: ChatSession) -> None:
 
 
 def test_unknown_name_has_near_ones() -> None:
-    with pytest.raises(InputError, match="'temprature'; there is temperature"):
+    with pytest.raises(InputError, match=r"'temprature' \(did you mean temperature"):
         setting("temprature")
     with pytest.raises(InputError, match="/set lists all"):
         setting("")

@@ -49,7 +49,7 @@ class AnswerPrinter:
     def _end_thinking(self) -> None:
         if self._thinking:
             say()
-            say("(the answer)")
+            say("(the response)")
         self._thinking = False
 
 

@@ -55,7 +55,7 @@ def run_command(dialogue: Dialogue, name: str, argument: str) -> None:
         near = get_close_matches(name.lower(), BY_NAME, 3, 0.5)
         raise InputError(
             f"there is no command /{name:.40}"
-            + (f"; did you mean {', '.join('/' + one for one in near)}?" if near else "")
+            + (f" (did you mean {', '.join('/' + one for one in near)}?)" if near else "")
             + (
                 "; /help lists all commands. Put a message that begins with a slash between two "
                 f"{QUOTES}"
@@ -158,8 +158,8 @@ def stats(dialogue: Dialogue, _: str) -> None:
     used = parts[-1].prompt_tokens + parts[-1].completion_tokens
     say(f"context: {used} of {session.model.context_length} tokens after the last response")
     for name, timings in (
-        ("last answer", parts),
-        ("all answers", [one for answer in session.answers for one in answer.timings]),
+        ("last response", parts),
+        ("all responses", [one for answer in session.answers for one in answer.timings]),
     ):
         evaluated = sum(one.prompt_tokens - one.cached_tokens for one in timings)
         cached = sum(one.cached_tokens for one in timings)

@@ -42,7 +42,7 @@ def setting(name: str) -> Declared:
     near = get_close_matches(wanted, names, 3, 0.5)
     raise InputError(
         f"there is no option {name!r:.40}"
-        + (f"; did you mean {', '.join(near)}?" if near else "")
+        + (f" (did you mean {', '.join(near)}?)" if near else "")
         + "; /set lists all"
     )
 
