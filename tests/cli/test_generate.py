@@ -19,7 +19,7 @@ def test_text_on_stdout_and_figures_on_stderr(run: Run, engine: ToyEngine) -> No
     assert (result.exit_code, result.stdout) == (0, "hello\n")
     assert "compiling kernels 3/14\n" in result.stderr
     assert "prompt 3 tokens" in result.stderr
-    assert "answer 5 tokens" in result.stderr
+    assert "output 5 tokens" in result.stderr
     assert engine.closed
 
 
@@ -63,8 +63,8 @@ def test_prompt_from_stdin_and_file(
 
 def test_a_single_token_has_no_speed(run: Run, engine: ToyEngine) -> None:
     """It comes with the prompt's step."""
-    assert "| answer 1 tokens | length" in run(*MODEL, "-p", "ab", "-n", "1").stderr
-    assert "| answer 3 tokens, " in run(*MODEL, "-p", "ab", "-n", "3").stderr
+    assert "| output 1 tokens | length" in run(*MODEL, "-p", "ab", "-n", "1").stderr
+    assert "| output 3 tokens, " in run(*MODEL, "-p", "ab", "-n", "3").stderr
 
 
 def test_json_is_one_object(run: Run, engine: ToyEngine) -> None:

@@ -114,7 +114,7 @@ def test_types_are_summed_up(run: Run, model: Path) -> None:
 
 def test_diff_ends_as_diff_does(run: Run, model: Path, tmp_path: Path) -> None:
     same = run("inspect", str(model), "--diff", str(model))
-    assert (same.exit_code, "no effect" in same.stdout) == (0, True)
+    assert (same.exit_code, "no difference" in same.stdout) == (0, True)
     other = tmp_path / "other.gguf"
     write_tiny_model(other, seed=1)
     result = run("inspect", str(model), "--diff", str(other))

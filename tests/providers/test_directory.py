@@ -179,7 +179,7 @@ def test_without_a_tokenizer(tmp_path: Path) -> None:
         path.unlink()
     with closing(open_weights(directory)) as provider:
         assert provider.config.num_layers
-    with pytest.raises((InputError, TokenizerError), match=r"no tokenizer\.json"):
+    with pytest.raises((InputError, TokenizerError), match=r"neither tokenizer\.json"):
         trinity.load(directory)
 
 

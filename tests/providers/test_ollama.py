@@ -140,7 +140,7 @@ def test_params_between_the_file_and_the_request(root: Path, gguf: Path) -> None
     [
         ({"temperature": "hot"}, r"the params layer sha256:\w+: temperature is 'hot'"),
         ({"top_p": 7}, "its params layer: top_p is 7"),
-        ([], "the params layer sha256:.*: holds a list, not a JSON object"),
+        ([], "the params layer sha256:.*: it contains a list; expected a JSON object"),
     ],
 )
 def test_impossible_params(root: Path, gguf: Path, params: object, what: str) -> None:
@@ -160,7 +160,7 @@ def test_system_text_and_first_messages(root: Path, gguf: Path) -> None:
 @pytest.mark.parametrize(
     ("messages", "what"),
     [
-        ({}, "holds a dict, not a JSON list"),
+        ({}, "it contains a dict; expected a JSON list"),
         ([{"content": "x"}], 'no "role"'),
         ([{"role": "user", "content": 1}], 'the "content" of a message is not text'),
         (b"[", "not valid JSON"),

@@ -39,7 +39,7 @@ def test_as_if_converted_and_quantized(tmp_path: Path, folder: Path) -> None:
     """To the bit what the commands give one after the other."""
     directory = model_directory(NAME, tmp_path)
     found, lines = loaded(directory)
-    assert any(line.startswith("quantizing to Q8_0, kept in ") for line in lines)
+    assert any(line.startswith("quantizing to Q8_0, cached in ") for line in lines)
     convert(directory, tmp_path / "plain.gguf", "bf16")
     quantize(tmp_path / "plain.gguf", tmp_path / "quantized.gguf", "Q8_0")
     (cached_file,) = folder.iterdir()
@@ -105,7 +105,7 @@ def test_full_disk_says_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     loaded(directory)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(InputError, match=r"has 1,000 left; trinity keeps 1 files of .* `rm`"):
+    with pytest.raises(InputError, match=r"has only 1,000 free; trinity keeps 1 files of .* `rm`"):
         loaded(directory, "Q4_0")
     loaded(directory)
 

@@ -60,7 +60,7 @@ def changed(
             r"attn_v\(: not a regular expression: missing \)",
         ),
         ({"tensor_types": [("", "Q8_0")]}, "the pattern is empty"),
-        ({"tensor_types": [("attn_x", "Q8_0")]}, "attn_x=Q8_0: no tensor that is quantized"),
+        ({"tensor_types": [("attn_x", "Q8_0")]}, "attn_x=Q8_0: no quantized tensor"),
         ({"threads": 0}, "threads is 0; it must be an integer from 1 to 1024"),
     ],
 )
@@ -99,7 +99,7 @@ def test_the_source_is_no_target(source: Path, tmp_path: Path) -> None:
 
 
 def test_no_folder_and_a_folder(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no folder .*missing; make it first"):
+    with pytest.raises(InputError, match=r"there is no folder .*missing; create it first"):
         quantize(source, tmp_path / "missing" / "out.gguf", "Q4_0")
     with pytest.raises(InputError, match=r"a directory; give the name of the \.gguf file"):
         quantize(source, tmp_path, "Q4_0")
@@ -108,7 +108,7 @@ def test_no_folder_and_a_folder(source: Path, tmp_path: Path) -> None:
 def test_too_little_space(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(quantization.shutil, "disk_usage", lambda path: usage._replace(free=1000))
-    with pytest.raises(InputError, match=r"needs [\d,]+ bytes, but .* has 1,000 left"):
+    with pytest.raises(InputError, match=r"needs [\d,]+ bytes, but .* has only 1,000 free"):
         quantize(source, tmp_path / "out.gguf", "Q4_0")
     assert os.listdir(tmp_path) == ["source.gguf"]
 

@@ -270,7 +270,7 @@ def test_texts_grown_over_many_messages_are_no_attack() -> None:
 
 
 def test_much_text_of_little_is_refused() -> None:
-    with pytest.raises(TokenizerError, match="makes 300000 characters of these messages; at most"):
+    with pytest.raises(TokenizerError, match="to 300000 characters; at most"):
         render_chat("{{ 'a' * 300000 }}", MESSAGES)
 
 

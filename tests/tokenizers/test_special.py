@@ -117,5 +117,5 @@ def test_crafted_vocabularies(name: str) -> None:
 def test_tokens_of_many_lengths_are_refused() -> None:
     """Text is searched once for each length."""
     words = [("x" * n, 0.0, USER_DEFINED) for n in range(1, MAX_SPECIAL_LENGTHS + 1)]
-    with pytest.raises(TokenizerError, match=f"have {MAX_SPECIAL_LENGTHS + 3} lengths"):
+    with pytest.raises(TokenizerError, match=f"have {MAX_SPECIAL_LENGTHS + 3} different lengths"):
         spm([*words, *((f"<{'y' * 1000 * n}>", 0.0, CONTROL) for n in range(1, 4))])

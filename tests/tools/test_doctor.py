@@ -64,14 +64,14 @@ def test_a_good_machine_has_no_findings(machine: Machine, tmp_path: Path) -> Non
             },
             "stopped in 50% of all periods",
         ),
-        ({f"{GROUP}/memory.max": "2000000000"}, "may have 2.00 GB of 16.38 GB"),
+        ({f"{GROUP}/memory.max": "2000000000"}, "limit is 2.00 GB of 16.38 GB"),
         ({"proc/meminfo": MEMORY.replace("9000000", "1000000")}, "only 1.02 GB of 16.38 GB"),
         ({"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n"}, "saves power"),
         ({"sys/class/power_supply/BAT0/status": "Discharging\n"}, "battery"),
         ({"sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]"}, "large pages"),
         (
             {"sys/devices/system/node/node0/x": "", "sys/devices/system/node/node1/x": ""},
-            "2 nodes",
+            "2 NUMA nodes",
         ),
     ],
 )
@@ -119,4 +119,4 @@ def test_time_that_the_host_takes(machine: Machine, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("trinity_kernels.bandwidth.read_bandwidth", bandwidth)
     found = measured(examine(root), root)
     assert found.read_bandwidth_bytes_per_second == 3e10
-    assert said(found) == "the host of this virtual machine used 40% of its time"
+    assert said(found) == "the host of this virtual machine used 40% of its time for other machines"

@@ -59,9 +59,9 @@ def test_bench_counts_whole_texts(path: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"depths": (4,)}, "leave out --depth"),
-        ({"speculate": True}, "leave out --speculate"),
-        ({"prompt_tokens": (0,)}, "leave out -p 0"),
+        ({"depths": (4,)}, "remove --depth"),
+        ({"speculate": True}, "remove --speculate"),
+        ({"prompt_tokens": (0,)}, "remove -p 0"),
     ],
 )
 def test_bench_refuses_what_an_encoder_has_not(

@@ -56,9 +56,9 @@ def test_what_is_measured(model: trinity.SpeechModel, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("plan", "problem"),
     [
-        (Plan(depths=(4,)), "leave out --depth"),
-        (Plan(speculate=True), "leave out --speculate"),
-        (Plan(profile=True), "leave out --profile"),
+        (Plan(depths=(4,)), "remove --depth"),
+        (Plan(speculate=True), "remove --speculate"),
+        (Plan(profile=True), "remove --profile"),
         (Plan(generated_tokens=(100_000,)), "generated_tokens is 100000"),
     ],
 )

@@ -24,11 +24,11 @@ from trinity.config import (
 from trinity.errors import ConfigError
 
 MAX_QUERY_WIDTH = 1 << 18  # num_heads * head_dim; Llama 405B has 16,384
-MAX_CACHED_HEADS = 1 << 14  # num_layers * num_kv_heads: each is two places of the cache
-MAX_STATE_VALUES = 1 << 24  # num_layers * num_kv_heads: the cache has two entries for each
+MAX_CACHED_HEADS = 1 << 14  # num_layers * num_kv_heads: the cache has two entries for each
+MAX_STATE_VALUES = 1 << 24  # ssm_inner_size * ssm_state_size; Nemotron-H 56B has 2 ** 22
 MAX_LAYER_INPUTS = 1 << 18  # num_layers * per_layer_input_size; Gemma 4 E4B has 10,752
-_HUGE = 1e300  # beyond every range; whole numbers beyond it are no floats
-# beyond every range; whole numbers beyond it are not floats
+_HUGE = 1e300  # beyond every range; larger integers cannot be converted to float
+# YaRN divides by the logarithm of the base.
 SMALLEST_YARN_THETA = 1.001
 
 

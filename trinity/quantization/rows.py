@@ -165,7 +165,7 @@ def encode_rows(
         if largest > limit:
             raise InputError(
                 f"{tensor.source}: tensor {tensor.name!r} has values up to {largest:.3g}, beyond "
-                f"the range of {of}; {others} them"
+                f"{of}; {others} them"
             )
     if type_name in PLAIN:
         return TYPES[type_name].quantize(values)

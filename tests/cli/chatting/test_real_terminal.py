@@ -150,7 +150,7 @@ def test_commands(start: Start) -> None:
     assert "anew" in chat.enter("/reset")
     assert chat.messages() == [{"role": "system", "content": "You are Prince Andrew."}]
     chat.enter("three")
-    assert "3 messages are in kept.json" in chat.enter("/save kept.json")
+    assert "saved 3 messages to kept.json" in chat.enter("/save kept.json")
     chat.enter("/clear")
     chat.child.send("/load ke\t")  # which Tab completes; what is drawn may be the rest alone
     chat.expect("pt.json")
@@ -169,7 +169,7 @@ def test_full_context_says_so_and_shifts(start: Start) -> None:
     assert "error: the prompt has" in text
     assert "/undo removes the last turn" in text
     assert len(chat.messages()) == 2
-    assert "ctx_shift on Where" in chat.enter("/set ctx_shift on")
+    assert "ctx_shift on When" in chat.enter("/set ctx_shift on")
     chat.enter("/set max_tokens 60")
     text = chat.enter("And his father?")
     assert "2 messages are no longer sent; /save" in text
@@ -259,7 +259,7 @@ def test_terminal_that_cannot_move_its_cursor(start: Start) -> None:
     chat.child.sendline('b"""')
     chat.expect("> ")
     chat.child.sendline("/save saved.json")
-    chat.expect("2 messages are in saved.json")
+    chat.expect("saved 2 messages to saved.json")
     chat.expect("> ")
     chat.child.sendcontrol("c")
     chat.expect("(press Ctrl-C again or Ctrl-D to quit)")

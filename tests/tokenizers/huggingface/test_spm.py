@@ -80,5 +80,5 @@ def test_llama_3s_file_of_that_name_is_passed_over(tmp_path: Path) -> None:
 def test_no_tokenizer(tmp_path: Path) -> None:
     directory = model_directory("llama-sharded", tmp_path)
     (directory / "tokenizer.model").unlink()
-    with pytest.raises(InputError, match=r"no tokenizer\.json and no tokenizer\.model"):
+    with pytest.raises(InputError, match=r"neither tokenizer\.json nor tokenizer\.model"):
         keys_of(directory)
