@@ -55,10 +55,8 @@ def test_a_dry_run_shows_a_table(run: Run, source: Path, tmp_path: Path) -> None
 
 def test_what_does_not_fit_is_said_per_tensor(run: Run, source: Path, tmp_path: Path) -> None:
     done = run("quantize", str(source), str(tmp_path / "out.gguf"), "Q4_0")
-    assert (
-        "note: token_embd.weight: rows of 64 weights are no whole blocks of Q6_K; it gets Q8_0"
-        in done.stderr.splitlines()
-    )
+    rows = "note: token_embd.weight: rows of 64 weights are not a multiple of Q6_K's block"
+    assert f"{rows}; it gets Q8_0" in done.stderr.splitlines()
 
 
 def test_options_reach_the_quantizer(run: Run, source: Path, tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_parts_that_do_not_fit(shared_data: Path, tmp_path: Path) -> None:
         model,
         tmp_path / "1",
         of("q_proj", query + 1),
-        f"the model's tensor has {hidden} inputs and",
+        f"the model's module has {hidden} inputs and",
     )
     both = of("q_proj", query) | of("qkv_proj", query + 2 * config.num_kv_heads * config.head_dim)
     refused(model, tmp_path / "2", both, "a second pair for tensor 'blk.0.attn_qkv.weight'")

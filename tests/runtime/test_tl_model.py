@@ -99,7 +99,7 @@ def test_published_shapes_need_no_option(tmp_path: Path, type_name: str) -> None
         ("[a]\nm=0\nk=1\nbm=1\nbk=1\nbmm=1\n", "outside of 1 to"),
         ("[a]\nm=1\nk=%(m)s\nbm=1\nbk=1\nbmm=1\n", "whole numbers"),
         (f"[a]\nm={'9' * 5000}\nk=1\nbm=1\nbk=1\nbmm=1\n", "whole numbers"),
-        ("# x\n" * 300_000, "larger than 1048576"),
+        ("# x\n" * 300_000, "exceeds 1048576"),
     ],
 )
 def test_bad_configs(tmp_path: Path, text: str, message: str) -> None:

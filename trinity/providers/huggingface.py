@@ -167,8 +167,8 @@ class HuggingFaceProvider:
         if not other_networks(self._hf):
             return []
         return [
-            f"only the text model of {class_name_of(self._hf.values)} is read; the parts for images "
-            "and sound are ignored"
+            f"only the text model of {class_name_of(self._hf.values)} is read; the parts for "
+            "images and sound are ignored"
         ]
 
     def _inverted_scales(self) -> list[str]:
