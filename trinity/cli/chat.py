@@ -41,7 +41,7 @@ def chat(
         if loaded.encodes:
             use = "rank" if loaded.ranks else "embed"
             raise InputError(
-                f"{path}: the model is an encoder, which generates no text: use `trinity {use}`"
+                f"{path}: the model is an encoder, which writes no text: use `trinity {use}`"
             )
         if text is None and not loaded.chat_templates:
             raise InputError(
