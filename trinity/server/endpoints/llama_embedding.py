@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.embeddings import EmbeddingsRequest
-from trinity.server.endpoints.vectors import vectors, written
+from trinity.server.endpoints.vectors import Text, vectors, written
 from trinity.server.errors import ApiError
 from trinity.server.schemas import Body, converted
 
@@ -52,8 +52,11 @@ async def embedding(call: Call[LlamaEmbeddingRequest]) -> ASGI:
     given = getattr(body, name)
     if given is None:
         raise ApiError(400, "content is missing: give a text or several", "content")
-    request = await call.run(converted, call.ignored, {"input": given}, EmbeddingsRequest, "")
-    texts = request.texts()
+
+    def read() -> list[Text]:
+        return converted(call.ignored, {"input": given}, EmbeddingsRequest, "").texts()
+
+    texts = await call.run(read)
     found = await vectors(call, body.model, texts, param=name)
     rows = await written(divided(found.rows, norm))
     return Json([LlamaEmbedding(number, [row]) for number, row in enumerate(rows)])
