@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.kernels.package_code import TARGETS
 from tests.kernels.process import KERNELS, ROOT, run_python
-from trinity_kernels.isa import available_levels, interpreted
+from trinity_kernels.isa import _ARCHITECTURES, LEVELS, available_levels, interpreted
 from trinity_kernels.loaded_code import supported
 from trinity_kernels.processor import target
 
@@ -65,3 +66,13 @@ def test_an_installation_with_code_compiles_nothing(code: Path, tmp_path: Path) 
         path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(AssertionError, match="compiled"):
         run_python(RUN, kernels=kernels, TRINITY_CACHE_DIR=cache)
+
+
+def test_every_level_of_both_architectures_is_a_target() -> None:
+    levels = {
+        f"{architecture}:{level}"
+        for architecture in ("x86_64", "aarch64")
+        for level in LEVELS
+        if _ARCHITECTURES.get(level, architecture) == architecture
+    }
+    assert set(TARGETS) == levels
