@@ -77,10 +77,10 @@ def main() -> NoReturn:
         status = ended.code
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except TrinityError as error:  # of --version
+    except TrinityError as error:  # from printing --version
         say(f"error: {error}")
         status = 1
-    except OSError as error:  # of --help
+    except OSError as error:  # from printing --help
         say(f"error: {unwritable(error)}")
         status = 1
     if sys.stdout is not streams[0]:  # typer's own end where a reader has had enough

@@ -32,7 +32,7 @@ def explained(command: Callable[P, None]) -> Callable[P, None]:
         except (TrinityError, IsaError, OSError) as error:
             say(f"error: {error}")
             raise Exit(1) from None
-        # from an operation that needs little memory at a time, such as on a text
+        # raised by an operation that needs little memory at a time, such as one on a text
         except MemoryError as error:
             say(f"error: out of memory {error}".rstrip())
             raise Exit(1) from None

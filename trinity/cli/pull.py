@@ -20,7 +20,7 @@ def pull(
         ),
     ],
 ) -> None:
-    """Download a model of the Hugging Face hub into its library's cache."""
+    """Download a model of the Hugging Face hub into huggingface_hub's cache."""
     from trinity.formats.ollama.manifest import PREFIX as OLLAMA
     from trinity.hub.model import fetch
     from trinity.hub.name import parse_name

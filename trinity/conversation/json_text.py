@@ -30,9 +30,9 @@ class JsonReader:
         self, cursor: Cursor, give: Give, ends: tuple[str, ...] = (), quote: str = ""
     ) -> None:
         self.cursor, self._give, self._ends, self._quote = cursor, give, ends, quote
-        self._open: list[str] = []  # what closes the objects and lists that are open
-        self._held = ""  # what comes before the next value, given with it
-        self._empty = True  # nothing is in what was opened last
+        self._open: list[str] = []  # closing brackets of the open objects and lists
+        self._held = ""  # text before the next value, which is given together with it
+        self._empty = True  # whether the innermost object or list is empty so far
         self._cut = False  # the text has ended within the value
 
     def types(self, key: str) -> frozenset[str]:

@@ -172,7 +172,7 @@ class _Keys:
         self._metadata, self._source = metadata, source
 
     def error(self, key: str, what: str) -> ConfigError:
-        """Return a ConfigError that shows the key's value."""
+        """Return a ConfigError with the key and its value."""
         full = f"{ARCHITECTURE}.{key}"
         found = f"is {shown(self._metadata[full])}" if full in self._metadata else "is missing"
         return ConfigError(f"{self._source}: {full} {found}; it {what}: convert the model again")

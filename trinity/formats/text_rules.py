@@ -30,7 +30,8 @@ def activation_key(dense: str) -> str:
 class TextRules:
     """How a text becomes a vector, apart from the pooling."""
 
-    # Longer texts are truncated; includes special tokens. None: only the context limits them.
+    # The maximum length of a text in tokens, including special tokens; longer texts are truncated.
+    # None: only the context limits them.
     max_tokens: int | None = None
     cuts_left: bool = False  # whether the beginning is removed rather than the end
     # texts that can be put before a text, by name

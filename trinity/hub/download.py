@@ -94,7 +94,7 @@ def file_part(revision: Revision, file: str, first: int, end: int) -> bytes:
                         break
         except (hub.errors.HfHubHTTPError, OSError):
             raise
-        except Exception:  # the HTTP client's, whose classes differ by version
+        except Exception:  # exceptions of the HTTP client; its classes differ by version
             if not part:
                 raise
     return bytes(part[: end - first])
@@ -193,7 +193,8 @@ def _fill(revision: Revision, file: str, size: int, path: str, tell: Callable[[i
                 _append(revision.name, url, out, have, size, tell)
             except (hub.errors.HfHubHTTPError, OSError, TrinityError):
                 raise
-            except Exception as error:  # the HTTP client's, whose classes differ by version
+            # exceptions of the HTTP client; its classes differ by version
+            except Exception as error:
                 cut = error
             if out.tell() >= size:
                 return

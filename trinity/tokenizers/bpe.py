@@ -30,7 +30,7 @@ _LONGEST_WHITE_SPACE = 4_000_000
 # many short texts are.
 _LARGE, _LONG, _MANY = 20_000, 1000, 16
 _MOST_PARTS = 200_000  # of the words of a short text, which are all looked up
-_FREE = 1 << 14  # characters of a text during which other threads must get on: about 20 ms
+_FREE = 1 << 14  # most characters encoded while the interpreter lock is held: about 20 ms
 
 
 def _byte_characters() -> dict[int, str]:
@@ -45,11 +45,11 @@ _CHARACTER_BYTES = {character: byte for byte, character in BYTE_CHARACTERS.items
 
 
 class BPEEncoder:
-    """Text without special tokens to ids. Usable from several threads at once.
+    """Converts text without special tokens to ids. Usable from several threads at once.
 
     The library takes a third of a second to build the tables of a large vocabulary. For a short
-    text a model of the tokens and merges that can occur in it is built instead. The whole model is
-    built for a long text or after many short ones.
+    text, a model of only the tokens and merges that can occur in it is built instead. The whole
+    model is built for a long text, or after many short ones.
     """
 
     def __init__(self, vocab: Vocabulary) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LibraryEncoder:
-    """Text with special tokens to ids. Usable from several threads at once."""
+    """Converts text with special tokens to ids. Usable from several threads at once."""
 
     def __init__(self, vocab: Vocabulary, rules: Rules) -> None:
         self._rules = rules

@@ -53,7 +53,8 @@ def integer(metadata: Mapping[str, object], key: str) -> int | None:
 def strings(metadata: Mapping[str, object], key: str, most: int, longest: int) -> list[str] | None:
     """Return an array of strings that UTF-8 can encode, or None if the key is missing.
 
-    It may have ``most`` strings of ``longest`` characters; all arrays of a file, MAX_BYTES.
+    The limits are ``most`` strings, ``longest`` characters per string, and MAX_BYTES for all arrays
+    of a file.
     """
     full_key = f"tokenizer.{key}"
     if isinstance(metadata, GGUFMetadata) and full_key in metadata:

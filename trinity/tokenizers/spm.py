@@ -25,7 +25,7 @@ _HEADS = [b"\n%c\n%c" % (length + 9, length) for length in range(119)]
 
 
 class SPMEncoder:
-    """Text without special tokens to ids. Usable from several threads at once."""
+    """Converts text without special tokens to ids. Usable from several threads at once."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         import sentencepiece

@@ -15,7 +15,7 @@ from trinity.tokenizers.vocabulary import NORMAL, USER_DEFINED, Vocabulary
 
 
 class UnigramEncoder:
-    """Text without special tokens to ids. Usable from several threads at once."""
+    """Converts text without special tokens to ids. Usable from several threads at once."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers

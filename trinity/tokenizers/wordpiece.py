@@ -18,7 +18,7 @@ _LONGEST_WORD = 100  # characters; longer ones are unknown, as in BERT
 
 
 class WordPieceEncoder:
-    """Text without special tokens to ids. Usable from several threads at once."""
+    """Converts text without special tokens to ids. Usable from several threads at once."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers

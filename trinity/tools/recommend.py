@@ -173,7 +173,7 @@ def of_file(provider: WeightProvider) -> Subject:
 def _of_speech(provider: WeightProvider) -> Subject:
     """A Whisper model: a token reads the decoder, and its keys and values of a window of audio."""
     config = speech_config(provider.metadata, provider.path)
-    layer = 2 * 4 * config.width  # keys and values of a position
+    layer = 2 * 4 * config.width  # bytes of the keys and values of a position
     window = config.decoder.layers * config.encoder.positions * layer
     return Subject(
         provider.path, _entries(provider), network_of(provider.config, provider.tensor_names()),

@@ -35,7 +35,7 @@ class Functionary(Dialect):
         yield from reading.past(self.closers, self.marks)
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
-        """Return calls in sequence."""
+        """Return a grammar of calls in sequence."""
         return lark.repeated("call", "", parallel) + lark.for_each(
             tools,
             "call",

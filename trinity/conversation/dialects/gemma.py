@@ -77,7 +77,7 @@ class Gemma(Dialect):
         yield from reading.past(self.closers, self.marks)
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
-        """Return the required arguments in the schema's order, by type; then the others."""
+        """Return a grammar: the required arguments in the schema's order, by type; then others."""
         quote, rules = mark(self._quote), list[str]()
 
         def value(schema: object) -> str:

@@ -30,7 +30,7 @@ def blob_path(manifest: Manifest, layer: Layer) -> str:
             if os.path.lexists(path := os.path.join(folder, each))
         ),
         None,
-    )  # older stores have the digest itself
+    )  # older stores name the file by the digest itself, with a colon
     if path is None:
         partial = os.path.lexists(os.path.join(folder, name + "-partial"))
         state = "is not completely downloaded" if partial else "is missing"

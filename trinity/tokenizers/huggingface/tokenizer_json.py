@@ -15,7 +15,7 @@ from trinity.tokenizers.vocabulary import NORMAL, UNUSED
 
 BYTE_TEXT = re.compile(r"<0x[0-9A-F]{2}>")  # a token that stands for a byte
 ESCAPE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}  # of spaces
-# After ESCAPE it finds no spaces.
+# This pre-tokenizer has no effect after ESCAPE, which leaves no spaces.
 NO_SPLIT = {
     "type": "Split",
     "pattern": {"String": " "},
