@@ -13,7 +13,7 @@ from tests.conversation.transcripts import TOOLS
 from tests.conversation.writers import JSON_WRITERS, WRITERS, Writer, dumped
 from trinity.conversation import CallStart, form_of
 from trinity.conversation.dialects import DIALECTS, GENERAL
-from trinity.conversation.form import Form
+from trinity.conversation.prompt import Form
 
 Call = tuple[str, Mapping[str, Any]]
 ROME: Call = ("weather", {"city": "Rome", "days": 3})

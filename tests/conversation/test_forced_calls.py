@@ -12,7 +12,7 @@ from tests.conversation.transcripts import TOOLS, TRANSCRIPTS, Transcript
 from trinity.conversation import CallArguments, CallStart, Reasoning, Text, form_of
 from trinity.conversation.dialects import DIALECTS, GENERAL
 from trinity.conversation.dialects.dialect import Dialect
-from trinity.conversation.form import Form
+from trinity.conversation.prompt import Form
 from trinity.conversation.scribe import joined
 from trinity.errors import InputError
 from trinity.loading import demo_model

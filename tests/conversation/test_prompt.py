@@ -6,8 +6,7 @@ import pytest
 
 from tests.conversation.transcripts import TOOLS
 from tests.toy_model import toy_model
-from trinity.conversation.form import form_of
-from trinity.conversation.prompt import ChatPrompt, hides, token_of
+from trinity.conversation.prompt import ChatPrompt, form_of, hides, token_of
 from trinity.errors import InputError
 from trinity.tokenizers import tokenizer_from_metadata
 

@@ -14,7 +14,7 @@ from tests.processor_time import within
 from trinity.conversation import CallArguments, CallStart, Part, Reasoning, Text, form_of, parse
 from trinity.conversation.dialects import DIALECTS
 from trinity.conversation.dialects.dialect import thinking_of
-from trinity.conversation.form import Form
+from trinity.conversation.prompt import Form
 from trinity.conversation.scribe import joined
 
 ROME = '{"name": "weather", "arguments": {"city": "Rome"}}'

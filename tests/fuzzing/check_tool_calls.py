@@ -21,8 +21,8 @@ from typing import Any
 
 from compare_templates import called, said, templates
 
-from trinity.conversation.form import Form, form_of
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
+from trinity.conversation.prompt import Form, form_of
 from trinity.conversation.rendering import render_conversation
 from trinity.conversation.scribe import joined
 from trinity.errors import TrinityError
