@@ -56,6 +56,7 @@ BY_CLASS: dict[str, Json] = {
         "mamba_head_dim": 16, "ssm_state_size": 8, "n_groups": 2, "n_shared_experts": 1,
         "moe_shared_expert_intermediate_size": 32,
     },
+    "Dots1ForCausalLM": {"n_shared_experts": 1},
     "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},
     "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1,
                            "norm_topk_prob": True},

@@ -90,7 +90,9 @@ def class_name_of(values: Values) -> str:
 def with_defaults(given: Mapping[str, object], source: str, terms: Terms) -> Values:
     """The values of the object ``given`` of the file ``source``, with those that the class has."""
     older = {key: given[name] for key, name in terms.older.items() if name in given}
-    return Values({**terms.defaults, **_without_nulls({**older, **given})}, source)
+    absent = {key for key in terms.older if given.get(key) is None}
+    said = {key: value for key, value in given.items() if key not in absent}
+    return Values({**terms.defaults, **_without_nulls({**older, **said})}, source)
 
 
 def common_config(values: Values, terms: Terms) -> tuple[ModelConfig, RopeParameters]:
