@@ -44,8 +44,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 def command_of(name: str) -> Callable[..., None]:
     """The function of a command, whose module is imported for it."""
     module, function = COMMANDS[name]
-    found = getattr(importlib.import_module(f"{__name__}.{module}"), function)
-    return explained(found)
+    command = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+    return explained(command)
 
 
 def _run(words: list[str]) -> None:

@@ -119,21 +119,21 @@ def bench(
     models = [measured(name) for name in model or [model_or_demo(None)]]
     if any(one.speech for one in models):
         check_for_speech(loading)
-    found: list[tuple[Measured, list[Report]]] = []
+    measurements: list[tuple[Measured, list[Report]]] = []
     for one in models:
-        found.append((one, []))
+        measurements.append((one, []))
         for level in levels:
             if one.speech:
                 made = speech_report(one, plan, level, loading)
             else:
                 made = report(one, plan, level, {**loading, "context_length": context})
-            if found[0][1]:  # the peak of the process belongs to its first load
+            if measurements[0][1]:  # the peak of the process belongs to its first load
                 made = replace(made, peak_rss=None)
-            found[-1][1].append(made)
+            measurements[-1][1].append(made)
     if as_json:
-        put(json_line(as_object(found)))
+        put(json_line(as_object(measurements)))
     else:
-        put(markdown(found), keep="\n")
+        put(markdown(measurements), keep="\n")
 
 
 def measured(name: str) -> Measured:
@@ -186,13 +186,13 @@ def report(one: Measured, plan: Plan, level: str | None, loading: options.Given)
     with load_model(one.model, isa=level, **loading) as loaded:
         load_seconds = perf_counter() - started
         with progress("measuring") as show:
-            found = run_bench(
+            result = run_bench(
                 cast(MeasurableEngine, loaded.engine),
                 plan,
                 read_bandwidth=read_bandwidth,
                 progress=show,
             )
-    return replace(found, load_seconds=load_seconds)
+    return replace(result, load_seconds=load_seconds)
 
 
 def speech_report(one: Measured, plan: Plan, level: str | None, loading: options.Given) -> Report:
@@ -204,5 +204,5 @@ def speech_report(one: Measured, plan: Plan, level: str | None, loading: options
     with loaded_speech(one.model, isa=level, **loading) as model:
         load_seconds = perf_counter() - started
         with progress("measuring") as show:
-            found = run_speech_bench(model, plan, read_bandwidth=read_bandwidth, progress=show)
-    return replace(found, load_seconds=load_seconds)
+            result = run_speech_bench(model, plan, read_bandwidth=read_bandwidth, progress=show)
+    return replace(result, load_seconds=load_seconds)

@@ -25,30 +25,30 @@ def doctor(
     """Report what this machine offers, what slows inference down, and how to fix it."""
     from trinity.tools.doctor import examine, measured
 
-    found = examine()
+    report = examine()
     if bandwidth:
         say("measuring memory bandwidth")
-        found = measured(found)
+        report = measured(report)
     if as_json:
-        put(json_line(asdict(found)))
+        put(json_line(asdict(report)))
     else:
-        show(found)
+        show(report)
 
 
-def show(found: Examination) -> None:
+def show(report: Examination) -> None:
     """Print the report, then the findings."""
-    width = max(len(name) for name, _ in lines(found))
-    for name, value in lines(found):
+    width = max(len(name) for name, _ in lines(report))
+    for name, value in lines(report):
         put(f"{name:<{width}}  {value}")
     put()
-    if not found.findings:
+    if not report.findings:
         put("Nothing was found that slows inference down on this machine.")
-    for finding in found.findings:
+    for finding in report.findings:
         put(f"- {finding.what}")
         put(f"  what to do: {finding.do}")
 
 
-def lines(found: Examination) -> list[tuple[str, str]]:
+def lines(report: Examination) -> list[tuple[str, str]]:
     """Return names and values, without those that are unknown."""
     from trinity.tools.amounts import size_text
     from trinity.tools.recommend import EFFICIENCY
@@ -56,33 +56,33 @@ def lines(found: Examination) -> list[tuple[str, str]]:
     def size(nbytes: float | None) -> str | None:
         return None if nbytes is None else size_text(int(nbytes))
 
-    read = found.read_bandwidth_bytes_per_second
-    load = found.load_average
-    limit = size(found.memory_limit_bytes)
+    read = report.read_bandwidth_bytes_per_second
+    load = report.load_average
+    limit = size(report.memory_limit_bytes)
     rows: list[tuple[str, str | None]] = [
-        ("processor", found.processor),
-        ("system", found.system),
-        ("instruction set", f"{found.level} (there are {', '.join(found.levels)})"),
-        ("CPUs", f"{found.usable_cpus} of {found.logical_cpus} for this process"),
-        ("threads", f"{found.threads} by default: the fast physical cores"),
-        ("CPU quota", None if found.cpu_quota is None else f"{found.cpu_quota:g} CPUs"),
+        ("processor", report.processor),
+        ("system", report.system),
+        ("instruction set", f"{report.level} (there are {', '.join(report.levels)})"),
+        ("CPUs", f"{report.usable_cpus} of {report.logical_cpus} for this process"),
+        ("threads", f"{report.threads} by default: the fast physical cores"),
+        ("CPU quota", None if report.cpu_quota is None else f"{report.cpu_quota:g} CPUs"),
         ("load", None if load is None else f"{load:.2f} in the last minute"),
-        ("memory", size(found.memory_bytes)),
-        ("free memory", size(found.available_bytes)),
+        ("memory", size(report.memory_bytes)),
+        ("free memory", size(report.available_bytes)),
         ("memory limit", limit and f"{limit}, the container's"),
-        ("swapped out", size(found.swapped_bytes) if found.swapped_bytes else None),
+        ("swapped out", size(report.swapped_bytes) if report.swapped_bytes else None),
         ("read bandwidth", None if read is None else f"{read / 1e9:.1f} GB/s"),
         (
             "tokens/s",
             None if read is None else f"about {EFFICIENCY * read / 4e9:.1f} with a file of 4 GB",
         ),
-        ("pages", f"{found.page_bytes} bytes; large ones: {found.large_pages or 'unknown'}"),
-        ("governor", found.governor),
-        ("memory nodes", str(found.nodes) if found.nodes > 1 else None),
-        ("kernels", f"{found.kernel_cache or 'not kept'}, {size(found.kernel_cache_bytes)}"),
-        ("other kernels", size(found.other_kernels_bytes) if found.other_kernels_bytes else None),
-        ("weights", f"{found.weights_cache}, {size(found.weights_cache_bytes)}"),
-        ("free disk", size(found.disk_free_bytes)),
-        ("versions", ", ".join(f"{name} {version}" for name, version in found.versions.items())),
+        ("pages", f"{report.page_bytes} bytes; large ones: {report.large_pages or 'unknown'}"),
+        ("governor", report.governor),
+        ("memory nodes", str(report.nodes) if report.nodes > 1 else None),
+        ("kernels", f"{report.kernel_cache or 'not kept'}, {size(report.kernel_cache_bytes)}"),
+        ("other kernels", size(report.other_kernels_bytes) if report.other_kernels_bytes else None),
+        ("weights", f"{report.weights_cache}, {size(report.weights_cache_bytes)}"),
+        ("free disk", size(report.disk_free_bytes)),
+        ("versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
     ]
     return [(name, value) for name, value in rows if value is not None]

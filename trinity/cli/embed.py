@@ -57,11 +57,11 @@ def embed(
     given = given_texts(texts, file)
     path = model_or_demo(model)
     with load_model(path, **loading) as loaded:
-        found = loaded.embedder.read_texts(given, prompt, prompt_name, truncate=truncate)
-        if found.cut:
-            say(f"warning: {loaded.embedder.cut_notice(found.cut, len(given))}")
-        rows = loaded.embedder.embed_texts(found, pooled.get("pooling"), normalize)
-        counts = [len(ids) for ids in found.rows]
+        texts_read = loaded.embedder.read_texts(given, prompt, prompt_name, truncate=truncate)
+        if texts_read.cut:
+            say(f"warning: {loaded.embedder.cut_notice(texts_read.cut, len(given))}")
+        rows = loaded.embedder.embed_texts(texts_read, pooled.get("pooling"), normalize)
+        counts = [len(ids) for ids in texts_read.rows]
         where = path if loaded.weights is None else loaded.weights.path
     if as_json:
         vectors = [

@@ -102,7 +102,7 @@ def imatrix(
         progress("evaluating") as show,
     ):
         try:
-            found = gather_imatrix(
+            gathered = gather_imatrix(
                 loaded,
                 text,
                 dataset="standard input" if file in (None, "-") else str(file),
@@ -123,7 +123,7 @@ def imatrix(
                 raise
             say(f"error: {error}")
             raise Exit(INTERRUPTED) from None
-    _tell(out, found)
+    _tell(out, gathered)
     if cancel.is_set():
         say("stopped early; --resume continues at the next chunk")
         raise Exit(INTERRUPTED)

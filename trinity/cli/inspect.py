@@ -102,7 +102,7 @@ def show_known(model: str, known: Contents, as_json: bool) -> None:
     from trinity.tools.contents import files_of
 
     files = files_of(model)
-    found = {
+    contents = {
         "model": model,
         "path": model,
         "kind": known.kind,
@@ -111,9 +111,9 @@ def show_known(model: str, known: Contents, as_json: bool) -> None:
         "header": {"files": files},
     }
     if as_json:
-        put(json_line(found))
+        put(json_line(contents))
     else:
-        tables.show_known(found)
+        tables.show_known(contents)
 
 
 def show_diff(
@@ -124,16 +124,16 @@ def show_diff(
     from trinity.tools.diff import diff
 
     with bar("comparing") as progress:
-        found = diff(one[1], other[1], progress)
+        difference = diff(one[1], other[1], progress)
     if as_json:
-        values = asdict(found)
+        values = asdict(difference)
         for tensor in values["tensors_changed"]:
             tensor["rmse"] = plain(tensor["rmse"])
         named = {"model": one[0], "path": one[1].path}
         put(json_line({**named, "other": {"model": other[0], "path": other[1].path}, **values}))
     else:
-        tables.show_diff(found, one[1].path, other[1].path)
-    if not found.is_empty:
+        tables.show_diff(difference, one[1].path, other[1].path)
+    if not difference.is_empty:
         raise Exit(1)
 
 
@@ -143,15 +143,15 @@ def show_verification(model: str, provider: WeightProvider, as_json: bool) -> No
     from trinity.tools.verify import verify
 
     with bar("verifying") as progress:
-        found = verify(provider, progress)
+        verification = verify(provider, progress)
     if as_json:
-        values = asdict(found)
+        values = asdict(verification)
         for tensor in values["tensors"]:
             tensor["bytes"] = tensor.pop("nbytes")
         put(json_line({"model": model, "path": provider.path, **values}))
     else:
-        tables.show_verification(found)
-    if found.findings:
+        tables.show_verification(verification)
+    if verification.findings:
         raise Exit(1)
 
 
@@ -177,7 +177,7 @@ def show_kernels(model: str | None, provider: WeightProvider | None, as_json: bo
         }
         for span in variants.spans(types=types)
     ]
-    found = {
+    kernels = {
         "model": model,
         "path": None if provider is None else provider.path,
         "level": level,
@@ -185,9 +185,9 @@ def show_kernels(model: str | None, provider: WeightProvider | None, as_json: bo
         "kernels": spans,
     }
     if as_json:
-        put(json_line(found))
+        put(json_line(kernels))
     else:
-        tables.show_kernels(found)
+        tables.show_kernels(kernels)
 
 
 def describe(model: str, provider: WeightProvider) -> dict[str, object]:
@@ -248,7 +248,7 @@ def totals(tensors: Sequence[Tensor]) -> dict[str, dict[str, object]]:
     groups: dict[str, list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(tensor.type, []).append(tensor)
-    found: dict[str, dict[str, object]] = {
+    by_type: dict[str, dict[str, object]] = {
         name: {
             "tensors": len(group),
             "parameters": sum(math.prod(t.shape) for t in group),
@@ -257,7 +257,7 @@ def totals(tensors: Sequence[Tensor]) -> dict[str, dict[str, object]]:
         }
         for name, group in groups.items()
     }
-    return dict(sorted(found.items(), key=lambda item: -int(str(item[1]["bytes"]))))
+    return dict(sorted(by_type.items(), key=lambda item: -int(str(item[1]["bytes"]))))
 
 
 def bits(nbytes: int, tensors: Sequence[Tensor]) -> float | None:

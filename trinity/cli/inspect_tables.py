@@ -101,12 +101,12 @@ def print_lines(console: Console, lines: Iterable[str], style: str = "") -> None
         console.print(Text(text, style))
 
 
-def show_pairs(console: Console, title: str, found: Mapping[str, object]) -> None:
+def show_pairs(console: Console, title: str, pairs: Mapping[str, object]) -> None:
     """Print names and values below a title."""
     from rich.text import Text
 
     console.print(Text(title, "bold"))
-    rows = [(f"  {printable(key)}", printable(value)) for key, value in found.items()]
+    rows = [(f"  {printable(key)}", printable(value)) for key, value in pairs.items()]
     print_rows(console, ("", "value"), rows)
 
 
@@ -196,30 +196,30 @@ def decimals(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def show_diff(found: Diff, first: str, second: str) -> None:
+def show_diff(difference: Diff, first: str, second: str) -> None:
     """Print what differs between two models, in the order of their files."""
-    if found.is_empty:
-        put(f"no difference: all {found.same_tensors} tensors and all keys are equal")
+    if difference.is_empty:
+        put(f"no difference: all {difference.same_tensors} tensors and all keys are equal")
         return
 
     def write(console: Console) -> None:
         from rich.text import Text
 
         lists = (
-            (f"keys only in {first}", found.keys_only_first),
-            (f"keys only in {second}", found.keys_only_second),
-            ("keys with other values", found.keys_changed),
-            (f"tensors only in {first}", found.tensors_only_first),
-            (f"tensors only in {second}", found.tensors_only_second),
+            (f"keys only in {first}", difference.keys_only_first),
+            (f"keys only in {second}", difference.keys_only_second),
+            ("keys with other values", difference.keys_changed),
+            (f"tensors only in {first}", difference.tensors_only_first),
+            (f"tensors only in {second}", difference.tensors_only_second),
         )
         for title, names in lists:
             if names:
                 console.print(Text(printable(title, None), "bold"))
                 print_lines(console, (f"  {printable(name)}" for name in names))
-        if found.tensors_changed:
+        if difference.tensors_changed:
             console.print(Text("tensors that differ", "bold"))
             rows = []
-            for tensor in found.tensors_changed:
+            for tensor in difference.tensors_changed:
                 shapes = [" x ".join(map(str, shape)) for shape in tensor.shapes]
                 rows.append(
                     (
@@ -231,17 +231,17 @@ def show_diff(found: Diff, first: str, second: str) -> None:
                 )
             columns = ("  name", "shape", "type", "relative error")
             print_rows(console, columns, rows, columns[3:])
-        console.print(Text(f"{found.same_tensors} tensors are equal"))
+        console.print(Text(f"{difference.same_tensors} tensors are equal"))
 
     show_with(write)
 
 
-def show_kernels(found: dict[str, Any]) -> None:
+def show_kernels(kernels: dict[str, Any]) -> None:
     """Print which kernels multiply which types."""
 
     def write(console: Console) -> None:
         rows = []
-        for span in found["kernels"]:
+        for span in kernels["kernels"]:
             first, last = span["tokens"]
             tokens = f"{first} to {last}" if last else f"{first} or more"
             tokens = str(first) if first == last else tokens
@@ -250,14 +250,14 @@ def show_kernels(found: dict[str, Any]) -> None:
             rows.append((span["level"], tokens, variant, span["kernel"], types))
         columns = ("level", "tokens", "variant", "kernel", "types")
         print_rows(console, columns, rows, ("tokens",))
-        console.print(f"\nLevels of this machine: {', '.join(found['available'])}", end="")
-        console.print(f"; in use: {found['level']}")
+        console.print(f"\nLevels of this machine: {', '.join(kernels['available'])}", end="")
+        console.print(f"; in use: {kernels['level']}")
         console.print("* sums of a token may be rounded in another order than for a single token")
 
     show_with(write)
 
 
-def show_verification(found: Verification) -> None:
+def show_verification(verification: Verification) -> None:
     """Print checksums and findings."""
 
     def write(console: Console) -> None:
@@ -265,15 +265,17 @@ def show_verification(found: Verification) -> None:
 
         rows = [
             (printable(tensor.name), tensor.type, f"{tensor.nbytes:,}", tensor.sha256[:SHORT_SUM])
-            for tensor in found.tensors
+            for tensor in verification.tensors
         ]
         print_rows(console, ("name", "type", "bytes", "sha256"), rows, ("bytes",))
-        console.print(Text(f"sha256 of all: {found.sha256}"))
-        print_lines(console, (f"note: {printable(note, None)}" for note in found.notes))
-        findings = (f"finding: {printable(str(finding), None)}" for finding in found.findings)
+        console.print(Text(f"sha256 of all: {verification.sha256}"))
+        print_lines(console, (f"note: {printable(note, None)}" for note in verification.notes))
+        findings = (
+            f"finding: {printable(str(finding), None)}" for finding in verification.findings
+        )
         print_lines(console, findings, "bold")
-        count = len(found.findings)
+        count = len(verification.findings)
         what = "nothing is wrong" if not count else f"{count} finding{'s' if count > 1 else ''}"
-        console.print(Text(f"{len(found.tensors)} tensors: {what}"))
+        console.print(Text(f"{len(verification.tensors)} tensors: {what}"))
 
     show_with(write)

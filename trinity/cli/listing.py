@@ -23,8 +23,8 @@ def list_models(
     if as_json:
         put(json_line({"models": [as_object(model) for model in models]}))
         return
-    for (kept_by, place), found in groupby(models, lambda model: (model.kept_by, model.place)):
-        kept = list(found)
+    for (kept_by, place), group in groupby(models, lambda model: (model.kept_by, model.place)):
+        kept = list(group)
         size = sum(model.num_bytes or 0 for model in kept)
         put(f"{place}, kept by {kept_by}, {size_text(size)}:")
         show(kept)

@@ -107,13 +107,13 @@ class LlamaCommand(TyperCommand):
 
     def _values(self) -> dict[str, bool]:
         """Map each flag of the command to whether it takes a value."""
-        found = {"-h": False, "--help": False}
+        takes_value = {"-h": False, "--help": False}
         for parameter in self.params:
             alone = bool(getattr(parameter, "is_flag", False))
             for flag in (*parameter.opts, *parameter.secondary_opts):
                 if flag.startswith("-"):
-                    found[flag] = not alone
-        return found
+                    takes_value[flag] = not alone
+        return takes_value
 
 
 def given_flags(args: list[str], own: dict[str, bool]) -> Iterator[str]:

@@ -70,8 +70,8 @@ def takes(**groups: Options) -> Callable[[Callable[..., None]], Callable[..., No
         def run(*, given: GivenNames, **own: Any) -> None:
             values = {}
             for group, options in groups.items():
-                found = {one.name: value_of(one, own.pop(one.name)) for one in options}
-                values[group] = {name: found[name] for name in found if name in given}
+                checked = {one.name: value_of(one, own.pop(one.name)) for one in options}
+                values[group] = {name: checked[name] for name in checked if name in given}
             command(**own, **values)
 
         taken: list[inspect.Parameter] = []
@@ -153,12 +153,12 @@ NAMED: dict[str, Callable[[str, str], None]] = {"isa": check_level, "quantize": 
 
 def integers(flag: str, texts: Sequence[str] | None, low: int, usual: int) -> tuple[int, ...]:
     """Parse comma-separated numbers of a flag that may be repeated. Raises BadParameter."""
-    found = []
+    numbers = []
     for part in ",".join(texts or (str(usual),)).split(","):
         if re.fullmatch(r"\s*[0-9]{1,9}\s*", part, re.ASCII) is None or int(part) < low:
             raise BadParameter(
                 f"{flag} is {part!r:.40}; it must be an integer of at least {low}, or several "
                 "separated by commas"
             )
-        found.append(int(part))
-    return tuple(dict.fromkeys(found))
+        numbers.append(int(part))
+    return tuple(dict.fromkeys(numbers))

@@ -34,7 +34,7 @@ def read(command: Callable[..., None], words: Sequence[str]) -> dict[str, Any] |
     """The arguments that a command is called with; None for words that are left to typer."""
     parameters = list(parameters_of(command))
     flags = dict(pair for one in parameters for pair in _flags(one))
-    found: dict[str, list[Any]] = {}
+    given_values: dict[str, list[Any]] = {}
     alone: list[str] = []
     rest = iter(words)
     try:
@@ -42,14 +42,14 @@ def read(command: Callable[..., None], words: Sequence[str]) -> dict[str, Any] |
             if word == "--":
                 alone += rest
             elif word.startswith("-") and word != "-":
-                _read_option(word, rest, flags, found)
+                _read_option(word, rest, flags, given_values)
             else:
                 alone.append(word)
-        _place(alone, parameters, found)
-        values = {one.name: _value(one, found.get(one.name, [])) for one in parameters}
+        _place(alone, parameters, given_values)
+        values = {one.name: _value(one, given_values.get(one.name, [])) for one in parameters}
     except _Left:
         return None
-    return values | ({GIVEN.name: Given(found)} if takes_given(command) else {})
+    return values | ({GIVEN.name: Given(given_values)} if takes_given(command) else {})
 
 
 def _flags(one: Parameter) -> Iterator[tuple[str, tuple[Parameter, bool]]]:
@@ -63,13 +63,13 @@ def _flags(one: Parameter) -> Iterator[tuple[str, tuple[Parameter, bool]]]:
 
 def _read_option(
     word: str, rest: Iterator[str], flags: dict[str, tuple[Parameter, bool]],
-    found: dict[str, list[Any]],
+    given_values: dict[str, list[Any]],
 ) -> None:  # fmt: skip
     flag, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
     if flag not in flags:
         raise _Left
     one, switched = flags[flag]
-    values = found.setdefault(one.name, [])
+    values = given_values.setdefault(one.name, [])
     if one.kind is bool:
         if equals:
             raise _Left
@@ -82,12 +82,14 @@ def _read_option(
     values.append(value)
 
 
-def _place(alone: list[str], parameters: list[Parameter], found: dict[str, list[Any]]) -> None:
+def _place(
+    alone: list[str], parameters: list[Parameter], given_values: dict[str, list[Any]]
+) -> None:
     """Give the words without flags to the arguments in order."""
     for one in parameters:
         if isinstance(one.declared, Argument) and alone:
             count = len(alone) if one.many else 1
-            found[one.name], alone[:count] = alone[:count], []
+            given_values[one.name], alone[:count] = alone[:count], []
     if alone:
         raise _Left
 

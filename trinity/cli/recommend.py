@@ -71,7 +71,7 @@ def recommend(
     else:
         provider = open_weights(str(model), notice=say)
         subject, path = tool.of_file(provider), provider.path
-    found = tool.recommend(
+    advice = tool.recommend(
         subject,
         ram=available_memory() if total is None else tool.usable_memory(total),
         bandwidth=1e9 * bandwidth if bandwidth is not None else measured_bandwidth(),
@@ -79,19 +79,19 @@ def recommend(
         context=context,
     )
     if as_json:
-        put(json_line(as_object(found, model, path)))
+        put(json_line(as_object(advice, model, path)))
     else:
-        show(found, total)
+        show(advice, total)
 
 
 def available_memory() -> int:
     """Return the free memory in bytes. Raises InputError if the system does not report it."""
     from trinity.tools.machine import available_memory as available
 
-    found = available()
-    if found is None:
+    memory = available()
+    if memory is None:
         raise InputError("this system does not report its memory; give it as --ram, such as 16GB")
-    return found
+    return memory
 
 
 def measured_bandwidth() -> float:
@@ -103,18 +103,18 @@ def measured_bandwidth() -> float:
     return read_bandwidth(default_threads(), nbytes=256 << 20, rounds=3)
 
 
-def as_object(found: Recommendation, model: str | None, path: str | None) -> dict[str, object]:
+def as_object(advice: Recommendation, model: str | None, path: str | None) -> dict[str, object]:
     """Return what --json prints."""
     return {
         "model": model,
         "path": path,
-        "subject": found.model,
-        "parameters": found.parameters,
-        "active_parameters": found.active_parameters,
-        "context": found.context,
-        "kv_cache_bytes": found.kv_cache_bytes,
-        "usable_bytes": found.usable_bytes,
-        "read_bandwidth_bytes_per_second": found.bandwidth,
+        "subject": advice.model,
+        "parameters": advice.parameters,
+        "active_parameters": advice.active_parameters,
+        "context": advice.context,
+        "kv_cache_bytes": advice.kv_cache_bytes,
+        "usable_bytes": advice.usable_bytes,
+        "read_bandwidth_bytes_per_second": advice.bandwidth,
         "types": [
             {
                 "type": row.type,
@@ -124,14 +124,14 @@ def as_object(found: Recommendation, model: str | None, path: str | None) -> dic
                 "fits": row.fits,
                 "tokens_per_second": row.tokens_per_second,
             }
-            for row in found.rows
+            for row in advice.rows
         ],
-        "take": found.take,
-        "reason": found.reason,
+        "take": advice.take,
+        "reason": advice.reason,
     }
 
 
-def show(found: Recommendation, total: int | None) -> None:
+def show(advice: Recommendation, total: int | None) -> None:
     """Print the table and the choice; ``total`` is the memory that the user gave."""
     from rich.text import Text
 
@@ -141,31 +141,31 @@ def show(found: Recommendation, total: int | None) -> None:
     def write(console: Console) -> None:
         numbers = ("bits per weight", "file", "memory", "tokens/s")
         rows = []
-        for row in found.rows:
+        for row in advice.rows:
             size, memory = size_text(row.file_bytes), size_text(row.memory_bytes)
-            mark = "take this" if row.type == found.take else ("" if row.fits else "too large")
+            mark = "take this" if row.type == advice.take else ("" if row.fits else "too large")
             speed = f"{row.tokens_per_second:.1f}"
             rows.append((row.type, f"{row.bits_per_weight:.2f}", size, memory, speed, mark))
         print_rows(console, ("type", *numbers, ""), rows, numbers)
-        console.print(Text(f"\n{sentence(printable(found.reason, None))}", "bold"))
+        console.print(Text(f"\n{sentence(printable(advice.reason, None))}", "bold"))
 
-    put(printable(found.model, None))
-    usable = size_text(found.usable_bytes)
+    put(printable(advice.model, None))
+    usable = size_text(advice.usable_bytes)
     if total is None:
         put(f"Free memory: {usable}.")
     else:
         put(f"Memory: {size_text(total)}, {usable} of it for the model.")
-    if found.active_parameters != found.parameters:
+    if advice.active_parameters != advice.parameters:
         put(
-            f"A token uses {count_text(found.active_parameters)} of "
-            f"{count_text(found.parameters)} parameters: memory depends on all, time only on "
+            f"A token uses {count_text(advice.active_parameters)} of "
+            f"{count_text(advice.parameters)} parameters: memory depends on all, time only on "
             "those."
         )
     put(
-        f"memory = the file + {size_text(found.kv_cache_bytes)} for a context of "
-        f"{found.context:,} tokens + 0.3 GB of working memory"
+        f"memory = the file + {size_text(advice.kv_cache_bytes)} for a context of "
+        f"{advice.context:,} tokens + 0.3 GB of working memory"
     )
-    put(f"tokens/s = the limit at {found.bandwidth / 1e9:.1f} GB/s of memory bandwidth, about")
+    put(f"tokens/s = the limit at {advice.bandwidth / 1e9:.1f} GB/s of memory bandwidth, about")
     put()
     show_with(write)
 

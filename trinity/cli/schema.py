@@ -25,8 +25,8 @@ def schema(
 
     usage = "give the schema's file, or - for standard input"
     text = given_text(*(("-", None) if file == "-" else (None, file)), what="schema", usage=usage)
-    found, error = read_schema(text), ""
-    if not found.refused:
+    report, error = read_schema(text), ""
+    if not report.refused:
         try:
             Grammar.json_schema(text)
         except InputError as refusal:  # about the whole schema, or a part of it
@@ -34,17 +34,17 @@ def schema(
     if as_json:
         keywords = [
             {"pointer": one.path, "name": one.name, "state": one.state, "reason": one.reason}
-            for one in found.keywords
+            for one in report.keywords
         ]
         put(json_line({"keywords": keywords, "error": error or None}))
     else:
-        for keyword in found.keywords:
+        for keyword in report.keywords:
             reason = f": {keyword.reason}" if keyword.reason else ""
             put(f"{keyword.state:<9} {keyword.path}{reason}")
-    counts = Counter(keyword.state for keyword in found.keywords)
+    counts = Counter(keyword.state for keyword in report.keywords)
     if error:
         say(f"error: {error}")
     elif not as_json:
         say(", ".join(f"{counts[state]} {state}" for state in ("enforced", "note", "refused")))
-    if error or found.refused:
+    if error or report.refused:
         raise Exit(1)

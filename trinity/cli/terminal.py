@@ -28,8 +28,8 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udff
 def escaped(text: str, keep: str = "") -> str:
     """Escape the control characters in ``text``, except those in ``keep``."""
 
-    def shown(found: re.Match[str]) -> str:
-        character = found[0]
+    def shown(match: re.Match[str]) -> str:
+        character = match[0]
         return character if character in keep else character.encode("unicode_escape").decode()
 
     return _CONTROL.sub(shown, text)
@@ -38,7 +38,7 @@ def escaped(text: str, keep: str = "") -> str:
 def json_line(value: object) -> str:
     """Format ``value`` as one line of JSON, with all characters that a terminal can show."""
     text = json.dumps(value, ensure_ascii=False)
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def say(text: str = "", keep: str = "", end: str = "\n") -> None:

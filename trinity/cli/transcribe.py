@@ -59,13 +59,13 @@ def transcribe(
         raise BadParameter("--json, --srt and --vtt exclude each other: give one of them")
     if speech.get("word_times") and not as_json:
         raise BadParameter("--word-times needs --json, which prints them: give both")
-    with loaded(model, **loading) as found, interruptible() as cancel:
+    with loaded(model, **loading) as speech_model, interruptible() as cancel:
         if as_json or srt or vtt:
-            result = found.transcribe(audio, cancel=cancel, **speech)
+            result = speech_model.transcribe(audio, cancel=cancel, **speech)
             show_whole(result, model, as_json, srt)
             complete = result.complete
         else:
-            complete = show_lines(found, audio, cancel, speech)
+            complete = show_lines(speech_model, audio, cancel, speech)
     if not complete:
         say("stopped; the transcript is incomplete")
         raise Exit(INTERRUPTED)

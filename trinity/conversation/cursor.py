@@ -78,14 +78,14 @@ class Cursor:
 
     def white(self) -> Steps[str]:
         """Skip white space, and return the character after it, "" at the end."""
-        while (found := (yield from self.peek())) and found in WHITE:
+        while (character := (yield from self.peek())) and character in WHITE:
             self.at += 1
-        return found
+        return character
 
     def matching(self, characters: str) -> Steps[str]:
         """Skip and return the given characters that come next."""
         begin = self.at
-        while (found := (yield from self.peek())) and found in characters:
+        while (character := (yield from self.peek())) and character in characters:
             self.at += 1
         return self.text[begin : self.at]
 
@@ -98,9 +98,9 @@ class Cursor:
         ``final``: the text that was given is not read again, so that it can be dropped. ``part``:
         the beginning of a mark at the end of the text is given too.
         """
-        found = _search(tuple(marks))
+        search = _search(tuple(marks))
         while True:
-            match = found(self.text, self.at)
+            match = search(self.text, self.at)
             whole = self.ended and part
             held = len(self.text) if whole else _possible(self.text, self.at, marks)
             if match and match.start() < held:
@@ -132,8 +132,8 @@ class Cursor:
 
         Raises NoCallError if there is none in the same line.
         """
-        found, most = _search((*marks, "\n")), _LONGEST_NAME + max(map(len, marks))
-        while not (match := found(self.text, self.at, self.at + most)):
+        search, most = _search((*marks, "\n")), _LONGEST_NAME + max(map(len, marks))
+        while not (match := search(self.text, self.at, self.at + most)):
             short = len(self.text) - self.at < most
             if not short or not (yield from self.more()):
                 raise NoCallError(f"{marks[0]!r} is missing", at_end=short)

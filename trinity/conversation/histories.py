@@ -34,10 +34,10 @@ def variants(
     )
     seen: list[History] = []
     for form in forms:
-        found = form()
-        if found not in seen:
-            seen.append(found)
-            yield found
+        variant = form()
+        if variant not in seen:
+            seen.append(variant)
+            yield variant
 
 
 def typed(history: Sequence[Mapping[str, Any]]) -> History:

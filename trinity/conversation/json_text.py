@@ -47,19 +47,19 @@ class JsonReader:
         yield from self._value(frozenset())
         while self._open:
             before, comma = (yield from self._white()), ""
-            found = yield from self.cursor.peek()
-            while found and found in ",;:=":  # one separator, and stray ones
+            character = yield from self.cursor.peek()
+            while character and character in ",;:=":  # one separator, and stray ones
                 self.cursor.at += 1
                 comma = "," + (yield from self._white())
-                found = yield from self.cursor.peek()
-            if not found or (yield from self._at_end()):
+                character = yield from self.cursor.peek()
+            if not character or (yield from self._at_end()):
                 self._complete()
-                return bool(found)
-            if found in "}]":
+                return bool(character)
+            if character in "}]":
                 self.cursor.at += 1
-                if found in self._open:
+                if character in self._open:
                     self._give(before)
-                    while self._open[-1] != found:
+                    while self._open[-1] != character:
                         self._give(self._open.pop())
                     self._give(self._open.pop())
                     self._empty = False
@@ -81,18 +81,18 @@ class JsonReader:
         key = yield from read_key(cursor, self._quote)
         self._held = f"{held}{key}"
         white = yield from self._white()
-        found = yield from cursor.peek()
-        if found and found in ":=":
+        character = yield from cursor.peek()
+        if character and character in ":=":
             cursor.at += 1
             yield from cursor.skip(">")
             between = yield from self._white()
             self._held += f"{white}:{between or (' ' if self._quote else '')}"
-            found = yield from cursor.peek()
+            character = yield from cursor.peek()
         else:
             self._held += ": "
-        if not found and not any(mark in key for mark in ":,}"):
+        if not character and not any(mark in key for mark in ":,}"):
             return
-        if not found or found in ",;}]" or (yield from self._at_end()):
+        if not character or character in ",;}]" or (yield from self._at_end()):
             self._give(f"{self._held}null")
             self._empty = False
             return
@@ -103,14 +103,14 @@ class JsonReader:
         """The beginning of an object or a list, or all of another value."""
         cursor = self.cursor
         held = self._held + (yield from self._white())
-        found = yield from cursor.peek()
-        if found and found in "{[":
+        character = yield from cursor.peek()
+        if character and character in "{[":
             if len(self._open) == DEEPEST:
                 self._complete()
                 raise NoCallError(f"JSON is nested more than {DEEPEST} times")
             cursor.at += 1
-            self._give(held + found)
-            self._open.append("}" if found == "{" else "]")
+            self._give(held + character)
+            self._open.append("}" if character == "{" else "]")
             self._empty = True
             return
         self._empty = False
@@ -121,9 +121,9 @@ class JsonReader:
             )
             self._cut = not end
             self._give('"')
-        elif found and found in "\"'":
+        elif character and character in "\"'":
             self._give(held)
-            self._cut = not (yield from read_quoted(cursor, self._give, found, self._closes))
+            self._cut = not (yield from read_quoted(cursor, self._give, character, self._closes))
         else:
             text = yield from self._bare()
             ended = not (yield from cursor.peek())
@@ -138,9 +138,9 @@ class JsonReader:
         begin, cursor = self.cursor.at, self.cursor
         cursor.at = place
         white = yield from self._white()
-        found = yield from cursor.peek()
-        closes = not found or found in "}]" or (found in "\"'" and bool(white))
-        if not closes and found in ",;":
+        character = yield from cursor.peek()
+        closes = not character or character in "}]" or (character in "\"'" and bool(white))
+        if not closes and character in ",;":
             cursor.at += 1
             closes = yield from self._goes_on()
         closes = closes or (yield from self._at_end())
@@ -151,13 +151,13 @@ class JsonReader:
         """Whether a key of an object, or possibly a value of a list, follows a comma."""
         cursor = self.cursor
         yield from self._white()
-        found = yield from cursor.peek()
-        if not found or found in "\"'}]":
+        character = yield from cursor.peek()
+        if not character or character in "\"'}]":
             return True
         if self._quote and (yield from cursor.starts(self._quote)):
             return True
         if not self._open or self._open[-1] == "]":
-            return found in _BEGINS
+            return character in _BEGINS
         name = yield from cursor.matching(_NAME)
         return bool(name) and (yield from cursor.white()) == ":"
 
@@ -174,8 +174,8 @@ class JsonReader:
             begin, ends = cursor.at, True
             if end in (",", "}", "]") and not (len(text) < _LONG and _is_scalar(text)):
                 if end != ",":
-                    found = yield from cursor.peek()
-                    ends = not found or not (found.isalnum() or found in "/\\._-$(")
+                    character = yield from cursor.peek()
+                    ends = not character or not (character.isalnum() or character in "/\\._-$(")
                 elif self._open[-1:] != ["]"]:
                     ends = yield from self._goes_on()
             cursor.at = begin - len(end) if ends else begin
@@ -209,13 +209,13 @@ def collect_value(cursor: Cursor, ends: tuple[str, ...] = ()) -> Steps[str]:
 
 def read_key(cursor: Cursor, quote: str = "") -> Steps[str]:
     """The JSON text of a key, in quotes, between marks or bare."""
-    found = yield from cursor.peek()
+    character = yield from cursor.peek()
     pieces: list[str] = []
     if quote and (yield from cursor.skip(quote)):
         yield from cursor.until((quote,), pieces.append)
         return json.dumps("".join(pieces), ensure_ascii=False)
-    if found and found in "\"'":
-        yield from read_quoted(cursor, pieces.append, found, always)
+    if character and character in "\"'":
+        yield from read_quoted(cursor, pieces.append, character, always)
         return "".join(pieces)
     end = yield from cursor.until((":", "=", ",", "}", "]", "\n"), pieces.append)
     cursor.at -= len(end)
@@ -224,8 +224,8 @@ def read_key(cursor: Cursor, quote: str = "") -> Steps[str]:
 
 def read_string(cursor: Cursor) -> Steps[str]:
     """The value of a JSON string. Raises NoCallError if no string follows."""
-    if (found := (yield from cursor.peek())) not in ("'", '"'):
-        raise NoCallError(f"expected a string, found {found!r}", at_end=not found)
+    if (character := (yield from cursor.peek())) not in ("'", '"'):
+        raise NoCallError(f"expected a string, found {character!r}", at_end=not character)
     value = json.loads((yield from collect_value(cursor)))
     assert isinstance(value, str)
     return value

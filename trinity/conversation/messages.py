@@ -58,10 +58,10 @@ def _message(where: str, message: Message, names: dict[str, str]) -> dict[str, A
 
 
 def _thought(message: Message) -> str | None:
-    found = next((message[key] for key in _THOUGHTS if message.get(key)), None)
-    if found is not None and not isinstance(found, str):
-        raise InputError(f"a message's reasoning is {type(found).__name__}; it must be text")
-    return found
+    thought = next((message[key] for key in _THOUGHTS if message.get(key)), None)
+    if thought is not None and not isinstance(thought, str):
+        raise InputError(f"a message's reasoning is {type(thought).__name__}; it must be text")
+    return thought
 
 
 def _content(where: str, content: object) -> str | None:

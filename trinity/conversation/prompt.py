@@ -156,8 +156,8 @@ class ChatPrompt:
 
     def mark(self, text: str) -> str | int:
         """Return a delimiter as the one token that it is, or as its text."""
-        found = token_of(text, self.tokenizer)
-        return text if found is None else found
+        token = token_of(text, self.tokenizer)
+        return text if token is None else token
 
 
 def prompt_of(

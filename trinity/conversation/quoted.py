@@ -24,16 +24,16 @@ def read_quoted(
         if plain.end() > cursor.at:
             cursor.at = plain.end()
             give(plain.group())
-        found = yield from cursor.peek()
-        if not found or (found == quote and (yield from closes(cursor.at + 1))):
-            cursor.at += len(found)
+        character = yield from cursor.peek()
+        if not character or (character == quote and (yield from closes(cursor.at + 1))):
+            cursor.at += len(character)
             give('"')
-            return bool(found)
-        if found == "\\":
+            return bool(character)
+        if character == "\\":
             yield from _escape(cursor, give)
         else:  # a quote, or a control character
             cursor.at += 1
-            give(escaped(found))
+            give(escaped(character))
 
 
 def always(place: int) -> Steps[bool]:
@@ -46,19 +46,19 @@ def _escape(cursor: Cursor, give: Give) -> Steps[None]:
     """Read an escape; a backslash without one stands for itself."""
     begin = cursor.at
     cursor.at += 1
-    found = yield from cursor.peek()
-    if found == "'":
+    character = yield from cursor.peek()
+    if character == "'":
         cursor.at += 1
         give("'")
         return
-    if found == "u":
+    if character == "u":
         cursor.at += 1
         yield from _unit(cursor, give)
         return
-    if found and found in '"\\/bfnrt':
+    if character and character in '"\\/bfnrt':
         cursor.at += 1
         give(cursor.text[begin : cursor.at])
-    elif found:
+    elif character:
         give("\\\\")
 
 
@@ -87,7 +87,7 @@ def _unit(cursor: Cursor, give: Give) -> Steps[None]:
 def _digits(cursor: Cursor) -> Steps[str]:
     """Return up to four hexadecimal digits."""
     digits = ""
-    while len(digits) < 4 and (found := (yield from cursor.peek())) and found in _HEX:
-        digits += found
+    while len(digits) < 4 and (character := (yield from cursor.peek())) and character in _HEX:
+        digits += character
         cursor.at += 1
     return digits

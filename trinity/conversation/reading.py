@@ -44,10 +44,10 @@ class Reading:
 
     def tool(self, name: str) -> Tool:
         """Return the tool of that name, optionally prefixed by "functions.". Raises NoCallError."""
-        found = self.tools.get(name) or self.tools.get(name.removeprefix("functions."))
-        if found is None:
+        tool = self.tools.get(name) or self.tools.get(name.removeprefix("functions."))
+        if tool is None:
             raise NoCallError(f"there is no tool {name[:80]!r}")
-        return found
+        return tool
 
     def unknown(self, name: str, *, at_end: bool) -> NoCallError:
         """Return the error for an unknown tool, or for a text that ends within a name."""
@@ -94,18 +94,20 @@ class Reading:
         """
         cursor = self.cursor
         self.tool(name)
-        found = yield from cursor.white()
-        fenced = found == "`" and (yield from self.fence())
+        character = yield from cursor.white()
+        fenced = character == "`" and (yield from self.fence())
         ends = (*ends, "```") if fenced else ends
-        found = yield from cursor.white()
-        if found == "{":
+        character = yield from cursor.white()
+        if character == "{":
             yield from self.arguments(name, ends)
         elif (yield from self.at(ends)):
             self.call_with(name, "{}")
-        elif found in ('"', "n"):
+        elif character in ('"', "n"):
             self.call_with(name, (yield from self.collected(name, ends)))
         else:
-            raise NoCallError(f"the arguments of {name} are not a JSON object", at_end=not found)
+            raise NoCallError(
+                f"the arguments of {name} are not a JSON object", at_end=not character
+            )
         if fenced and (yield from cursor.white()) == "`":
             yield from cursor.skip("```")
 

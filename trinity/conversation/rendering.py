@@ -115,13 +115,13 @@ def _first_kept(
     refusal: RefusedHistoryError | None = None
     for history in variants(shown, lambda message: dialect.as_text(message, _NOTHING)):
         try:
-            found = made(history)
+            rendered = made(history)
         except RefusedHistoryError as error:
             refusal = refusal or error
             continue
-        if keeps_texts(found, shown):
-            return found
-        text = found if text is None else text
+        if keeps_texts(rendered, shown):
+            return rendered
+        text = rendered if text is None else text
     if text is None:
         assert refusal is not None
         raise refusal

@@ -50,10 +50,10 @@ def chosen(tools: tuple[Tool, ...], choice: str) -> tuple[Tool, ...]:
         raise InputError(f"tool_choice is {choice!r}, but there are no tools")
     if choice == "required":
         return tools
-    found = tuple(tool for tool in tools if tool.name == choice)
-    if not found:
+    named = tuple(tool for tool in tools if tool.name == choice)
+    if not named:
         raise InputError(f"tool_choice is {choice!r}, which is not one of the tools")
-    return found
+    return named
 
 
 def _tool(number: int, tool: object) -> Tool:

@@ -50,20 +50,20 @@ def traits_of(template: ChatTemplate) -> Traits:
     tools = listed is not None and _NAME in listed
     told = _text(template, [{"role": "system", "content": _RESULT}, _USER], None)
     system = told is not None and _RESULT in told
-    found: list[tuple[str, bool, bool]] = []
+    renderings: list[tuple[str, bool, bool]] = []
     for as_text in (False, True):
         for empty in (False, True):
             text = _text(template, _conversation(as_text, empty), [_TOOL] if tools else None)
             if text is not None and _VALUE in text and not _is_odd(text):
-                found.append((text, as_text, empty))
-        if found:
+                renderings.append((text, as_text, empty))
+        if renderings:
             break
-    if not found:
+    if not renderings:
         result: dict[str, Any] = {"role": "tool", "content": _RESULT, "name": _NAME}
         answered = _text(template, [_USER, {"role": "assistant", "content": "Hi"}, result], None)
         results = answered is not None and _RESULT in answered
         return Traits(tools, False, results, system=system)
-    text, as_text, empty = min(found, key=lambda one: (one[0].count("None"), one[2]))
+    text, as_text, empty = min(renderings, key=lambda one: (one[0].count("None"), one[2]))
     return Traits(tools, True, _RESULT in text, as_text, empty, system)
 
 

@@ -38,12 +38,12 @@ def as_json(text: str, types: frozenset[str]) -> str:
     """
     bare = text.strip()
     if types != {"string"}:
-        found, value = _read(bare)
+        json_text, value = _read(bare)
         allowed = not types or not types.isdisjoint(_TYPES.get(type(value), ()))
         if not isinstance(value, str) and allowed:
-            return found
+            return json_text
         if isinstance(value, str) and value is not bare and not types:
-            return found
+            return json_text
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -96,6 +96,6 @@ def _types(schema: object, depth: int) -> frozenset[str]:
         return frozenset(name for value in values for name in _TYPES.get(type(value), ()))
     for key in ("anyOf", "oneOf"):
         if isinstance(schema.get(key), list):
-            found = [_types(one, depth + 1) for one in schema[key]]
-            return frozenset().union(*found) if all(found) else frozenset()
+            types = [_types(one, depth + 1) for one in schema[key]]
+            return frozenset().union(*types) if all(types) else frozenset()
     return frozenset()

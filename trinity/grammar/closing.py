@@ -66,12 +66,12 @@ class _Closing:
         else:
             self._parts.add(id(node))
         shared = len(self._contributors(node)) > 1
-        found: list[tuple[Any, Use]] = []
+        children: list[tuple[Any, Use]] = []
         for key, child in self._in_place(node):
             of_part: Use = "part" if use == "part" or shared else "whole"
-            found.append((child, "frozen" if use == "frozen" or key in _CONDITIONS else of_part))
+            children.append((child, "frozen" if use == "frozen" or key in _CONDITIONS else of_part))
         below: Use = "frozen" if use == "frozen" else "whole"
-        return found + [(child, below) for child in _below(node)]
+        return children + [(child, below) for child in _below(node)]
 
     def _in_place(self, node: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         """The schemas that apply to the same value as ``node``."""
@@ -90,13 +90,13 @@ class _Closing:
 
     def _contributors(self, node: dict[str, Any]) -> set[str]:
         """Return the keywords of ``node`` that name properties; members of allOf are separate."""
-        found = {"own"} if any(key in node for key in (*_OWN, "additionalProperties")) else set()
+        keywords = {"own"} if any(key in node for key in (*_OWN, "additionalProperties")) else set()
         for number, (key, child) in enumerate(self._in_place(node)):
             names = _DeclaredNames()
             self._gather(child, names, set())
             if names.named or names.is_open:
-                found.add(f"{key} {number}" if key == "allOf" else key)
-        return found - set(_CONDITIONS)
+                keywords.add(f"{key} {number}" if key == "allOf" else key)
+        return keywords - set(_CONDITIONS)
 
     def _gather(self, node: Any, names: _DeclaredNames, seen: set[int]) -> None:
         """Add the names of a schema and of those that apply to the same object."""
@@ -158,13 +158,13 @@ class _Closing:
 
 def _below(node: dict[str, Any]) -> list[Any]:
     """The schemas of the parts of a value: of properties and of items."""
-    found: list[Any] = []
+    schemas: list[Any] = []
     for key in _OWN:
-        found += _values(node.get(key))
+        schemas += _values(node.get(key))
     for key in ("additionalProperties", "additionalItems", "items", "prefixItems"):
         value = node.get(key)
-        found += value if isinstance(value, list) else [value]
-    return found
+        schemas += value if isinstance(value, list) else [value]
+    return schemas
 
 
 def _keys(value: Any) -> list[str]:

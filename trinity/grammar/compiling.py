@@ -33,11 +33,11 @@ def answer(request: Any) -> Any:
 
 
 def _of_schema(source: str, closed: bool, style: dict[str, Any]) -> tuple[str, str]:
-    found = read_schema(source, closed=closed)
-    found.check()
-    if isinstance(found.schema, bool):
-        found.schema = {} if found.schema else {"enum": []}
-    schema = {**found.schema, "x-guidance": style}
+    read = read_schema(source, closed=closed)
+    read.check()
+    if isinstance(read.schema, bool):
+        read.schema = {} if read.schema else {"enum": []}
+    schema = {**read.schema, "x-guidance": style}
     return _schema_refusal(schema), json.dumps(schema)
 
 
@@ -120,16 +120,16 @@ def _definitions(root: Any) -> Any:
 
 
 def _parts(node: Any) -> list[tuple[tuple[str, ...], Any]]:
-    found: list[tuple[tuple[str, ...], Any]] = []
+    parts: list[tuple[tuple[str, ...], Any]] = []
     for key in PARTS if isinstance(node, dict) else ():
         value = node.get(key)
         if isinstance(value, list):
-            found += [((key, str(i)), part) for i, part in enumerate(value) if _was_given(part)]
+            parts += [((key, str(i)), part) for i, part in enumerate(value) if _was_given(part)]
         elif key in MAPS:
-            found += [((key, name), part) for name, part in (value or {}).items()]
+            parts += [((key, name), part) for name, part in (value or {}).items()]
         elif value is not None:
-            found.append(((key,), value))
-    return found
+            parts.append(((key,), value))
+    return parts
 
 
 def _was_given(part: Any) -> bool:

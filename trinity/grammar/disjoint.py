@@ -102,12 +102,12 @@ class Disjoint:
             return []
         if isinstance(schema.get("$ref"), str):
             return self._parts(self._resolve(schema["$ref"]), depth + 1)
-        found = self._known.get(id(schema))
-        if found is None:
-            found = self._known[id(schema)] = _part(schema)
+        part_of_schema = self._known.get(id(schema))
+        if part_of_schema is None:
+            part_of_schema = self._known[id(schema)] = _part(schema)
         inner = schema.get("allOf")
         more = inner if isinstance(inner, list) else []
-        return [found, *(part for one in more for part in self._parts(one, depth + 1))]
+        return [part_of_schema, *(part for one in more for part in self._parts(one, depth + 1))]
 
 
 def _part(schema: dict[str, Any]) -> _SchemaPart:

@@ -41,12 +41,12 @@ def lark_of(text: str) -> str:
     if not re.search(r"^[^\S\n]*+root\s*+::=", text, re.MULTILINE):
         raise InputError("the grammar has no rule root, which is the start rule")
     try:
-        found: str = any_to_lark(_ESCAPE.sub(_plain, text))
+        lark: str = any_to_lark(_ESCAPE.sub(_plain, text))
     except RecursionError:
         raise InputError("the grammar is not valid GBNF: it is nested too deeply") from None
     except Exception as error:  # the script raises plain exceptions and others
         raise InputError(f"the grammar is not valid GBNF: {json_fault(error)}") from error
-    return found
+    return lark
 
 
 def _plain(escape: re.Match[str]) -> str:

@@ -149,14 +149,14 @@ class Grammar:
 
 def token_of(name: str, ids: Mapping[str, int]) -> int:
     """Return the id of a token that a grammar names. Raises InputError."""
-    found = ids.get(name)
-    if found is None:
+    token = ids.get(name)
+    if token is None:
         some = ", ".join(sorted(text for text in ids if text.startswith("<"))[:20])
         raise InputError(
             f"the grammar names the token {name}, which the model's vocabulary does not have; it "
             f"has {some or 'none that can be named'}"
         )
-    return found
+    return token
 
 
 def quoted(text: str) -> str:

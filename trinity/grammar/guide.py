@@ -30,15 +30,15 @@ class MatcherGuide:
         """
         self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
         self._check()
-        found = np.unpackbits(self._bits.view(np.uint8), bitorder="little").view(np.bool_)
-        if len(found) < self._vocab_size:  # the model has logits for tokens that do not exist
-            found = np.concatenate([found, np.zeros(self._vocab_size - len(found), np.bool_)])
-        found = found[: self._vocab_size]
-        if not found.any() and not self._matcher.is_accepting():
+        mask = np.unpackbits(self._bits.view(np.uint8), bitorder="little").view(np.bool_)
+        if len(mask) < self._vocab_size:  # the model has logits for tokens that do not exist
+            mask = np.concatenate([mask, np.zeros(self._vocab_size - len(mask), np.bool_)])
+        mask = mask[: self._vocab_size]
+        if not mask.any() and not self._matcher.is_accepting():
             raise InputError(
                 "the grammar requires text that no token of the model's vocabulary begins with"
             )
-        return found
+        return mask
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Advance by ``tokens``. Raises InputError if the grammar does not allow them."""

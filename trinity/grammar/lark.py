@@ -44,11 +44,11 @@ def checked_lark(text: str, style: dict[str, Any]) -> str:
             raise InputError(f"the grammar contains {found}: {_HOW[found]}")
 
     def schema(value: Any) -> str:
-        found = read_schema(value)
-        found.check()
-        if isinstance(found.schema, dict):
-            found.schema["x-guidance"] = style
-        return json.dumps(found.schema)
+        read = read_schema(value)
+        read.check()
+        if isinstance(read.schema, dict):
+            read.schema["x-guidance"] = style
+        return json.dumps(read.schema)
 
     return _scanned(text, seen=seen, schema=schema)
 
@@ -66,26 +66,26 @@ def _scanned(
     text: str,
     *,
     name: Callable[[str], str] = str,
-    seen: Callable[[str, str], None] = lambda kind, found: None,
+    seen: Callable[[str, str], None] = lambda kind, token: None,
     schema: Callable[[Any], str] | None = None,
 ) -> str:
     """Replace names and schemas; strings, expressions and comments stay."""
     out: list[str] = []
     at = 0
     while match := _PART.search(text, at):
-        kind, found = str(match.lastgroup), match[0]
+        kind, token = str(match.lastgroup), match[0]
         out.append(text[at : match.start()])
         at = match.end()
-        seen(kind, found)
-        if kind in ("json", "block") and not found.startswith("%lark"):
+        seen(kind, token)
+        if kind in ("json", "block") and not token.startswith("%lark"):
             start = len(text) - len(text[at:].lstrip())
             try:
                 value, end = json.JSONDecoder().raw_decode(text, start)
             except (ValueError, RecursionError) as error:
                 fault = json_fault(error)
-                raise InputError(f"the grammar has no valid JSON after {found}: {fault}") from None
+                raise InputError(f"the grammar has no valid JSON after {token}: {fault}") from None
             kept = schema is None or kind == "block"
-            found = f"{found} {text[start:end] if kept or schema is None else schema(value)}"
+            token = f"{token} {text[start:end] if kept or schema is None else schema(value)}"
             at = end
-        out.append(name(found) if kind == "name" else found)
+        out.append(name(token) if kind == "name" else token)
     return "".join(out) + text[at:]

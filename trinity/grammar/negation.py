@@ -143,10 +143,10 @@ def _others(values: Any) -> list[Any]:
     if any(value is None for value in values):
         left.discard("null")
     for kind, of_kind, keyword in (("array", list, "minItems"), ("object", dict, "minProperties")):
-        found = [value for value in values if isinstance(value, of_kind)]
-        if any(found):
+        excluded = [value for value in values if isinstance(value, of_kind)]
+        if any(excluded):
             raise NoNegationError("const")
-        if found:
+        if excluded:
             left.discard(kind)
             ways.append({"type": kind, keyword: 1})
     given = {value for value in values if isinstance(value, bool)}

@@ -271,7 +271,7 @@ class _SchemaReader:
         want(isinstance(value, dict), "an object", value)
         assert isinstance(value, dict)
         others = {"type": sorted(TYPES - {"object", "integer"})}
-        found = []
+        rewritten = []
         for name, part in value.items():
             has: dict[str, Any] = {"type": "object", "required": [name]}
             if isinstance(part, list) and "names" in what:
@@ -282,8 +282,8 @@ class _SchemaReader:
                 self._left.append((part, below(path, name)))
                 has["allOf"] = [part]
             absent = {"type": "object", "properties": {name: False}}
-            found.append({"anyOf": [others, absent, has]})
-        return found
+            rewritten.append({"anyOf": [others, absent, has]})
+        return rewritten
 
     def _negated(self, key: str, schema: Any) -> Any:
         try:

@@ -52,18 +52,18 @@ def made(language: str, source: str, **options: Any) -> str:
     """
     llguidance()
     key = _key(language, source, options)
-    found = _outcomes.get(key)
-    if found is None:
+    outcome = _outcomes.get(key)
+    if outcome is None:
         if only_known.get():
             raise NotCompiledError
-        found = _tried([language, source, options])
-        _outcomes.put(key, found)
-        if not found.refusal and language != "compiled":
+        outcome = _tried([language, source, options])
+        _outcomes.put(key, outcome)
+        if not outcome.refusal and language != "compiled":
             kind = "json_schema" if language == "json_schema" else "lark"
-            _outcomes.put(_key("compiled", found.text, {"kind": kind}), Outcome(""))
-    if found.refusal:
-        raise InputError(found.refusal)
-    return found.text
+            _outcomes.put(_key("compiled", outcome.text, {"kind": kind}), Outcome(""))
+    if outcome.refusal:
+        raise InputError(outcome.refusal)
+    return outcome.text
 
 
 def checked(kind: str, text: str) -> None:
@@ -99,10 +99,10 @@ class Outcomes:
     def get(self, key: bytes) -> Outcome | None:
         """Return the outcome and make it the newest."""
         with self._lock:
-            found = self._found.get(key)
-            if found is not None:
+            outcome = self._found.get(key)
+            if outcome is not None:
                 self._found.move_to_end(key)
-            return found
+            return outcome
 
     def put(self, key: bytes, outcome: Outcome) -> None:
         """Store an outcome and remove the oldest beyond the limits."""

@@ -57,19 +57,19 @@ class GrammarVocabulary:
 
         ``length`` is the length of the grammar's text in characters. Raises NotCompiledError.
         """
-        found, _ = self._matchers.pop(key, (None, 0))
-        if found is None:
+        newest, _ = self._matchers.pop(key, (None, 0))
+        if newest is None:
             if only_known.get():
                 raise NotCompiledError
-            found = compiled(self.table, self.ids)
-        self._matchers[key] = found, length  # the newest is the last
+            newest = compiled(self.table, self.ids)
+        self._matchers[key] = newest, length  # the newest is the last
         characters = 0
         # A copy: requests come from several threads.
         for number, (old, (_, one)) in enumerate(reversed(list(self._matchers.items()))):
             characters += one
             if number >= KEPT or (number and characters > KEPT_CHARACTERS):
                 self._matchers.pop(old, None)
-        return found.deep_copy()
+        return newest.deep_copy()
 
 
 class _Cutter:
@@ -127,9 +127,9 @@ _known: weakref.WeakKeyDictionary[Tokenizer, GrammarVocabulary] = weakref.WeakKe
 
 def vocabulary_of(tokenizer: Tokenizer) -> GrammarVocabulary:
     """Return a tokenizer's vocabulary, kept as long as it. Raises NotCompiledError."""
-    found = _known.get(tokenizer)
-    if found is None:
+    vocabulary = _known.get(tokenizer)
+    if vocabulary is None:
         if only_known.get():
             raise NotCompiledError
-        found = _known.setdefault(tokenizer, GrammarVocabulary(tokenizer))
-    return found
+        vocabulary = _known.setdefault(tokenizer, GrammarVocabulary(tokenizer))
+    return vocabulary

@@ -54,8 +54,8 @@ class CachedRepository:
         """Each commit with a snapshot, and its name: a branch, a tag or the commit itself."""
         called = {commit: name for name, commit in self._references()}
         with suppress(OSError), os.scandir(os.path.join(self.folder, "snapshots")) as entries:
-            found = sorted(entry.name for entry in entries if COMMIT.fullmatch(entry.name))
-            yield from ((commit, called.get(commit, commit)) for commit in found)
+            snapshots = sorted(entry.name for entry in entries if COMMIT.fullmatch(entry.name))
+            yield from ((commit, called.get(commit, commit)) for commit in snapshots)
 
     def files(self, commit: str) -> list[str]:
         """The names of a snapshot's files, with slashes; broken links are included."""
@@ -63,8 +63,8 @@ class CachedRepository:
 
     def _references(self) -> Iterator[tuple[str, str]]:
         """Branches and tags with their commits; the main branch is last."""
-        found = _walk(os.path.join(self.folder, "refs"), _MOST_REFERENCES)
-        for name in sorted(filter(is_revision, found), key=lambda one: (one == MAIN, one)):
+        names = _walk(os.path.join(self.folder, "refs"), _MOST_REFERENCES)
+        for name in sorted(filter(is_revision, names), key=lambda one: (one == MAIN, one)):
             commit = _read(self.reference(name))
             if commit:
                 yield name, commit
@@ -83,13 +83,13 @@ def cached_repositories(root: str) -> Iterator[CachedRepository]:
 
 def _walk(top: str, most: int) -> list[str]:
     """The files below a folder, with slashes; links to folders are not followed."""
-    found: list[str] = []
+    files: list[str] = []
     for number, (folder, _, names) in enumerate(os.walk(top)):
         below = os.path.relpath(folder, top).replace(os.sep, "/")
-        found += [name if below == "." else f"{below}/{name}" for name in names]
-        if max(number, len(found)) > most:
+        files += [name if below == "." else f"{below}/{name}" for name in names]
+        if max(number, len(files)) > most:
             break
-    return found[:most]
+    return files[:most]
 
 
 def _read(path: str) -> str | None:
@@ -97,6 +97,6 @@ def _read(path: str) -> str | None:
     with suppress(OSError, ValueError):
         if os.path.isfile(path):
             with open(path, encoding="ascii") as file:
-                found = file.read(64).strip()
-            return found if COMMIT.fullmatch(found) else None
+                commit = file.read(64).strip()
+            return commit if COMMIT.fullmatch(commit) else None
     return None

@@ -53,15 +53,15 @@ def tokens_of(text: str) -> list[str]:
 
 def quantizations(words: Sequence[str]) -> list[tuple[int, int]]:
     """Start and end of each quantization among the words of a name."""
-    found, place = [], 0
+    spans, place = [], 0
     while place < len(words):
         first = place
         place += 1
         if _BEGINS.fullmatch(words[first]):
             while place < len(words) and words[place] in _GOES_ON:
                 place += 1
-            found.append((first, place))
-    return found
+            spans.append((first, place))
+    return spans
 
 
 def gguf_models(files: Iterable[str]) -> list[GGUFModel]:
@@ -72,7 +72,7 @@ def gguf_models(files: Iterable[str]) -> list[GGUFModel]:
         if base.endswith(".gguf") and not any(mark in base for mark in _BESIDE):
             part = _PART.fullmatch(file)
             parts.setdefault((part[1], part[3]) if part else file, []).append(file)
-    return [GGUFModel(tuple(found)) for found in parts.values()]
+    return [GGUFModel(tuple(files_of_model)) for files_of_model in parts.values()]
 
 
 def missing_parts(model: GGUFModel) -> list[str]:
@@ -93,27 +93,27 @@ def choose(name: HubName, files: Iterable[str]) -> tuple[GGUFModel, list[GGUFMod
     listed = list(files)
     models = gguf_models(listed)
     if name.wanted is None:
-        found = models if len(models) == 1 else _usual(models)
+        matching = models if len(models) == 1 else _usual(models)
     elif name.wanted.lower().endswith(".gguf"):
-        found = [model for model in models if name.wanted in model.files]
-        if not found and name.wanted in listed:
+        matching = [model for model in models if name.wanted in model.files]
+        if not matching and name.wanted in listed:
             raise InputError(
                 f"{name.typed}: this file belongs to a model but is not one; {_there_is(models)}"
             )
     else:
-        found = _quantized(models, name.wanted)
-    if not found:
+        matching = _quantized(models, name.wanted)
+    if not matching:
         raise InputError(f"{name.typed}: there is no {name.wanted!r}; {_there_is(models)}")
-    if len(found) > 1:
-        among = ", ".join(model.files[0] for model in found[:_MOST_SHOWN])
+    if len(matching) > 1:
+        among = ", ".join(model.files[0] for model in matching[:_MOST_SHOWN])
         raise InputError(f"{name.typed}: several files fit: {among}; give one after a colon")
-    missing = missing_parts(found[0])
+    missing = missing_parts(matching[0])
     if missing:
         raise FormatError(
-            f"{name.typed}: {found[0].files[0]} is a part of a split model, of which "
+            f"{name.typed}: {matching[0].files[0]} is a part of a split model, of which "
             f"{', '.join(missing)} and perhaps more are missing; choose another file"
         )
-    return found[0], [model for model in models if model is not found[0]]
+    return matching[0], [model for model in models if model is not matching[0]]
 
 
 def shown(models: Sequence[GGUFModel]) -> str:
@@ -133,9 +133,9 @@ def _there_is(models: Sequence[GGUFModel]) -> str:
 
 def _usual(models: Sequence[GGUFModel]) -> list[GGUFModel]:
     for quantization in USUAL:
-        found = _quantized(models, quantization)
-        if found:
-            return found
+        matching = _quantized(models, quantization)
+        if matching:
+            return matching
     return list(models[:1])
 
 
@@ -145,9 +145,9 @@ def _quantized(models: Sequence[GGUFModel], wanted: str) -> list[GGUFModel]:
     A plain quantization is preferred to one with a prefix (UD-Q4_K_XL).
     """
     words = tokens_of(wanted)
-    found = [model for model in models if _has(model.tokens, words)]
-    plain = [model for model in found if not _has(model.tokens, ["UD", *words])]
-    return plain or found
+    matching = [model for model in models if _has(model.tokens, words)]
+    plain = [model for model in matching if not _has(model.tokens, ["UD", *words])]
+    return plain or matching
 
 
 def _has(tokens: list[str], words: list[str]) -> bool:

@@ -65,8 +65,8 @@ def library(name: HubName) -> ModuleType:
             f"{name.typed}: models of the Hugging Face hub need the package huggingface_hub "
             f'({error}); install it with: pip install "trinity-llm[hub]"'
         ) from error
-    found: ModuleType = huggingface_hub
-    return found
+    module: ModuleType = huggingface_hub
+    return module
 
 
 def revision_of(name: HubName) -> Revision:
@@ -78,7 +78,7 @@ def revision_of(name: HubName) -> Revision:
     cache = CachedRepository(os.path.abspath(hub.constants.HF_HUB_CACHE), name.repository)
     try:
         with explaining(name):
-            found = hub.HfApi().model_info(
+            info = hub.HfApi().model_info(
                 name.repository,
                 revision=name.revision,
                 files_metadata=True,
@@ -92,13 +92,13 @@ def revision_of(name: HubName) -> Revision:
             raise
         reason = str(error).removeprefix(f"{name.typed}: ").partition(";")[0]
         return _cached(name, cache, commit, reason)
-    if not isinstance(found.sha, str) or not COMMIT.fullmatch(found.sha):
-        raise _no_hub(name, f"it names {found.sha!r:.60} instead of a commit")
-    siblings = found.siblings or []
+    if not isinstance(info.sha, str) or not COMMIT.fullmatch(info.sha):
+        raise _no_hub(name, f"it names {info.sha!r:.60} instead of a commit")
+    siblings = info.siblings or []
     if len(siblings) > _MOST_FILES:
         raise _no_hub(name, f"it lists {len(siblings)} files, more than any repository has")
     files = {one.rfilename: _remote(name, one) for one in siblings}
-    return Revision(name, cache, found.sha, files)
+    return Revision(name, cache, info.sha, files)
 
 
 def _cached(name: HubName, cache: CachedRepository, commit: str, reason: str) -> Revision:

@@ -119,8 +119,8 @@ def _announced(revision: Revision, file: str) -> tuple[int, str]:
         return remote.size, remote.digest
     hub = library(revision.name)
     url = hub.hf_hub_url(revision.name.repository, file, revision=revision.commit)
-    found = hub.get_hf_file_metadata(url)
-    digest, size = found.etag or "", max(found.size or 0, 0)
+    headers = hub.get_hf_file_metadata(url)
+    digest, size = headers.etag or "", max(headers.size or 0, 0)
     if not SHA256.fullmatch(digest) and not GIT_HASH.fullmatch(digest):
         raise FormatError(
             f"{revision.name.typed}: {endpoint()} does not answer as the hub does: the hash of "

@@ -36,8 +36,8 @@ class HubName:
 
 def parse_name(typed: str) -> HubName:
     """Parse a name with or without the prefix. Raises InputError."""
-    found = _PARTS.fullmatch(typed.removeprefix(PREFIX))
-    repository, revision, wanted = found.groups() if found else ("", None, None)
+    match = _PARTS.fullmatch(typed.removeprefix(PREFIX))
+    repository, revision, wanted = match.groups() if match else ("", None, None)
     problem = _problem(repository, revision, wanted)
     if problem is not None:
         raise InputError(f"{typed}: {problem}; expected {FORM}")

@@ -98,10 +98,10 @@ def _is_safetensors(name: str) -> bool:
 def _near_directories(name: str) -> list[str]:
     """Return sibling directories with a model and a name similar to one that does not exist."""
     folder, last = os.path.split(name.rstrip(os.sep))
-    found: list[str] = []
+    names: list[str] = []
     with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:
-        found = [e.name for e in entries if os.path.isfile(os.path.join(e.path, CONFIG))]
-    return [os.path.join(folder, one) for one in near(last, found)]
+        names = [e.name for e in entries if os.path.isfile(os.path.join(e.path, CONFIG))]
+    return [os.path.join(folder, one) for one in near(last, names)]
 
 
 DIRECTORY = Kind(

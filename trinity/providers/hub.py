@@ -24,12 +24,12 @@ def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
 def _describe(name: str, notice: Notice) -> Described:
     from trinity.hub.model import describe
 
-    found = describe(parse_name(name), notice, _Tenths(notice))
-    if isinstance(found, GGUFHead):
-        return found
-    if os.path.isdir(found.path):
-        return describe_directory(found.path, notice)
-    return GGUF_FILE.open(found.path, LoadOptions(), notice)
+    described = describe(parse_name(name), notice, _Tenths(notice))
+    if isinstance(described, GGUFHead):
+        return described
+    if os.path.isdir(described.path):
+        return describe_directory(described.path, notice)
+    return GGUF_FILE.open(described.path, LoadOptions(), notice)
 
 
 class _Tenths:

@@ -122,13 +122,13 @@ class HuggingFaceProvider:
     @cached_property
     def config(self) -> ModelConfig:
         """The configuration. Raises ConfigError or UnsupportedError if the keys contain none."""
-        found = config_from_metadata(
+        config = config_from_metadata(
             self._description.model,
             self._shapes,
             source=self._path,
             num_tokens=self._hf.config.vocab_size,
         )
-        return beyond_gguf(found, self._hf)
+        return beyond_gguf(config, self._hf)
 
     @cached_property
     def defaults(self) -> Defaults:

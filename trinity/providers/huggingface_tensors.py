@@ -71,25 +71,25 @@ def hf_tensors(model: HFModel, checkpoint: LogicalCheckpoint) -> list[HFTensor]:
         check_tied(model.values.source, checkpoint, actual, tensors[0].source)
         used.add(HEAD)
     _refuse_left_over(model, actual.keys() - used, checkpoint.directory)
-    found = [_renamed(tensor, actual) for tensor in tensors]
-    return as_mlx_has_them(found, checkpoint) if model.family.mlx_turns else found
+    renamed = [_renamed(tensor, actual) for tensor in tensors]
+    return as_mlx_has_them(renamed, checkpoint) if model.family.mlx_turns else renamed
 
 
 def matrix_columns(model: HFModel, checkpoint: Checkpoint) -> dict[str, int]:
     """Return the columns of the model's weights in a checkpoint, by the checkpoint's names."""
     actual = own_names(model, checkpoint)
-    found: dict[str, int] = {}
+    columns: dict[str, int] = {}
     for group, named in CheckpointLayout(model, actual).groups():
-        before = len(found)
+        before = len(columns)
         for row, shape in named.values():
             # If a part of a matrix is rotated, it is followed by a part that is not.
             names = (name for form in row.forms for name in names_of(form, group.source, shape))
-            found |= {actual[name]: shape[-1] for name in names if name in actual}
-        if len(found) == before and group.source.startswith(LAYER):
+            columns |= {actual[name]: shape[-1] for name in names if name in actual}
+        if len(columns) == before and group.source.startswith(LAYER):
             break  # hf_tensors reports that the layer is missing
     if HEAD in actual:
-        found[actual[HEAD]] = model.config.hidden_size
-    return found
+        columns[actual[HEAD]] = model.config.hidden_size
+    return columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,19 @@ def near(name: str, names: Iterable[str]) -> list[str]:
     from difflib import get_close_matches
 
     by_folded = {known.casefold(): known for known in names}
-    return [by_folded[found] for found in get_close_matches(name.casefold(), by_folded, MOST, 0.6)]
+    return [
+        by_folded[folded] for folded in get_close_matches(name.casefold(), by_folded, MOST, 0.6)
+    ]
 
 
 def near_files(path: str, endings: tuple[str, ...]) -> list[str]:
     """Return paths in the folder of ``path`` that have one of the endings and a similar name."""
     folder, name = os.path.split(path)
-    found: list[str] = []
+    names: list[str] = []
     with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:
         for entry in entries:
             if entry.name.endswith(endings):
-                found.append(entry.name)
-            if len(found) == _MOST_LISTED:
+                names.append(entry.name)
+            if len(names) == _MOST_LISTED:
                 break
-    return [os.path.join(folder, one) for one in near(name, found)]
+    return [os.path.join(folder, one) for one in near(name, names)]

@@ -65,6 +65,6 @@ def _kind_of(name: str) -> Kind:
 
 def _refusal(name: str) -> str:
     tried = ", ".join(kind.what for kind in KINDS)
-    close = [found for kind in KINDS for found in kind.close_names(name)]
+    close = [close_name for kind in KINDS for close_name in kind.close_names(name)]
     hint = f"did you mean {' or '.join(close)}?" if close else "check the path or name"
     return f"{name}: there is no such file or model; tried: {tried}; {hint}"

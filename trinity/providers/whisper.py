@@ -120,13 +120,13 @@ class WhisperProvider:
         """Return the tensor of that name, as F32 if the checkpoint has F64. Raises FormatError."""
         if name not in self._names:
             raise FormatError(f"{self.path}: there is no tensor {name!r}")
-        found = self._checkpoint.tensor(self._names[name])
-        if found.dtype in _AS_THEY_ARE:
+        stored = self._checkpoint.tensor(self._names[name])
+        if stored.dtype in _AS_THEY_ARE:
             return Tensor(
-                name, found.shape, found.dtype, found.data, found.source, origin=found.name
+                name, stored.shape, stored.dtype, stored.data, stored.source, origin=stored.name
             )
-        make = partial(_floats, found)
-        return MadeTensor(name, found.shape, "F32", make, found.source, found.name)
+        make = partial(_floats, stored)
+        return MadeTensor(name, stored.shape, "F32", make, stored.source, stored.name)
 
     def check(self) -> None:
         """Raise FormatError if a file was truncated or overwritten after it was opened."""

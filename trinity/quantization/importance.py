@@ -33,16 +33,16 @@ class Importance:
         another size. An embedding's entry is ignored, as in llama.cpp: its rows are not multiplied.
         """
         matrices, size = prod(shape[:-2]), shape[-1]
-        found = self._imatrix.mean(name)
-        if found is None:
+        means = self._imatrix.mean(name)
+        if means is None:
             return [None] * matrices
-        if found.size == matrices * size:  # older files have the matrices one after another
-            return [_scaled(row) if row.any() else None for row in found.reshape(matrices, size)]
+        if means.size == matrices * size:  # older files have the matrices one after another
+            return [_scaled(row) if row.any() else None for row in means.reshape(matrices, size)]
         if name == "token_embd.weight":
             return [None]
         columns = f"{size} columns" if matrices == 1 else f"{matrices} matrices of {size} columns"
         raise InputError(
-            f"{self.path}: the entry of {name!r} has {found.size} values, but the tensor has "
+            f"{self.path}: the entry of {name!r} has {means.size} values, but the tensor has "
             f"{columns}; the importance matrix belongs to another model"
         )
 
@@ -74,21 +74,21 @@ class Importance:
                 f"{self.path}: has no entry for any tensor of this model, such as {missing[0]!r}; "
                 "it belongs to another model"
             )
-        found = []
+        notes = []
         if missing:
-            found.append(
+            notes.append(
                 f"{self.path} has no entry for {len(missing)} of {len(expected)} tensors, which "
                 f"are quantized without: {missing[0]}" + (", ..." if len(missing) > 1 else "")
             )
         unseen = self._imatrix.unseen_experts
         if unseen:
             layer, expert = unseen[0]
-            found.append(
+            notes.append(
                 f"{self.path}: no token of its text used {len(unseen)} experts, such as expert "
                 f"{expert} of {layer}: they are quantized as if all their inputs were equally "
                 "important"
             )
-        return found
+        return notes
 
 
 def _scaled(means: Floats) -> Floats:

@@ -95,7 +95,7 @@ def planned(
 
 def notes(provider: WeightProvider, steps: Sequence[QuantizationStep]) -> list[str]:
     """Notes for the user: fallback types, and ternary types for weights that are not ternary."""
-    found = [
+    notes = [
         f"{s.entry.name}: rows of {s.entry.shape[-1]} weights are not a multiple of "
         f"{s.assigned.misfit}'s block; it gets {s.assigned.type}"
         for s in steps
@@ -117,16 +117,16 @@ def notes(provider: WeightProvider, steps: Sequence[QuantizationStep]) -> list[s
         and rounds_in_half(provider.tensor(step.entry.name))
     ]
     if rounded:
-        found.append(
+        notes.append(
             f"the scales of {len(rounded)} tensors, such as {rounded[0]}, are rounded to half "
             "precision: a .scale tensor would also apply to their biases"
         )
     if poor:
-        found.append(
+        notes.append(
             f"{len(poor)} tensors are not ternary, such as {poor[0]}: a ternary type loses most "
             "of their information; it is for models that were trained to be ternary"
         )
-    return found
+    return notes
 
 
 def _beginning(tensor: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

@@ -276,12 +276,12 @@ def _overrides(
     for pattern, type_name in patterns:
         option = f"--tensor-type {pattern}"
         try:
-            found = re.compile(pattern, re.IGNORECASE)
+            expression = re.compile(pattern, re.IGNORECASE)
         except re.error as error:
             raise InputError(f"{option}: not a regular expression: {error}") from error
         if not pattern:
             raise InputError("--tensor-type: the pattern is empty; give a part of tensor names")
-        compiled.append((found, find_tensor_type(type_name, option)))
+        compiled.append((expression, find_tensor_type(type_name, option)))
     return Overrides(
         None if output is None else find_tensor_type(output, "--output-tensor-type"),
         None if embedding is None else find_tensor_type(embedding, "--token-embedding-type"),

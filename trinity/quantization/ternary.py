@@ -77,12 +77,12 @@ def check_start(tensor: Tensor) -> None:
 
 def common_scale(magnitudes: Iterator[np.float32], tensor: Tensor) -> np.float32:
     """Return the common magnitude of all weights that are not 0, or 0 if all are."""
-    found = np.float32(0)
+    scale = np.float32(0)
     for magnitude in magnitudes:
-        if found and magnitude and magnitude != found:
-            raise _not_ternary(tensor, found, magnitude)
-        found = found or magnitude
-    return found
+        if scale and magnitude and magnitude != scale:
+            raise _not_ternary(tensor, scale, magnitude)
+        scale = scale or magnitude
+    return scale
 
 
 def is_ternary(values: Floats) -> bool:

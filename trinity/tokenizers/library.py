@@ -47,16 +47,16 @@ class LibraryEncoder:
                 return library_ids(tokenizer, text)
             plain = self._tokenizer(parse_special, False)
             whole = tokenizer.encode(text, add_special_tokens=False)
-            found = (i for i, token in enumerate(whole.ids) if token in self._added)
-            first = next(found, None)
+            added = (i for i, token in enumerate(whole.ids) if token in self._added)
+            first = next(added, None)
             if first is None:
                 return library_ids(plain, text)
             begin = whole.offsets[first][0]
             return library_ids(plain, text[:begin]) + whole.ids[first:]
 
     def _tokenizer(self, special: bool, prefix: bool) -> Tokenizer:
-        found = self._made.get((special, prefix))
-        return found or self._made.setdefault((special, prefix), self._make(special, prefix))
+        made = self._made.get((special, prefix))
+        return made or self._made.setdefault((special, prefix), self._make(special, prefix))
 
     def _make(self, special: bool, prefix: bool) -> Tokenizer:
         from tokenizers import AddedToken, Tokenizer
@@ -82,11 +82,11 @@ class LibraryEncoder:
     def _check_ids(self, tokenizer: Tokenizer) -> None:
         """Check the ids of added tokens: the library numbers them by their order in the file."""
         for token in self._rules.added_tokens:
-            found = tokenizer.token_to_id(token.content)
-            if found != token.id:
+            number = tokenizer.token_to_id(token.content)
+            if number != token.id:
                 raise TokenizerError(
                     f"the added token {token.content!r:.60} has the id {token.id} in the file, "
-                    f"but {found} in the tokenizers library; {RECONVERT}"
+                    f"but {number} in the tokenizers library; {RECONVERT}"
                 )
 
 

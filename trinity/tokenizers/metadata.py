@@ -133,10 +133,10 @@ def numbers(
 def wrong_kind(key: str, value: object, wanted: str) -> TokenizerError:
     """Return the error for a value of the wrong type."""
     if isinstance(value, np.ndarray):
-        found = f"an array of {value.dtype.name}"
+        shown_value = f"an array of {value.dtype.name}"
     elif isinstance(value, list | tuple):
         kinds = sorted({type(v).__name__ for v in value[:1000]})
-        found = f"an array of {' and '.join(kinds) or 'nothing'}"
+        shown_value = f"an array of {' and '.join(kinds) or 'nothing'}"
     else:
-        found = f"{type(value).__name__} {str(value)[:40]!r}"
-    return TokenizerError(f"tokenizer.{key} is {found}, not {wanted}; {RECONVERT}")
+        shown_value = f"{type(value).__name__} {str(value)[:40]!r}"
+    return TokenizerError(f"tokenizer.{key} is {shown_value}, not {wanted}; {RECONVERT}")

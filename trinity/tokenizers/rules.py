@@ -141,11 +141,11 @@ def _shown(rules: Rules | None) -> str:
     if rules is None:
         return ""
     flags = ("single_word", "lstrip", "rstrip", "normalized")
-    found = [flag for flag in flags if any(getattr(t, flag) for t in rules.added_tokens)]
+    used = [flag for flag in flags if any(getattr(t, flag) for t in rules.added_tokens)]
     names = [
         *(f"the normalizer {step['type']}" for step in steps(rules.normalizer)),
         *(f"the pre-tokenizer {step['type']}" for step in steps(rules.pre_tokenizer)),
-        *(f"added tokens with {flag}" for flag in found),
+        *(f"added tokens with {flag}" for flag in used),
     ]
     return ", ".join(names) or "how added tokens are found"
 
@@ -185,10 +185,10 @@ def is_escape(step: Mapping[str, object]) -> bool:
     )
 
 
-def _check_normalizers(found: list[dict[str, object]]) -> None:
-    _check_types(found, _NORMALIZERS, "normalizer")
+def _check_normalizers(all_steps: list[dict[str, object]]) -> None:
+    _check_types(all_steps, _NORMALIZERS, "normalizer")
     growth = 1
-    for step in found:
+    for step in all_steps:
         if step["type"] == "Replace":
             _check_pattern(step.get("pattern"))
             content = step.get("content")
@@ -197,19 +197,19 @@ def _check_normalizers(found: list[dict[str, object]]) -> None:
         raise UnsupportedError("the Replace normalizers make texts too long")
 
 
-def _check_pre_tokenizers(found: list[dict[str, object]]) -> None:
-    _check_types(found, _PRE_TOKENIZERS, "pre-tokenizer")
-    for step in found:
+def _check_pre_tokenizers(all_steps: list[dict[str, object]]) -> None:
+    _check_types(all_steps, _PRE_TOKENIZERS, "pre-tokenizer")
+    for step in all_steps:
         if step["type"] == "Split":
             _check_pattern(step.get("pattern"))
 
 
-def _check_types(found: list[dict[str, object]], known: frozenset[str], what: str) -> None:
-    if len(found) > _MOST_STEPS:
+def _check_types(all_steps: list[dict[str, object]], known: frozenset[str], what: str) -> None:
+    if len(all_steps) > _MOST_STEPS:
         raise UnsupportedError(
-            f"{what} has {len(found)} steps; at most {_MOST_STEPS} are supported"
+            f"{what} has {len(all_steps)} steps; at most {_MOST_STEPS} are supported"
         )
-    for step in found:
+    for step in all_steps:
         kind = step.get("type")
         if not isinstance(kind, str) or kind not in known:
             raise UnsupportedError(f"the {what} {kind!r:.60} is not supported")

@@ -99,15 +99,15 @@ class _Cuts:
             wanted = np.zeros(1 << _BITS, np.bool_)
             wanted[_fingerprints(list(known), powers[:length])] = True
             windows = (sums[length:] - sums[:-length]) * inverses[: len(sums) - length]
-            found: dict[bytes, list[int]] = {}
+            places: dict[bytes, list[int]] = {}
             for place in np.flatnonzero(wanted[_first_bits(windows)]).tolist():
                 raw = bytes(self._free[place : place + length])
                 if raw in known:
-                    found.setdefault(raw, []).append(place)
-            for raw in known if found else ():
-                if raw in found:
-                    self.make(known[raw], found[raw])
-            if found:
+                    places.setdefault(raw, []).append(place)
+            for raw in known if places else ():
+                if raw in places:
+                    self.make(known[raw], places[raw])
+            if places:
                 sums = self._sums(powers)
 
     def _sums(self, powers: NDArray[np.uint64]) -> NDArray[np.uint64]:

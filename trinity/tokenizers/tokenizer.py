@@ -268,10 +268,10 @@ class Tokenizer:
     def _piece(self, token_id: int) -> tuple[bytes, bool]:
         """Return a token's bytes, and whether it is plain text, not special or user-defined."""
         token_id = self._checked(token_id)
-        found = self._pieces.get(token_id)
-        if found is None:
-            found = self._pieces[token_id] = self._read_piece(token_id)
-        return found
+        piece = self._pieces.get(token_id)
+        if piece is None:
+            piece = self._pieces[token_id] = self._read_piece(token_id)
+        return piece
 
     def _read_piece(self, token_id: int) -> tuple[bytes, bool]:
         if self._kinds[token_id] in (CONTROL, UNKNOWN, USER_DEFINED):

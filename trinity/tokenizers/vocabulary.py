@@ -329,8 +329,8 @@ def _repair_control_texts(vocab: Vocabulary) -> None:
 
 def infill_ids(vocab: Vocabulary) -> tuple[int, int, int] | None:
     """Return the tokens before the prefix, the suffix and the middle, or None."""
-    found = [token for token in (_mark(vocab, row) for row in _FIM) if token is not None]
-    return (found[0], found[1], found[2]) if len(found) == len(_FIM) else None
+    marks = [token for token in (_mark(vocab, row) for row in _FIM) if token is not None]
+    return (marks[0], marks[1], marks[2]) if len(marks) == len(_FIM) else None
 
 
 def file_ids(vocab: Vocabulary) -> tuple[int | None, int | None]:

@@ -36,7 +36,7 @@ class Measured:
 Found = Sequence[tuple[Measured, Sequence[Report]]]
 
 
-def as_object(found: Found) -> dict[str, object]:
+def as_object(measurements: Found) -> dict[str, object]:
     """Return all results, with the machine and the versions."""
     return {
         "models": [
@@ -51,7 +51,7 @@ def as_object(found: Found) -> dict[str, object]:
                 "active_parameters": model.active,
                 "levels": [_level(report) for report in reports],
             }
-            for model, reports in found
+            for model, reports in measurements
         ],
         "machine": machine(),
         "versions": versions(),
@@ -103,13 +103,13 @@ def _operation(total: OperationTotal) -> dict[str, object]:
     return values
 
 
-def markdown(found: Found) -> str:
+def markdown(measurements: Found) -> str:
     """Return llama-bench's table, and lines about this machine's limits."""
     rows = [
         "| model | type | size | params | isa | threads | test | t/s |",
         "| --- | --- | ---: | ---: | --- | ---: | ---: | ---: |",
     ]
-    for model, reports in found:
+    for model, reports in measurements:
         about = f"| {model.name} | {model.type} | {size(model.tensor_bytes)} | {model.quantity} "
         rows += [
             f"{about}| {report.isa} | {report.threads} | {m.test} "
@@ -117,15 +117,15 @@ def markdown(found: Found) -> str:
             for report in reports
             for m in report.measurements
         ]
-    several = len(found) > 1
-    for model, reports in found:
+    several = len(measurements) > 1
+    for model, reports in measurements:
         for report in reports:
             of = [
                 *([f"{model.name} {model.type}"] if several else []),
                 *([report.isa] if len(reports) > 1 else []),
             ]
             rows += ["", *_notes(report, f"{', '.join(of)}: " if of else "")]
-    for model, reports in found:
+    for model, reports in measurements:
         for report in reports:
             for profile in report.profiles:
                 table = profile_table(report, profile)
@@ -191,14 +191,14 @@ def totals(profile: Profile) -> list[OperationTotal]:
         key = (op.kernel, op.tag, op.rows, op.n, op.k)
         count, seconds, nbytes = sums.get(key, (0, 0.0, 0))
         sums[key] = (count + 1, seconds + op.seconds, nbytes + op.nbytes)
-    found = [OperationTotal(*key, *values) for key, values in sums.items()]
-    return sorted(found, key=lambda total: -total.seconds)
+    totals = [OperationTotal(*key, *values) for key, values in sums.items()]
+    return sorted(totals, key=lambda total: -total.seconds)
 
 
 def profile_table(report: Report, profile: Profile) -> str:
     """Return a table of a step's time; each operation is timed alone."""
-    found = totals(profile)
-    together = sum(total.seconds for total in found)
+    sums = totals(profile)
+    together = sum(total.seconds for total in sums)
     rows = [
         f"{report.isa}, a step of {profile.test}: {profile.step_seconds * 1e3:.2f} ms; its "
         f"operations alone, without starting the threads: {together * 1e3:.2f} ms",
@@ -206,7 +206,7 @@ def profile_table(report: Report, profile: Profile) -> str:
         "| kernel | type | n x k | rows | times | ms | share | GB/s | GMAC/s |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for total in found:
+    for total in sums:
         shape = f"{total.n} x {total.k}" if total.n else str(total.k or "")
         seconds = total.seconds or math.inf
         read = f"{total.nbytes / seconds / 1e9:.1f}" if total.nbytes else ""

@@ -70,9 +70,12 @@ def contents_without_weights(path: str) -> Contents | None:
         if os.path.isdir(path) and os.path.isfile(os.path.join(path, CONFIG)):
             return _adapter_directory(path)
         if path.endswith((".dat", ".imatrix")) and os.path.isfile(path):
-            found = read_imatrix(path)
+            imatrix = read_imatrix(path)
             return _matrix(
-                len(found.entries), found.chunk_count, found.chunk_size, list(found.datasets)
+                len(imatrix.entries),
+                imatrix.chunk_count,
+                imatrix.chunk_size,
+                list(imatrix.datasets),
             )
     except (TrinityError, OSError):
         return None
@@ -84,8 +87,8 @@ def files_of(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path]
     names = (CONFIG, PEFT_WEIGHTS, MLX_WEIGHTS)
-    found = (os.path.join(path, name) for name in names)
-    return [each for each in found if os.path.isfile(each)]
+    paths = (os.path.join(path, name) for name in names)
+    return [each for each in paths if os.path.isfile(each)]
 
 
 def _fact(value: object) -> object:

@@ -66,13 +66,13 @@ class Examination:
 
 def examine(root: Path = Path("/")) -> Examination:
     """Examine this machine without measuring; ``root`` contains /proc and /sys."""
-    found, group = machine(), limits(root)
+    facts, group = machine(), limits(root)
     kernels, weights = cache_folder(), folder_for("weights")
     total, free = _kilobytes(root, "MemTotal"), _kilobytes(root, "MemAvailable")
     swap, unused = _kilobytes(root, "SwapTotal"), _kilobytes(root, "SwapFree")
     seen = Examination(
-        processor=str(found["cpu"]),
-        system=str(found["system"]),
+        processor=str(facts["cpu"]),
+        system=str(facts["system"]),
         level=isa.select_level(),
         levels=isa.available_levels(),
         logical_cpus=os.cpu_count() or 1,
@@ -230,8 +230,8 @@ def _load_average() -> float | None:
 
 
 def _kilobytes(root: Path, key: str) -> int | None:
-    found = first_value(str(root / "proc/meminfo"), key)
-    return None if found is None else int(found.split()[0]) * 1024
+    value = first_value(str(root / "proc/meminfo"), key)
+    return None if value is None else int(value.split()[0]) * 1024
 
 
 def _times(root: Path) -> tuple[int, int] | None:

@@ -121,9 +121,9 @@ def gather_imatrix(
         datasets = resume.datasets
 
     def result() -> Imatrix:
-        found = Imatrix(run.entries(), chunk_size)
-        found = found if base is None else merge(found, base)
-        return replace(found, datasets=datasets, position=Position(done, digest))
+        matrix = Imatrix(run.entries(), chunk_size)
+        matrix = matrix if base is None else merge(matrix, base)
+        return replace(matrix, datasets=datasets, position=Position(done, digest))
 
     with model.exclusive():
         run = _Run(engine, process_output, perplexity and not engine.encodes)
@@ -137,10 +137,10 @@ def gather_imatrix(
         finally:
             run.close()
     if done > first:
-        found = result()
+        matrix = result()
         if save is not None:
-            save(found)
-        return found
+            save(matrix)
+        return matrix
     if resume is not None:
         return resume
     raise InputError("cancelled before the first chunk was computed")

@@ -118,10 +118,10 @@ def _snapshot(cached: CachedRepository, commit: str, called: str) -> Iterator[In
     folder = cached.snapshot(commit)
     files = cached.files(commit)
     models = gguf_models(files)
-    found = [(model.files[0], model.files, missing_parts(model)) for model in models]
+    models_found = [(model.files[0], model.files, missing_parts(model)) for model in models]
     if CONFIG in files and (SINGLE in files or INDEX in files):
-        found.append((DIRECTORY if models else "", tuple(files), []))
-    for file, parts, missing in found:
+        models_found.append((DIRECTORY if models else "", tuple(files), []))
+    for file, parts, missing in models_found:
         typed = name.of_file(file or None)
         gone = [one for one in parts if not os.path.isfile(os.path.join(folder, one))] + missing
         if gone:

@@ -26,15 +26,15 @@ def peak_rss() -> int | None:
 
 def anonymous_rss() -> int | None:
     """Return the memory of this process that belongs to no file; None if unknown."""
-    found = first_value("/proc/self/status", "RssAnon")
-    return None if found is None else int(found.split()[0]) * 1024
+    value = first_value("/proc/self/status", "RssAnon")
+    return None if value is None else int(value.split()[0]) * 1024
 
 
 def available_memory() -> int | None:
     """Return the memory that is available without swapping; None if unknown."""
-    found = first_value("/proc/meminfo", "MemAvailable")
-    if found is not None:
-        free = int(found.split()[0]) * 1024
+    value = first_value("/proc/meminfo", "MemAvailable")
+    if value is not None:
+        free = int(value.split()[0]) * 1024
         limit = limits().memory_bytes
         return free if limit is None else min(free, limit)
     try:
@@ -54,13 +54,13 @@ def machine() -> dict[str, object]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that matter."""
-    found = {"python": platform.python_version()}
+    by_name = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            by_name[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            by_name[package] = "not installed"
+    return by_name
 
 
 def first_value(path: str, key: str) -> str | None:

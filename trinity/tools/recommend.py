@@ -116,8 +116,8 @@ class Subject:
 
 def parse_count(text: str) -> int:
     """Parse a number of parameters: "7B", "350M" or "7e9". Raises InputError."""
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+]?[0-9]+)?)\s*([KMBT]?)\s*", text.upper())
-    value = float(found[1]) * UNITS.get(found[2], 1) if found else 0.0
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+]?[0-9]+)?)\s*([KMBT]?)\s*", text.upper())
+    value = float(match[1]) * UNITS.get(match[2], 1) if match else 0.0
     if not _LEAST_PARAMETERS <= value <= 1e14:
         raise InputError(
             f"--params is {text!r:.40}; expected a number of parameters such as 7B, 350M or 7e9"
@@ -191,8 +191,8 @@ def _entries(provider: WeightProvider) -> list[ModelTensor]:
 
 def _quantized(provider: WeightProvider) -> str | None:
     """Return the type of a file that is quantized already."""
-    found = file_type(provider)
-    return None if found in PLAIN else found
+    type_name = file_type(provider)
+    return None if type_name in PLAIN else type_name
 
 
 def _state_bytes(config: ModelConfig, recurrent: Sequence[bool]) -> int:

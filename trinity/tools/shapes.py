@@ -37,20 +37,20 @@ class Shape:
         """The tensors, all in F16 except the norms."""
         hidden, ffn, vocab = self.hidden_size, self.intermediate_size, self.vocab_size
         query, kv = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        found = [ModelTensor("token_embd.weight", (vocab, hidden), "F16")]
+        tensors = [ModelTensor("token_embd.weight", (vocab, hidden), "F16")]
         for layer in range(self.num_layers):
             for name, shape in (
                 ("attn_q", (query, hidden)), ("attn_k", (kv, hidden)), ("attn_v", (kv, hidden)),
                 ("attn_output", (hidden, query)), ("ffn_gate", (ffn, hidden)),
                 ("ffn_up", (ffn, hidden)), ("ffn_down", (hidden, ffn)),
             ):  # fmt: skip
-                found.append(ModelTensor(f"blk.{layer}.{name}.weight", shape, "F16"))
+                tensors.append(ModelTensor(f"blk.{layer}.{name}.weight", shape, "F16"))
             for name in ("attn_norm", "ffn_norm"):
-                found.append(ModelTensor(f"blk.{layer}.{name}.weight", (hidden,), "F32"))
-        found.append(ModelTensor("output_norm.weight", (hidden,), "F32"))
+                tensors.append(ModelTensor(f"blk.{layer}.{name}.weight", (hidden,), "F32"))
+        tensors.append(ModelTensor("output_norm.weight", (hidden,), "F32"))
         if not self.tied:
-            found.append(ModelTensor("output.weight", (vocab, hidden), "F16"))
-        return found
+            tensors.append(ModelTensor("output.weight", (vocab, hidden), "F16"))
+        return tensors
 
 
 SHAPES = (

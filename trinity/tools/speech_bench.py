@@ -44,7 +44,7 @@ def run_speech_bench(
     for count in filter(None, plan.generated_tokens):
         for batch in plan.batches:
             tests.append((f"tg{count}" + (f" b{batch}" if batch > 1 else ""), count, batch))
-    found = []
+    measurements = []
     with model.parts() as (encoder, decoder, team):
         progress("warm-up")
         encoding(encoder, team, model)  # includes the keys and values for the decoder
@@ -59,7 +59,7 @@ def run_speech_bench(
                     rounds.append(decoding(decoder, team, model, count, batch))
                 else:
                     rounds.append(encoding(encoder, team, model))
-            found.append(
+            measurements.append(
                 Measurement(name, count * batch or positions, tuple(rounds), batch,
                             audio_seconds=None if count else seconds)
             )  # fmt: skip
@@ -68,7 +68,7 @@ def run_speech_bench(
     if read_bandwidth is not None:
         progress("measuring the read bandwidth")
         bandwidth = read_bandwidth(model.threads)
-    return Report(tuple(found), model.threads, model.isa, bandwidth, *memory)
+    return Report(tuple(measurements), model.threads, model.isa, bandwidth, *memory)
 
 
 def check(model: SpeechModel, plan: Plan) -> None:

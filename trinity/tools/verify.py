@@ -132,11 +132,11 @@ def _findings(
     if not len(blocks):
         return
 
-    def finding(bad: NDArray[np.bool_], found: Callable[[int], str], expected: str) -> Finding:
+    def finding(bad: NDArray[np.bool_], describe: Callable[[int], str], expected: str) -> Finding:
         at = int(bad.argmax())
         block = start // quant.type_size + at
         row = block * quant.block_size // max(tensor.shape[-1] if tensor.shape else 1, 1)
-        return Finding(tensor.name, int(bad.sum()), block, row, found(at), expected)
+        return Finding(tensor.name, int(bad.sum()), block, row, describe(at), expected)
 
     if quant.name in _EXPONENTS:
         mask = np.uint16(_EXPONENTS[quant.name])

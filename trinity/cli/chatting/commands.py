@@ -72,11 +72,11 @@ def set_system(dialogue: Dialogue, text: str) -> None:
     """Show, set or remove the system message."""
     if not text:
         session = dialogue.session
-        found = session.system
-        if found is None and session.model.defaults.system:
-            found = session.model.defaults.system
+        system = session.system
+        if system is None and session.model.defaults.system:
+            system = session.model.defaults.system
             say("(of the model's own)")
-        say("(there is no system message)" if found is None else found, "\n\t")
+        say("(there is no system message)" if system is None else system, "\n\t")
     elif text.lower() == NONE:
         dialogue.session.system = None
         say("(system message removed)")

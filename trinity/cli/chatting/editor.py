@@ -73,9 +73,9 @@ class EntryCompleter(Completer):
         if words is None:
             yield from self._paths.get_completions(Document(word), complete_event)
             return
-        for found in words:
-            if found.startswith(word):
-                yield Completion(found, -len(word))
+        for candidate in words:
+            if candidate.startswith(word):
+                yield Completion(candidate, -len(word))
 
 
 def _bindings() -> KeyBindings:

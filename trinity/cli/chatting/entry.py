@@ -38,7 +38,7 @@ def read_entry(text: str) -> ChatEntry:
             command = opening[1]
             inner = content.removeprefix("\n").removesuffix("\n")
             return ChatEntry(None if command is None else command[1:], inner)
-    found = _COMMAND.fullmatch(text)
-    if found is not None:
-        return ChatEntry(found[1], (found[2] or "").strip())
+    match = _COMMAND.fullmatch(text)
+    if match is not None:
+        return ChatEntry(match[1], (match[2] or "").strip())
     return ChatEntry(None, text.strip("\r\n"))

@@ -59,21 +59,21 @@ class LineReader:
 
         Raises as ``LineSource.read``; InputError for a block that does not end.
         """
-        found: list[str] = []
+        lines: list[str] = []
         block = False
         while True:
-            line = self._line(CONTINUATION if found else PROMPT)
+            line = self._line(CONTINUATION if lines else PROMPT)
             if line is None:
-                if self._prompts or not found:
+                if self._prompts or not lines:
                     raise EOFError
                 if block:
                     raise InputError(f"the input ends within a block: a second {QUOTES} is missing")
-                return "\n".join(found)
-            block = QUOTES not in line if block else not found and is_open(line)
+                return "\n".join(lines)
+            block = QUOTES not in line if block else not lines and is_open(line)
             goes_on = not block and line.endswith("\\")
-            found.append(line[:-1] if goes_on else line)
+            lines.append(line[:-1] if goes_on else line)
             if not block and not goes_on:
-                return "\n".join(found)
+                return "\n".join(lines)
 
     def _line(self, prompt: str) -> str | None:
         """Return the next line without its end, or None."""

@@ -64,16 +64,16 @@ class Gemma(Dialect):
             raise NoCallError("")
         yield from cursor.white()
         name = yield from cursor.matching(NAME_CHARACTERS)
-        found = yield from cursor.white()
+        character = yield from cursor.white()
         if name not in reading.tools:
-            raise reading.unknown(name, at_end=not found)
-        if found == "{":
+            raise reading.unknown(name, at_end=not character)
+        if character == "{":
             reading.begin(name)
             yield from reading.values(_Arguments(reading, name, self.closers, self._quote))
         elif mark and (yield from reading.at(self.closers)):
             reading.call_with(name, "{}")
         else:
-            raise NoCallError(f"no arguments follow the call of {name}", at_end=not found)
+            raise NoCallError(f"no arguments follow the call of {name}", at_end=not character)
         yield from reading.past(self.closers, self.marks)
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:

@@ -47,8 +47,8 @@ class JsonCalls(Dialect):
         cursor = reading.cursor
         yield from cursor.white()
         yield from reading.fence()
-        found = yield from cursor.white()
-        if found not in ("{", "[") and not mark:
+        character = yield from cursor.white()
+        if character not in ("{", "[") and not mark:
             raise NoCallError("")
         yield from read_json(reading, self.closes)
         yield from reading.past(self.closes, self.marks)
@@ -100,17 +100,17 @@ def read_json(reading: Reading, ends: tuple[str, ...] = ()) -> Steps[None]:
     Raises NoCallError.
     """
     cursor = reading.cursor
-    found = yield from cursor.white()
-    if found == "[":
+    character = yield from cursor.white()
+    if character == "[":
         yield from read_list(reading, ends)
         return
-    if found != "{":
+    if character != "{":
         name = yield from cursor.matching(NAME_CHARACTERS)
         if name not in reading.tools:
             raise reading.unknown(name, at_end=not (yield from cursor.peek()))
-        found = yield from cursor.white()
-        if found not in ("{", "`"):
-            raise NoCallError("a JSON object is missing", at_end=not found)
+        character = yield from cursor.white()
+        if character not in ("{", "`"):
+            raise NoCallError("a JSON object is missing", at_end=not character)
         yield from reading.call(name, ends)
         return
     yield from read_object(reading, ends)
@@ -151,30 +151,30 @@ def read_object(reading: Reading, ends: tuple[str, ...] = (), depth: int = 0) ->
     name, waiting, called = "", "", False
     beside: dict[str, str] = {}
     while True:
-        found = yield from cursor.white()
-        if not found or found in "{[}],":
-            raise NoCallError("no key of a call follows", at_end=not found and not waiting)
+        character = yield from cursor.white()
+        if not character or character in "{[}],":
+            raise NoCallError("no key of a call follows", at_end=not character and not waiting)
         key = str(json.loads((yield from read_key(cursor))))
-        found = yield from cursor.white()
-        if found not in (":", "="):
-            raise NoCallError("':' is missing", at_end=not found and not waiting)
+        character = yield from cursor.white()
+        if character not in (":", "="):
+            raise NoCallError("':' is missing", at_end=not character and not waiting)
         cursor.at += 1
-        found = yield from cursor.white()
+        character = yield from cursor.white()
         if key not in _KNOWN and not called and not name:
-            raise NoCallError(f"{key[:80]!r} is not a key of a call", at_end=not found)
-        if key in ("function", "function_call") and found == "{":
+            raise NoCallError(f"{key[:80]!r} is not a key of a call", at_end=not character)
+        if key in ("function", "function_call") and character == "{":
             if depth == _DEEPEST:
                 raise NoCallError("a function is in a function")
             yield from read_object(reading, ends, depth + 1)
             called = True
-        elif not called and (key in _NAMES or (key == "function" and found in ("'", '"'))):
+        elif not called and (key in _NAMES or (key == "function" and character in ("'", '"'))):
             name = yield from read_string(cursor)
             reading.tool(name)
             if waiting:
                 reading.call_with(name, waiting)
                 called = True
         elif key in _ARGUMENTS and not called:
-            if name and found == "{":
+            if name and character == "{":
                 yield from reading.arguments(name, ends)
                 called = True
             else:
@@ -186,19 +186,19 @@ def read_object(reading: Reading, ends: tuple[str, ...] = (), depth: int = 0) ->
             value = yield from collect_value(cursor, ends)
             if name and not called and key not in _KNOWN:
                 beside[key] = value
-        found = yield from cursor.white()
-        if called and found != ",":  # small models forget the last brace
-            cursor.at += found == "}"
+        character = yield from cursor.white()
+        if called and character != ",":  # small models forget the last brace
+            cursor.at += character == "}"
             reading.commit()
             return
-        if found in ("}", "]") or (name and not called and (yield from reading.at(ends))):
+        if character in ("}", "]") or (name and not called and (yield from reading.at(ends))):
             if not name:
                 raise NoCallError("the name of the tool is missing")
-            cursor.at += found == "}"
+            cursor.at += character == "}"
             pairs = (f"{json.dumps(key)}: {value}" for key, value in beside.items())
             reading.call_with(name, "{" + ", ".join(pairs) + "}")
             return
-        if found == ",":
+        if character == ",":
             cursor.at += 1
-        elif not found:
+        elif not character:
             raise NoCallError("the text ends within a call", at_end=not waiting)

@@ -27,19 +27,19 @@ class Mistral(Dialect):
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
         """Parse calls; the text after the delimiter shows the format."""
         cursor = reading.cursor
-        found = yield from cursor.white()
-        if found in ("[", "{") and not (yield from cursor.starts("[ARGS]")):
+        character = yield from cursor.white()
+        if character in ("[", "{") and not (yield from cursor.starts("[ARGS]")):
             yield from read_json(reading)
         else:
             name = yield from cursor.matching(NAME_CHARACTERS)
-            found = yield from cursor.white()
+            character = yield from cursor.white()
             if name not in reading.tools:
-                raise reading.unknown(name, at_end=not found)
+                raise reading.unknown(name, at_end=not character)
             if (yield from cursor.skip("[CALL_ID]")):
                 yield from cursor.matching(NAME_CHARACTERS)
                 yield from cursor.white()
-            if not (yield from cursor.skip("[ARGS]")) and (not mark or found not in "{`"):
-                raise NoCallError(f"no arguments follow the call of {name}", at_end=not found)
+            if not (yield from cursor.skip("[ARGS]")) and (not mark or character not in "{`"):
+                raise NoCallError(f"no arguments follow the call of {name}", at_end=not character)
             yield from reading.call(name)
         yield from reading.past((), self.marks)
 

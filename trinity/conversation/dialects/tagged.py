@@ -88,21 +88,21 @@ class Tagged(Dialect):
         ends = (*self.closers, *self.marks)
         given, strays = False, list[str]()
         while True:
-            found = yield from cursor.white()
+            character = yield from cursor.white()
             if (yield from cursor.skip(tags.key[0])):
                 if not reading.in_call:
                     reading.begin(tool.name)
                 before = ", " if given else "{"
                 given = (yield from self._argument(reading, tool, before, strays)) or given
-            elif (yield from reading.at(ends)) or not found:
+            elif (yield from reading.at(ends)) or not character:
                 break
-            elif not reading.in_call and found in ("{", "`"):
+            elif not reading.in_call and character in ("{", "`"):
                 yield from reading.call(tool.name, self.closers)
                 return
             else:
                 yield from self._stray(reading, (tags.key[0], *ends), strays)
         if not reading.in_call:
-            if not found:
+            if not character:
                 raise NoCallError("the text ends before the arguments", at_end=True)
             reading.begin(tool.name)
         reading.give("}" if given else "{}")
@@ -110,7 +110,7 @@ class Tagged(Dialect):
         if strays:
             reading.scribe.turn()
             reading.scribe.text(" ".join(strays))
-        reading.cut = not found
+        reading.cut = not character
         if reading.cut:
             raise NoCallError("the text ends within the arguments", at_end=True)
 
@@ -185,12 +185,12 @@ class Tagged(Dialect):
     def _later(self) -> tuple[str, ...]:
         """Return what ends a value whose own end is missing."""
         tags = self.tags
-        found = ["\n" + tags.key[0], *("\n" + one for one in self.closers)]
+        closing = ["\n" + tags.key[0], *("\n" + one for one in self.closers)]
         if tags.function_end != tags.call[1]:
-            found += (tags.function_end + between + tags.call[1] for between in ("", "\n"))
+            closing += (tags.function_end + between + tags.call[1] for between in ("", "\n"))
         else:
-            found += (tags.key[0], tags.call[1])
-        return tuple(found)
+            closing += (tags.key[0], tags.call[1])
+        return tuple(closing)
 
     def key_of(self, said: str, types: frozenset[str]) -> tuple[str, frozenset[str]]:
         """Return an argument's name and types from the text in its tag."""

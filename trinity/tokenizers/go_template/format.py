@@ -21,9 +21,9 @@ _KINDS = {"s": str, "q": str, "d": int, "t": bool}
 def formatted(form: str, arguments: Sequence[Value], budget: Budget) -> str:
     """Return ``form`` with its verbs replaced by the arguments."""
     parts, at, left = [], 0, list(arguments)
-    for found in _VERB.finditer(form):
+    for match in _VERB.finditer(form):
         budget.step()
-        flags, width, precision, verb = found.groups()
+        flags, width, precision, verb = match.groups()
         if verb is None:
             raise UnsupportedError("the Go template calls printf with a verb that is not supported")
         if verb == "%":
@@ -32,8 +32,8 @@ def formatted(form: str, arguments: Sequence[Value], budget: Budget) -> str:
             raise UnsupportedError("the Go template gives printf too few arguments")
         else:
             text = _one(left.pop(0), verb, flags, int(width or 0), precision, budget)
-        parts += [form[at : found.start()], text]
-        at = found.end()
+        parts += [form[at : match.start()], text]
+        at = match.end()
     if left:
         raise UnsupportedError("the Go template gives printf too many arguments")
     text = "".join([*parts, form[at:]])

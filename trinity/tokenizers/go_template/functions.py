@@ -92,8 +92,8 @@ def _slice(arguments: Sequence[Value], budget: Budget) -> Value:
 
 
 def _bounds(places: Sequence[Value], length: int, most: int) -> tuple[int, int]:
-    found = [_place(place, most) for place in places]
-    start, stop = (*found, *(0, length)[len(found) :])[:2]
+    bounds = [_place(place, most) for place in places]
+    start, stop = (*bounds, *(0, length)[len(bounds) :])[:2]
     if start > stop:
         raise _failed(f"a slice from {start} to {stop}")
     return start, stop

@@ -36,9 +36,9 @@ def character(literal: str) -> int:
 
 def number(literal: str) -> int | float:
     """Parse an int64 or a float64. Raises ValueError for anything else."""
-    found = _INTEGER.fullmatch(literal)
-    if found:
-        sign, *digits = found.groups()
+    match = _INTEGER.fullmatch(literal)
+    if match:
+        sign, *digits = match.groups()
         for base, text in zip((16, 2, 8, 10), digits, strict=True):
             if text is not None:
                 value = int(text.replace("_", "")[:100], base) * (-1 if sign == "-" else 1)
@@ -55,19 +55,19 @@ def number(literal: str) -> int | float:
 
 def _unescaped(text: str, other_quote: str) -> bytes:
     parts, at = [], 0
-    for found in _ESCAPE.finditer(text):
-        if "\\" in text[at : found.start()] or found[1] == other_quote:
+    for match in _ESCAPE.finditer(text):
+        if "\\" in text[at : match.start()] or match[1] == other_quote:
             break
-        parts.append(text[at : found.start()].encode())
-        parts.append(_escape_bytes(found))
-        at = found.end()
+        parts.append(text[at : match.start()].encode())
+        parts.append(_escape_bytes(match))
+        at = match.end()
     if "\\" in text[at:]:
         raise ValueError("an unknown escape in a string")
     return b"".join([*parts, text[at:].encode()])
 
 
-def _escape_bytes(found: re.Match[str]) -> bytes:
-    simple, byte, octal, short, long = found.groups()
+def _escape_bytes(match: re.Match[str]) -> bytes:
+    simple, byte, octal, short, long = match.groups()
     if simple:
         return bytes((_SIMPLE[simple],))
     if byte or octal:

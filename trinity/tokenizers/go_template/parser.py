@@ -41,16 +41,16 @@ class _Parser:
         self.depth = 0
 
     def tree(self) -> nodes.Tree:
-        found = nodes.Tree([], {})
+        tree = nodes.Tree([], {})
         while self.tokens[self.at].kind != lexer.END:
             if self._starts("define"):
-                self._define(found.defined)
+                self._define(tree.defined)
                 continue
             statement = self._statement()
             if isinstance(statement, str):
                 self._unexpected(self.tokens[self.at - 1], f"{{{{{statement}}}}}")
-            found.body.append(statement)
-        return found
+            tree.body.append(statement)
+        return tree
 
     # statements
 

@@ -106,7 +106,7 @@ def as_json(value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         text = json.dumps(value, ensure_ascii=False)
-        return _HTML.sub(lambda found: _JSON_ESCAPES[found[0]], text)
+        return _HTML.sub(lambda match: _JSON_ESCAPES[match[0]], text)
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):

@@ -78,8 +78,8 @@ def byte_level_source(values: Mapping[str, object], path: str, rows: int) -> Voc
 
 def _check_bytes(values: Mapping[str, object], path: str) -> None:
     """Raise UnsupportedError if the tokens are not written as bytes."""
-    found = [*steps(values.get("normalizer")), *steps(values.get("pre_tokenizer"))]
-    if not any(step.get("type") == "ByteLevel" for step in found):
+    all_steps = [*steps(values.get("normalizer")), *steps(values.get("pre_tokenizer"))]
+    if not any(step.get("type") == "ByteLevel" for step in all_steps):
         raise UnsupportedError(
             f"{path}: BPE without ByteLevel and without byte_fallback is not supported; trinity "
             "reads byte-level BPE and SentencePiece's BPE"

@@ -26,8 +26,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     tokenizer = Tokenizer.from_str(request["json"])
 
     def ids(text: str, special: bool) -> list[int]:
-        found: list[int] = tokenizer.encode(text, add_special_tokens=special).ids
-        return found
+        ids_of_text: list[int] = tokenizer.encode(text, add_special_tokens=special).ids
+        return ids_of_text
 
     texts = [ids(text, False) for text in request["texts"]]
     added = {token: tokenizer.token_to_id(token) for token in request["added"]}

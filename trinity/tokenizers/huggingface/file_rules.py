@@ -40,11 +40,11 @@ def reference_of(
     contents = [str(token.get("content")) for token in added]
     reference = json_reference(values, path, (*texts, text_with(contents)), contents)
     for token in added:
-        found = reference.added.get(str(token.get("content")))
-        if found != token.get("id"):
+        number = reference.added.get(str(token.get("content")))
+        if number != token.get("id"):
             raise UnsupportedError(
                 f"{path}: the added token {token.get('content')!r:.60} has the id "
-                f"{token.get('id')} in the file, but {found} in the tokenizers library; the ids "
+                f"{token.get('id')} in the file, but {number} in the tokenizers library; the ids "
                 "of added tokens must follow those of the vocabulary"
             )
     return reference
@@ -112,14 +112,14 @@ def _finds_only(source: VocabularySource, added: list[dict[str, object]]) -> boo
     GGUF's rules also find unknown tokens and end tokens, which may be plain words in the file.
     """
     contents = {token.get("content") for token in added}
-    found = {
+    tokens = {
         token
         for token, kind in zip(source.tokens, source.types, strict=True)
         if token is not None
         and token not in contents
         and (kind in (UNKNOWN, CONTROL, USER_DEFINED) or token in SPECIAL_TEXTS)
     }
-    return found <= made_by_merges(found, source.merges or ())
+    return tokens <= made_by_merges(tokens, source.merges or ())
 
 
 def _fits(token: Mapping[str, object], rows: int) -> bool:

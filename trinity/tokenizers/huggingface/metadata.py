@@ -139,12 +139,12 @@ def _vocabulary(
     if TOKENIZER_MODEL in files:
         try:
             added = optional_object(files, ADDED_TOKENS)
-            found = spm_source(files[TOKENIZER_MODEL], added, tokenizer_config, rows)
+            vocabulary = spm_source(files[TOKENIZER_MODEL], added, tokenizer_config, rows)
             if TOKENIZER_JSON in files:
                 path = files[TOKENIZER_JSON]
                 with about(path, files[TOKENIZER_MODEL]):
-                    with_json_rules(found, read_json_object(path, is_config=False), path)
-            return found
+                    with_json_rules(vocabulary, read_json_object(path, is_config=False), path)
+            return vocabulary
         except FormatError:  # Llama 3's file of that name has another format
             if TOKENIZER_JSON not in files:
                 raise

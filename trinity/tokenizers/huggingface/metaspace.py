@@ -112,10 +112,12 @@ def _escapes_only(values: Mapping[str, object], prefix: bool) -> bool:
     """
     if not decodes_alike(values, prefix):
         return False
-    found = list(steps(values.get("normalizer")))
+    normalizers = list(steps(values.get("normalizer")))
     if values.get("pre_tokenizer") not in (None, NO_SPLIT):
         return False
-    return found == [ESCAPE] or (found == [_PREPEND, ESCAPE] and not has_normalized(values))
+    return normalizers == [ESCAPE] or (
+        normalizers == [_PREPEND, ESCAPE] and not has_normalized(values)
+    )
 
 
 def _adds_prefix(values: Mapping[str, object]) -> bool:

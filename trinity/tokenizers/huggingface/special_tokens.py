@@ -19,19 +19,19 @@ def special_ids(
 ) -> dict[str, int]:
     """Return the ids of bos, eos, ...: from tokenizer_config.json, else from the other files."""
     ids = {token: i for i, token in enumerate(vocabulary.tokens)}
-    found: dict[str, int] = {}
+    special: dict[str, int] = {}
     for name in SPECIALS:
         token = tokenizer_config.get(f"{name}_token")
         text = token.get("content") if isinstance(token, dict) else token
         if isinstance(text, str) and text in ids:
-            found[name] = ids[text]
+            special[name] = ids[text]
             continue
         for values in fallbacks:
             token_ids = _id_list(values.get(f"{name}_token_id"), len(ids))
             if token_ids:
-                found[name] = token_ids[0]
+                special[name] = token_ids[0]
                 break
-    return found
+    return special
 
 
 def adds_around(
@@ -67,8 +67,10 @@ def further_ends(files: Sequence[Mapping[str, object]], tokenizer: Tokenizer) ->
     The first file that lists any is used: generation_config.json, then config.json. GGUF stores
     them under the keys eot and eom.
     """
-    found = (values["eos_token_id"] for values in files if values.get("eos_token_id") is not None)
-    listed = _id_list(next(found, None), tokenizer.vocab_size)
+    listings = (
+        values["eos_token_id"] for values in files if values.get("eos_token_id") is not None
+    )
+    listed = _id_list(next(listings, None), tokenizer.vocab_size)
     return [i for i in dict.fromkeys(listed) if i not in tokenizer.eog_ids]
 
 

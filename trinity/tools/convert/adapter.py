@@ -92,8 +92,8 @@ def alpha_of(pair: Pair) -> float:
 
 def common_alpha(adapter: LoraAdapter) -> float:
     """Return the most frequent alpha that is not 0, which means a scale of 1."""
-    found = Counter(alpha for alpha in map(alpha_of, adapter.pairs) if alpha)
-    return found.most_common(1)[0][0] if found else 1.0
+    alphas = Counter(alpha for alpha in map(alpha_of, adapter.pairs) if alpha)
+    return alphas.most_common(1)[0][0] if alphas else 1.0
 
 
 def with_alpha(pair: Pair, alpha: float) -> Pair:
