@@ -151,6 +151,7 @@ def test_a_lookup_finds_the_architecture_that_its_file_declares(
     assert dict(ARCHITECTURES) == declared
     # No lookup needs the import of all files.
     monkeypatch.setattr(type(ARCHITECTURES), "_all", {})
+    monkeypatch.setattr(ARCHITECTURES, "_found", {})
     assert {name: ARCHITECTURES[name] for name in declared} == declared
     assert "no-such-name" not in ARCHITECTURES
 

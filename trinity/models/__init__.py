@@ -31,10 +31,16 @@ if TYPE_CHECKING:
 class _Architectures(Mapping[str, Architecture]):
     """Looks up architectures by name."""
 
+    def __init__(self) -> None:
+        self._found: dict[str, Architecture] = {}
+
     def __getitem__(self, name: str) -> Architecture:
+        if name in self._found:
+            return self._found[name]
         for file in _mentioning(name):
             for architecture in getattr(_module(file), "ARCHITECTURES", ()):
                 if name in architecture.names:
+                    self._found[name] = architecture
                     return architecture  # type: ignore[no-any-return]
         return self._all[name]
 
