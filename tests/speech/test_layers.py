@@ -212,5 +212,5 @@ def test_tensors_of_another_model(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no tensor 'enc.blk.2.ffn_up.weight', which the"):
         check()
     path.write_text(json.dumps({**values, "decoder_layers": 2}), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"tensor 'dec.blk.2.* does not belong to a Whisper model with 2"):
+    with pytest.raises(ConfigError, match=r"tensor 'dec.blk.2.* does not belong to a Whisper"):
         check()
