@@ -192,7 +192,7 @@ def test_evaluated_texts_are_not_kept_in_folders_of_others(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give_away(folder, monkeypatch)
-    with pytest.raises(InputError, match=r"not kept there: .* belongs to another user"):
+    with pytest.raises(InputError, match=r"not stored there: .* belongs to another user"):
         PrefixStore(folder, 1 << 20, "model")
 
 
