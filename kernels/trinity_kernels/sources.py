@@ -25,6 +25,7 @@ NO_CODE = frozenset(
         "code_files",
         "code_store",
         "compiled_copy",
+        "compiling_processes",
         "flat_code",
         "loaded_code",
         "numba_cache",

@@ -90,6 +90,7 @@ def run(
     """Check every kernel of ``levels``, by default of all levels that this machine runs."""
     results = []
     wanted = levels or list(isa.available_levels())
+    _compile_apart(wanted, progress)
     for level in wanted:
         isa.select_level(level)
         for name, tag in kernels_of(level):
@@ -104,3 +105,22 @@ def run(
             elapsed = 1e3 * (time.perf_counter() - started)
             results.append(Result(name, level, tag, error is None, error or "", elapsed))
     return results
+
+
+def _compile_apart(levels: list[str], progress: Callable[[str], None] | None) -> None:
+    """Compile what is missing in other processes, because compiling takes much memory.
+
+    What they do not compile, this process will, with an error where that is impossible.
+    """
+    # Not every process that imports this module runs the whole self-test.
+    import subprocess
+    from contextlib import suppress
+
+    from trinity_kernels import compiling_processes
+
+    if not compiling_processes.available():
+        return
+    kernels = ((KERNELS[n].kernel, level, tag) for level in levels for n, tag in kernels_of(level))
+    wanted = compiling_processes.not_compiled(kernels)
+    with suppress(OSError, subprocess.SubprocessError):
+        compiling_processes.compile_apart(wanted, progress or (lambda text: None))
