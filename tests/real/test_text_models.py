@@ -68,10 +68,9 @@ def test_perplexity(
 ) -> None:
     """Within 0.3 % of the dequantized weights' perplexity, and of llama.cpp's for SmolLM2.
 
-    llama.cpp's perplexity of Gemma is 0.8 % above that of the dequantized weights, 0.55 % of which
-    comes from its Q4_K and Q6_K tensors (attention output and ffn_down): llama.cpp rounds their
-    inputs in blocks of 256 values. There trinity must be nearer to the dequantized weights than
-    llama.cpp is.
+    llama.cpp's perplexity of Gemma is 0.8 % above that of the dequantized weights. Its Q4_K and
+    Q6_K tensors alone (attention output and ffn_down) give 0.55 %, probably as llama.cpp rounds
+    their inputs in blocks of 256 values. Here trinity must be nearer to the dequantized weights.
     """
     window = int(goldens["window"])
     found = model.perplexity(prose(), window=window)
