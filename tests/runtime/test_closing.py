@@ -16,6 +16,7 @@ import pytest
 import trinity
 from tests.server.conftest import wait_for
 from trinity.errors import InputError
+from trinity.server.ignored import Ignored
 from trinity.server.model_refs import served_models
 from trinity.server.models import Models
 
@@ -191,7 +192,7 @@ def test_a_server_with_a_limit_of_memory_holds_one_of_two_models(
     models = Models(served, memory_limit=limit)
 
     async def ask(name: str) -> None:
-        with await models.lease(name) as model:
+        with await models.lease(Ignored(), name) as model:
             answers = await model.asubmit([[1, 2, 3]], whole=True, max_tokens=3, ignore_eos=True)
             with answers:
                 async for _ in answers:

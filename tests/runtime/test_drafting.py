@@ -183,7 +183,7 @@ def test_a_layer_too_many_is_refused(shared_data: Path, tmp_path: Path) -> None:
     path = drafting_model.write(base, tmp_path / "model") / "config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "num_nextn_predict_layers": 0}))
-    with pytest.raises(FormatError, match=r"no place in DeepseekV2.*model\.layers\.3\."):
+    with pytest.raises(FormatError, match=r"not used by DeepseekV2.*model\.layers\.3\."):
         open_weights(path.parent).close()
 
 
