@@ -80,7 +80,7 @@ def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
         ({"dependencies": {"a": 3}}, "#/dependencies: expected a list of names or a schema, found"),
         ({"dependencies": []}, "#/dependencies: expected an object, found []"),
         ({"dependencies": {"a": {"contains": {}}}}, "#/dependencies/a/contains: "),
-        ({"prefixItems": [{}], "items": [{}]}, "#/items: items is a list of schemas, beside"),
+        ({"prefixItems": [{}], "items": [{}]}, "#/items: items is a list of schemas, together"),
         ({"$defs": {"a": {"contains": {}}}, "items": {"$ref": "#/$defs/a"}},
          "#/$defs/a/contains: "),
         ({"properties": {"a": {"$id": "b", "items": {"$ref": "#/x"}}}},
@@ -102,7 +102,7 @@ def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
         ({"const": {1, 2}}, "is not valid JSON"),
         (3.5, "#: a schema is an object"),
         ("{" + '"items": {' * 2000 + "}" * 2001, "levels deep"),
-        (json.dumps({"const": "x" * LONGEST}), f"at most {LONGEST}"),
+        (json.dumps({"const": "x" * LONGEST}), f"the limit is {LONGEST}"),
     ],
 )  # fmt: skip
 def test_what_is_refused(schema: Any, message: str) -> None:

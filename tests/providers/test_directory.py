@@ -116,7 +116,7 @@ def test_one_file_beside_its_configuration(tmp_path: Path) -> None:
     with trinity.load(directory / "weights.safetensors") as model:
         np.testing.assert_allclose(model.logits(expected.tokens), expected.logits, atol=1e-3)
     (directory / "config.json").unlink()
-    with pytest.raises(InputError, match=r"there is no config\.json beside it"):
+    with pytest.raises(InputError, match=r"there is no config\.json in its folder"):
         trinity.load(directory / "weights.safetensors")
 
 

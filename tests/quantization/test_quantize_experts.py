@@ -105,7 +105,7 @@ def test_each_expert_has_its_own_importance(
     means = importance(tmp_path / "imatrix.gguf")
     out = tmp_path / "out.gguf"
     done = quantize(source, out, "IQ4_NL", imatrix=tmp_path / "imatrix.gguf", pure=True)
-    assert [note for note in done.notes if "took 2 experts, such as expert 4 of blk.0:" in note]
+    assert [note for note in done.notes if "used 2 experts, such as expert 4 of blk.0:" in note]
     with GGUFProvider(source) as given:
         for name, (kind, _, found) in data(out).items():
             if "_exps" in name:

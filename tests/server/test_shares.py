@@ -187,3 +187,22 @@ def test_a_thread_that_waits_refers_to_no_function() -> None:
     assert any(thread.name == "test-waiting" for thread in threading.enumerate())
     made.close()
     wait_for(lambda: all(thread.name != "test-waiting" for thread in threading.enumerate()))
+
+
+def test_one_thread_runs_all_while_it_lives() -> None:
+    """A second thread would leave the memory of the first one's heap unused."""
+    shares, seen, enough = shares_of(1), list[int](), threading.Event()
+
+    def submit(done: Future[int] | None = None) -> None:
+        """Submit as soon as the result before is there, before the thread looks for more."""
+        if done is not None:
+            seen.append(done.result())
+        if len(seen) == 20:
+            enough.set()
+        else:
+            shares.submit("a", threading.get_ident).add_done_callback(submit)
+
+    submit()
+    assert enough.wait(LIMIT)
+    assert len(set(seen)) == 1
+    shares.close()

@@ -92,12 +92,12 @@ REFUSED: dict[str, tuple[str, Change, str, type[TrinityError], str]] = {
         "bitnet-packed", without("model.safetensors"), "i2_s", InputError, "neither model.safet",
     ),
     "no tokenizer": (
-        "bitnet-packed", without("tokenizer.json"), "i2_s", InputError, "no tokenizer.json and no",
+        "bitnet-packed", without("tokenizer.json"), "i2_s", InputError, "neither tokenizer.json",
     ),
     "truncated weights": ("bitnet-packed", cut, "i2_s", FormatError, "but the file has"),
     "unknown class": (
         "bitnet-packed", with_json("config.json", architectures=["GPT2LMHeadModel"]), "f16",
-        UnsupportedError, "'GPT2LMHeadModel'; trinity reads Bert",
+        UnsupportedError, "'GPT2LMHeadModel'; trinity reads Arcee",
     ),
     "another activation": (
         "bitnet-packed", with_json("config.json", hidden_act="gelu"), "i2_s", UnsupportedError,

@@ -135,9 +135,17 @@ class Shares:
                 own.seconds = max(own.seconds, min(active)) if active else 0.0
             self._clients[client] = own
             own.waiting.append((future, partial(copy_context().run, function)))
-        while (job := self._next()) is not None:
-            self._start(job)
-        return future
+        while True:
+            with self._lock:
+                job = self._next()
+                is_handed = job is not None and self._idle > 0
+                self._idle -= is_handed
+            if job is None:
+                return future
+            if is_handed:
+                self._handed.put(job)
+            else:
+                self._start(job)
 
     def close(self) -> None:
         """Begin nothing more."""
@@ -169,65 +177,70 @@ class Shares:
         )
 
     def _next(self) -> _Job | None:
-        """What may run now; it counts as running."""
-        with self._lock:
-            while self._running < self._threads:
-                most = max(1, self._threads - 1)
-                ready = [c for c in self._clients.values() if c.waiting and c.running < most]
-                if not ready:
-                    return None
-                own = min(ready, key=lambda one: one.seconds)
-                future, function = own.waiting.popleft()
-                if future.set_running_or_notify_cancel():
-                    own.running += 1
-                    self._running += 1
-                    return _Job(own, future, function)
-            return None
+        """What may run now; it counts as running. The caller holds the lock."""
+        while self._running < self._threads:
+            most = max(1, self._threads - 1)
+            ready = [c for c in self._clients.values() if c.waiting and c.running < most]
+            if not ready:
+                return None
+            own = min(ready, key=lambda client: client.seconds)
+            future, function = own.waiting.popleft()
+            if future.set_running_or_notify_cancel():
+                own.running += 1
+                self._running += 1
+                return _Job(own, future, function)
+        return None
 
     def _start(self, job: _Job) -> None:
-        with self._lock:
-            is_handed = self._idle > 0
-            self._idle -= is_handed
-        if is_handed:
-            self._handed.put(job)
-            return
+        """Run a job in a new thread."""
         thread = threading.Thread(target=self._run, args=([job],), name=self._name, daemon=True)
         try:
             thread.start()
         except (RuntimeError, MemoryError) as error:
-            self._end(job.client, 0.0)
+            with self._lock:
+                self._end(job.client, 0.0)
             job.future.set_exception(unavailable(f"the system gives no thread: {error}"))
 
     def _run(self, first: list[_Job]) -> None:
-        """Run the first job, then jobs that wait, then jobs that `_start` hands over.
+        """Run the first job, then jobs that wait, then jobs that `submit` hands over.
 
         ``first`` is emptied, because a thread refers to its arguments for as long as it lives.
         """
         job: _Job | None = first.pop()
         while job is not None:
-            self._do(job)
-            job = None  # it refers to a request
-            job = self._next() or self._wait()
+            job, is_idle = self._do(job)
+            if is_idle:
+                job = self._wait()
 
-    def _do(self, job: _Job) -> None:
-        """Run a function."""
+    def _do(self, job: _Job) -> tuple[_Job | None, bool]:
+        """Run a function. Returns the thread's next job, and whether the thread is idle.
+
+        A thread takes its next job at the moment in which it ends one. If another thread could get
+        that job, the memory of the first one's heap would stay unused beside it.
+        """
         began = time.monotonic()
         try:
             result = job.function()
         except BaseException as error:
-            self._end(job.client, time.monotonic() - began)
+            following = self._turn(job.client, time.monotonic() - began)
             job.future.set_exception(error)
         else:
-            self._end(job.client, time.monotonic() - began)
+            following = self._turn(job.client, time.monotonic() - began)
             job.future.set_result(result)
         del job  # an error refers to this frame, and the job to the error
+        return following
+
+    def _turn(self, own: _Client, seconds: float) -> tuple[_Job | None, bool]:
+        """End a client's job and take the next one, or count the thread as idle."""
+        with self._lock:
+            self._end(own, seconds)
+            following = self._next()
+            is_idle = following is None and not self._closed
+            self._idle += is_idle
+            return following, is_idle
 
     def _wait(self) -> _Job | None:
-        """Wait for a job. Returns None if the thread must end."""
-        with self._lock:
-            if self._closed:
-                return None
-            self._idle += 1
+        """Wait for a job. Returns None if the thread must end. It counts as idle."""
         try:
             return self._handed.get(timeout=IDLE_SECONDS)
         except Empty:
@@ -238,13 +251,13 @@ class Shares:
             return self._handed.get()  # it was handed over meanwhile
 
     def _end(self, own: _Client, seconds: float) -> None:
-        with self._lock:
-            own.running -= 1
-            own.seconds += seconds
-            self._running -= 1
-            self._seconds = seconds or self._seconds
-            idle = [key for key, one in self._clients.items() if not one.is_active]
-            if len(idle) == len(self._clients):
-                self._clients.clear()
-            for key in idle[: max(0, len(self._clients) - MOST_KNOWN)]:
-                del self._clients[key]
+        """Count a client's job as ended. The caller holds the lock."""
+        own.running -= 1
+        own.seconds += seconds
+        self._running -= 1
+        self._seconds = seconds or self._seconds
+        idle = [key for key, client in self._clients.items() if not client.is_active]
+        if len(idle) == len(self._clients):
+            self._clients.clear()
+        for key in idle[: max(0, len(self._clients) - MOST_KNOWN)]:
+            del self._clients[key]
