@@ -185,7 +185,7 @@ class SpeechEncoder:
 def _frames(config: SpeechConfig, width: int) -> SpeechBuffer:
     """Rows of frames for the convolutions.
 
-    The convolutions need one row of zeros before the first frame and one after the last. The memory
-    after that is read where weights are padded.
+    The convolutions need one row of zeros before the first frame and one after the last. Products
+    with padded weights also read the memory after that row.
     """
     return SpeechBuffer(config.frames + 2 + -(-PADDING_MOST // width), width, 4 * width)

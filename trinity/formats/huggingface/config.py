@@ -144,7 +144,7 @@ def common_config(values: Values, terms: Terms) -> tuple[ModelConfig, RopeParame
 
 
 def _without_nulls(given: Mapping[str, object]) -> dict[str, object]:
-    """The values, with what null means in the place of null."""
+    """The values; each null is replaced by the value that it stands for."""
     return {
         key: _NULL[key] if value is None else value
         for key, value in given.items()

@@ -144,7 +144,7 @@ def named(model: Model, one: TokenLogprob) -> tuple[int, str, list[int]]:
 def settings(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that an answer had, in llama.cpp's words; those not given are the model's.
 
-    Samplers that there are not are said to be off.
+    Samplers that trinity lacks are reported as off.
     """
     request = Request.of(**{**model.defaults.options, **options})
     sampling, limits = request.sampling, request.limits

@@ -28,8 +28,8 @@ class ExtraFile(Body):
 class InfillRequest(LlamaRequest, kw_only=True):
     """The body of POST /infill, which has every parameter of /completion.
 
-    ``prompt`` follows ``input_prefix``: the text between cursor and line's beginning. Nothing is
-    cut off any of the texts.
+    ``prompt`` follows ``input_prefix``: the text between the start of the line and the cursor.
+    No text is truncated.
     """
 
     input_prefix: str
