@@ -13,8 +13,9 @@ NUMBA_CPU_NAME, NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX or the program chose the pr
 x86 needs no trial: LLVM compiles with the same list of features by which levels are chosen.
 
 A trial costs one start of Python and one or two small kernels, once for each processor, set of
-features and version of this package. The outcome is stored next to the compiled kernels. If Python
-cannot be started again (a frozen program), only ``portable`` is used, untested.
+features and version of this package. If the package came with machine code, the child loads that.
+The outcome is stored next to the compiled kernels. If Python cannot be started again (a frozen
+program), only ``portable`` is used, untested.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trinity_kernels.code_files import cache_folder
+from trinity_kernels.code_files import cache_folder, package_folder
 from trinity_kernels.processor import Target, target
 from trinity_kernels.sources import digest_of
 
@@ -102,6 +103,8 @@ def _child(here: Target, levels: Sequence[str]) -> tuple[int | None, str, str]:
         return None, "", "Python cannot be started again from this program"
     request = json.dumps({"path": sys.path, "levels": list(levels)})
     named = {"NUMBA_CPU_NAME": here.name, "NUMBA_CPU_FEATURES": here.features}
+    if _packaged(here):
+        named = {}  # with a chosen processor the package's code would not be used
     options: dict[str, Any] = {}
     if sys.platform == "win32":
         options["creationflags"] = subprocess.CREATE_NO_WINDOW
@@ -143,10 +146,16 @@ def _lines(text: str) -> list[tuple[str, str]]:
     return found
 
 
+def _packaged(here: Target) -> bool:
+    """Whether kernels come with the package, so that they are loaded and not compiled."""
+    return not here.chosen and package_folder(here.architecture) is not None
+
+
 def _file(here: Target) -> Path | None:
     folder = cache_folder()
     sources = digest_of("trinity_kernels.selftest.trial_child")
-    tried = f"{here.architecture} {here.name} {here.features} {sources}"
+    packaged = " packaged" if _packaged(here) else ""
+    tried = f"{here.architecture} {here.name} {here.features} {sources}{packaged}"
     digest = hashlib.sha256(tried.encode()).hexdigest()
     return None if folder is None else folder / f"tried-{digest[:16]}"
 

@@ -3,11 +3,13 @@
     python scripts/kernels/check_arm.py                  every processor
     python scripts/kernels/check_arm.py neoverse-n1      some
     python scripts/kernels/check_arm.py --quick          some types of the products
+    python scripts/kernels/check_arm.py --code build/code    the wheel's code; compiles nothing
 
 On each processor every kernel of its levels is held against its NumPy formula (``portable`` where
 there is no other level), tests/data's golden models against llama.cpp and PyTorch, and the ternary
 model's tokens and bits against those of this machine. Kernels are compiled here, into the cache of
-the emulated machine, and only what is new. Without QEMU, mmdebstrap or Debian's mirror it says so
+the emulated machine, and only what is new; with ``--code`` they come from a folder that
+package_code.py wrote, as in the wheel. Without QEMU, mmdebstrap or Debian's mirror it says so
 and ends with 0.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -85,15 +88,15 @@ class Failed(Exception):  # noqa: N818
 class Processor:
     """One emulated processor: what it says of itself, and Python on it."""
 
-    def __init__(self, root: ArmRoot, cpu: str, cache: Path) -> None:
-        self.root, self.cpu, self.cache = root, cpu, cache
+    def __init__(self, root: ArmRoot, cpu: str, cache: Path, kernels: Path) -> None:
+        self.root, self.cpu, self.cache, self.kernels = root, cpu, cache, kernels
         self.seen = json.loads(self.python("-c", DESCRIBE))
         levels = self.seen["levels"]
         self.levels = [level for level in levels if level != "portable"] or levels
 
     def python(self, *arguments: str) -> str:
         """What Python says with these arguments. Raises: Failed."""
-        path = os.pathsep.join((str(ROOT), str(ROOT / "kernels")))
+        path = os.pathsep.join((str(ROOT), str(self.kernels)))
         done = self.root.run(
             self.cpu, arguments, self.cache, path, cwd=ROOT, capture_output=True
         )  # fmt: skip
@@ -115,7 +118,17 @@ class Processor:
             raise Failed(f"the compiler ended with {done.returncode}: {done.stderr[-2000:]}")
 
 
-def check(processor: Processor, few: bool, workers: int, here: Any) -> list[str]:
+def with_code(code: Path) -> Path:
+    """The kernels' sources with their machine code, as an installed wheel has them."""
+    made = FOLDER / "packaged"
+    shutil.rmtree(made, ignore_errors=True)
+    shutil.copytree(ROOT / "kernels", made, ignore=shutil.ignore_patterns("__pycache__"))
+    name = "linux-aarch64"
+    shutil.copytree(code / name, made / "trinity_kernels" / "code" / name)
+    return made
+
+
+def check(processor: Processor, few: bool, packaged: bool, workers: int, here: Any) -> list[str]:
     """What is wrong on a processor; empty where nothing is. ``few``: of the products some types."""
     listed = {level: kernels_of(level) for level in processor.levels}
     if few:
@@ -124,10 +137,13 @@ def check(processor: Processor, few: bool, workers: int, here: Any) -> list[str]
             listed[level] = [pair for pair in kernels if pair in some or pair[1] not in FORMS]
     wanted = [(name, level, tag) for level in listed for name, tag in listed[level]]
     tried = [(name, level, tag) for level in processor.seen["levels"] for name, tag in TRIED[level]]
-    processor.compile(list(dict.fromkeys([*tried, *wanted])), workers)
+    if not packaged:
+        processor.compile(list(dict.fromkeys([*tried, *wanted])), workers)
     asked = [json.dumps(each) for each in (listed, here, TESTS)]
     said = processor.python("-c", GOLDEN + CHECK, *asked)
     wrong = [line for line in said.splitlines() if line.startswith("WRONG ")]
+    if packaged:
+        wrong += [f"WRONG compiled: {path.name}" for path in processor.cache.rglob("*.code")]
     return [said[-2000:], *wrong] if wrong else []
 
 
@@ -136,6 +152,7 @@ def main() -> int:
     parser.add_argument("processors", nargs="*", default=PROCESSORS)
     parser.add_argument("--quick", action="store_true", help="some types of the products")
     parser.add_argument("--workers", type=int, default=2, help="compilers at a time")
+    parser.add_argument("--code", type=Path, help="a folder of machine code that is used")
     options = parser.parse_args()
     try:
         there = emulated(options.processors)
@@ -146,6 +163,10 @@ def main() -> int:
     for name in options.processors:
         if name not in there:
             print(f"{name}: skipped, this QEMU does not emulate it", flush=True)
+    cache, kernels = FOLDER / "cache", ROOT / "kernels"
+    if options.code is not None:
+        cache, kernels = FOLDER / "packaged-cache", with_code(options.code)
+        shutil.rmtree(cache, ignore_errors=True)
     command = [sys.executable, "-c", f"{GOLDEN}print(json.dumps(golden(None)))"]
     path = os.pathsep.join((str(ROOT), str(ROOT / "kernels")))
     done = subprocess.run(
@@ -155,9 +176,12 @@ def main() -> int:
     for name in there:
         started = time.monotonic()
         try:
-            processor = Processor(root, name, FOLDER / "cache")
+            processor = Processor(root, name, cache, kernels)
             count = sum(len(kernels_of(level)) for level in processor.levels)
-            wrong = check(processor, options.quick, options.workers, json.loads(done.stdout))
+            wrong = check(
+                processor, options.quick, options.code is not None, options.workers,
+                json.loads(done.stdout),
+            )  # fmt: skip
         except Failed as failed:
             wrong = [str(failed)]
         bad += bool(wrong)

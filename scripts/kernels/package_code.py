@@ -18,6 +18,7 @@ import sys
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,11 +38,9 @@ TARGETS = {
     "aarch64:neon": (ARM, "generic", ""),
     "aarch64:neon-i8mm": (ARM, "generic", ""),
 }
-# The types of weights that people download.
-TYPES = frozenset({
-    "I2_S", "TQ1_0", "TQ2_0", "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K",
-    "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4",
-})  # fmt: skip
+# Their codebooks are read by instructions that are fast on processors with AMX alone, which run
+# avx512vnni's code as well, so they are compiled where they run (quants/grid.py).
+GATHERED = ("IQ1_", "IQ2_", "IQ3_")
 EACH = 10  # kernels that a process compiles
 # A file of a kernel: its name, level and type.
 NAMED = re.compile(rf"(\w+)-({'|'.join(map(re.escape, LEVELS))})-(\w+)-[0-9a-f]+\.code")
@@ -60,21 +59,21 @@ def folder_of(out: Path, target: str) -> Path:
 
 def wanted(target: str) -> Wanted:
     """The kernels of a target that no other level's code serves."""
-    from trinity_kernels.ops.matmul.activations import FORMS
     from trinity_kernels.selftest import KERNELS, kernels_of
 
     level = level_of(target)
     return [
         (name, tag)
         for name, tag in kernels_of(level)
-        if KERNELS[name].kernel.level_of(level) == level and (tag not in FORMS or tag in TYPES)
+        if KERNELS[name].kernel.level_of(level) == level
+        and not (level == "avx512vnni" and tag.startswith(GATHERED))
     ]
 
 
 def compile_here(out: Path, target: str, kernels: Wanted) -> None:
-    """Compile kernels of a target in this process; for ``portable`` the team's loops, too.
+    """Compile kernels of a target in this process; for ``portable`` what has no levels, too.
 
-    The quantizers are left out: without a level's features they would be slow.
+    The quantizers are left out on x86-64: without a level's features they would be slow.
     """
     from trinity_kernels.isa import _NEEDED
 
@@ -82,6 +81,7 @@ def compile_here(out: Path, target: str, kernels: Wanted) -> None:
     pretend(triple, name, ",".join(f"+{one}" for one in _NEEDED[level]) + more)
     from trinity_kernels import _jit, bus_errors, code_files, code_store, team
     from trinity_kernels.ops import select
+    from trinity_kernels.quantizers import groups, outermost, tables
     from trinity_kernels.selftest import KERNELS
 
     code_files.cache_folder = lambda: folder_of(out, target)
@@ -97,7 +97,10 @@ def compile_here(out: Path, target: str, kernels: Wanted) -> None:
     for kernel, tag in kernels:
         KERNELS[kernel].kernel.address(level, tag)
     if level == "portable":
-        for module in (team, select):
+        modules: list[ModuleType] = [team, select]
+        if triple == ARM:
+            modules += [groups, outermost, tables]
+        for module in modules:
             for value in vars(module).values():
                 if isinstance(value, _jit.Entry):
                     value.address  # noqa: B018

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -147,22 +148,44 @@ def damaged(rng: random.Random, whole: bytes, other: bytes) -> bytes:
     return bytes(content)
 
 
+def change_owner(place: Path) -> bool:
+    """Give a file or folder to another user; False where this user must not."""
+    if os.geteuid() != 0:
+        return False
+    os.chown(place, 54321, -1)
+    return True
+
+
+# What is done to a whole file or to its folder; False where it could not be done.
+REFUSED: dict[str, Callable[[Path], bool | None]] = {
+    "all write the file": lambda path: path.chmod(0o602),
+    "all write the folder": lambda path: path.parent.chmod(0o1777),
+    "another's file": change_owner,
+    "another's folder": lambda path: change_owner(path.parent),
+    "a link": lambda path: path.symlink_to(path.rename(path.parent / "target")),
+    "a linked folder": lambda path: path.parent.symlink_to(path.parent.rename(f"{path.parent}-")),
+}
+
+
 @pytest.mark.parametrize("part", some(range(10), [0]))
 def test_damaged_files_are_never_used(tmp_path: Path, part: int) -> None:
-    """1000 cases in each part: contents, and what owners and links there are."""
+    """1000 cases in each part: contents, names, owners, permissions and links."""
     rng = random.Random(part)
-    path = write(tmp_path)
-    whole, other = path.read_bytes(), pack(OTHER, "another")
     for case in range(1000):
-        content = damaged(rng, whole, other)
-        kind = rng.randrange(5) if os.name != "nt" else 0
-        path.unlink(missing_ok=True)
-        if kind == 1:
-            (tmp_path / "target").write_bytes(whole)
-            path.symlink_to(tmp_path / "target")
-        else:
-            path.write_bytes(whole if kind in (2, 3) else content)
-            path.chmod(0o666 if kind == 2 else 0o602 if kind == 3 else 0o644)
-        expected = FLAT if kind in (0, 4) and content == whole else None
-        assert find(tmp_path, "matmul", KEY) == expected, f"part {part}, case {case}"
-        assert code_store.parse(content, KEY) == (FLAT if content == whole else None)
+        folder = tmp_path / str(case)
+        folder.mkdir(0o755)
+        path, other = write(folder), path_of(folder, "matmul", "another")
+        other.write_bytes(pack(OTHER, "another"))
+        whole = path.read_bytes()
+        what = rng.choice([*3 * ["damaged"], "swapped", *(REFUSED if os.name != "nt" else ())])
+        expected = None
+        if what == "damaged":
+            content = damaged(rng, whole, other.read_bytes())
+            path.write_bytes(content)
+            expected = FLAT if content == whole else None
+            assert code_store.parse(content, KEY) == expected
+        elif what == "swapped":
+            other.replace(path)
+        elif REFUSED[what](path) is False:
+            continue
+        assert find(folder, "matmul", KEY) == expected, f"part {part}, case {case}: {what}"

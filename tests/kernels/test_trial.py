@@ -92,6 +92,25 @@ def test_other_features_are_tried_again(folder: Path, monkeypatch: pytest.Monkey
     assert "SIGABRT" in trial.failures(["neon"])["neon"]
 
 
+def test_code_of_the_package_is_tried_where_it_is_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Target("aarch64", "cortex-a76", "+neon,+dotprod", HAS, False)
+    monkeypatch.setattr(trial, "target", lambda: here)
+    monkeypatch.delenv("NUMBA_CPU_NAME", raising=False)
+    child(monkeypatch, "for level in levels: os.environ['NUMBA_CPU_NAME']; ok(level)")
+    assert trial.failures(["neon"]) == {}
+    monkeypatch.setattr(trial, "package_folder", lambda architecture: folder)
+    child(monkeypatch, "assert 'NUMBA_CPU_NAME' not in os.environ; [ok(name) for name in levels]")
+    assert trial.failures(["neon"]) == {}
+    assert len(list(folder.iterdir())) == 2
+    # The package's code is not used for a processor that was chosen.
+    chosen = Target("aarch64", "cortex-a57", "+neon,+dotprod", HAS, True)
+    monkeypatch.setattr(trial, "target", lambda: chosen)
+    child(monkeypatch, "for level in levels: os.environ['NUMBA_CPU_NAME']; ok(level)")
+    assert trial.failures(["neon"]) == {}
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.parametrize("name", ["SIGABRT", "SIGILL", "SIGSEGV"])
 def test_a_death_is_the_levels_that_was_tried(
