@@ -38,7 +38,7 @@ class Case:
 
 
 @dataclass
-class Found:
+class Result:
     """What came of one case.
 
     ``reason``: of a refusal. ``wrong``: invalid instances that were let through.
@@ -90,17 +90,17 @@ def main() -> None:
     sys.exit(any(one.wrong for one in found.values()))
 
 
-def recorded(path: Path | None) -> dict[str, Found]:
+def recorded(path: Path | None) -> dict[str, Result]:
     """What an earlier run found, by case."""
     if path is None or not path.exists():
         return {}
     lines = path.read_text("utf-8").splitlines()
-    return {one.name: one for one in (Found(**json.loads(line)) for line in lines)}
+    return {one.name: one for one in (Result(**json.loads(line)) for line in lines)}
 
 
-def run(case: Case, tokenizer: trinity.Tokenizer, show: bool) -> Found:
+def run(case: Case, tokenizer: trinity.Tokenizer, show: bool) -> Result:
     """One schema with its instances."""
-    found = Found(case.name)
+    found = Result(case.name)
     begun = time.perf_counter()
     try:
         grammar = Grammar.json_schema(case.schema, open_objects=True)
@@ -133,7 +133,7 @@ def run(case: Case, tokenizer: trinity.Tokenizer, show: bool) -> Found:
     return found
 
 
-def accepts(grammar: Grammar, tokenizer: trinity.Tokenizer, value: Any, found: Found) -> bool:
+def accepts(grammar: Grammar, tokenizer: trinity.Tokenizer, value: Any, found: Result) -> bool:
     """Whether a value, as Grammar writes it, is a whole answer."""
     text = json.dumps(value, ensure_ascii=False)
     guide = grammar.guide(tokenizer, tokenizer.vocab_size)
@@ -201,7 +201,7 @@ def reason(message: str) -> str:
     return f"{path.rpartition('/')[2] if path.startswith('#/') else ''}: {rest[:60]}"
 
 
-def report(found: list[Found], tokenizer: trinity.Tokenizer) -> None:
+def report(found: list[Result], tokenizer: trinity.Tokenizer) -> None:
     """Print the figures."""
     counts = Counter({"schemas": len(found), "schemas refused": 0})
     for one in found:

@@ -22,7 +22,7 @@ GROWN_BYTES = 8 << 30
 
 
 @dataclass
-class Found:
+class Finding:
     """One kind of finding: how often, and the first case of it."""
 
     target: str
@@ -36,7 +36,7 @@ class Result:
     """Counters by target and stage, findings by group."""
 
     counts: dict[str, dict[str, int]]
-    findings: dict[str, Found] = field(default_factory=dict)
+    findings: dict[str, Finding] = field(default_factory=dict)
     seconds: float = 0.0
 
     @property
@@ -49,7 +49,7 @@ class Result:
         if group in self.findings:
             self.findings[group].count += 1
             return
-        self.findings[group] = Found(target, seed, text)
+        self.findings[group] = Finding(target, seed, text)
         print(f"FOUND {group}\n  --target {target} --seed {seed}\n{_indented(text)}", flush=True)
 
 

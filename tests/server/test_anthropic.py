@@ -19,27 +19,27 @@ from trinity.model import Model
 from trinity.runtime.generation import Timings
 from trinity.server.endpoints.anthropic.answer import MessageWriter
 from trinity.server.errors import ApiError
-from trinity.server.job import End, Piece
+from trinity.server.job import End, Update
 from trinity.server.schemas import encode
 
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 PIECES = (
-    Piece(0, (Reasoning("I think"),)),
-    Piece(0, (Reasoning(" so."), Text("Let me"))),
-    Piece(0, (Text(" see."), CallStart(0, "call1", "weather"), CallArguments(0, '{"ci'))),
-    Piece(0, (CallArguments(0, 'ty": "Paris"}'), CallStart(1, "call2", "clock"))),
-    Piece(0, (CallArguments(1, "{}"),)),
+    Update(0, (Reasoning("I think"),)),
+    Update(0, (Reasoning(" so."), Text("Let me"))),
+    Update(0, (Text(" see."), CallStart(0, "call1", "weather"), CallArguments(0, '{"ci'))),
+    Update(0, (CallArguments(0, 'ty": "Paris"}'), CallStart(1, "call2", "clock"))),
+    Update(0, (CallArguments(1, "{}"),)),
 )
 TIMINGS = Timings(prompt_tokens=20, cached_tokens=5, completion_tokens=9)
 CALLED = End(0, "stop", TIMINGS, called=True)
 
 
 def written(
-    pieces: Sequence[Piece], end: End, *, most: int = 9, **options: Any
+    updates: Sequence[Update], end: End, *, most: int = 9, **options: Any
 ) -> tuple[Any, list[Any]]:
     writer = MessageWriter("m", 20, most, **options)
     found = [strict(encode(event)) for event in writer.begin()]
-    for piece in pieces:
+    for piece in updates:
         found += [strict(encode(event)) for event in writer.add(piece)]
     found += [strict(encode(event)) for event in writer.end(end)]
     return strict(encode(writer.message)), found
@@ -130,7 +130,7 @@ def test_thinking_may_be_left_out() -> None:
     ],
 )
 def test_why_it_stopped(end: End, most: int, reason: str, stop: str | None) -> None:
-    message, events = written([Piece(0, (Text("a"),))], end, most=most)
+    message, events = written([Update(0, (Text("a"),))], end, most=most)
     assert (message["stop_reason"], message["stop_sequence"]) == (reason, stop)
     own = {"token_hash": end.token_hash}
     assert events[-2]["delta"] == {"stop_reason": reason, "stop_sequence": stop} | own

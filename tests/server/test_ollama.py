@@ -20,14 +20,14 @@ from trinity.server.endpoints.ollama.answer import AnswerWriter, chat_answer, wh
 from trinity.server.endpoints.ollama.generate import OllamaChatRequest, OllamaGenerateRequest
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
-from trinity.server.job import ChatJob, End, Piece, TextJob
+from trinity.server.job import ChatJob, End, TextJob, Update
 from trinity.server.schemas import decoded, encode
 
 PIECES = (
-    Piece(0, (Reasoning("Hm."), Text("I "))),
-    Piece(0, (Text("ask."), CallStart(0, "a", "weather"), CallArguments(0, '{"city"'))),
-    Piece(0, (CallArguments(0, ':"Paris"}'), CallStart(1, "b", "clock"))),
-    Piece(0, (CallArguments(1, "{}"),)),
+    Update(0, (Reasoning("Hm."), Text("I "))),
+    Update(0, (Text("ask."), CallStart(0, "a", "weather"), CallArguments(0, '{"city"'))),
+    Update(0, (CallArguments(0, ':"Paris"}'), CallStart(1, "b", "clock"))),
+    Update(0, (CallArguments(1, "{}"),)),
 )
 
 
@@ -200,9 +200,9 @@ def test_messages_become_those_of_templates(job_of: Callable[..., Any]) -> None:
     assert weather["tool_call_id"] == first["id"]
 
 
-def answered(pieces: Sequence[Piece], end: End) -> list[Any]:
+def answered(updates: Sequence[Update], end: End) -> list[Any]:
     writer = AnswerWriter("m", time.perf_counter(), chat_answer, lambda found: [])
-    return [line for piece in pieces for line in writer.add(piece)] + list(writer.end(end))
+    return [line for piece in updates for line in writer.add(piece)] + list(writer.end(end))
 
 
 def test_calls_come_whole() -> None:

@@ -26,20 +26,20 @@ from trinity.server.endpoints.responses.request import ResponsesRequest
 from trinity.server.endpoints.responses.writer import ResponseWriter
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
-from trinity.server.job import End, Piece
+from trinity.server.job import End, Update
 from trinity.server.schemas import decoded, encode
 
 PATH = "/v1/responses"
 GREEDY = {"temperature": 0, "max_output_tokens": 12}
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 PIECES = (
-    Piece(0, (Reasoning("I think"),), token_ids=(1, 2)),
-    Piece(0, (), token_ids=(3,)),
-    Piece(0, (Reasoning(" so."), Text("Let me")), token_ids=(4, 5)),
-    Piece(0, (Text(" see."),), (TokenLogprob(6, -0.5, " see."),), token_ids=(6,)),
-    Piece(0, (CallStart(0, "call1", "weather"), CallArguments(0, '{"ci')), token_ids=(7,)),
-    Piece(0, (CallArguments(0, 'ty": "Paris"}'), CallStart(1, "call2", "clock")), token_ids=(8,)),
-    Piece(0, (CallArguments(1, "{}"),), token_ids=(9,)),
+    Update(0, (Reasoning("I think"),), token_ids=(1, 2)),
+    Update(0, (), token_ids=(3,)),
+    Update(0, (Reasoning(" so."), Text("Let me")), token_ids=(4, 5)),
+    Update(0, (Text(" see."),), (TokenLogprob(6, -0.5, " see."),), token_ids=(6,)),
+    Update(0, (CallStart(0, "call1", "weather"), CallArguments(0, '{"ci')), token_ids=(7,)),
+    Update(0, (CallArguments(0, 'ty": "Paris"}'), CallStart(1, "call2", "clock")), token_ids=(8,)),
+    Update(0, (CallArguments(1, "{}"),), token_ids=(9,)),
 )
 END = End(0, "stop", Timings(prompt_tokens=20, cached_tokens=5, completion_tokens=9), called=True)
 
@@ -57,7 +57,9 @@ def refused(client: TestClient, **body: Any) -> Any:
     return strict(response.text)["error"]
 
 
-def written(pieces: Sequence[Piece], end: End, custom: Sequence[str] = ()) -> tuple[Any, list[Any]]:
+def written(
+    updates: Sequence[Update], end: End, custom: Sequence[str] = ()
+) -> tuple[Any, list[Any]]:
     """The response at last, and all events as a client gets them."""
     body = ResponsesRequest(input="hi")
     writer = ResponseWriter(
@@ -66,7 +68,7 @@ def written(pieces: Sequence[Piece], end: End, custom: Sequence[str] = ()) -> tu
         custom=custom,
     )
     found = [strict(encode(event)) for event in writer.begin()]
-    for piece in pieces:
+    for piece in updates:
         found += [strict(encode(event)) for event in writer.add(piece)]
     found += [strict(encode(event)) for event in writer.end(end)]
     return strict(encode(writer.response)), found
@@ -393,9 +395,9 @@ def test_items_of_clients_tools_become_calls() -> None:
 
 def test_a_custom_tools_call_is_an_item_with_its_input() -> None:
     pieces = [
-        Piece(0, (CallStart(0, "c0", "patch"), CallArguments(0, '{"input": "a'))),
-        Piece(0, (CallArguments(0, '\\nb"}'), CallStart(1, "c1", "clock"))),
-        Piece(0, (CallArguments(1, "{}"),)),
+        Update(0, (CallStart(0, "c0", "patch"), CallArguments(0, '{"input": "a'))),
+        Update(0, (CallArguments(0, '\\nb"}'), CallStart(1, "c1", "clock"))),
+        Update(0, (CallArguments(1, "{}"),)),
     ]
     response, events = written(pieces, END, custom=["patch"])
     for event in events:

@@ -93,7 +93,7 @@ def for_typer(
     parameters = [CONTEXT, *map(_of_typer, parameters_of(command))]
     # What typer reads.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
@@ -102,8 +102,8 @@ def _is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name != "DEFAULT"
 
 
-def _of_typer(one: Parameter) -> inspect.Parameter:
-    declared = one.declared
+def _of_typer(parameter: Parameter) -> inspect.Parameter:
+    declared = parameter.declared
     shown: dict[str, Any] = {"help": declared.help, "metavar": declared.metavar}
     info: Any
     if isinstance(declared, Argument):
@@ -113,12 +113,12 @@ def _of_typer(one: Parameter) -> inspect.Parameter:
             *declared.flags, **shown, show_default=declared.show_default,
             min=declared.min, max=declared.max,
         )  # fmt: skip
-    kind: Any = list[one.kind] if one.many else one.kind  # type: ignore[name-defined]
-    if not one.required and one.default is None:
+    kind: Any = list[parameter.kind] if parameter.many else parameter.kind  # type: ignore[name-defined]
+    if not parameter.required and parameter.default is None:
         kind = kind | None
     return inspect.Parameter(
-        one.name,
+        parameter.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if one.required else one.default,
+        default=inspect.Parameter.empty if parameter.required else parameter.default,
         annotation=Annotated[kind, info],
     )

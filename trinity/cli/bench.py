@@ -117,16 +117,16 @@ def bench(
     levels: list[str | None] = [*isa] if isa else [None]
     # All files are opened before anything is measured, so that a wrong name fails immediately.
     models = [measured(name) for name in model or [model_or_demo(None)]]
-    if any(one.speech for one in models):
+    if any(target.speech for target in models):
         check_for_speech(loading)
     measurements: list[tuple[Measured, list[Report]]] = []
-    for one in models:
-        measurements.append((one, []))
+    for target in models:
+        measurements.append((target, []))
         for level in levels:
-            if one.speech:
-                made = speech_report(one, plan, level, loading)
+            if target.speech:
+                made = speech_report(target, plan, level, loading)
             else:
-                made = report(one, plan, level, {**loading, "context_length": context})
+                made = report(target, plan, level, {**loading, "context_length": context})
             if measurements[0][1]:  # the peak of the process belongs to its first load
                 made = replace(made, peak_rss=None)
             measurements[-1][1].append(made)
@@ -177,13 +177,13 @@ def check_for_speech(loading: options.Given) -> None:
             )
 
 
-def report(one: Measured, plan: Plan, level: str | None, loading: options.Given) -> Report:
+def report(target: Measured, plan: Plan, level: str | None, loading: options.Given) -> Report:
     """Load a model at an instruction-set level and measure it."""
     from trinity.tools.bench import MeasurableEngine, run_bench
     from trinity_kernels.bandwidth import read_bandwidth
 
     started = perf_counter()
-    with load_model(one.model, isa=level, **loading) as loaded:
+    with load_model(target.model, isa=level, **loading) as loaded:
         load_seconds = perf_counter() - started
         with progress("measuring") as show:
             result = run_bench(
@@ -195,13 +195,15 @@ def report(one: Measured, plan: Plan, level: str | None, loading: options.Given)
     return replace(result, load_seconds=load_seconds)
 
 
-def speech_report(one: Measured, plan: Plan, level: str | None, loading: options.Given) -> Report:
+def speech_report(
+    target: Measured, plan: Plan, level: str | None, loading: options.Given
+) -> Report:
     """Load a speech model at an instruction-set level and measure it."""
     from trinity.tools.speech_bench import run_speech_bench
     from trinity_kernels.bandwidth import read_bandwidth
 
     started = perf_counter()
-    with loaded_speech(one.model, isa=level, **loading) as model:
+    with loaded_speech(target.model, isa=level, **loading) as model:
         load_seconds = perf_counter() - started
         with progress("measuring") as show:
             result = run_speech_bench(model, plan, read_bandwidth=read_bandwidth, progress=show)

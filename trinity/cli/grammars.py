@@ -16,7 +16,7 @@ def given_grammar(json_schema: str | None, regex: str | None, file: str | None) 
 
     Raises BadParameter for several.
     """
-    if sum(one is not None for one in (json_schema, regex, file)) > 1:
+    if sum(form is not None for form in (json_schema, regex, file)) > 1:
         raise BadParameter("give only one of --json-schema, --regex and --grammar")
     if json_schema is None and regex is None and file is None:
         return None

@@ -117,22 +117,22 @@ def show_known(model: str, known: Contents, as_json: bool) -> None:
 
 
 def show_diff(
-    one: tuple[str, WeightProvider], other: tuple[str, WeightProvider], as_json: bool
+    first: tuple[str, WeightProvider], second: tuple[str, WeightProvider], as_json: bool
 ) -> None:
     """Compare and print; the exit code is 1 if anything differs."""
     from trinity.cli.convert import bar
     from trinity.tools.diff import diff
 
     with bar("comparing") as progress:
-        difference = diff(one[1], other[1], progress)
+        difference = diff(first[1], second[1], progress)
     if as_json:
         values = asdict(difference)
         for tensor in values["tensors_changed"]:
             tensor["rmse"] = plain(tensor["rmse"])
-        named = {"model": one[0], "path": one[1].path}
-        put(json_line({**named, "other": {"model": other[0], "path": other[1].path}, **values}))
+        named = {"model": first[0], "path": first[1].path}
+        put(json_line({**named, "other": {"model": second[0], "path": second[1].path}, **values}))
     else:
-        tables.show_diff(difference, one[1].path, other[1].path)
+        tables.show_diff(difference, first[1].path, second[1].path)
     if not difference.is_empty:
         raise Exit(1)
 

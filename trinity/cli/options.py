@@ -37,7 +37,7 @@ Given = dict[str, Any]
 
 def flagged(options: Iterable[Declared]) -> Options:
     """Those of the declared options that have a flag."""
-    return tuple(one for one in options if one.option.flags)
+    return tuple(opt for opt in options if opt.option.flags)
 
 
 GENERATION = flagged(generation_options())
@@ -46,13 +46,13 @@ LOADING = flagged(declared(LoadOptions))
 
 def only(options: Options, *names: str) -> Options:
     """Return the options of these names."""
-    by_name = {one.name: one for one in options}
+    by_name = {opt.name: opt for opt in options}
     return tuple(by_name[name] for name in names)
 
 
 def without(options: Options, *names: str) -> Options:
     """Return all options except those of these names."""
-    left = {one.name: one for one in options}
+    left = {opt.name: opt for opt in options}
     for name in names:
         del left[name]
     return tuple(left.values())
@@ -70,7 +70,7 @@ def takes(**groups: Options) -> Callable[[Callable[..., None]], Callable[..., No
         def run(*, given: GivenNames, **own: Any) -> None:
             values = {}
             for group, options in groups.items():
-                checked = {one.name: value_of(one, own.pop(one.name)) for one in options}
+                checked = {opt.name: value_of(opt, own.pop(opt.name)) for opt in options}
                 values[group] = {name: checked[name] for name in checked if name in given}
             command(**own, **values)
 
@@ -87,11 +87,11 @@ def takes(**groups: Options) -> Callable[[Callable[..., None]], Callable[..., No
     return wrap
 
 
-def parameter(one: Declared) -> inspect.Parameter:
+def parameter(opt: Declared) -> inspect.Parameter:
     """A declared option as a parameter of a command."""
-    option = one.option
-    default = one.default
-    kind: Any = one.kind if one.kind in (int, float, bool) else str
+    option = opt.option
+    default = opt.default
+    kind: Any = opt.kind if opt.kind in (int, float, bool) else str
     if any("/" in flag for flag in option.flags):  # a switch
         kind = bool
     if option.read is not None:
@@ -100,26 +100,26 @@ def parameter(one: Declared) -> inspect.Parameter:
         kind, default = list[str], None
     info = Flag(*option.flags, help=option.help, metavar=option.metavar)
     return inspect.Parameter(
-        one.name,
+        opt.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=default,
         annotation=Annotated[kind if default is not None else kind | None, info],
     )
 
 
-def value_of(one: Declared, given: Any) -> Any:
+def value_of(opt: Declared, given: Any) -> Any:
     """Convert an option's value from the command line. Raises BadParameter."""
-    option = one.option
+    option = opt.option
     if given is None or given == []:
-        return one.default
+        return opt.default
     if option.none is not None and given == option.none:
         return None
     flag = option.flags[0].partition("/")[0]
     with wrong_usage():
         value = given if option.read is None else option.read(flag, given)
-        replace(one, name=flag).checked(value)
-        if one.name in NAMED:
-            NAMED[one.name](flag, str(value))
+        replace(opt, name=flag).checked(value)
+        if opt.name in NAMED:
+            NAMED[opt.name](flag, str(value))
     return value
 
 

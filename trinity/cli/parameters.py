@@ -80,7 +80,7 @@ def parameters_of(command: Callable[..., None]) -> Iterator[Parameter]:
             continue
         kind, declared = get_args(own.annotation)
         if get_origin(kind) in (Union, UnionType):
-            (kind,) = (one for one in get_args(kind) if one is not NoneType)
+            (kind,) = (member for member in get_args(kind) if member is not NoneType)
         many = get_origin(kind) is list
         if many:
             (kind,) = get_args(kind)

@@ -33,7 +33,7 @@ class _Left(Exception):  # noqa: N818
 def read(command: Callable[..., None], words: Sequence[str]) -> dict[str, Any] | None:
     """The arguments that a command is called with; None for words that are left to typer."""
     parameters = list(parameters_of(command))
-    flags = dict(pair for one in parameters for pair in _flags(one))
+    flags = dict(pair for parameter in parameters for pair in _flags(parameter))
     given_values: dict[str, list[Any]] = {}
     alone: list[str] = []
     rest = iter(words)
@@ -46,19 +46,19 @@ def read(command: Callable[..., None], words: Sequence[str]) -> dict[str, Any] |
             else:
                 alone.append(word)
         _place(alone, parameters, given_values)
-        values = {one.name: _value(one, given_values.get(one.name, [])) for one in parameters}
+        values = {p.name: _value(p, given_values.get(p.name, [])) for p in parameters}
     except _Left:
         return None
     return values | ({GIVEN.name: Given(given_values)} if takes_given(command) else {})
 
 
-def _flags(one: Parameter) -> Iterator[tuple[str, tuple[Parameter, bool]]]:
+def _flags(parameter: Parameter) -> Iterator[tuple[str, tuple[Parameter, bool]]]:
     """Each flag with its parameter, and what a switch becomes."""
-    for flag in getattr(one.declared, "flags", ()):
+    for flag in getattr(parameter.declared, "flags", ()):
         on, _, off = flag.partition("/")
-        yield on, (one, True)
+        yield on, (parameter, True)
         if off:
-            yield off, (one, False)
+            yield off, (parameter, False)
 
 
 def _read_option(
@@ -68,9 +68,9 @@ def _read_option(
     flag, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
     if flag not in flags:
         raise _Left
-    one, switched = flags[flag]
-    values = given_values.setdefault(one.name, [])
-    if one.kind is bool:
+    parameter, switched = flags[flag]
+    values = given_values.setdefault(parameter.name, [])
+    if parameter.kind is bool:
         if equals:
             raise _Left
         values.append(switched)
@@ -86,30 +86,30 @@ def _place(
     alone: list[str], parameters: list[Parameter], given_values: dict[str, list[Any]]
 ) -> None:
     """Give the words without flags to the arguments in order."""
-    for one in parameters:
-        if isinstance(one.declared, Argument) and alone:
-            count = len(alone) if one.many else 1
-            given_values[one.name], alone[:count] = alone[:count], []
+    for parameter in parameters:
+        if isinstance(parameter.declared, Argument) and alone:
+            count = len(alone) if parameter.many else 1
+            given_values[parameter.name], alone[:count] = alone[:count], []
     if alone:
         raise _Left
 
 
-def _value(one: Parameter, given: list[Any]) -> Any:
+def _value(parameter: Parameter, given: list[Any]) -> Any:
     if not given:
-        if one.required:
+        if parameter.required:
             raise _Left
-        return one.default
-    values = [_converted(one, value) for value in given]
-    return values if one.many else values[-1]
+        return parameter.default
+    values = [_converted(parameter, value) for value in given]
+    return values if parameter.many else values[-1]
 
 
-def _converted(one: Parameter, value: Any) -> Any:
-    if one.kind not in _NUMBERS:
-        return value if one.kind is bool else one.kind(value)
-    if _NUMBERS[one.kind].fullmatch(value) is None:
+def _converted(parameter: Parameter, value: Any) -> Any:
+    if parameter.kind not in _NUMBERS:
+        return value if parameter.kind is bool else parameter.kind(value)
+    if _NUMBERS[parameter.kind].fullmatch(value) is None:
         raise _Left
-    number = one.kind(value)
-    declared = one.declared
+    number = parameter.kind(value)
+    declared = parameter.declared
     if isinstance(declared, Flag) and (
         (declared.min is not None and number < declared.min)
         or (declared.max is not None and number > declared.max)

@@ -114,7 +114,7 @@ def check_types(
             find_tensor_type(token_embedding, "--token-embedding-type")
         if output is not None:
             find_tensor_type(output, "--output-tensor-type")
-        patterns = [split_pattern(one) for one in given]
+        patterns = [split_pattern(text) for text in given]
         for _, name in patterns:
             find_tensor_type(name, "--tensor-type")
     return patterns

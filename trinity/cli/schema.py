@@ -33,8 +33,8 @@ def schema(
             error = str(refusal)
     if as_json:
         keywords = [
-            {"pointer": one.path, "name": one.name, "state": one.state, "reason": one.reason}
-            for one in report.keywords
+            {"pointer": word.path, "name": word.name, "state": word.state, "reason": word.reason}
+            for word in report.keywords
         ]
         put(json_line({"keywords": keywords, "error": error or None}))
     else:

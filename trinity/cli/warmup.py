@@ -37,9 +37,9 @@ def warmup(
                 loaded.generate([0], max_tokens=2, ignore_eos=True)
         say(f"{model}: all kernels that it needs are compiled")
         return
-    for one in options.LOADING:
-        if one.name in loading and one.name != "isa":
-            raise BadParameter(f"{one.option.flags[0]} needs --model")
+    for opt in options.LOADING:
+        if opt.name in loading and opt.name != "isa":
+            raise BadParameter(f"{opt.option.flags[0]} needs --model")
     import trinity_kernels
 
     with progress("compiling kernels") as show:

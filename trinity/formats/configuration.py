@@ -61,9 +61,9 @@ def config_from_metadata(
     check_is_model(metadata, source)
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str) or not 0 < len(architecture) <= _LONGEST_ARCHITECTURE:
-        found = "is missing" if architecture is None else f"is {shown(architecture)}"
+        state = "is missing" if architecture is None else f"is {shown(architecture)}"
         raise ConfigError(
-            f"{source}: general.architecture {found}, so the file does not describe a model; "
+            f"{source}: general.architecture {state}, so the file does not describe a model; "
             "convert the model again"
         )
     # In a model of two stacks it is the decoder.

@@ -294,9 +294,9 @@ def _check_part(part: _Part, index: int, first: _Part) -> None:
         ("split.no", index),
         ("split.count", _split_number(first, "split.count")),
     ):
-        found = _split_number(part, key)
-        if found != expected:
+        number = _split_number(part, key)
+        if number != expected:
             raise FormatError(
-                f"{part.file.path}: {key} is {found}; expected {expected}: the parts do not "
+                f"{part.file.path}: {key} is {number}; expected {expected}: the parts do not "
                 "belong together, download them again"
             )

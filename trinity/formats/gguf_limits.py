@@ -85,16 +85,16 @@ def _softcaps(config: ModelConfig) -> str:
 def _dense(
     config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], metadata: Mapping[str, object]
 ) -> str:
-    found = [name for name in ("dense_2", "dense_3") if f"{name}.weight" in shapes]
-    if not found:
+    dense = [name for name in ("dense_2", "dense_3") if f"{name}.weight" in shapes]
+    if not dense:
         return ""
     if config.architecture not in _DENSE:
         return f"llama.cpp does not read dense layers after pooling for {config.architecture}"
-    for name in found:
+    for name in dense:
         if f"{name}.bias" in shapes or activation_key(name) in metadata:
             return f"GGUF has no key for the bias or the activation of its dense layer {name}"
-    last = shapes[f"{found[-1]}.weight"][0]
-    if found == ["dense_2", "dense_3"] and last != config.hidden_size:
+    last = shapes[f"{dense[-1]}.weight"][0]
+    if dense == ["dense_2", "dense_3"] and last != config.hidden_size:
         return (
             f"its last dense layer has {last} outputs, but llama.cpp reads only those with as many "
             f"as the hidden size, {config.hidden_size}"

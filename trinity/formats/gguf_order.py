@@ -120,11 +120,11 @@ class GGUFOrder:
 
     def tensor(self, name: str) -> Tensor:
         """Return a tensor; if it differs from the provider's, its bytes are computed when read."""
-        found = self._ordered(name)
-        if found.type == "F32" or not is_precise(name, found.shape):
-            return found
-        make = partial(_floats, found)
-        return MadeTensor(name, found.shape, "F32", make, found.source, found.origin)
+        tensor = self._ordered(name)
+        if tensor.type == "F32" or not is_precise(name, tensor.shape):
+            return tensor
+        make = partial(_floats, tensor)
+        return MadeTensor(name, tensor.shape, "F32", make, tensor.source, tensor.origin)
 
     def _ordered(self, name: str) -> Tensor:
         if name in self._experts:
@@ -149,12 +149,12 @@ class GGUFOrder:
 
     def _stack(self, name: str, parts: list[str]) -> Tensor:
         """Stack the experts' matrices; as F32 if they are of several types."""
-        found = [self._provider.tensor(part) for part in parts]
-        types = {tensor.type for tensor in found}
+        tensors = [self._provider.tensor(part) for part in parts]
+        types = {tensor.type for tensor in tensors}
         type_name = types.pop() if len(types) == 1 else "F32"
-        shape = (len(parts), *found[0].shape)
+        shape = (len(parts), *tensors[0].shape)
         make = partial(self._stacked, parts, type_name)
-        return MadeTensor(name, shape, type_name, make, found[0].source, found[0].origin)
+        return MadeTensor(name, shape, type_name, make, tensors[0].source, tensors[0].origin)
 
     def _stacked(self, parts: list[str], type_name: str) -> Iterator[NDArray[np.generic]]:
         for part in parts:

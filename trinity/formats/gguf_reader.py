@@ -128,11 +128,11 @@ def _read_keys(cursor: GGUFCursor) -> tuple[int, GGUFStructure]:
     return num_tensors, structure
 
 
-def refuse_too_many(source: str, what: str, found: int, most: int) -> None:
+def refuse_too_many(source: str, what: str, count: int, most: int) -> None:
     """Raise FormatError if there are more than ``most``."""
-    if found > most:
+    if count > most:
         raise FormatError(
-            f"{source}: {found} {what}, which is more than the limit of {most} and far more than "
+            f"{source}: {count} {what}, which is more than the limit of {most} and far more than "
             "any model has: the file is damaged or not a model"
         )
 
@@ -152,10 +152,10 @@ def _read_version(cursor: GGUFCursor) -> int:
     if not head.startswith(MAGIC):
         if MAGIC.startswith(head):
             raise cursor.end_error("the file ends within its first 4 bytes")
-        found, advice = looks_like(head, cursor.size)
+        kind, advice = looks_like(head, cursor.size)
         raise FormatError(
             f"{cursor.source}: not a GGUF file: it begins with {head[:8]!r} instead of {MAGIC!r} "
-            f"and looks like {found}; {advice}"
+            f"and looks like {kind}; {advice}"
         )
     cursor.pos = 4
     version = cursor.u32("the version")

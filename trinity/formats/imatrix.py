@@ -80,15 +80,15 @@ class Imatrix:
     @property
     def unseen_experts(self) -> list[tuple[str, int]]:
         """Return layer ("blk.3") and number of every expert that no token of the texts used."""
-        found: set[tuple[int, int]] = set()
+        experts: set[tuple[int, int]] = set()
         for name, entry in self.entries.items():
             match = _EXPERTS.fullmatch(name)
             if match is not None:
                 first = int(match[2] or 0)
-                found.update(
+                experts.update(
                     (int(match[1]), first + int(i)) for i in np.flatnonzero(entry.counts == 0)
                 )
-        return [(f"blk.{layer}", expert) for layer, expert in sorted(found)]
+        return [(f"blk.{layer}", expert) for layer, expert in sorted(experts)]
 
     def mean(self, tensor_name: str) -> NDArray[np.float32] | None:
         """Return the mean squares (matrices, K) of a weight's inputs, or None without an entry.

@@ -46,9 +46,9 @@ def read_dat(buffer: Buffer, source: str) -> Dat:
     cursor = GGUFCursor(buffer, source)
     count = _i32(cursor, "the number of entries") if cursor.size >= 4 else 0
     if not 0 < count * MIN_ENTRY_BYTES <= cursor.left:
-        found, _ = looks_like(bytes(buffer[:64]), cursor.size)
+        kind, _ = looks_like(bytes(buffer[:64]), cursor.size)
         raise FormatError(
-            f"{source}: this is not an importance matrix: it looks like {found}; give a file that "
+            f"{source}: this is not an importance matrix: it looks like {kind}; give a file that "
             "`python -m trinity imatrix` or llama.cpp's llama-imatrix wrote"
         )
     refuse_too_many(source, "entries", count, MAX_TENSORS)

@@ -86,14 +86,14 @@ def _object_bytes(raw: bytes, escaped: bool) -> int:
 
 
 def _unique_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
                 raise ValueError(f"the name {name[:80]!r} occurs twice in one object")
             seen.add(name)
-    return found
+    return members
 
 
 def _constant(name: str) -> float:

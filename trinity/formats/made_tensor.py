@@ -47,9 +47,9 @@ class MadeTensor(Tensor):
     @property
     def nbytes(self) -> int:
         """Bytes of the tensor in its type."""
-        found = tensor_nbytes(self.type, self.shape[::-1])
-        assert found is not None, self
-        return found
+        size = tensor_nbytes(self.type, self.shape[::-1])
+        assert size is not None, self
+        return size
 
     @property
     def data(self) -> Bytes:

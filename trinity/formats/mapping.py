@@ -135,11 +135,11 @@ def directory_refusal(path: str) -> str:
         shown = ", ".join(models[:5]) + (", ..." if len(models) > 5 else "")
         return f"{path}: this is a folder; give one of its files: {shown}"
     if "config.json" in names:
-        found = "that looks like a Hugging Face model"
+        state = "that looks like a Hugging Face model"
     elif any(name.endswith(".safetensors") for name in names):
-        found = "with a part of a Hugging Face model, but no config.json"
+        state = "with a part of a Hugging Face model, but no config.json"
     elif "model_index.json" in names:
         return f"{path}: this is a folder of diffusers: {other_model({}, class_name='diffusion')}"
     else:
-        found = "with no config.json and no .gguf file"
-    return f"{path}: this is a folder {found}; {WHOLE_DIRECTORY}"
+        state = "with no config.json and no .gguf file"
+    return f"{path}: this is a folder {state}; {WHOLE_DIRECTORY}"

@@ -175,9 +175,9 @@ def _entry(name: str, fields: object, path: str) -> _Entry:
     """Check one tensor's entry, and return its dtype, shape, begin and end."""
     where = f"{path}: tensor {name[:100]!r}"
     if not isinstance(fields, dict) or set(fields) != _FIELDS:
-        found = sorted(fields) if isinstance(fields, dict) else type(fields).__name__
+        state = sorted(fields) if isinstance(fields, dict) else type(fields).__name__
         raise FormatError(
-            f"{where} has the entry {str(found)[:120]}; expected dtype, shape and data_offsets"
+            f"{where} has the entry {str(state)[:120]}; expected dtype, shape and data_offsets"
         )
     dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:

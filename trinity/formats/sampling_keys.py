@@ -22,7 +22,7 @@ _NUMBERS = {
 
 def sampling_of(metadata: Mapping[str, object], source: str) -> dict[str, object]:
     """Return options with the names of ``GenerationOptions``. Raises ConfigError for bad values."""
-    found: dict[str, object] = {}
+    options: dict[str, object] = {}
     for names, kinds in ((_INTEGERS, (int,)), (_NUMBERS, (int, float))):
         for key, option in names.items():
             value = metadata.get(f"general.sampling.{key}")
@@ -33,7 +33,7 @@ def sampling_of(metadata: Mapping[str, object], source: str) -> dict[str, object
                     f"{source}: general.sampling.{key} is {shown(value)}; expected a number: "
                     "convert the model again"
                 )
-            found[option] = value
-    if isinstance(top_k := found.get("top_k"), int):
-        found["top_k"] = max(top_k, 0)  # llama.cpp's -1 means all
-    return found
+            options[option] = value
+    if isinstance(top_k := options.get("top_k"), int):
+        options["top_k"] = max(top_k, 0)  # llama.cpp's -1 means all
+    return options

@@ -109,7 +109,7 @@ def speech_config(metadata: Mapping[str, object], source: str) -> SpeechConfig:
 def tensor_shapes(config: SpeechConfig) -> dict[str, tuple[int, ...]]:
     """Return every tensor of such a model with its shape in NumPy's order."""
     d = config.width
-    found: dict[str, tuple[int, ...]] = {
+    shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (config.vocab_size, d),
         "enc.conv1d.1.weight": (d, config.bands, 3),
         "enc.conv1d.1.bias": (d,),
@@ -117,7 +117,7 @@ def tensor_shapes(config: SpeechConfig) -> dict[str, tuple[int, ...]]:
         "enc.conv1d.2.bias": (d,),
     }
     for side, stack in (("enc", config.encoder), ("dec", config.decoder)):
-        found[f"{side}.position_embd.weight"] = (stack.positions, d)
+        shapes[f"{side}.position_embd.weight"] = (stack.positions, d)
         norms, attentions = [f"{side}.output_norm"], []
         for layer in range(stack.layers):
             p = f"{side}.blk.{layer}."
@@ -125,15 +125,15 @@ def tensor_shapes(config: SpeechConfig) -> dict[str, tuple[int, ...]]:
             attentions += [p + kind for kind in kinds]
             norms += [f"{p}{kind}_norm" for kind in (*kinds, "ffn")]
             for name, n, k in (("ffn_up", stack.inner, d), ("ffn_down", d, stack.inner)):
-                found |= {f"{p}{name}.weight": (n, k), f"{p}{name}.bias": (n,)}
+                shapes |= {f"{p}{name}.weight": (n, k), f"{p}{name}.bias": (n,)}
         for name in norms:
-            found |= {f"{name}.weight": (d,), f"{name}.bias": (d,)}
+            shapes |= {f"{name}.weight": (d,), f"{name}.bias": (d,)}
         for name in attentions:
             for part in "qkvo":
-                found[f"{name}_{part}.weight"] = (d, d)
+                shapes[f"{name}_{part}.weight"] = (d, d)
                 if part != "k":
-                    found[f"{name}_{part}.bias"] = (d,)
-    return found
+                    shapes[f"{name}_{part}.bias"] = (d,)
+    return shapes
 
 
 def check_tensors(
@@ -174,8 +174,8 @@ class _Keys:
     def error(self, key: str, what: str) -> ConfigError:
         """Return a ConfigError with the key and its value."""
         full = f"{ARCHITECTURE}.{key}"
-        found = f"is {shown(self._metadata[full])}" if full in self._metadata else "is missing"
-        return ConfigError(f"{self._source}: {full} {found}; it {what}: convert the model again")
+        state = f"is {shown(self._metadata[full])}" if full in self._metadata else "is missing"
+        return ConfigError(f"{self._source}: {full} {state}; it {what}: convert the model again")
 
     def whole(self, key: str, largest: int, default: int | None = None, least: int = 1) -> int:
         """Return a whole number from ``least`` to ``largest``."""
@@ -234,17 +234,17 @@ class _Keys:
 
     def ids(self, key: str, vocab_size: int) -> tuple[int, ...]:
         """Return token ids; none if the key is missing."""
-        found = self._metadata.get(f"{ARCHITECTURE}.{key}")
-        if found is None:
+        value = self._metadata.get(f"{ARCHITECTURE}.{key}")
+        if value is None:
             return ()
         if (
-            not isinstance(found, np.ndarray)
-            or found.dtype.kind not in "iu"
-            or found.size > vocab_size
-            or not ((found >= 0) & (found < vocab_size)).all()
+            not isinstance(value, np.ndarray)
+            or value.dtype.kind not in "iu"
+            or value.size > vocab_size
+            or not ((value >= 0) & (value < vocab_size)).all()
         ):
             raise self.error(key, f"must be an array of token ids below {vocab_size}")
-        return tuple(found.tolist())
+        return tuple(value.tolist())
 
     def alignment_heads(self, decoder: Stack) -> tuple[tuple[int, int], ...]:
         """Return pairs of layer and head; without the key, all in the decoder's second half.
@@ -252,12 +252,12 @@ class _Keys:
         Source: openai/whisper, model.py, for models that name none.
         """
         key = "alignment_heads"
-        found = self._metadata.get(f"{ARCHITECTURE}.{key}")
-        if found is None:
+        value = self._metadata.get(f"{ARCHITECTURE}.{key}")
+        if value is None:
             layers = range(decoder.layers // 2, decoder.layers)
             return tuple((layer, head) for layer in layers for head in range(decoder.heads))
-        if isinstance(found, np.ndarray) and found.dtype.kind in "iu" and 0 < found.size <= 1 << 12:
-            numbers = found.tolist()
+        if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and 0 < value.size <= 1 << 12:
+            numbers = value.tolist()
             pairs = tuple(zip(numbers[::2], numbers[1::2], strict=False))
             if len(numbers) % 2 == 0 and all(
                 0 <= layer < decoder.layers and 0 <= head < decoder.heads for layer, head in pairs

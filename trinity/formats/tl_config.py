@@ -28,7 +28,7 @@ def read_tl_config(path: str | os.PathLike[str]) -> Mapping[tuple[int, int], tup
         raise FormatError(
             f"{name}: not a kernel_config.ini of bitnet.cpp: {str(error)[:200]}"
         ) from error
-    found = {}
+    tiles = {}
     for section in parser.sections():
         try:
             m, k, bm, bk, bmm = (parser.getint(section, key) for key in _KEYS)
@@ -41,7 +41,7 @@ def read_tl_config(path: str | os.PathLike[str]) -> Mapping[tuple[int, int], tup
             raise FormatError(
                 f"{name}: section [{section:.80}] has a number outside of 1 to {_LARGEST}"
             )
-        found[m, k] = bm, bk, bmm
-    if not found:
+        tiles[m, k] = bm, bk, bmm
+    if not tiles:
         raise FormatError(f"{name}: no section has a matrix's shape and tiles")
-    return found
+    return tiles

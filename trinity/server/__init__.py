@@ -12,7 +12,7 @@ The way of POST /v1/chat/completions through this package and back:
 6. ``service.py``: lease the model (``models.py``, ``served.py``), or refuse when the queue is full.
 7. ``prepared.py``, in a thread: render, tokenize, compile the grammar, check the options.
 8. ``service.Answers``: submit to the engine, then read its chunks from an inbox; the reader of the
-   model's dialect turns them into events: ``Piece`` and ``End``.
+   model's dialect turns them into events: ``Update`` and ``End``.
 9. ``endpoints/chat_completions.py``, ``chat_answer.py``, ``usage.py``: events become a completion
    or the chunks of a stream; ``metrics.py`` counts.
 10. ``endpoint.Json`` or ``stream.Stream``: send the response; ``connection.py`` writes it as fast

@@ -71,8 +71,8 @@ def make_app(
                 answering.cancel()
             if loading is not None:
                 loading.cancel()
-            for one in service.owned.values():
-                one.kept.close()
+            for owned in service.owned.values():
+                owned.kept.close()
             service.threads.close()
             service.slot_files.close()
             try:

@@ -32,10 +32,10 @@ async def answer_rows(
         while True:
             async with reading:
                 row = await asyncio.to_thread(next, rows, None)
-            if row is None or (found := await ask(row)) is None:
+            if row is None or (outcome := await ask(row)) is None:
                 return
             async with writing:
-                await asyncio.to_thread(output.add, row.custom_id, row.number, *found)
+                await asyncio.to_thread(output.add, row.custom_id, row.number, *outcome)
             await written()
 
     try:

@@ -71,8 +71,8 @@ class BatchOutput:
 
     def _line(self, number: int, line: bytes) -> tuple[str, int]:
         try:
-            found = json.loads(line)
-            return str(found["custom_id"]), int(found["response"]["status_code"])
+            answer = json.loads(line)
+            return str(answer["custom_id"]), int(answer["response"]["status_code"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(
                 f"{self._path}: line {number} is no answer to a row of a batch; give another file "

@@ -70,21 +70,21 @@ def lines_of(path: Path, longest: int) -> Iterator[bytes]:
 def _row(where: str, number: int, line: bytes) -> Row:
     try:
         check_values(line)
-        found = json.loads(line)
+        row = json.loads(line)
     except ApiError as error:
         raise InputError(f"{where}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is no JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(row, dict):
         raise InputError(f"{where} is no JSON object, but {line[:40]!r}")
-    custom_id, url, body = found.get("custom_id"), found.get("url"), found.get("body")
+    custom_id, url, body = row.get("custom_id"), row.get("url"), row.get("body")
     if not isinstance(custom_id, str) or not 0 < len(custom_id) <= LONGEST_ID:
         raise InputError(
             f"{where}: custom_id is {custom_id!r:.40}; it must be a text of at most {LONGEST_ID} "
             "characters"
         )
-    if found.get("method", "POST") != "POST":
-        raise InputError(f"{where}: method is {found['method']!r:.40}; it must be POST")
+    if row.get("method", "POST") != "POST":
+        raise InputError(f"{where}: method is {row['method']!r:.40}; it must be POST")
     if url not in URLS:
         raise InputError(f"{where}: url is {url!r:.80}; it must be one of {', '.join(URLS)}")
     if not isinstance(body, dict):

@@ -85,7 +85,9 @@ class Batches:
 
     def delete_file(self, name: str) -> None:
         """Remove a file. Raises: ApiError 404; 409 for the input of an unfinished batch."""
-        if any(one.input_file_id == name and one.status not in ENDED for one in self.store.all()):
+        if any(
+            batch.input_file_id == name and batch.status not in ENDED for batch in self.store.all()
+        ):
             raise ApiError(
                 409, f"{name} is what a batch answers; cancel the batch first", "file_id"
             )
@@ -246,8 +248,8 @@ def _checked(source: Path, batch: BatchObject) -> set[str]:
 def _copy(answers: Path, to: Path, failed: bool) -> bool:
     """Write the answers that are errors, or that are none; whether there are some."""
     some = False
-    found = lines_of(answers, LONGEST_ANSWER)
-    lines: Iterator[bytes] = (line for line in found if line.endswith(b"\n"))
+    all_lines = lines_of(answers, LONGEST_ANSWER)
+    lines: Iterator[bytes] = (line for line in all_lines if line.endswith(b"\n"))
     with whole_file(str(to)) as file:
         for line in lines:
             if (json.loads(line)["response"]["status_code"] != 200) == failed:

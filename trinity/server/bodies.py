@@ -53,13 +53,13 @@ class Bodies:
         """
         before = asyncio.get_running_loop().time() - SILENT_SECONDS
         while self.total + count > self.most:
-            stalled = [one for one in self.coming if one.counts and one.heard <= before]
+            stalled = [body for body in self.coming if body.counts and body.heard <= before]
             if not stalled:
                 raise ApiError(
                     503, f"the requests being answered have {self.total} bytes; all together may "
                     f"have {self.most}", code="too_many_bytes", headers={"Retry-After": "1"},
                 )  # fmt: skip
-            min(stalled, key=lambda one: one.heard).refuse()
+            min(stalled, key=lambda body: body.heard).refuse()
         self.total += count
 
 

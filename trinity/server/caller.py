@@ -70,8 +70,8 @@ class Keys:
     def owner_of(self, key: str) -> str | None:
         """The owner of a key, found in constant time; None for a wrong key."""
         given = sha256(key.encode()).digest()
-        found = [name for known, name in self._owners if hmac.compare_digest(given, known)]
-        return found[0] if found else None
+        owners = [name for known, name in self._owners if hmac.compare_digest(given, known)]
+        return owners[0] if owners else None
 
 
 def name_of(key: str) -> str:

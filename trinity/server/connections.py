@@ -50,7 +50,7 @@ class Connections(ServerState):
         """Whether there are too many connections and none could be replaced."""
         if len(self.connections) <= self.most:
             return False
-        alive = sum(not one.transport.is_closing() for one in self.all)
+        alive = sum(not connection.transport.is_closing() for connection in self.all)
         return alive > self.most and not self.make_room()
 
     @property
@@ -69,19 +69,19 @@ class Connections(ServerState):
             "room for new ones",
             self.most,
         )
-        alive = [one for one in self.all if not one.transport.is_closing()]
-        waiting = [(since, one) for one in alive if (since := one.waiting_since) is not None]
+        alive = [c for c in self.all if not c.transport.is_closing()]
+        waiting = [(since, c) for c in alive if (since := c.waiting_since) is not None]
         if not waiting:
             return False
-        counts = Counter(one.network for one in alive)
-        most = max((one.network for _, one in waiting), key=lambda network: counts[network])
+        counts = Counter(c.network for c in alive)
+        most = max((c.network for _, c in waiting), key=lambda network: counts[network])
         silent = [
-            (since, one)
-            for since, one in waiting
-            if one.network == most and now - since >= SILENT_SECONDS
+            (since, c)
+            for since, c in waiting
+            if c.network == most and now - since >= SILENT_SECONDS
         ]
-        for _, one in sorted(silent, key=lambda found: found[0])[: self.spare]:
-            one.give_up()
+        for _, connection in sorted(silent, key=lambda pair: pair[0])[: self.spare]:
+            connection.give_up()
         return bool(silent)
 
     def check_unread(self) -> None:
@@ -89,9 +89,9 @@ class Connections(ServerState):
 
         The connection that has not read for longest is ended. A single one may exceed the limit.
         """
-        unread = [one for one in self.all if one.unread_since is not None]
-        total = sum(one.unread for one in unread)
-        unread.sort(key=lambda one: one.unread_since or 0.0, reverse=True)
+        unread = [connection for connection in self.all if connection.unread_since is not None]
+        total = sum(connection.unread for connection in unread)
+        unread.sort(key=lambda connection: connection.unread_since or 0.0, reverse=True)
         while total > MOST_UNREAD and len(unread) > 1:
             slow = unread.pop()
             total -= slow.unread
@@ -105,8 +105,8 @@ class Connections(ServerState):
     def sweep(self) -> None:
         """End connections whose clients are too slow. Called every second."""
         now = time.monotonic()
-        for one in self.all:
-            one.check(now)
+        for connection in self.all:
+            connection.check(now)
         self.check_unread()
 
     def warn(self, message: str, *values: object) -> None:

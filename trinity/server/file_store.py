@@ -126,9 +126,9 @@ class FileStore:
     def describe(self, file_id: str, name: str, purpose: Purpose) -> FileObject:
         """Register the content at a file's path. Raises: OSError."""
         size = self.path(file_id).stat().st_size
-        found = FileObject(file_id, size, int(time.time()), name[:255], purpose)
-        write(self._description(file_id), encode(found))
-        return found
+        description = FileObject(file_id, size, int(time.time()), name[:255], purpose)
+        write(self._description(file_id), encode(description))
+        return description
 
     def all(self) -> Iterator[FileObject]:
         """The files, in no order. Raises: ApiError 503 where the folder is gone."""
@@ -147,12 +147,14 @@ class FileStore:
         if not _NAME.fullmatch(file_id):
             raise missing
         try:
-            found: FileObject = decoder(FileObject).decode(self._description(file_id).read_bytes())
+            description: FileObject = decoder(FileObject).decode(
+                self._description(file_id).read_bytes()
+            )
         except (OSError, msgspec.DecodeError, RecursionError):
             raise missing from None
-        if found.id != file_id:  # it says what to open, so it is not believed
+        if description.id != file_id:  # it says what to open, so it is not believed
             raise missing
-        return found
+        return description
 
     def path(self, file_id: str) -> Path:
         """The path of a file's content; ``file_id`` is from ``get`` or ``new_id``."""

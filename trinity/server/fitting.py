@@ -54,15 +54,15 @@ def cut_prompt(
     if len(prompt.ids) < context_length:
         return prompt
     most = context_length - context_length // _FREE
-    starts = [i for i, one in enumerate(messages) if i and one["role"] == "user"]
-    dropped = [i for i, one in enumerate(messages) if one["role"] != "system"]
+    starts = [i for i, message in enumerate(messages) if i and message["role"] == "user"]
+    dropped = [i for i, message in enumerate(messages) if message["role"] != "system"]
 
     def without(start: int) -> ChatPrompt:
-        system = [one for one in messages[:start] if one["role"] == "system"]
+        system = [message for message in messages[:start] if message["role"] == "system"]
         return rendered([*system, *messages[start:]])
 
-    found = bisect_left(starts, True, key=lambda start: len(without(start).ids) <= most)
-    if starts and (start := starts[min(found, len(starts) - 1)]) > dropped[0]:
+    first = bisect_left(starts, True, key=lambda start: len(without(start).ids) <= most)
+    if starts and (start := starts[min(first, len(starts) - 1)]) > dropped[0]:
         ignored.add(f"messages[{dropped[0]}:{start}]")
         prompt = without(start)
     bos = prompt.tokenizer.bos_id

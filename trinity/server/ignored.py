@@ -71,28 +71,28 @@ def pruned(value: Any, kind: Any, where: str, dropped: Ignored) -> Any:
         element = _element(kind)
         if element is None:
             return value
-        return [pruned(one, element, f"{where}[{i}]", dropped) for i, one in enumerate(value)]
+        return [pruned(item, element, f"{where}[{i}]", dropped) for i, item in enumerate(value)]
     return value
 
 
 def _pruned_struct(
     value: dict[str, Any], struct: type[msgspec.Struct], where: str, dropped: Ignored
 ) -> dict[str, Any]:
-    found, fields = {}, _fields(struct)
-    for key, one in value.items():
+    kept, fields = {}, _fields(struct)
+    for key, given in value.items():
         path = f"{where}.{key}" if where else key
         if key == struct.__struct_config__.tag_field:
-            found[key] = one
+            kept[key] = given
         elif key not in fields:
-            if one is not None:
+            if given is not None:
                 dropped.add(path)
-        elif one is not None or not fields[key].optional:
-            item = pruned(one, fields[key].kind, path, dropped)
+        elif given is not None or not fields[key].optional:
+            item = pruned(given, fields[key].kind, path, dropped)
             if fields[key].ignorable and not _valid(item, fields[key].kind):
                 dropped.add(path)
             else:
-                found[key] = item
-    return found
+                kept[key] = item
+    return kept
 
 
 def _valid(value: Any, kind: Any) -> bool:
@@ -113,8 +113,8 @@ class _Field:
 @cache
 def _fields(struct: type[msgspec.Struct]) -> Mapping[str, _Field]:
     return {
-        one.encode_name: _Field(one.type, not one.required, _is_ignorable(one.type))
-        for one in msgspec.structs.fields(struct)
+        member.encode_name: _Field(member.type, not member.required, _is_ignorable(member.type))
+        for member in msgspec.structs.fields(struct)
     }
 
 
@@ -132,24 +132,26 @@ def _bare(kind: Any) -> Any:
 def _choices(kind: Any) -> tuple[Any, ...]:
     """The members of a union, or the type itself."""
     members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    return tuple(_bare(one) for one in members)
+    return tuple(_bare(member) for member in members)
 
 
 def _struct_for(kind: Any, value: dict[str, Any]) -> type[msgspec.Struct] | None:
     """The Struct for a JSON object: if there are several, the one with its tag."""
     structs = [
-        one for one in _choices(kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)
+        choice
+        for choice in _choices(kind)
+        if isinstance(choice, type) and issubclass(choice, msgspec.Struct)
     ]
-    for one in structs:
-        config = one.__struct_config__
+    for choice in structs:
+        config = choice.__struct_config__
         if config.tag_field is not None and value.get(config.tag_field) == config.tag:
-            return one
+            return choice
     return structs[0] if len(structs) == 1 else None
 
 
 def _element(kind: Any) -> Any | None:
     """The type of a list's elements, if a list is allowed here."""
-    for one in _choices(kind):
-        if get_origin(one) is list:
-            return get_args(one)[0]
+    for choice in _choices(kind):
+        if get_origin(choice) is list:
+            return get_args(choice)[0]
     return None

@@ -30,7 +30,7 @@ class ChatJob:
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Further variables of the chat template, such as enable_thinking."""
     whole: bool = False
-    """Each response is one Piece. It costs less where nothing is streamed."""
+    """Each response is one Update. It costs less where nothing is streamed."""
     reasoning_budget: int | None = None
     """Most tokens of reasoning. Ignored if the model cannot think."""
     effort: str | None = None
@@ -56,7 +56,7 @@ class ChatJob:
 class TextJob:
     """Prompts to complete as they are, each with ``n`` responses.
 
-    Response ``index`` belongs to prompt ``index // n``. The parts of its pieces are Text.
+    Response ``index`` belongs to prompt ``index // n``. The parts of its updates are Text.
     """
 
     prompts: Sequence[str | Sequence[int]]
@@ -69,8 +69,8 @@ class TextJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of one response."""
+class Update:
+    """New parts, tokens or figures of one response."""
 
     index: int
     """Number of the response."""
@@ -105,4 +105,4 @@ class End:
     """Hash of its tokens (see ``service.TokenHash``)."""
 
 
-Event = Piece | End
+Event = Update | End

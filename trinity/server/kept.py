@@ -61,10 +61,10 @@ class KeptStreams:
 
     def find(self, name: str) -> Kept:
         """The stream of a name. Raises: ApiError 404."""
-        found = self._by_name.get(name)
-        if found is None:
+        kept = self._by_name.get(name)
+        if kept is None:
             raise ApiError(404, f"no stream is kept as {name!r:.200}", "conv_id")
-        return found
+        return kept
 
     def resume(self, name: str, last: str, path: str | None = None) -> ASGIApp:
         """A response with the events after number ``last`` of a stream.
@@ -99,8 +99,8 @@ class KeptStreams:
     def close(self) -> None:
         """End all streams."""
         kept, self._by_name = self._by_name, {}
-        for one in kept.values():
-            one.cancel()
+        for stream in kept.values():
+            stream.cancel()
 
     @property
     def nbytes(self) -> int:

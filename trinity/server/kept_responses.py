@@ -53,8 +53,8 @@ class KeptResponses:
 
     def find(self, name: str, param: str | None = None) -> KeptResponse:
         """The response of a name. Raises: ApiError 404, or 400 about the parameter ``param``."""
-        found = self._kept.get(name)
-        if found is None:
+        response = self._kept.get(name)
+        if response is None:
             told = f"there is no response {name!r:.100}: it was not stored, or is too old"
             raise ApiError(
                 404 if param is None else 400,
@@ -63,7 +63,7 @@ class KeptResponses:
                 None if param is None else "previous_response_not_found",
             )
         self._kept.move_to_end(name)
-        return found
+        return response
 
     def drop(self, name: str) -> None:
         """Forget a response. Raises: ApiError 404."""
@@ -103,8 +103,8 @@ def resolved(items: Sequence[dict[str, Any]], kept: Sequence[KeptResponse]) -> l
     """
     wanted = {str(item.get("id")) for item in items if item.get("type") == REFERENCE}
     known: dict[str, dict[str, Any]] = {}
-    for one in kept if wanted else ():
-        for item in one.conversation:
+    for response in kept if wanted else ():
+        for item in response.conversation:
             name = item.get("id")
             if isinstance(name, str) and name in wanted:
                 known.setdefault(name, item)

@@ -46,15 +46,15 @@ def served_models(
             model.use_chat_template(template)
         return model
 
-    found: dict[str, Served] = {}
+    served: dict[str, Served] = {}
     for text in refs:
         name, ref = name_and_ref(text)
-        if name in found:
+        if name in served:
             raise InputError(
                 f"two models are called {name!r:.80}; give one another name: NAME={ref:.200}"
             )
-        found[name] = Served(name, ref, partial(loaded, ref), partial(weight_bytes, ref))
-    return list(found.values())
+        served[name] = Served(name, ref, partial(loaded, ref), partial(weight_bytes, ref))
+    return list(served.values())
 
 
 def settled(loaded: Callable[[], Model]) -> Model:

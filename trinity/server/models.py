@@ -34,10 +34,10 @@ class Models:
     def __init__(
         self, served: Sequence[Served], *, memory_limit: int | None = None, any_name: bool = False
     ) -> None:
-        self.served = {one.name: one for one in served}
-        self._by_name = {alias: one for one in served for alias in one.aliases} | self.served
+        self.served = {model.name: model for model in served}
+        self._by_name = {alias: model for model in served for alias in model.aliases} | self.served
         self.first = served[0]
-        self.began = any(one.model is not None for one in served)  # a model has been loaded
+        self.began = any(model.model is not None for model in served)  # a model has been loaded
         self._memory_limit = memory_limit
         self._any_name = any_name
         self._loading = asyncio.Lock()
@@ -48,7 +48,7 @@ class Models:
     @property
     def ready(self) -> bool:
         """Whether a model is loaded."""
-        return any(one.model is not None for one in self.served.values())
+        return any(served.model is not None for served in self.served.values())
 
     @property
     def names(self) -> Collection[str]:
@@ -66,13 +66,13 @@ class Models:
 
         Raises: ApiError 404; 400 for a vendor's name under ``--strict``.
         """
-        found = self.first if name is None else self._by_name.get(name)
-        if found is None and self._any_name:
-            found = self.first
-        if found is None and len(self.served) == 1 and VENDORS.match(name or ""):
-            found = self.first
+        served = self.first if name is None else self._by_name.get(name)
+        if served is None and self._any_name:
+            served = self.first
+        if served is None and len(self.served) == 1 and VENDORS.match(name or ""):
+            served = self.first
             ignored.add("model")
-        if found is None:
+        if served is None:
             known = ", ".join(sorted(self._by_name))
             raise ApiError(
                 404,
@@ -80,7 +80,7 @@ class Models:
                 "model",
                 "model_not_found",
             )
-        return found
+        return served
 
     async def lease(self, ignored: Ignored, name: str | None, owner: str = "") -> ModelLease:
         """Load the model of a name and lease it for an owner.
@@ -128,13 +128,13 @@ class Models:
         """
         limit = self._memory_limit
         while limit is not None:
-            loaded = [one for one in self.served.values() if one.model is not None]
-            if sum(one.bytes for one in loaded) + need <= limit:
+            loaded = [served for served in self.served.values() if served.model is not None]
+            if sum(served.bytes for served in loaded) + need <= limit:
                 return
-            others = [one for one in loaded if one is not wanted]
-            idle = [one for one in others if not one.users]
+            others = [served for served in loaded if served is not wanted]
+            idle = [served for served in others if not served.users]
             if idle:
-                await self._unload(min(idle, key=lambda one: one.used))
+                await self._unload(min(idle, key=lambda served: served.used))
             elif not others and need:
                 raise ApiError(
                     503,

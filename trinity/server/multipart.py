@@ -75,14 +75,14 @@ def form_fields(
 
 def _boundary(content_type: str) -> bytes:
     kind, options = _options(content_type, "Content-Type")
-    found = options.get(b"boundary", b"")
-    if kind != b"multipart/form-data" or not found:
+    boundary = options.get(b"boundary", b"")
+    if kind != b"multipart/form-data" or not boundary:
         raise ApiError(
             415, "the body must be multipart/form-data with a boundary, as forms send files"
         )
-    if not re.fullmatch(rb"[ -~]{1,70}", found):
+    if not re.fullmatch(rb"[ -~]{1,70}", boundary):
         raise ApiError(400, "the boundary of the form must have 1 to 70 characters of ASCII")
-    return found
+    return boundary
 
 
 def _options(header: str, name: str) -> tuple[bytes, dict[bytes, bytes]]:
@@ -173,9 +173,9 @@ def _disposition(part: _FormPart) -> tuple[str, str | None]:
             text = value.decode("utf-8", "replace")
             # The library takes Latin-1.
             _, options = _options(text.encode().decode("latin-1"), "Content-Disposition")
-            found = options.get(b"name")
-            if found is not None:
-                return found.decode(), _filename(text, options.get(b"filename"))
+            given = options.get(b"name")
+            if given is not None:
+                return given.decode(), _filename(text, options.get(b"filename"))
     raise ApiError(400, "a part of the form has no name")
 
 

@@ -37,7 +37,7 @@ CHATML = (
 
 
 class AnswerReader(Protocol):
-    """Finds the parts of one response in its text, piece by piece."""
+    """Finds the parts of one response in its text as it arrives."""
 
     @property
     def called(self) -> bool:
@@ -95,7 +95,9 @@ def prepared(
     """
     if isinstance(job, TextJob):
         prepare_grammar(model, job.options)
-        return Prepared([text_ids(ignored, model, one, job) for one in job.prompts], job.options)
+        return Prepared(
+            [text_ids(ignored, model, prompt, job) for prompt in job.prompts], job.options
+        )
     if job.reasoning_budget is not None and not can_think(template_of(model, job)):
         ignored.add(job.effort_param)
         job = replace(job, reasoning_budget=None)
@@ -209,7 +211,7 @@ def _known(templates: Sequence[ChatTemplate], names: Mapping[str, Any]) -> dict[
     """The names that at least one of the templates has."""
     return {
         name: value for name, value in names.items()
-        if any(has_variable(one, name) for one in templates)
+        if any(has_variable(template, name) for template in templates)
     }  # fmt: skip
 
 
@@ -222,7 +224,7 @@ def templates_of(model: Model, job: ChatJob | None = None) -> Sequence[ChatTempl
 
 def template_of(model: Model, job: ChatJob | None = None) -> str:
     """The text of ``templates_of``."""
-    return "\n".join(one.text for one in templates_of(model, job))
+    return "\n".join(template.text for template in templates_of(model, job))
 
 
 def forced_grammar(prompt: ChatPrompt, budget: int | None) -> Grammar | None:

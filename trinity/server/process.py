@@ -70,7 +70,7 @@ class Server(uvicorn.Server):
         """Begin to take connections."""
         await super().startup(sockets=[])  # asyncio would take more than there is room for
         made = partial(Connection, self.config, self._connections, self.lifespan.state)
-        taking = [Accepting(one, self._connections, made) for one in sockets or ()]
+        taking = [Accepting(listener, self._connections, made) for listener in sockets or ()]
         self.servers = taking  # type: ignore[assignment]
 
     async def on_tick(self, counter: int) -> bool:
@@ -149,10 +149,10 @@ def config(app: Any, options: ServerOptions) -> uvicorn.Config:
 def listening(host: str, port: int) -> Iterator[socket.socket]:
     """A socket that listens. Raises: InputError where the address cannot be had."""
     try:
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        family, _, _, _, address = found[0]
+        family, _, _, _, address = addresses[0]
         listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:
         raise InputError(f"cannot listen on {host}:{port}: {error}") from error

@@ -49,10 +49,10 @@ def encoded_list(parts: Iterable[object]) -> Any:
 
     msgspec keeps the interpreter's lock while it encodes.
     """
-    left, found = iter(parts), list[bytes]()
+    left, encoded_parts = iter(parts), list[bytes]()
     while some := list(islice(left, _AT_ONCE)):
-        found.append(encode(some)[1:-1])
-    return msgspec.Raw(b"[%b]" % b",".join(found))
+        encoded_parts.append(encode(some)[1:-1])
+    return msgspec.Raw(b"[%b]" % b",".join(encoded_parts))
 
 
 def encoded_text(text: str) -> Any:
@@ -71,11 +71,11 @@ def decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
     It must be made before anything else uses the type: while msgspec makes what it keeps of a
     Struct, another thread would find a part of that, which ends the process.
     """
-    found = _decoders.get(kind)
-    if found is None:
+    known = _decoders.get(kind)
+    if known is None:
         with _making:
-            found = _decoders.setdefault(kind, msgspec.json.Decoder(cast(Any, kind)))
-    return found
+            known = _decoders.setdefault(kind, msgspec.json.Decoder(cast(Any, kind)))
+    return known
 
 
 def decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
@@ -85,8 +85,8 @@ def decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
     """
     check_values(data)
     try:
-        found: T = decoder(cast(Hashable, kind)).decode(data)
-        return found
+        body: T = decoder(cast(Hashable, kind)).decode(data)
+        return body
     except msgspec.ValidationError as error:
         if ignored.strict:
             raise _refusal(str(error)) from None

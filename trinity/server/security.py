@@ -43,10 +43,12 @@ class Guard:
         self._refuse = refuse
         self._open_paths = open_paths
         self._keys = keys
-        self._hosts = {one.lower() for one in (*LOOPBACK, *settings.hosts, *settings.allowed_host)}
+        self._hosts = {
+            host.lower() for host in (*LOOPBACK, *settings.hosts, *settings.allowed_host)
+        }
         self._any_host = "*" in settings.allowed_host
-        self._any_address = any(one in EVERYWHERE for one in settings.hosts)
-        self._origins = {one.lower().rstrip("/") for one in settings.allowed_origin}
+        self._any_address = any(host in EVERYWHERE for host in settings.hosts)
+        self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origin}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass, or refuse it."""
@@ -113,8 +115,8 @@ class Guard:
         scheme, _, key = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             key = headers.get("x-api-key", "")
-        found = self._keys.owner_of(key.strip())
-        if found is None:
+        owner = self._keys.owner_of(key.strip())
+        if owner is None:
             raise ApiError(
                 401,
                 "the API key is missing or wrong; send it as `Authorization: Bearer KEY` or as "
@@ -122,7 +124,7 @@ class Guard:
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        return found
+        return owner
 
 
 def host_name(host: str) -> str:

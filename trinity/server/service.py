@@ -5,7 +5,7 @@ An endpoint that answers at once:
     async def handle(call: Call[Body]) -> ASGI:
         job = ChatJob(messages, options, whole=True)
         with await call.start(call.body.model, job) as answers:
-            async for event in answers:      # a Piece, then an End, for each of the n answers
+            async for event in answers:      # an Update, then an End, for each of the n answers
                 ...
         return Json(...)
 
@@ -43,7 +43,7 @@ from trinity.server.bodies import Bodies
 from trinity.server.caller import Caller, Keys, salt_of
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
-from trinity.server.job import ChatJob, End, Event, Piece, TextJob
+from trinity.server.job import ChatJob, End, Event, TextJob, Update
 from trinity.server.kept import KeptStreams
 from trinity.server.kept_responses import KeptResponses, part_of_responses
 from trinity.server.metrics import Metrics
@@ -69,8 +69,8 @@ T = TypeVar("T", covariant=True)
 class Writer(Protocol[T]):
     """Turns the events of a response into what an API sends: its own events, or lines."""
 
-    def add(self, piece: Piece) -> Iterable[T]:
-        """What is sent for a piece."""
+    def add(self, update: Update) -> Iterable[T]:
+        """Return what is sent for an update."""
         ...
 
     def end(self, end: End) -> Iterable[T]:
@@ -126,7 +126,7 @@ class Answers:
         while not self._events:
             self._read(*await anext(self._answers))
         event = self._events.popleft()
-        if isinstance(event, Piece) and event.logprobs:
+        if isinstance(event, Update) and event.logprobs:
             await asyncio.sleep(0)  # each takes its time, and many may be there at once
         return event
 
@@ -149,7 +149,7 @@ class Answers:
 
     def _read(self, index: int, chunk: Chunk) -> None:
         reader = self._readers[index]
-        self._logprobs_left -= sum(len(one.top) for one in chunk.logprobs or ())
+        self._logprobs_left -= sum(len(token.top) for token in chunk.logprobs or ())
         if self._logprobs_left < 0:
             raise ApiError(
                 400, f"the answer has more than {MOST_LOGPROBS} log-probabilities; ask for fewer, "
@@ -163,7 +163,7 @@ class Answers:
         if parts or chunk.token_ids or chunk.evaluated is not None:
             logprobs = chunk.logprobs or ()
             self._events.append(
-                Piece(index, parts, logprobs, chunk.token_ids, chunk.timings, chunk.evaluated)
+                Update(index, parts, logprobs, chunk.token_ids, chunk.timings, chunk.evaluated)
             )
         if chunk.finish_reason is None:
             if reader.complete:

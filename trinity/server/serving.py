@@ -43,11 +43,11 @@ def serve(
     served = served_models(refs, loading, say, template)
     if options.state is not None and options.prefix_cache_bytes:
         folder = os.path.join(options.state, "prefixes")
-        for one in served:
-            one.load = partial(with_prefixes, one.load, folder, options.prefix_cache_bytes)
-    for one in served:
-        one.load = partial(settled, one.load)
-    taken = {one.name for one in served[1:]}.intersection(options.aliases)
+        for model in served:
+            model.load = partial(with_prefixes, model.load, folder, options.prefix_cache_bytes)
+    for model in served:
+        model.load = partial(settled, model.load)
+    taken = {model.name for model in served[1:]}.intersection(options.aliases)
     if taken:
         raise InputError(f"the alias {min(taken)!r:.80} is the name of another model")
     served[0].aliases, served[0].tags = options.aliases, options.all_tags
@@ -75,7 +75,7 @@ def serve(
             listeners.append(open_sockets.enter_context(listening(wanted, port)))
             host, port = listeners[-1].getsockname()[:2]
             say(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
-        everywhere = [one for one in options.hosts if one in EVERYWHERE]
+        everywhere = [address for address in options.hosts if address in EVERYWHERE]
         if everywhere and not options.all_keys():
             say(
                 f"warning: {everywhere[0]} is every address of this machine, and there is no API "

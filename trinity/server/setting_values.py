@@ -15,8 +15,8 @@ def texts(name: str, value: object) -> tuple[str, ...]:
     """Several non-empty texts. Raises: InputError."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InputError(f"{name} is {value!r:.40}; it must be a list of texts")
-    for one in value:
-        if not check_text(f"one of {name}", one).strip():
+    for text in value:
+        if not check_text(f"one of {name}", text).strip():
             raise InputError(f"one of {name} is empty")
     return tuple(value)
 
@@ -24,7 +24,7 @@ def texts(name: str, value: object) -> tuple[str, ...]:
 def addresses(name: str, value: object) -> str:
     """Addresses, separated by commas. Raises: InputError."""
     text = check_text(name, value)
-    if "," in text and not all(one.strip() for one in text.split(",")):
+    if "," in text and not all(part.strip() for part in text.split(",")):
         raise InputError(f"{name} is {text!r:.80}; an address between its commas is missing")
     return text
 
@@ -39,19 +39,19 @@ def names(name: str, value: object) -> Mapping[str, object] | None:
 def read_names(flag: str, text: str) -> Mapping[str, object]:
     """A JSON object. Raises InputError."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{flag} is no JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise InputError(f"{flag} is {text!r:.40}; it must be a JSON object")
-    return found
+    return value
 
 
 def listed(name: str, text: str | None) -> tuple[str, ...]:
     """The comma-separated parts of a text, without duplicates. Raises: InputError."""
     if text is None:
         return ()
-    parts = [one.strip() for one in text.split(",")]
+    parts = [part.strip() for part in text.split(",")]
     if not all(parts):
         raise InputError(f"{name} is {text!r:.80}; a word between its commas is missing")
     return tuple(dict.fromkeys(parts))

@@ -259,17 +259,17 @@ class ServerOptions:
     @property
     def hosts(self) -> tuple[str, ...]:
         """Each address to listen on."""
-        return tuple(one.strip() for one in self.host.split(","))
+        return tuple(host.strip() for host in self.host.split(","))
 
     def all_keys(self) -> tuple[str, ...]:
         """All keys, those of the file too. Raises: InputError for a file that gives none."""
-        found = list(self.api_key)
+        keys = list(self.api_key)
         if self.api_key_file is not None:
-            found += read_keys(self.api_key_file)
-        for key in found:
+            keys += read_keys(self.api_key_file)
+        for key in keys:
             if len(key) < SHORTEST_KEY or not key.isascii() or not key.isprintable():
                 raise InputError(
                     f"an API key has {len(key)} characters; it must have at least {SHORTEST_KEY}, "
                     "printable ones of ASCII"
                 )
-        return tuple(found)
+        return tuple(keys)

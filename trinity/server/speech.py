@@ -150,7 +150,7 @@ class Speech:
             cancel = _Either(left, self._closing)
             try:
                 self._check_length(file.name, cancel)
-                found = collected(model.stream(file.name, cancel=cancel, **options), told)
+                transcript = collected(model.stream(file.name, cancel=cancel, **options), told)
             except (FormatError, UnsupportedError, InputError) as error:
                 message = str(error)
                 if file.name in message or message.startswith("the audio"):
@@ -159,7 +159,7 @@ class Speech:
                 raise
         if self._closing.is_set():
             raise ApiError(503, "the server is being stopped")
-        return found
+        return transcript
 
     def _check_length(self, path: str, cancel: _Either) -> None:
         """Decode a recording until its limit. Raises: ApiError 413 for a longer one."""
@@ -222,8 +222,8 @@ class Transcribing:
 class _Either:
     """Set if one of two events is."""
 
-    def __init__(self, one: threading.Event, other: threading.Event) -> None:
-        self._one, self._other = one, other
+    def __init__(self, first: threading.Event, second: threading.Event) -> None:
+        self._first, self._second = first, second
 
     def is_set(self) -> bool:
-        return self._one.is_set() or self._other.is_set()
+        return self._first.is_set() or self._second.is_set()

@@ -39,10 +39,10 @@ def effort_variables(ignored: Ignored, effort: str, param: str, template: str) -
         return {}
     if effort == NONE and not switches:
         ignored.add(param)
-    found: dict[str, Any] = dict.fromkeys(switches, effort != NONE)
+    variables: dict[str, Any] = dict.fromkeys(switches, effort != NONE)
     if _DEGREE in template and effort != SOME and not (switches and effort == NONE):
-        found[_DEGREE] = effort if _names(template, effort) else _NEAREST.get(effort, effort)
-    return found
+        variables[_DEGREE] = effort if _names(template, effort) else _NEAREST.get(effort, effort)
+    return variables
 
 
 @lru_cache(maxsize=16)

@@ -131,7 +131,7 @@ class Shares:
             own = self._clients.get(client) or _Client()
             self._check(own)
             if not own.is_active:
-                active = [one.seconds for one in self._clients.values() if one.is_active]
+                active = [other.seconds for other in self._clients.values() if other.is_active]
                 own.seconds = max(own.seconds, min(active)) if active else 0.0
             self._clients[client] = own
             own.waiting.append((future, partial(copy_context().run, function)))
@@ -150,7 +150,7 @@ class Shares:
     def close(self) -> None:
         """Begin nothing more."""
         with self._lock:
-            waiting = [future for one in self._clients.values() for future, _ in one.waiting]
+            waiting = [future for other in self._clients.values() for future, _ in other.waiting]
             self._clients.clear()
             self._closed, idle, self._idle = True, self._idle, 0
         for _ in range(idle):
@@ -160,11 +160,11 @@ class Shares:
 
     def _check(self, own: _Client) -> None:
         """Drop what was cancelled. Raises: ApiError 429."""
-        everybody = sum(len(one.waiting) for one in self._clients.values())
+        everybody = sum(len(other.waiting) for other in self._clients.values())
         if len(own.waiting) < self._most_of_one and everybody < self._most:
             return
-        for one in self._clients.values():
-            one.waiting = deque(entry for entry in one.waiting if not entry[0].cancelled())
+        for other in self._clients.values():
+            other.waiting = deque(entry for entry in other.waiting if not entry[0].cancelled())
         count, everybody = len(own.waiting), sum(len(c.waiting) for c in self._clients.values())
         if count < self._most_of_one and everybody < self._most:
             return

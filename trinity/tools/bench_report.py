@@ -33,10 +33,10 @@ class Measured:
 
 
 # Each model with a report for each instruction-set level.
-Found = Sequence[tuple[Measured, Sequence[Report]]]
+PackedWeights = Sequence[tuple[Measured, Sequence[Report]]]
 
 
-def as_object(measurements: Found) -> dict[str, object]:
+def as_object(measurements: PackedWeights) -> dict[str, object]:
     """Return all results, with the machine and the versions."""
     return {
         "models": [
@@ -103,7 +103,7 @@ def _operation(total: OperationTotal) -> dict[str, object]:
     return values
 
 
-def markdown(measurements: Found) -> str:
+def markdown(measurements: PackedWeights) -> str:
     """Return llama-bench's table, and lines about this machine's limits."""
     rows = [
         "| model | type | size | params | isa | threads | test | t/s |",

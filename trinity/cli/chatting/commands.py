@@ -55,7 +55,7 @@ def run_command(dialogue: Dialogue, name: str, argument: str) -> None:
         near = get_close_matches(name.lower(), BY_NAME, 3, 0.5)
         raise InputError(
             f"there is no command /{name:.40}"
-            + (f" (did you mean {', '.join('/' + one for one in near)}?)" if near else "")
+            + (f" (did you mean {', '.join('/' + name for name in near)}?)" if near else "")
             + (
                 "; /help lists all commands. Put a message that begins with a slash between two "
                 f"{QUOTES}"
@@ -141,10 +141,10 @@ def set_option(dialogue: Dialogue, argument: str) -> None:
             say_wrapped(line, SETTING_WIDTH)
         return
     name, *value = argument.split(maxsplit=1)
-    one = setting(name)
+    opt = setting(name)
     if value:
-        change(dialogue.session, one, value[0])
-    say_wrapped(shown(dialogue.session, one), SETTING_WIDTH)
+        change(dialogue.session, opt, value[0])
+    say_wrapped(shown(dialogue.session, opt), SETTING_WIDTH)
 
 
 def stats(dialogue: Dialogue, _: str) -> None:
@@ -159,14 +159,14 @@ def stats(dialogue: Dialogue, _: str) -> None:
     say(f"context: {used} of {session.model.context_length} tokens after the last response")
     for name, timings in (
         ("last response", parts),
-        ("all responses", [one for answer in session.answers for one in answer.timings]),
+        ("all responses", [timing for answer in session.answers for timing in answer.timings]),
     ):
-        evaluated = sum(one.prompt_tokens - one.cached_tokens for one in timings)
-        cached = sum(one.cached_tokens for one in timings)
-        prompting = sum(one.prompt_seconds for one in timings)
-        tokens = sum(one.completion_tokens for one in timings)
-        steps = sum(one.decode_steps for one in timings)
-        seconds = sum(one.completion_seconds for one in timings)
+        evaluated = sum(timing.prompt_tokens - timing.cached_tokens for timing in timings)
+        cached = sum(timing.cached_tokens for timing in timings)
+        prompting = sum(timing.prompt_seconds for timing in timings)
+        tokens = sum(timing.completion_tokens for timing in timings)
+        steps = sum(timing.decode_steps for timing in timings)
+        seconds = sum(timing.completion_seconds for timing in timings)
         say_wrapped(
             f"{name}: prompt {evaluated} tokens evaluated, {cached} "
             f"cached{speed(evaluated, prompting)}; response {tokens} tokens{speed(steps, seconds)}",
@@ -181,11 +181,11 @@ def speed(count: int, seconds: float) -> str:
 
 def show_help(dialogue: Dialogue, _: str) -> None:
     """List the commands and keys."""
-    usages = [f"/{one.name} {one.takes}".rstrip() for one in COMMANDS]
+    usages = [f"/{command.name} {command.takes}".rstrip() for command in COMMANDS]
     width = max(map(len, usages))
-    for usage, one in zip(usages, COMMANDS, strict=True):
-        also = f" (also {', '.join('/' + name for name in one.also)})" if one.also else ""
-        say_wrapped(f"{usage:<{width}}  {one.help}{also}", width + 2)
+    for usage, command in zip(usages, COMMANDS, strict=True):
+        also = f" (also {', '.join('/' + name for name in command.also)})" if command.also else ""
+        say_wrapped(f"{usage:<{width}}  {command.help}{also}", width + 2)
     for line in KEYS:
         say_wrapped(line, 2)
 
@@ -204,7 +204,7 @@ COMMANDS = (
     Command("load", "FILE", "load a saved conversation", load, words=None),
     Command(
         "set", "[NAME [VALUE]]", "show or set options of generation", set_option,
-        words=[one.name for one in SETTINGS],
+        words=[opt.name for opt in SETTINGS],
     ),
     Command("stats", "", "show tokens and speed", stats),
     Command("help", "", "show this", show_help, ("?",)),

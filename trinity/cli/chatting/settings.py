@@ -34,11 +34,11 @@ def setting(name: str) -> Declared:
     Raises InputError with similar names.
     """
     wanted = name.lower().lstrip("-").replace("-", "_")
-    for one in SETTINGS:
-        flags = (flag.lstrip("-").replace("-", "_") for flag in one.option.flags)
-        if wanted == one.name or wanted in flags:
-            return one
-    names = [one.name for one in SETTINGS]
+    for opt in SETTINGS:
+        flags = (flag.lstrip("-").replace("-", "_") for flag in opt.option.flags)
+        if wanted == opt.name or wanted in flags:
+            return opt
+    names = [opt.name for opt in SETTINGS]
     near = get_close_matches(wanted, names, 3, 0.5)
     raise InputError(
         f"there is no option {name!r:.40}"
@@ -47,53 +47,53 @@ def setting(name: str) -> Declared:
     )
 
 
-def change(session: ChatSession, one: Declared, text: str) -> None:
+def change(session: ChatSession, opt: Declared, text: str) -> None:
     """Set an option from text; "none" restores its default.
 
     Raises InputError for an invalid value.
     """
     given = text.strip().lower() != NONE
-    value = parsed(one, text) if given else one.default
-    if one is CTX_SHIFT:
+    value = parsed(opt, text) if given else opt.default
+    if opt is CTX_SHIFT:
         session.shifts = bool(value)
     elif given:
-        session.options[one.name] = value
+        session.options[opt.name] = value
     else:
-        session.options.pop(one.name, None)
+        session.options.pop(opt.name, None)
 
 
-def parsed(one: Declared, text: str) -> object:
+def parsed(opt: Declared, text: str) -> object:
     """Parse the value of an option. Raises InputError."""
     value: object = text
     try:
-        if one.option.repeated:
+        if opt.option.repeated:
             words = shlex.split(text)
-            value = words if one.option.read is None else one.option.read("/set", words)
-        elif one.kind is float:
+            value = words if opt.option.read is None else opt.option.read("/set", words)
+        elif opt.kind is float:
             value = float(text)
-        elif one.kind is int:
+        elif opt.kind is int:
             value = int(text)
-            if value == one.option.none:
+            if value == opt.option.none:
                 return None
         elif text.lower() in _BOOLS:
             value = _BOOLS[text.lower()]
-        elif one.kind is not bool:
+        elif opt.kind is not bool:
             value = int(text)  # an option that is a switch or a number
     except ValueError:
-        raise InputError(f"{one.name} is {text!r:.40}; it must be {one.values}") from None
-    return one.checked(value)
+        raise InputError(f"{opt.name} is {text!r:.40}; it must be {opt.values}") from None
+    return opt.checked(value)
 
 
-def shown(session: ChatSession, one: Declared) -> str:
+def shown(session: ChatSession, opt: Declared) -> str:
     """Return a line with an option's name, its value and its help."""
     defaults = session.model.defaults.options
-    if one is CTX_SHIFT:
+    if opt is CTX_SHIFT:
         value: object = session.shifts
     else:
-        value = session.options.get(one.name, defaults.get(one.name, one.default))
+        value = session.options.get(opt.name, defaults.get(opt.name, opt.default))
     text = value_text(value)
-    named = f"{one.name:<{NAME_WIDTH}} {text}"
-    return f"{named:<{SETTING_WIDTH - 1}} {one.option.help}"
+    named = f"{opt.name:<{NAME_WIDTH}} {text}"
+    return f"{named:<{SETTING_WIDTH - 1}} {opt.option.help}"
 
 
 def value_text(value: object) -> str:
@@ -111,4 +111,4 @@ def value_text(value: object) -> str:
 
 def listed(session: ChatSession) -> Iterator[str]:
     """Yield a line for every option."""
-    return (shown(session, one) for one in SETTINGS)
+    return (shown(session, opt) for opt in SETTINGS)

@@ -71,10 +71,10 @@ def _check(file: GGUFProvider, base: Base) -> None:
             f"{file.path}: adapter.alora.invocation_tokens is set: activated LoRA, which starts "
             "at certain tokens, is not supported"
         )
-    found = metadata.get("general.architecture")
-    if not is_text(found, base.config.architecture):
+    architecture = metadata.get("general.architecture")
+    if not is_text(architecture, base.config.architecture):
         raise FormatError(
-            f"{file.path}: general.architecture is {shown(found)}, but {base.path} is "
+            f"{file.path}: general.architecture is {shown(architecture)}, but {base.path} is "
             f"{base.config.architecture!r}: the adapter belongs to another model"
         )
 
@@ -125,8 +125,8 @@ def _in_order_of_heads(b: Elements, heads: int) -> Elements:
 
 def _elements(tensor: Tensor) -> Elements:
     if tensor.type in _ELEMENTS:
-        found: NDArray[Any] = tensor.data.view(_ELEMENTS[tensor.type]).reshape(tensor.shape)
-        return found
+        values: NDArray[Any] = tensor.data.view(_ELEMENTS[tensor.type]).reshape(tensor.shape)
+        return values
     if tensor.type != "Q8_0":
         raise UnsupportedError(
             f"{tensor.source}: tensor {tensor.name!r} has type {tensor.type}, which is not "

@@ -32,22 +32,22 @@ def joined(base: Base, pieces: Iterable[PairPart]) -> tuple[Pair, ...]:
     The first matrices are stacked; the second ones form a block diagonal, so that rows without a
     piece get no update. Raises FormatError if two pieces are for the same rows, and as ``fitted``.
     """
-    found: dict[str, list[PairPart]] = {}
+    by_name: dict[str, list[PairPart]] = {}
     for piece in pieces:
-        others = found.setdefault(piece.name, [])
+        others = by_name.setdefault(piece.name, [])
         if others and (piece.first is None or any(o.first in (None, piece.first) for o in others)):
             raise FormatError(f"{piece.source}: there is a second pair for tensor {piece.name!r}")
         others.append(piece)
-    return tuple(_pair(base, name, parts) for name, parts in found.items())
+    return tuple(_pair(base, name, parts) for name, parts in by_name.items())
 
 
 def _pair(base: Base, name: str, pieces: Sequence[PairPart]) -> Pair:
-    one = pieces[0]
-    if one.first is None:
-        return fitted(base, one.source, name, one.a, one.b, one.scale)
+    sample = pieces[0]
+    if sample.first is None:
+        return fitted(base, sample.source, name, sample.a, sample.b, sample.scale)
     for piece in pieces:
         _check(base, piece)
-    scale, seconds = one.scale, [piece.b for piece in pieces]
+    scale, seconds = sample.scale, [piece.b for piece in pieces]
     if len({piece.scale for piece in pieces}) > 1:
         scale, seconds = 1.0, [as_float32(p.b) * np.float32(p.scale) for p in pieces]
     # A module whose rows are in several places has one first matrix.
@@ -60,7 +60,7 @@ def _pair(base: Base, name: str, pieces: Sequence[PairPart]) -> Pair:
         first, column = piece.first or 0, columns[id(piece.a)]
         b[..., first : first + second.shape[-2], column : column + second.shape[-1]] = second
     a = np.concatenate(_of_one_type(list(firsts.values())), axis=-2)
-    return fitted(base, one.source, name, a, b, scale)
+    return fitted(base, sample.source, name, a, b, scale)
 
 
 def _check(base: Base, piece: PairPart) -> None:

@@ -40,9 +40,9 @@ def read_mlx(
             f"{source}: lora_parameters has the scale {shown(scale)}; expected a number"
         )
     with SafeTensorsFile(weights) as file:
-        found = placed(base, weights, list(_pairs(file, float(scale))))
+        pairs = placed(base, weights, list(_pairs(file, float(scale))))
     # A tied output is the same module as the embedding.
-    return LoraAdapter(path, tied_output(base, found))
+    return LoraAdapter(path, tied_output(base, pairs))
 
 
 def _pairs(file: SafeTensorsFile, scale: float) -> Iterator[NamedPair]:

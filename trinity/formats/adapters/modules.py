@@ -67,7 +67,7 @@ def placed(base: Base, source: str, pairs: Iterable[NamedPair]) -> tuple[Pair, .
 
 def permuted_heads(base: Base) -> dict[str, int]:
     """Return the number of heads of each tensor whose rows GGUF's converters permute."""
-    places = (place for found in places_of(base).values() for place in found)
+    places = (place for targets in places_of(base).values() for place in targets)
     return {place.name: place.heads for place in places if place.heads and place.first is None}
 
 
@@ -149,15 +149,15 @@ def _moved(
     views = place.stored.views
     if views == (as_it_is,) or len(weight) != 2 or len(place.shape) != 2:
         return None
-    width, found = place.shape[1], []
+    width, row_lists = place.shape[1], []
     for view in views:
         seen = view(np.broadcast_to(np.arange(weight[0])[:, None], weight))
         starts = np.arange(0, seen.size, width)
-        found.append(seen.flat[starts])
-        if not np.array_equal(found[-1], seen.flat[starts + width - 1]):
+        row_lists.append(seen.flat[starts])
+        if not np.array_equal(row_lists[-1], seen.flat[starts + width - 1]):
             return None
     seen = views[0](np.broadcast_to(np.arange(weight[1]), weight))
-    return np.concatenate(found), seen.flat[np.arange(width)]
+    return np.concatenate(row_lists), seen.flat[np.arange(width)]
 
 
 def _rows(place: TargetModule, weight: tuple[int, ...]) -> tuple[NDArray[np.intp] | None, bool]:
@@ -214,8 +214,8 @@ def tied_output(base: Base, pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
 
     The output multiplies by the embedding's rows, to which scale * a @ b.T is added.
     """
-    found = {pair.name: pair for pair in pairs}
-    own = found.get(EMBEDDING)
-    if own is None or HEAD in found or not base.config.tie_word_embeddings:
+    by_name = {pair.name: pair for pair in pairs}
+    own = by_name.get(EMBEDDING)
+    if own is None or HEAD in by_name or not base.config.tie_word_embeddings:
         return pairs
     return (*pairs, fitted(base, base.path, HEAD, own.b.T, own.a, own.scale))

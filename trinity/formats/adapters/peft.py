@@ -43,10 +43,10 @@ def read_peft(
     settings = peft_config(config, source)
     with SafeTensorsFile(weights) as file:
         pairs = list(_pairs(file, settings, base))
-        found = placed(base, weights, pairs)
+        placed_pairs = placed(base, weights, pairs)
     if settings.ties_embeddings:
-        found = tied_output(base, found)
-    return LoraAdapter(path, found)
+        placed_pairs = tied_output(base, placed_pairs)
+    return LoraAdapter(path, placed_pairs)
 
 
 def _pairs(file: SafeTensorsFile, settings: PeftConfig, base: Base) -> Iterator[NamedPair]:
@@ -135,7 +135,7 @@ def _parameter(module: str, fused: set[str], settings: PeftConfig, base: Base, s
     assert match is not None
     depth = match[2].count(".base_layer")
     levels = sum(
-        one.removesuffix(".base_layer" * one.count(".base_layer")) == match[1] for one in fused
+        name.removesuffix(".base_layer" * name.count(".base_layer")) == match[1] for name in fused
     )
     named = [p for p in _PARAMETERS if any(t.endswith(p) for t in settings.target_parameters)]
     if len(named) != levels:

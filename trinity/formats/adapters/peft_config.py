@@ -146,14 +146,14 @@ def _matched(alphas: Mapping[str, float], modules: list[str], source: str) -> di
     """Return the alpha of each module that a pattern matches; the first match wins."""
     patterns = list(alphas)
     if all(_PLAIN.fullmatch(pattern) for pattern in patterns):
-        found = {}
+        by_module = {}
         for module in modules:
             parts = module.split(".")
             ends = {".".join(parts[start:]) for start in range(len(parts))}
             first = next((pattern for pattern in patterns if pattern in ends), None)
             if first is not None:
-                found[module] = alphas[first]
-        return found
+                by_module[module] = alphas[first]
+        return by_module
     try:
         places = _MATCHER.call({"patterns": patterns, "modules": modules})
     except ConfinedUnavailableError:

@@ -39,35 +39,35 @@ class TargetModule:
 
 def places_of(base: Base) -> dict[str, list[TargetModule]]:
     """Return the tensors of every module of the base that an adapter may change."""
-    found: dict[str, list[TargetModule]] = {}
+    modules: dict[str, list[TargetModule]] = {}
     known: set[str] = set()
     for family in base.families:
         new = set()
         for module, place in _of_family(base, family):
             if place.name in known:
                 continue
-            places = found.setdefault(module, [])
+            places = modules.setdefault(module, [])
             # Stored forms whose names differ only in ".weight" are one module.
-            taken = {(one.name, one.first) for one in places}
+            taken = {(target.name, target.first) for target in places}
             if not taken & {(place.name, None), (place.name, place.first)}:
                 places.append(place)
                 new.add(place.name)
         known |= new
-    _add_other_names(found, base.families)
+    _add_other_names(modules, base.families)
     for layer in range(base.config.num_layers):
         for whole, parts in _TOGETHER:
             names = [f"{LAYER}{layer}.{part}" for part in parts]
-            _add_other_form(base, found, f"{LAYER}{layer}.{whole}", names)
-    found["lm_head"] = [TargetModule(HEAD, base.shapes[HEAD], Stored(("lm_head",)))]
-    return found
+            _add_other_form(base, modules, f"{LAYER}{layer}.{whole}", names)
+    modules["lm_head"] = [TargetModule(HEAD, base.shapes[HEAD], Stored(("lm_head",)))]
+    return modules
 
 
-def _add_other_names(found: dict[str, list[TargetModule]], families: Sequence[Family]) -> None:
+def _add_other_names(modules: dict[str, list[TargetModule]], families: Sequence[Family]) -> None:
     """Add the names of checkpoints that use another prefix than the families' tables."""
-    own = dict(found)
-    for before, stands_for in dict.fromkeys(pair for one in families for pair in one.renames):
+    own = dict(modules)
+    for before, stands_for in dict.fromkeys(pair for family in families for pair in family.renames):
         for module in [name for name in own if name.startswith(stands_for)]:
-            found.setdefault(before + module.removeprefix(stands_for), found[module])
+            modules.setdefault(before + module.removeprefix(stands_for), modules[module])
 
 
 def part_of_fused(base: Base, name: str) -> tuple[str, int, int] | None:
@@ -94,20 +94,22 @@ def _sizes(base: Base, parts: int, total: int) -> tuple[int, ...]:
 
 
 def _add_other_form(
-    base: Base, found: dict[str, list[TargetModule]], whole: str, parts: Sequence[str]
+    base: Base, targets: dict[str, list[TargetModule]], whole: str, parts: Sequence[str]
 ) -> None:
     """Add the parts of a module that fuses several, or the module that fuses these parts."""
-    own = [found.get(part, []) for part in parts]
-    if whole in found and not any(own):
-        (place,), first = found[whole], 0
+    own = [targets.get(part, []) for part in parts]
+    if whole in targets and not any(own):
+        (place,), first = targets[whole], 0
         rows_in_all, width = place.shape
         for part, size in zip(parts, _sizes(base, len(parts), rows_in_all), strict=True):
-            found[part] = [replace(place, shape=(size, width), stored=Stored((part,)), first=first)]
+            targets[part] = [
+                replace(place, shape=(size, width), stored=Stored((part,)), first=first)
+            ]
             first += size
-    elif whole not in found and all(len(places) == 1 for places in own):
+    elif whole not in targets and all(len(places) == 1 for places in own):
         places = [place for (place,) in own]
         ends = [*accumulate((place.shape[0] for place in places[:-1]), initial=0), None]
-        found[whole] = [
+        targets[whole] = [
             replace(place, stored=Stored((whole,), rows(first or 0, end)))
             for place, (first, end) in zip(places, pairwise(ends), strict=True)
         ]
@@ -116,7 +118,9 @@ def _add_other_form(
 def _of_family(base: Base, family: Family) -> Iterator[tuple[str, TargetModule]]:
     values = Values(family.terms.defaults, base.path)
     try:
-        ends, layer = (table_rows(one, base.config, values) for one in (family.ends, family.layer))
+        ends, layer = (
+            table_rows(part, base.config, values) for part in (family.ends, family.layer)
+        )
     except (ConfigError, UnsupportedError):
         return  # belongs to another model than the base
     groups = [(f"blk.{i}.", f"{LAYER}{i}.", layer) for i in range(base.config.num_layers)]

@@ -71,11 +71,11 @@ class CanonicalTensors:
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Canonical name to shape, in order."""
-        found = {
+        shapes = {
             name: needed.shape if expert is None else needed.shape[1:]
             for name, (needed, expert) in self._parts.items()
         }
-        return found | {name: tensor.shape for name, tensor in self._scales.items()}
+        return shapes | {name: tensor.shape for name, tensor in self._scales.items()}
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of a name of ``shapes``. Raises FormatError where a file was cut meanwhile."""
@@ -148,8 +148,8 @@ class CanonicalTensors:
 
     def copied_bytes(self) -> int:
         """Bytes of all tensors that are made anew; what the files hold as needed costs nothing."""
-        found = map(self.tensor, self._parts)
-        return sum(tensor.nbytes for tensor in found if isinstance(tensor, MadeTensor))
+        tensors = map(self.tensor, self._parts)
+        return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, MadeTensor))
 
     def _elements(
         self, needed: HFTensor, expert: int | None
@@ -190,9 +190,9 @@ class CanonicalTensors:
 
     def _add_scale(self, needed: HFTensor) -> None:
         names, is_stack = needed.stored.names, len(needed.shape) == 3
-        found = [self._checkpoint.packed.get(name) for name in names]
+        all_packed = [self._checkpoint.packed.get(name) for name in names]
         scales = []
-        for packed in found:
+        for packed in all_packed:
             if packed is None or packed.scale is None:
                 scales.append(np.ones(1, np.float32))
                 continue
@@ -200,7 +200,7 @@ class CanonicalTensors:
             if not self._keeps_type(packed, needed, shape):
                 return
             scales.append(packed.scale.reshape(-1))
-        if all(packed is None or packed.scale is None for packed in found):
+        if all(packed is None or packed.scale is None for packed in all_packed):
             return
         name = f"{needed.name.removesuffix('weight')}scale"
         values = np.concatenate(scales)

@@ -205,9 +205,9 @@ def _windowed(values: Values, terms: Terms, num_layers: int) -> tuple[bool, ...]
     kinds = values.values.get("layer_types")
     if kinds is not None:
         if not isinstance(kinds, list) or len(kinds) != num_layers:
-            found = f"has {len(kinds)} values" if isinstance(kinds, list) else f"is {shown(kinds)}"
+            state = f"has {len(kinds)} values" if isinstance(kinds, list) else f"is {shown(kinds)}"
             raise ConfigError(
-                f"{values.source}: layer_types {found}; expected one for each of the {num_layers} "
+                f"{values.source}: layer_types {state}; expected one for each of the {num_layers} "
                 "layers of num_hidden_layers"
             )
         for kind in kinds:
@@ -228,7 +228,7 @@ def _windowed(values: Values, terms: Terms, num_layers: int) -> tuple[bool, ...]
         return windowed
     after = terms.max_window_layers == "after"
     number = values.size("max_window_layers", "num_layers", 28, smallest=0)
-    return tuple(one and (layer >= number) == after for layer, one in enumerate(windowed))
+    return tuple(window and (layer >= number) == after for layer, window in enumerate(windowed))
 
 
 def every_layer_but_each_last_of(period: int, num_layers: int) -> tuple[bool, ...]:

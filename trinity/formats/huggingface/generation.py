@@ -38,8 +38,8 @@ def end_ids(files: Mapping[str, str]) -> tuple[int, ...]:
         if value is None:
             continue
         ids = value if isinstance(value, list) else [value]
-        for one in ids:
-            if not isinstance(one, int) or isinstance(one, bool) or one < 0:
+        for token_id in ids:
+            if not isinstance(token_id, int) or isinstance(token_id, bool) or token_id < 0:
                 raise ConfigError(
                     f"{files[name]}: eos_token_id is {shown(value)}; expected one token id or a "
                     "list of them"

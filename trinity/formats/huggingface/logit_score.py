@@ -70,11 +70,11 @@ def _tokens(files: Mapping[str, str]) -> list[int]:
     if LOGIT_SCORE not in files:
         return []
     values = read_json_object(files[LOGIT_SCORE])
-    found = [values.get("true_token_id"), values.get("false_token_id")]
-    tokens = [one for one in found if isinstance(one, int) and not isinstance(one, bool)]
-    if found[1] is None:
-        found.pop()
-    if tokens != found:
+    given = [values.get("true_token_id"), values.get("false_token_id")]
+    tokens = [token for token in given if isinstance(token, int) and not isinstance(token, bool)]
+    if given[1] is None:
+        given.pop()
+    if tokens != given:
         raise ConfigError(
             f"{files[LOGIT_SCORE]}: true_token_id is {values.get('true_token_id')!r:.40} and "
             f"false_token_id {values.get('false_token_id')!r:.40}; expected ids of tokens, the "

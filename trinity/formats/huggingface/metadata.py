@@ -76,16 +76,16 @@ def usable_context(model: HFModel) -> int:
     return min(window, config.context_length) if window else config.context_length
 
 
-def beyond_gguf(found: ModelConfig, model: HFModel) -> ModelConfig:
-    """The configuration with what GGUF's keys, of which ``found`` was made, cannot say."""
+def beyond_gguf(known: ModelConfig, model: HFModel) -> ModelConfig:
+    """The configuration with what GGUF's keys, of which ``known`` was made, cannot say."""
     config, scaling = model.config, model.rope.scaling
-    if found.architecture in _WINDOWED and usable_context(model) != config.context_length:
-        found = replace(
-            found,
+    if known.architecture in _WINDOWED and usable_context(model) != config.context_length:
+        known = replace(
+            known,
             context_length=config.context_length,
             sliding_window=config.sliding_window,
             sliding_window_pattern=config.sliding_window_pattern,
         )
     if isinstance(scaling, YarnScaling) and not scaling.truncate:
-        found = replace(found, rope_scaling=replace(found.rope_scaling, yarn_truncate=False))
-    return found
+        known = replace(known, rope_scaling=replace(known.rope_scaling, yarn_truncate=False))
+    return known

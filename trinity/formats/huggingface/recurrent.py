@@ -32,9 +32,9 @@ def layer_kinds(
         interval = values.size(key, key, default)
         return tuple((layer + 1) % interval != 0 for layer in range(config.num_layers))
     if not isinstance(listed, list) or len(listed) != config.num_layers:
-        found = f"has {len(listed)} values" if isinstance(listed, list) else f"is {shown(listed)}"
+        state = f"has {len(listed)} values" if isinstance(listed, list) else f"is {shown(listed)}"
         raise ConfigError(
-            f"{values.source}: layer_types {found}; expected one for each of the "
+            f"{values.source}: layer_types {state}; expected one for each of the "
             f"{config.num_layers} layers of num_hidden_layers"
         )
     for kind in listed:
@@ -119,4 +119,4 @@ def checked(values: Values, key: str, states: SSMConfig) -> SSMConfig:
 
 def kv_heads(config: ModelConfig, without: tuple[bool, ...]) -> NDArray[np.int32]:
     """For each layer the heads of keys, 0 in those without attention."""
-    return np.array([0 if one else config.num_kv_heads for one in without], np.int32)
+    return np.array([0 if is_without else config.num_kv_heads for is_without in without], np.int32)

@@ -68,17 +68,17 @@ def setting_keys(files: Mapping[str, str], *, embeds: bool, unit: bool) -> dict[
         **_object(settings, "tokenizer_args", source, _OF_TOKENIZER | _COMPUTES),
         **_object(settings, "processor_kwargs", source, _OF_TOKENIZER | _COMPUTES),
     }
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     limits = [_limit(settings, "max_seq_length", source)]
     if limits[0] is None:
         limits = [_limit(tokenizer, "model_max_length", files.get(TOKENIZER_CONFIG, source))]
     calls = _object(settings, "processing_kwargs", source, None)
     limits.append(_limit(_object(calls, "text", source, _OF_CALLS), "max_length", source))
     if given := [limit for limit in limits if limit is not None and limit < _UNLIMITED]:
-        found[keys.MAX_TOKENS] = min(given)
+        result[keys.MAX_TOKENS] = min(given)
     if tokenizer.get("truncation_side") == "left":
-        found[keys.TRUNCATION_SIDE] = "left"
-    return found | (_model_keys(files, unit=unit) if embeds else {})
+        result[keys.TRUNCATION_SIDE] = "left"
+    return result | (_model_keys(files, unit=unit) if embeds else {})
 
 
 def _check_transformer(settings: Mapping[str, Any], source: str) -> None:
@@ -107,18 +107,18 @@ def _model_keys(files: Mapping[str, str], *, unit: bool) -> dict[str, object]:
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
         raise ConfigError(f"{source}: prompts is {prompts!r:.60}; expected an object of texts")
-    found: dict[str, object] = {f"{keys.PROMPT}{name}": text for name, text in prompts.items()}
+    result: dict[str, object] = {f"{keys.PROMPT}{name}": text for name, text in prompts.items()}
     default = values.get("default_prompt_name")
     if default is not None:
         if default not in prompts:
             raise ConfigError(
                 f"{source}: default_prompt_name is {default!r:.60}, but there is no such prompt"
             )
-        found[keys.DEFAULT_PROMPT] = default
+        result[keys.DEFAULT_PROMPT] = default
     if not unit and values.get("similarity_fn_name") not in _COSINE:
-        found[keys.NORMALIZE] = False  # their lengths count in a scalar product or a distance
+        result[keys.NORMALIZE] = False  # their lengths count in a scalar product or a distance
     dimensions = _limit(values, "truncate_dim", source)
-    return found if dimensions is None else {**found, keys.TRUNCATE_DIM: dimensions}
+    return result if dimensions is None else {**result, keys.TRUNCATE_DIM: dimensions}
 
 
 def _limit(values: Mapping[str, object], key: str, source: str) -> int | None:
@@ -134,13 +134,13 @@ def _object(
     values: Mapping[str, object], key: str, source: str, known: set[str] | None
 ) -> dict[str, Any]:
     """The object under a key, {} if it is missing. Raises UnsupportedError for unknown keys."""
-    found = values.get(key) or {}
-    if not isinstance(found, dict):
-        raise ConfigError(f"{source}: {key} is {found!r:.40}; expected an object")
-    for name in found if known is not None else ():
-        if name not in known and found[name] is not None:  # type: ignore[operator]
+    entries = values.get(key) or {}
+    if not isinstance(entries, dict):
+        raise ConfigError(f"{source}: {key} is {entries!r:.40}; expected an object")
+    for name in entries if known is not None else ():
+        if name not in known and entries[name] is not None:  # type: ignore[operator]
             raise UnsupportedError(
-                f"{source}: {key} has {name} = {found[name]!r:.60}, which may change the vectors "
+                f"{source}: {key} has {name} = {entries[name]!r:.60}, which may change the vectors "
                 "and is not supported"
             )
-    return found
+    return entries

@@ -85,8 +85,10 @@ def template_names(files: Mapping[str, str]) -> dict[str, object]:
     ``read_json_object``.
     """
     processing = transformer_settings(files).get("processing_kwargs")
-    found = processing.get("chat_template") if isinstance(processing, dict) else None
-    return {k: v for k, v in found.items() if k not in _TAKEN} if isinstance(found, dict) else {}
+    settings = processing.get("chat_template") if isinstance(processing, dict) else None
+    return (
+        {k: v for k, v in settings.items() if k not in _TAKEN} if isinstance(settings, dict) else {}
+    )
 
 
 def dense_tensors(files: Mapping[str, str]) -> dict[str, Tensor]:
@@ -94,7 +96,7 @@ def dense_tensors(files: Mapping[str, str]) -> dict[str, Tensor]:
 
     Raises UnsupportedError for what is more than a linear layer, FormatError where one is missing.
     """
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, folder in _dense(files):
         values = _dense_values(files, folder)
         weights = f"{folder}/model.safetensors"
@@ -110,8 +112,8 @@ def dense_tensors(files: Mapping[str, str]) -> dict[str, Tensor]:
                         f"expected {rank} dimensions of F32, F16 or BF16"
                     )
                 data, full = np.array(tensor.data), f"{name}.{part}"
-                found[full] = Tensor(full, tensor.shape, tensor.dtype, data, files[weights])
-    return found
+                tensors[full] = Tensor(full, tensor.shape, tensor.dtype, data, files[weights])
+    return tensors
 
 
 def dense_keys(files: Mapping[str, str], tensors: Mapping[str, Tensor]) -> dict[str, object]:
@@ -128,11 +130,11 @@ def dense_keys(files: Mapping[str, str], tensors: Mapping[str, Tensor]) -> dict[
 
 def activation_keys(files: Mapping[str, str]) -> dict[str, object]:
     """The functions that follow dense layers, where one changes its values."""
-    found = {
+    names = {
         activation_key(name): _activation(files, folder, _dense_values(files, folder))
         for name, folder in _dense(files)
     }
-    return {key: name for key, name in found.items() if name != "Identity"}
+    return {key: name for key, name in names.items() if name != "Identity"}
 
 
 def _dense(files: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -180,12 +182,12 @@ def _missing(files: Mapping[str, str], folder: str, file: str) -> FormatError:
 
 def _modules(files: Mapping[str, str]) -> list[tuple[str, str]]:
     """The kind and the folder of each module. Raises UnsupportedError for what is not known."""
-    found: list[tuple[str, str]] = []
+    modules: list[tuple[str, str]] = []
     for module in read_json_list(files[MODULES]) if MODULES in files else ():
         values = module if isinstance(module, dict) else {}
         name, path = str(values.get("type")), str(values.get("path"))
         kind = name.rpartition(".")[2]
-        dense = sum(one == "Dense" for one, _ in found)
+        dense = sum(earlier == "Dense" for earlier, _ in modules)
         places = {"Transformer": "", "Pooling": POOLING.partition("/")[0]}
         if dense < len(DENSE):
             places["Dense"] = DENSE[dense]
@@ -199,14 +201,14 @@ def _modules(files: Mapping[str, str]) -> list[tuple[str, str]]:
         if kind == "LogitScore":
             _check_logit_score(values, files)
         if kind != "Dropout":
-            found.append((kind, path))
-    order = [_ORDER.index(kind) for kind, _ in found if kind in _ORDER]
+            modules.append((kind, path))
+    order = [_ORDER.index(kind) for kind, _ in modules if kind in _ORDER]
     if order != sorted(order):
         raise UnsupportedError(
-            f"{files[MODULES]}: the modules are {', '.join(kind for kind, _ in found)}; trinity "
+            f"{files[MODULES]}: the modules are {', '.join(kind for kind, _ in modules)}; trinity "
             f"reads them in the order {', '.join(_ORDER)}"
         )
-    return found
+    return modules
 
 
 def _check_logit_score(module: Mapping[str, object], files: Mapping[str, str]) -> None:

@@ -76,7 +76,7 @@ def _plus(addend: float, values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def table_rows(tables: Tables, config: ModelConfig, values: Values) -> dict[str, TableRow]:
     """Whole name to row, in order, each weight's bias after it."""
-    found: dict[str, TableRow] = {}
+    rows: dict[str, TableRow] = {}
     for name, given in (tables(config, values) if callable(tables) else tables).items():
         row = at(given) if isinstance(given, str) else given
         if row.when and not values.flag(row.when):
@@ -84,12 +84,12 @@ def table_rows(tables: Tables, config: ModelConfig, values: Values) -> dict[str,
         bias = values.flag(row.bias) if isinstance(row.bias, str) else row.bias
         if row.column:
             row = replace(row, forms=tuple(_as_column(form) for form in row.forms))
-        found[complete(name)] = row
+        rows[complete(name)] = row
         if bias:
             forms = tuple(Stored(tuple(map(_bias_of, form.names))) for form in row.forms)
             shape = None if row.shape is None else row.shape[:1]
-            found[beside(name, "bias")] = TableRow(forms, permuted=row.permuted, shape=shape)
-    return found
+            rows[beside(name, "bias")] = TableRow(forms, permuted=row.permuted, shape=shape)
+    return rows
 
 
 def _bias_of(name: str) -> str:
@@ -137,8 +137,10 @@ def gated(module: str = "mlp", *, suffix: str = "", bias: bool | str = False) ->
 def both_rows(both: str, *apart: str) -> tuple[TableRow, TableRow]:
     """Gate and up in one tensor, whose first half of rows is the gate; or in two."""
     gate, up = (
-        TableRow((Stored((both,), part(i, 2)), *(Stored((name.format(one),)) for name in apart)))
-        for i, one in enumerate(("gate", "up"))
+        TableRow(
+            (Stored((both,), part(i, 2)), *(Stored((name.format(part_name),)) for name in apart))
+        )
+        for i, part_name in enumerate(("gate", "up"))
     )
     return gate, up
 
@@ -163,7 +165,7 @@ def experts(
             (
                 Stored((f"{module}.{{}}.{own}.weight",)),
                 *together[name],
-                *(Stored((f"{one}.{name}_proj.weight",)) for one in (switch, module)),
+                *(Stored((f"{place}.{name}_proj.weight",)) for place in (switch, module)),
             )
         )
         for name, own in (("gate", gate), ("up", up), ("down", down))

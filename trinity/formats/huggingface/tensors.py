@@ -94,8 +94,8 @@ def check_tied(
         )
 
 
-def _is_copy(checkpoint: LogicalCheckpoint, one: str, other: str) -> bool:
-    packed = checkpoint.packed.get(one), checkpoint.packed.get(other)
+def _is_copy(checkpoint: LogicalCheckpoint, name: str, other: str) -> bool:
+    packed = checkpoint.packed.get(name), checkpoint.packed.get(other)
     if packed[0] is not None and packed[1] is not None:
         if (packed[0].shape, packed[0].dtype) != (packed[1].shape, packed[1].dtype):
             return False
@@ -103,7 +103,7 @@ def _is_copy(checkpoint: LogicalCheckpoint, one: str, other: str) -> bool:
         return all(np.array_equal(first, second) for first, second in pairs)
     if packed != (None, None):
         return False
-    first, second = checkpoint.tensor(one), checkpoint.tensor(other)
+    first, second = checkpoint.tensor(name), checkpoint.tensor(other)
     same_form = first.shape == second.shape and first.dtype == second.dtype
     # Views compare without a temporary of their size.
     return same_form and first.data.data == second.data.data

@@ -50,8 +50,8 @@ class Values:
         """A list of ``count`` such numbers."""
         value = self._value(key, None)
         if not isinstance(value, list) or len(value) != count:
-            found = f"{len(value)} values" if isinstance(value, list) else shown(value)
-            raise ConfigError(f"{self.source}: {key} has {found}; expected a list of {count}")
+            state = f"{len(value)} values" if isinstance(value, list) else shown(value)
+            raise ConfigError(f"{self.source}: {key} has {state}; expected a list of {count}")
         return tuple(checked_real(field, item, f"{self.source}: {key}") for item in value)
 
     def flag(self, key: str, default: bool = False) -> bool:

@@ -98,18 +98,20 @@ def _check_views(stored: SafeTensor | Packed, needed: HFTensor) -> None:
         raise _misfit(stored, shape)
 
 
-def is_seen(stored: Stored, found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether the views give values of ``shape`` where the checkpoint's tensor has shape ``found``.
+def is_seen(stored: Stored, stored_shape: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether the views give values of ``shape``; ``stored_shape`` is the checkpoint tensor's.
 
     A view may split an axis, but the first or the last one remains.
     """
     if stored.views == (as_it_is,):
-        return found == shape
-    seen = [seen_shape(view, found) for view in stored.views]
-    known = [one for one in seen if one]
+        return stored_shape == shape
+    seen = [seen_shape(view, stored_shape) for view in stored.views]
+    known = [known_shape for known_shape in seen if known_shape]
     if len(known) < len(seen) or sum(map(prod, known)) != prod(shape):
         return False
-    return len(shape) < 2 or all(one[-1] == shape[-1] or one[0] == shape[0] for one in known)
+    return len(shape) < 2 or all(
+        known_shape[-1] == shape[-1] or known_shape[0] == shape[0] for known_shape in known
+    )
 
 
 def seen_shape(view: View, shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -186,10 +188,10 @@ def read_blocks(needed: HFTensor, checkpoint: LogicalCheckpoint) -> Iterator[NDA
     step = max(1, CHUNK_ELEMENTS // (pairs.shape[-1] * pairs.shape[-2]))
     for index in np.ndindex(pairs.shape[:-3]):
         for first in range(0, pairs.shape[-3], step):
-            found = pairs[index][first : first + step].reshape(-1, BLOCK // 2)
-            nibbles = np.empty((len(found), BLOCK), np.uint8)
-            nibbles[:, 0::2], nibbles[:, 1::2] = found & 15, found >> 4
-            blocks = np.empty((len(found), 1 + BLOCK // 2), np.uint8)
+            packed = pairs[index][first : first + step].reshape(-1, BLOCK // 2)
+            nibbles = np.empty((len(packed), BLOCK), np.uint8)
+            nibbles[:, 0::2], nibbles[:, 1::2] = packed & 15, packed >> 4
+            blocks = np.empty((len(packed), 1 + BLOCK // 2), np.uint8)
             blocks[:, 0] = exponents[index][first : first + step].reshape(-1)
             if (blocks[:, 0] == _NO_NUMBER).any():
                 raise FormatError(

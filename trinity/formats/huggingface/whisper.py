@@ -164,13 +164,13 @@ def _whole(
 
 
 def _ids(values: Values, key: str, vocab_size: int) -> list[int]:
-    found = values.values.get(key) or []
-    if not isinstance(found, list) or len(found) > vocab_size:
+    tokens = values.values.get(key) or []
+    if not isinstance(tokens, list) or len(tokens) > vocab_size:
         raise values.error(key, "must be a list of token ids")
-    for one in found:
-        if not isinstance(one, int) or isinstance(one, bool) or not 0 <= one < vocab_size:
-            raise values.error(key, f"has {one!r:.40}; expected token ids below {vocab_size}")
-    return found
+    for token in tokens:
+        if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocab_size:
+            raise values.error(key, f"has {token!r:.40}; expected token ids below {vocab_size}")
+    return tokens
 
 
 def _alignment_heads(values: Values, model: Values) -> list[int]:
@@ -180,21 +180,23 @@ def _alignment_heads(values: Values, model: Values) -> list[int]:
     that they learned from (kotoba-whisper-bilingual).
     """
     key = "alignment_heads"
-    found = values.values.get(key) or []
-    if not isinstance(found, list) or not all(_is_pair(one) for one in found):
+    pairs = values.values.get(key) or []
+    if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
         raise values.error(key, "must be a list of pairs of a layer and a head")
     layers = model.size("decoder_layers", "num_layers")
     heads = model.size("decoder_attention_heads", "num_heads")
-    if any(layer >= layers or head >= heads for layer, head in found):
+    if any(layer >= layers or head >= heads for layer, head in pairs):
         return []
-    return [number for pair in found for number in pair]
+    return [number for pair in pairs for number in pair]
 
 
 def _is_pair(value: object) -> bool:
     return (
         isinstance(value, list)
         and len(value) == 2
-        and all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value)
+        and all(
+            isinstance(token, int) and not isinstance(token, bool) and token >= 0 for token in value
+        )
     )
 
 
@@ -203,9 +205,9 @@ def _languages(generation: Mapping[str, object]) -> list[str]:
     listed = generation.get("lang_to_id")
     if not isinstance(listed, dict):
         return []
-    found = [
+    codes = [
         (number, match[1])
         for name, number in listed.items()
         if isinstance(number, int) and (match := _LANGUAGE.fullmatch(name))
     ]
-    return [code for _, code in sorted(found)]
+    return [code for _, code in sorted(codes)]

@@ -63,10 +63,10 @@ def small_blob(manifest: Manifest, layer: Layer) -> bytes:
             raw = file.read(MOST_SMALL_BYTES + 1)
     except OSError as error:
         raise manifest.error(InputError, f"{what} cannot be read ({error.strerror})") from error
-    found = hashlib.sha256(raw).hexdigest()
-    if "sha256:" + found != layer.digest:
+    digest = hashlib.sha256(raw).hexdigest()
+    if "sha256:" + digest != layer.digest:
         raise manifest.error(
-            FormatError, f"{what} has another hash, {found}: it was modified or damaged"
+            FormatError, f"{what} has another hash, {digest}: it was modified or damaged"
         )
     return raw
 

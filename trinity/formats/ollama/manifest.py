@@ -99,8 +99,8 @@ def _layer(manifest: Manifest, value: object) -> Layer:
     size, name = value.get("size"), value.get("name") or ""
     if not isinstance(media, str) or not isinstance(name, str):
         raise manifest.error(FormatError, 'it has a layer whose "mediaType" or "name" is not text')
-    found = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
-    if found is None:
+    match = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
+    if match is None:
         raise manifest.error(
             FormatError,
             f"it has a {media[-40:]!r} layer with the digest {digest!r:.100}; expected sha256: "
@@ -111,4 +111,4 @@ def _layer(manifest: Manifest, value: object) -> Layer:
             FormatError, f"the layer {digest} has the size {size!r:.40}; expected a number of bytes"
         )
     kind = media.removeprefix(IMAGE)
-    return Layer(kind, "sha256:" + found[1].lower(), size, name)
+    return Layer(kind, "sha256:" + match[1].lower(), size, name)

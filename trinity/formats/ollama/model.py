@@ -147,18 +147,18 @@ def _refuse(manifest: Manifest, config: Mapping[str, object]) -> None:
             "merge its parts with llama.cpp's gguf-split",
         )
     known = ("gguf", "") if models else ("safetensors",)
-    found = config.get("model_format") or known[0]
-    if found not in known:
+    file_format = config.get("model_format") or known[0]
+    if file_format not in known:
         raise manifest.error(
             UnsupportedError,
-            f"its model_format is {found!r:.40}; expected {known[0]}",
+            f"its model_format is {file_format!r:.40}; expected {known[0]}",
             "choose a GGUF model",
         )
 
 
 def _last(manifest: Manifest, *kinds: str) -> Layer | None:
-    found = manifest.of_kind(*kinds)
-    return found[-1] if found else None
+    layers = manifest.of_kind(*kinds)
+    return layers[-1] if layers else None
 
 
 def _object(manifest: Manifest, layer: Layer) -> dict[str, object]:
@@ -175,14 +175,14 @@ def _messages(manifest: Manifest, layer: Layer) -> tuple[Message, ...]:
         values = parse_json_list(raw, "", _MEMORY)
     except FormatError as error:
         raise _malformed(manifest, layer, error) from error
-    found = []
+    messages = []
     for value in values:
         if not isinstance(value, dict) or not isinstance(value.get("role"), str):
             raise _malformed(manifest, layer, 'a message has no "role"')
         if not isinstance(value.get("content", ""), str):
             raise _malformed(manifest, layer, 'the "content" of a message is not text')
-        found.append({"content": "", **value})
-    return tuple(found)
+        messages.append({"content": "", **value})
+    return tuple(messages)
 
 
 def _malformed(manifest: Manifest, layer: Layer, what: object) -> TrinityError:

@@ -51,30 +51,30 @@ def read_params(params: Mapping[str, object], error: Callable[[str], ConfigError
 
     Raises that exception for a value of a type that Ollama does not accept.
     """
-    found = Params()
+    result = Params()
     for key, value in params.items():
         if value is None or key in _OF_THE_RUNNER:
             continue
         if key in _INTEGERS:
-            _put(found, _INTEGERS[key], int(_number(key, value, error)))
+            _put(result, _INTEGERS[key], int(_number(key, value, error)))
         elif key in _NUMBERS:
-            found.options[_NUMBERS[key]] = _number(key, value, error)
+            result.options[_NUMBERS[key]] = _number(key, value, error)
         elif key == "stop":
-            found.options["stop"] = _stop(value, error)
+            result.options["stop"] = _stop(value, error)
         elif key == "typical_p":
             if _number(key, value, error) != 1:
-                found.notices.append("its parameter typical_p is not supported")
+                result.notices.append("its parameter typical_p is not supported")
         else:
-            found.notices.append(f"its parameter {key[:40]!r} is unknown")
-    return found
+            result.notices.append(f"its parameter {key[:40]!r} is unknown")
+    return result
 
 
-def _put(found: Params, option: str, value: int) -> None:
+def _put(result: Params, option: str, value: int) -> None:
     if value < _LEAST.get(option, value):
         return
     if option in ("top_k", "penalty_last_n"):
         value = max(value, {"top_k": 0, "penalty_last_n": -1}[option])
-    (found.loading if option in _LOADING else found.options)[option] = value
+    (result.loading if option in _LOADING else result.options)[option] = value
 
 
 def _number(key: str, value: object, error: Callable[[str], ConfigError]) -> float | int:
@@ -84,6 +84,6 @@ def _number(key: str, value: object, error: Callable[[str], ConfigError]) -> flo
 
 
 def _stop(value: object, error: Callable[[str], ConfigError]) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise error(f"stop is {value!r:.40}; expected a list of texts")
-    return [one for one in value if one]
+    return [text for text in value if text]

@@ -46,13 +46,13 @@ class Store:
         exact = self.manifest_path(name)
         if _is_there(exact):
             return exact
-        found = self.manifests
+        path = self.manifests
         for part in name.parts:
-            folded = sorted(one for one in _entries(found) if one.lower() == part.lower())
+            folded = sorted(entry for entry in _entries(path) if entry.lower() == part.lower())
             if not folded:
                 return None
-            found = os.path.join(found, part if part in folded else folded[0])
-        return found if os.path.isfile(found) else None
+            path = os.path.join(path, part if part in folded else folded[0])
+        return path if os.path.isfile(path) else None
 
     def names(self) -> Iterator[str]:
         """The names of models in the store, in their shortest form; at most MOST_NAMES."""
@@ -104,7 +104,7 @@ def _refused(path: str, error: Exception) -> InputError:
 
 def _walk(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, str, str, str]]:
     with suppress(OSError), os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda one: one.name):
+        for entry in sorted(entries, key=lambda item: item.name):
             parts = (*above, entry.name)
             if len(parts) == 4:
                 yield parts[0], parts[1], parts[2], parts[3]

@@ -58,11 +58,11 @@ def json_files(manifest: Manifest) -> dict[str, str]:
 
     Raises as ``blob_path`` and, for small ones, as ``small_blob``.
     """
-    found = {}
+    paths = {}
     for layer in manifest.of_kind("json"):
         if "/" in layer.name or not layer.name:
             continue
         if layer.size <= MOST_SMALL_BYTES:
             small_blob(manifest, layer)
-        found[layer.name] = blob_path(manifest, layer)
-    return found
+        paths[layer.name] = blob_path(manifest, layer)
+    return paths

@@ -47,22 +47,22 @@ class BatchList(msgspec.Struct):
 async def create(call: Call[BatchBody]) -> ASGI:
     """Begin a batch."""
     body, batches = call.body, batches_of(call)
-    found = batches.files.get(body.input_file_id)
-    if found.purpose != "batch":
+    file = batches.files.get(body.input_file_id)
+    if file.purpose != "batch":
         raise ApiError(
-            400, f"{found.id} has answers of a batch; give a file of requests", "input_file_id"
+            400, f"{file.id} has answers of a batch; give a file of requests", "input_file_id"
         )
-    return Json(await batches.add(found.id, body.endpoint, body.metadata))
+    return Json(await batches.add(file.id, body.endpoint, body.metadata))
 
 
 async def listed(call: Call[Any]) -> ASGI:
     """The batches."""
     query: BatchQuery = call.query
     batches = batches_of(call)
-    found = await asyncio.to_thread(lambda: list(batches.store.all()))
-    found.sort(key=lambda one: (one.created_at, one.id), reverse=True)
-    page, first, last, more = page_of(found, query.after, query.limit)
-    return Json(BatchList([batches.get(one.id) for one in page], first, last, more))
+    newest = await asyncio.to_thread(lambda: list(batches.store.all()))
+    newest.sort(key=lambda batch: (batch.created_at, batch.id), reverse=True)
+    page, first, last, more = page_of(newest, query.after, query.limit)
+    return Json(BatchList([batches.get(batch.id) for batch in page], first, last, more))
 
 
 async def described(call: Call[Any]) -> ASGI:

@@ -176,16 +176,16 @@ class Gathered:
     def message(self) -> AnswerMessage:
         """The answer's message."""
         text = "".join(self.text)
-        found = AnswerMessage(
+        message = AnswerMessage(
             text if text or not self.calls else None,
             reasoning_content="".join(self.reasoning) if self.reasoning else UNSET,
         )
         calls = [call.answer(self.box) for call in self.calls.values()]
         if calls and self.box.single:
-            found.function_call = calls[0].function
+            message.function_call = calls[0].function
         elif calls:
-            found.tool_calls = calls
-        return found
+            message.tool_calls = calls
+        return message
 
 
 @dataclass(slots=True)

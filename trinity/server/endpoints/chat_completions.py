@@ -97,9 +97,9 @@ async def whole(
             gathered[event.index].add(shown[event.index].at_end(event))
             continue
         gathered[event.index].add(shown[event.index].of(event.parts))
-        found = tokens[event.index]
-        if found is not None:
-            found.content += chat_logprobs(answers.model, event.logprobs)
+        shown_tokens = tokens[event.index]
+        if shown_tokens is not None:
+            shown_tokens.content += chat_logprobs(answers.model, event.logprobs)
         if event.index == 0:
             first += event.token_ids
     choices = [
@@ -162,16 +162,16 @@ async def chunks(
         logprobs = None
         if body.logprobs:
             logprobs = ChatLogprobs(chat_logprobs(answers.model, event.logprobs))
-        found = list(deltas[at].of(shown[at].of(event.parts)))
-        if not found and event.logprobs:
-            found = [Delta(content="")]
-        for delta in found:
+        made_deltas = list(deltas[at].of(shown[at].of(event.parts)))
+        if not made_deltas and event.logprobs:
+            made_deltas = [Delta(content="")]
+        for delta in made_deltas:
             made.append(chunk(at, delta, logprobs))
             logprobs = None
-        for one in made:
+        for outgoing in made:
             if body.timings_per_token and event.timings is not None:
-                one.timings = timings_of(event.timings, event.evaluated)
-            yield data(encode(one))
+                outgoing.timings = timings_of(event.timings, event.evaluated)
+            yield data(encode(outgoing))
     if body.final_usage:
         counted = ChatChunk(
             name, answers.created, answers.name, [], usage=usage_of(ends, n),

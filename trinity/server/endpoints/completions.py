@@ -113,32 +113,32 @@ class CompletionWriter:
     wants: bool
     offset: int = 0
     text: list[str] = field(default_factory=list)
-    found: CompletionLogprobs = field(default_factory=lambda: CompletionLogprobs([], [], [], []))
+    logprobs: CompletionLogprobs = field(default_factory=lambda: CompletionLogprobs([], [], [], []))
 
     def add(self, text: str, tokens: Sequence[TokenLogprob | tuple[str, None]]) -> None:
         """A piece of text with its tokens; (text, None) for one without a log-probability."""
         self.text.append(text)
-        for one in tokens if self.wants else ():
-            name = one[0] if isinstance(one, tuple) else one.text
-            self.found.tokens.append(name)
-            self.found.text_offset.append(self.offset)
+        for token in tokens if self.wants else ():
+            name = token[0] if isinstance(token, tuple) else token.text
+            self.logprobs.tokens.append(name)
+            self.logprobs.text_offset.append(self.offset)
             # A token that was put before a prompt is no part of its text.
-            if not isinstance(one, tuple) or text.startswith(name):
+            if not isinstance(token, tuple) or text.startswith(name):
                 self.offset += len(name)
-            if isinstance(one, tuple):
-                self.found.token_logprobs.append(None)
-                self.found.top_logprobs.append(None)
+            if isinstance(token, tuple):
+                self.logprobs.token_logprobs.append(None)
+                self.logprobs.top_logprobs.append(None)
                 continue
-            top = {other.text: finite(other.logprob) for other in reversed(one.top)}
-            top.setdefault(one.text, finite(one.logprob))
-            self.found.token_logprobs.append(finite(one.logprob))
-            self.found.top_logprobs.append(encoded(top))
+            top = {other.text: finite(other.logprob) for other in reversed(token.top)}
+            top.setdefault(token.text, finite(token.logprob))
+            self.logprobs.token_logprobs.append(finite(token.logprob))
+            self.logprobs.top_logprobs.append(encoded(top))
 
     def take(self) -> tuple[str, CompletionLogprobs | None]:
         """What was added since the last call."""
-        text, found = "".join(self.text), self.found
-        self.text, self.found = [], CompletionLogprobs([], [], [], [])
-        return text, found if self.wants else None
+        text, logprobs = "".join(self.text), self.logprobs
+        self.text, self.logprobs = [], CompletionLogprobs([], [], [], [])
+        return text, logprobs if self.wants else None
 
 
 async def completions(call: Call[CompletionRequest]) -> ASGI:
@@ -255,12 +255,12 @@ def prompts_of(prompt: Prompts) -> list[Prompt]:
         return [prompt]
     if not prompt:
         raise ApiError(400, "prompt is an empty list", "prompt")
-    ids = [one for one in prompt if isinstance(one, int)]
+    ids = [part for part in prompt if isinstance(part, int)]
     if len(ids) == len(prompt):
         return [ids]
     if ids:
         raise ApiError(400, "prompt mixes token ids with other prompts", "prompt")
-    return [one for one in prompt if not isinstance(one, int)]
+    return [part for part in prompt if not isinstance(part, int)]
 
 
 def infilling(model: Model, job: TextJob, suffix: str) -> TextJob:
@@ -274,8 +274,10 @@ def infilling(model: Model, job: TextJob, suffix: str) -> TextJob:
 
     bos = model.tokenize("", add_eos=False)  # the token that the model begins with, if any
     before, after, middle = marks
-    found = [[*bos, before, *tokens(one), after, *tokens(suffix), middle] for one in job.prompts]
-    return replace(job, prompts=found)
+    prompts = [
+        [*bos, before, *tokens(prompt), after, *tokens(suffix), middle] for prompt in job.prompts
+    ]
+    return replace(job, prompts=prompts)
 
 
 def reason_of(end: End) -> Literal["stop", "length"]:

@@ -58,17 +58,17 @@ class EmbeddingsRequest(Body):
             given: list[str | int | TextObject | list[str | int]] = [self.input]
         else:
             given = self.input
-        if all(isinstance(one, str) for one in given) or any(
-            isinstance(one, list | TextObject) for one in given
+        if all(isinstance(part, str) for part in given) or any(
+            isinstance(part, list | TextObject) for part in given
         ):
-            return [_text(one) for one in given]
-        return [[one for one in given if isinstance(one, str | int)]]
+            return [_text(part) for part in given]
+        return [[part for part in given if isinstance(part, str | int)]]
 
 
-def _text(one: str | int | TextObject | list[str | int]) -> Text:
-    if isinstance(one, TextObject):
-        return one.text()
-    return [one] if isinstance(one, int) else one
+def _text(part: str | int | TextObject | list[str | int]) -> Text:
+    if isinstance(part, TextObject):
+        return part.text()
+    return [part] if isinstance(part, int) else part
 
 
 class Embedding(msgspec.Struct):
@@ -98,18 +98,20 @@ class Embeddings(msgspec.Struct):
 async def embeddings(call: Call[EmbeddingsRequest]) -> ASGI:
     """The vectors of texts."""
     body = call.body
-    found = await vectors(
+    embedded = await vectors(
         call, body.model, await call.run(body.texts), param="input",
         dimensions=body.dimensions, priority=body.priority or 0,
     )  # fmt: skip
     if body.encoding_format == "base64":
         texts = await asyncio.to_thread(
-            lambda: [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in found.rows]
+            lambda: [
+                base64.b64encode(row.astype("<f4").tobytes()).decode() for row in embedded.rows
+            ]
         )
     else:
-        texts = await written(found.rows)
+        texts = await written(embedded.rows)
     data = [Embedding(text, number) for number, text in enumerate(texts)]
-    return Json(Embeddings(data, found.name, EmbeddingUsage(found.tokens, found.tokens)))
+    return Json(Embeddings(data, embedded.name, EmbeddingUsage(embedded.tokens, embedded.tokens)))
 
 
 ENDPOINTS = (

@@ -67,20 +67,20 @@ def batches_of(call: Call[Any]) -> Batches:
 
 
 def page_of(
-    found: list[T], after: str | None, limit: int
+    items: list[T], after: str | None, limit: int
 ) -> tuple[list[T], str | None, str | None, bool]:
     """``limit`` of them from behind ``after``, the ends of these, and whether there are more.
 
     Raises: ApiError 404 where ``after`` is none of them.
     """
     if after is not None:
-        names = [one.id for one in found]
+        names = [item.id for item in items]
         if after not in names:
             raise ApiError(404, f"there is no {after!r:.80}", "after", "not_found")
-        found = found[names.index(after) + 1 :]
-    page = found[:limit]
+        items = items[names.index(after) + 1 :]
+    page = items[:limit]
     first, last = (page[0].id, page[-1].id) if page else (None, None)
-    return page, first, last, len(found) > len(page)
+    return page, first, last, len(items) > len(page)
 
 
 async def add(call: Call[FileForm]) -> ASGI:
@@ -95,9 +95,9 @@ async def listed(call: Call[Any]) -> ASGI:
     files = batches_of(call).files
 
     def answer() -> Json:
-        found = [one for one in files.all() if query.purpose in (None, one.purpose)]
-        found.sort(key=lambda one: (one.created_at, one.id), reverse=query.order == "desc")
-        return Json(FileList(*page_of(found, query.after, query.limit)))
+        shown = [file for file in files.all() if query.purpose in (None, file.purpose)]
+        shown.sort(key=lambda file: (file.created_at, file.id), reverse=query.order == "desc")
+        return Json(FileList(*page_of(shown, query.after, query.limit)))
 
     return await asyncio.to_thread(answer)
 

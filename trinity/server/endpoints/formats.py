@@ -70,12 +70,12 @@ def response_format_of(
 
 def _schema_in(rest: dict[str, Any]) -> dict[str, Any]:
     """The named schema, which may lie without its name, or in llama.cpp's place for it."""
-    found = rest.get("json_schema")
-    if found is None:
+    schema = rest.get("json_schema")
+    if schema is None:
         return {"schema": rest.get("schema"), "name": rest.get("name")}
-    if isinstance(found, dict) and "schema" not in found and _SCHEMA_WORDS & found.keys():
-        return {"schema": found}
-    return found  # type: ignore[no-any-return]
+    if isinstance(schema, dict) and "schema" not in schema and _SCHEMA_WORDS & schema.keys():
+        return {"schema": schema}
+    return schema  # type: ignore[no-any-return]
 
 
 class StructuredOutputs(Body):
@@ -130,7 +130,7 @@ class Forms(Body, kw_only=True):
 
         Raises: ApiError for what cannot be enforced, and for two forms.
         """
-        found = [
+        given = [
             (name, form)
             for name, form in (
                 ("response_format", response_format_of(ignored, self.response_format)),
@@ -139,11 +139,11 @@ class Forms(Body, kw_only=True):
             if form is not None and not isinstance(form, TextForm)
         ]
         own = llama_options(self.json_schema, self.grammar)
-        if len(found) + bool(own) > 1:
+        if len(given) + bool(own) > 1:
             raise ApiError(
-                400, f"{found[0][0]} and another form of the answer are both given", found[0][0]
+                400, f"{given[0][0]} and another form of the answer are both given", given[0][0]
             )
-        return own or (_options(*found[0]) if found else {})
+        return own or (_options(*given[0]) if given else {})
 
     def _structured(self, ignored: Ignored) -> ResponseFormat | None:
         """vLLM's ``structured_outputs``, or its older ``guided_*``."""
@@ -172,8 +172,8 @@ def _options(where: str, form: ResponseFormat) -> dict[str, Any]:
 
 def is_gbnf(text: str) -> bool:
     """Whether a grammar is GBNF, whose rules have ``::=``, rather than Lark."""
-    found = re.search(r"^[^\S\n]*+[\w-]++\s*+::=", text[:_LOOKED_AT], re.MULTILINE)
-    return found is not None
+    rule = re.search(r"^[^\S\n]*+[\w-]++\s*+::=", text[:_LOOKED_AT], re.MULTILINE)
+    return rule is not None
 
 
 def _schema(given: Any, where: str) -> Any:

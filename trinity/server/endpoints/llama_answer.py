@@ -14,7 +14,7 @@ from trinity.runtime.options import Request
 from trinity.server.endpoints.logprobs import finite, token_bytes
 from trinity.server.endpoints.sampling import ORDER
 from trinity.server.endpoints.usage import LlamaTimings, PromptProgress, timings_of
-from trinity.server.job import End, Piece
+from trinity.server.job import End, Update
 
 if TYPE_CHECKING:
     from trinity.model import Model
@@ -50,7 +50,7 @@ class LlamaLogprob(LlamaTop):
 
 
 class LlamaAnswer(msgspec.Struct):
-    """An answer, or with ``stop`` false a piece of one."""
+    """A response, or with ``stop`` false a part of one."""
 
     index: int
     content: str
@@ -75,17 +75,17 @@ class LlamaAnswer(msgspec.Struct):
 
 @dataclass(slots=True)
 class GatheredCompletion:
-    """One answer so far, or a piece of it."""
+    """A response so far, or a part of it."""
 
     text: list[str] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
 
-    def add(self, piece: Piece) -> None:
-        """Put a piece to what there is."""
-        self.text.append(piece.text)
-        self.tokens += piece.token_ids
-        self.logprobs += piece.logprobs
+    def add(self, update: Update) -> None:
+        """Add an update."""
+        self.text.append(update.text)
+        self.tokens += update.token_ids
+        self.logprobs += update.logprobs
 
 
 def whole_answer(
@@ -118,27 +118,27 @@ def whole_answer(
 
 
 def probabilities(
-    model: Model, found: Iterable[TokenLogprob], *, drawn: bool
+    model: Model, tokens: Iterable[TokenLogprob], *, drawn: bool
 ) -> list[LlamaLogprob]:
     """Log-probabilities as llama.cpp has them; those of what was ``drawn`` as probabilities."""
     if drawn:
         return [
-            LlamaLogprob(*named(model, one), prob=math.exp(one.logprob),
+            LlamaLogprob(*named(model, token), prob=math.exp(token.logprob),
                          top_probs=[LlamaTop(*named(model, top), prob=math.exp(top.logprob))
-                                    for top in one.top])
-            for one in found
+                                    for top in token.top])
+            for token in tokens
         ]  # fmt: skip
     return [
-        LlamaLogprob(*named(model, one), logprob=finite(one.logprob),
+        LlamaLogprob(*named(model, token), logprob=finite(token.logprob),
                      top_logprobs=[LlamaTop(*named(model, top), logprob=finite(top.logprob))
-                                   for top in one.top])
-        for one in found
+                                   for top in token.top])
+        for token in tokens
     ]  # fmt: skip
 
 
-def named(model: Model, one: TokenLogprob) -> tuple[int, str, list[int]]:
+def named(model: Model, token: TokenLogprob) -> tuple[int, str, list[int]]:
     """A token's id, text and bytes."""
-    return one.token_id, one.text, token_bytes(model, one.token_id)
+    return token.token_id, token.text, token_bytes(model, token.token_id)
 
 
 def settings(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:

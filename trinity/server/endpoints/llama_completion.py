@@ -25,7 +25,7 @@ from trinity.server.endpoints.sampling import LlamaParameters
 from trinity.server.endpoints.usage import progress_of, timings_of
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
-from trinity.server.job import End, Piece, TextJob
+from trinity.server.job import End, TextJob, Update
 from trinity.server.schemas import Body, encode, encoded
 from trinity.server.service import Answers
 from trinity.server.stream import Stream, data
@@ -62,13 +62,13 @@ class LlamaRequest(LlamaParameters, kw_only=True):
 
     def options(self, ignored: Ignored) -> dict[str, Any]:
         """GenerationOptions of what was given. Raises: ApiError."""
-        found = {name: value for name, value in self.draw_options().items() if value is not None}
-        found |= self.llama_options(ignored, stream=self.stream)
+        options = {name: value for name, value in self.draw_options().items() if value is not None}
+        options |= self.llama_options(ignored, stream=self.stream)
         most = self.n_predict if self.n_predict is not None else self.max_tokens
         if most is not None and most >= 0:
-            found["max_tokens"] = most
+            options["max_tokens"] = most
         if self.seed is not None:
-            found["seed"] = None if self.seed < 0 else self.seed
+            options["seed"] = None if self.seed < 0 else self.seed
         if self.post_sampling_probs and not self.n_probs:
             raise ApiError(400, "post_sampling_probs needs n_probs", "post_sampling_probs")
         if self.n_probs * self.count > MOST_PROBS:
@@ -79,9 +79,9 @@ class LlamaRequest(LlamaParameters, kw_only=True):
                 "n_probs",
             )
         if self.n_probs:
-            found["logprobs"] = self.n_probs
-            found["processed_logprobs"] = self.post_sampling_probs
-        return found | self.chain(ignored)
+            options["logprobs"] = self.n_probs
+            options["processed_logprobs"] = self.post_sampling_probs
+        return options | self.chain(ignored)
 
 
 async def completion(call: Call[LlamaRequest]) -> ASGI:
@@ -107,27 +107,27 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
 
         return Stream(start, written)
     with await start() as answers:
-        found = [GatheredCompletion() for _ in range(len(prompts) * body.count)]
+        gathered = [GatheredCompletion() for _ in range(len(prompts) * body.count)]
 
-        def probable(model: Model, piece: Piece) -> list[Any]:
-            made = probabilities(model, piece.logprobs, drawn=body.post_sampling_probs)
-            return [encoded(one) for one in made]
+        def probable(model: Model, update: Update) -> list[Any]:
+            made = probabilities(model, update.logprobs, drawn=body.post_sampling_probs)
+            return [encoded(probability) for probability in made]
 
-        shown: list[list[Any]] = [[] for _ in found]
+        shown: list[list[Any]] = [[] for _ in gathered]
         ends: dict[int, End] = {}
         async for event in answers:
             if isinstance(event, End):
                 ends[event.index] = event
                 continue
-            found[event.index].add(replace(event, logprobs=()))
+            gathered[event.index].add(replace(event, logprobs=()))
             if event.logprobs:
                 shown[event.index] += await asyncio.to_thread(probable, answers.model, event)
 
         def put_together() -> Json:
             made = []
-            for i, one in enumerate(found):
-                tokens = one.tokens if body.return_tokens else ()
-                text = "".join(one.text)
+            for i, response in enumerate(gathered):
+                tokens = response.tokens if body.return_tokens else ()
+                text = "".join(response.text)
                 answer = whole_answer(answers, ends[i], text, texts[i // body.count], tokens)
                 if body.n_probs:
                     answer.completion_probabilities = shown[i]
@@ -141,17 +141,17 @@ async def pieces(
     answers: Answers, texts: Sequence[str], body: LlamaRequest
 ) -> AsyncGenerator[LlamaAnswer, None]:
     """The events of a stream; the last one of a response has no text."""
-    found = [GatheredCompletion() for _ in range(len(texts) * body.count)]
-    for_piece = [GatheredCompletion() for _ in found]
+    gathered = [GatheredCompletion() for _ in range(len(texts) * body.count)]
+    for_piece = [GatheredCompletion() for _ in gathered]
     async for event in answers:
         index = event.index
         if isinstance(event, End):
-            text = "".join(found[index].text)
+            text = "".join(gathered[index].text)
             answer = whole_answer(answers, event, text, texts[index // body.count])
             answer.content = ""
             yield answer
             continue
-        found[index].add(event)
+        gathered[index].add(event)
         for_piece[index].add(event)
         progress = progress_of(event) if body.return_progress else None
         if not event.parts and progress is None:
@@ -159,7 +159,7 @@ async def pieces(
         piece, for_piece[index] = for_piece[index], GatheredCompletion()
         answer = LlamaAnswer(
             index, "".join(piece.text), piece.tokens, False,
-            tokens_predicted=len(found[index].tokens),
+            tokens_predicted=len(gathered[index].tokens),
             tokens_evaluated=answers.prompt_tokens[index // body.count],
             prompt_progress=progress or UNSET,
         )  # fmt: skip
@@ -177,14 +177,14 @@ def chosen(answer: LlamaAnswer, fields: list[str] | None) -> Any:
     if not fields:
         return answer
     everything = msgspec.json.decode(encode(answer))
-    found = {}
+    picked = {}
     for name in fields:
         value = everything
         for part in name.split("/"):
             value = value.get(part, UNSET) if isinstance(value, dict) else UNSET
         if value is not UNSET:
-            found[name] = value
-    return found
+            picked[name] = value
+    return picked
 
 
 def prompts_of(model: Model, prompt: Any) -> tuple[list[list[int]], list[str]]:
@@ -197,14 +197,14 @@ def prompts_of(model: Model, prompt: Any) -> tuple[list[list[int]], list[str]]:
         parts = [[prompt]]
     elif not prompt:
         raise ApiError(400, "prompt is an empty list", "prompt")
-    elif any(isinstance(one, list | PromptObject) for one in prompt) or all(
-        isinstance(one, str) for one in prompt
+    elif any(isinstance(part, list | PromptObject) for part in prompt) or all(
+        isinstance(part, str) for part in prompt
     ):
-        parts = [one if isinstance(one, list) else [one] for one in prompt]
+        parts = [part if isinstance(part, list) else [part] for part in prompt]
     else:
         parts = [prompt]
-    found = [checked_ids(mixed_ids(model, one), model.config.vocab_size) for one in parts]
-    return found, [prompt_text(model, ids) for ids in found]
+    prompts = [checked_ids(mixed_ids(model, part), model.config.vocab_size) for part in parts]
+    return prompts, [prompt_text(model, ids) for ids in prompts]
 
 
 def mixed_ids(model: Model, parts: Sequence[int | str | PromptObject]) -> list[int]:
@@ -212,15 +212,15 @@ def mixed_ids(model: Model, parts: Sequence[int | str | PromptObject]) -> list[i
 
     Raises: ContextLengthError for a long text that cannot fit, before it is tokenized.
     """
-    found: list[int] = []
+    ids: list[int] = []
     for place, part in enumerate(parts):
         if isinstance(part, int):
-            found.append(part)
+            ids.append(part)
         else:
             text = part if isinstance(part, str) else part.prompt_string
             check_length(text, model.tokenizer, model.context_length)
-            found += model.tokenize(text, add_bos=place == 0, add_eos=False, parse_special=True)
-    return found
+            ids += model.tokenize(text, add_bos=place == 0, add_eos=False, parse_special=True)
+    return ids
 
 
 ENDPOINTS = tuple(

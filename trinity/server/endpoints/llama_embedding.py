@@ -57,8 +57,8 @@ async def embedding(call: Call[LlamaEmbeddingRequest]) -> ASGI:
         return converted(call.ignored, {"input": given}, EmbeddingsRequest, "").texts()
 
     texts = await call.run(read)
-    found = await vectors(call, body.model, texts, param=name)
-    rows = await written(divided(found.rows, norm))
+    embedded = await vectors(call, body.model, texts, param=name)
+    rows = await written(divided(embedded.rows, norm))
     return Json([LlamaEmbedding(number, [row]) for number, row in enumerate(rows)])
 
 

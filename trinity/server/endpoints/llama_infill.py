@@ -48,16 +48,16 @@ class InfillRequest(LlamaRequest, kw_only=True):
         def ids(text: str) -> list[int]:
             return model.tokenize(text, add_bos=False)
 
-        found = model.tokenize("", add_eos=False)  # the token that the model begins with, if any
+        prompt = model.tokenize("", add_eos=False)  # the token that the model begins with, if any
         if repository is not None:
-            found += [repository, *ids(PROJECT)]
+            prompt += [repository, *ids(PROJECT)]
         for extra in self.input_extra or ():
-            found += ids(SNIPPET) if file is None else [file, *ids(f"{extra.filename}\n")]
-            found += ids(extra.text)
+            prompt += ids(SNIPPET) if file is None else [file, *ids(f"{extra.filename}\n")]
+            prompt += ids(extra.text)
         if file is not None:
-            found += [file, *ids(FILE)]
-        found += [before, *ids(self.input_prefix), *ids(self.prompt)]
-        return [*found, after, *ids(self.input_suffix), middle]
+            prompt += [file, *ids(FILE)]
+        prompt += [before, *ids(self.input_prefix), *ids(self.prompt)]
+        return [*prompt, after, *ids(self.input_suffix), middle]
 
 
 async def infill(call: Call[InfillRequest]) -> ASGI:

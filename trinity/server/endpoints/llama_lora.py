@@ -41,7 +41,7 @@ async def adapters(call: Call[Any]) -> ASGI:
 
 async def weigh(call: Call[Loras]) -> ASGI:
     """Set the scales of adapters for later requests; others get 0."""
-    lora = {one.id: one.scale for one in call.body}
+    lora = {adapter.id: adapter.scale for adapter in call.body}
     with await call.lease(None) as model:
         model.engine.adapter_weights(Request.of(lora=lora).lora)  # raises what is wrong
         call.service.models.first.lora[call.caller.owner] = lora

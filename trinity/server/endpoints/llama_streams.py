@@ -77,11 +77,11 @@ async def stop(call: Call[None]) -> ASGI:
 
 async def lookup(call: Call[Names]) -> ASGI:
     """The kept streams among those that the client names."""
-    found = [
+    streams = [
         KeptStream(name, kept.completed is not None, kept.end, kept.started, kept.completed or 0)
         for name, kept in call.kept.like(call.body.conversation_ids)
     ]
-    return Json(found)
+    return Json(streams)
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (

@@ -23,7 +23,7 @@ def bias_of(model: Model, given: list[Bias] | Mapping[str, float | bool]) -> dic
     ``given`` is a list of pairs, or an object whose names are token ids if they are numbers.
     Raises: ApiError.
     """
-    found: dict[int, float] = {}
+    biases: dict[int, float] = {}
     pairs: Sequence[Sequence[int | float | str | bool]]
     if isinstance(given, Mapping):
         pairs = [(_id_or_text(key), value) for key, value in given.items()]
@@ -38,17 +38,17 @@ def bias_of(model: Model, given: list[Bias] | Mapping[str, float | bool]) -> dic
         except OverflowError:
             raise ApiError(400, "the bias is too large", f"logit_bias[{place}]") from None
         if isinstance(token, str):
-            for one in model.tokenize(token, add_bos=False):
-                found[one] = bias
+            for token_id in model.tokenize(token, add_bos=False):
+                biases[token_id] = bias
         else:
-            found[int(token)] = bias
-    if len(found) > MOST_BIASES:
+            biases[int(token)] = bias
+    if len(biases) > MOST_BIASES:
         raise ApiError(
             400,
-            f"logit_bias has {len(found)} tokens; at most {MOST_BIASES} are taken",
+            f"logit_bias has {len(biases)} tokens; at most {MOST_BIASES} are taken",
             "logit_bias",
         )
-    return found
+    return biases
 
 
 def _id_or_text(key: str) -> int | str:

@@ -46,21 +46,21 @@ def finite(logprob: float) -> float:
     return logprob if logprob > LEAST else LEAST
 
 
-def chat_logprobs(model: Model, found: Iterable[TokenLogprob]) -> list[ChatLogprob]:
+def chat_logprobs(model: Model, tokens: Iterable[TokenLogprob]) -> list[ChatLogprob]:
     """Log-probabilities as chat completions have them, each one encoded already."""
     return [
         encoded(
             ChatLogprob(
-                one.text,
-                finite(one.logprob),
-                token_bytes(model, one.token_id),
+                token.text,
+                finite(token.logprob),
+                token_bytes(model, token.token_id),
                 [
                     TopLogprob(top.text, finite(top.logprob), token_bytes(model, top.token_id))
-                    for top in one.top
+                    for top in token.top
                 ],
             )
         )
-        for one in found
+        for token in tokens
     ]
 
 

@@ -111,25 +111,25 @@ class Message(Body):
         if content is None and not calls:
             content = self.refusal or ""
         role = {"developer": "system", "function": "tool"}.get(self.role, self.role)
-        found: dict[str, Any] = {"role": role, "content": content}
+        message: dict[str, Any] = {"role": role, "content": content}
         given = {
             "name": self.name,
             "tool_call_id": self.tool_call_id,
             "reasoning_content": self.thought,
         }
-        found |= {name: value for name, value in given.items() if value is not None}
+        message |= {name: value for name, value in given.items() if value is not None}
         if calls:
-            found["tool_calls"] = calls
-        return found
+            message["tool_calls"] = calls
+        return message
 
 
 def text_parts(ignored: Ignored, content: Sequence[str | dict[str, Any]], where: str) -> list[str]:
     """The texts of a message's parts. Raises: ApiError for images, audio and files."""
-    found = []
+    texts = []
     for number, part in enumerate(content):
         at = f"{where}[{number}]"
         if isinstance(part, str):
-            found.append(part)
+            texts.append(part)
             continue
         kind = part.get("type", "text")
         if not isinstance(kind, str) or kind not in TEXTS:
@@ -148,8 +148,8 @@ def text_parts(ignored: Ignored, content: Sequence[str | dict[str, Any]], where:
         for name in part.keys() - {"type", key}:
             if part[name] is not None:
                 ignored.add(f"{at}.{name}")
-        found.append(text)
-    return found
+        texts.append(text)
+    return texts
 
 
 class ToolBody(Body):
@@ -161,7 +161,7 @@ class ToolBody(Body):
 
 def tools_of(tools: Sequence[ToolBody] | None) -> list[dict[str, Any]]:
     """Tools as chat templates know them."""
-    found = []
+    functions = []
     for tool in tools or ():
         function = {
             "name": tool.function.name,
@@ -170,8 +170,8 @@ def tools_of(tools: Sequence[ToolBody] | None) -> list[dict[str, Any]]:
             "strict": tool.function.strict,
         }
         given = {name: value for name, value in function.items() if value is not None}
-        found.append({"type": "function", "function": given})
-    return found
+        functions.append({"type": "function", "function": given})
+    return functions
 
 
 class TextForm(Body, tag_field="type", tag="text"):
@@ -261,14 +261,14 @@ def continued(
             "continue_final_message",
         )
     if continue_final_message is None:
-        found = possible and bool(last.content) and add_generation_prompt is None
+        continues = possible and bool(last.content) and add_generation_prompt is None
     else:
-        found = continue_final_message
-    if found and len(messages) > 1 and messages[-2].role == "assistant":
+        continues = continue_final_message
+    if continues and len(messages) > 1 and messages[-2].role == "assistant":
         raise ApiError(
             400,
             "the answer would go on with the last of two messages of the assistant's; make "
             "them one",
             f"messages[{len(messages) - 1}]",
         )
-    return found
+    return continues

@@ -78,7 +78,7 @@ def meta(model: Model) -> Meta:
 
 async def models(call: Call[Any]) -> ASGI:
     """All models."""
-    return Json(ModelList([card(one) for one in call.service.models.served.values()]))
+    return Json(ModelList([card(served) for served in call.service.models.served.values()]))
 
 
 async def model(call: Call[Any]) -> ASGI:

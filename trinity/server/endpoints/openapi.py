@@ -55,7 +55,7 @@ def document(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
 
 
 def _kinds(endpoints: Iterable[Endpoint]) -> list[Any]:
-    found: dict[str, Any] = {}
+    kinds: dict[str, Any] = {}
     for endpoint in endpoints:
         for kind in (
             endpoint.body,
@@ -65,8 +65,8 @@ def _kinds(endpoints: Iterable[Endpoint]) -> list[Any]:
             endpoint.family.schema,
         ):
             if kind is not None:
-                found.setdefault(repr(kind), kind)
-    return list(found.values())
+                kinds.setdefault(repr(kind), kind)
+    return list(kinds.values())
 
 
 def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
@@ -104,14 +104,14 @@ def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[s
             "content": {"multipart/form-data": {"schema": schemas[repr(endpoint.form)]}},
         }
     names = re.findall(r"\{(\w+)\}", path)
-    found: list[dict[str, Any]] = [
+    parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in names
     ]
     if endpoint.query is not None:
-        found += _query(endpoint.query)
-    if found:
-        operation["parameters"] = found
+        parameters += _query(endpoint.query)
+    if parameters:
+        operation["parameters"] = parameters
     if endpoint.open:
         operation["security"] = []
     return operation

@@ -52,7 +52,7 @@ async def page(name: str, call: Call[Any]) -> ASGI:
     data, tag = content(name)
     headers = {**HEADERS, "ETag": tag}
     known = call.request.headers.get("if-none-match", "")
-    if tag in {one.strip().removeprefix("W/") for one in known.split(",")}:
+    if tag in {known_tag.strip().removeprefix("W/") for known_tag in known.split(",")}:
         return Response(status_code=304, headers=headers)
     return Response(data, headers={**headers, "Content-Type": TYPES[Path(name).suffix]})
 

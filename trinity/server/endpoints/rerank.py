@@ -48,8 +48,8 @@ class RerankRequest(Body):
         """The texts. Raises: ApiError for none, and for two lists."""
         if (self.documents is None) == (self.texts is None):
             raise ApiError(400, "give the texts as documents (or as texts)", "documents")
-        found = self.documents if self.documents is not None else self.texts
-        return [one if isinstance(one, str) else one.text for one in found or ()]
+        documents = self.documents if self.documents is not None else self.texts
+        return [x if isinstance(x, str) else x.text for x in documents or ()]
 
 
 class RerankedText(msgspec.Struct):
@@ -97,8 +97,8 @@ async def rerank(call: Call[RerankRequest]) -> ASGI:
         for start in range(0, len(texts), AT_ONCE):
             some = slice(start, start + AT_ONCE)
             part = Pairs(pairs.rows[some], pairs.seconds[some])
-            found = await model.embedder.arank_pairs(part, lora=lora, client=call.caller.client)
-            scores += found.tolist()
+            added = await model.embedder.arank_pairs(part, lora=lora, client=call.caller.client)
+            scores += added.tolist()
             service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
     order = sorted(range(len(texts)), key=lambda i: -scores[i])[: body.top_n]
     results = [

@@ -129,24 +129,24 @@ class LlamaParameters(Forms, kw_only=True):
     def stops(self) -> list[str] | None:
         """The stop strings; an empty one means nothing."""
         given = [self.stop] if isinstance(self.stop, str) else self.stop
-        return None if given is None else [one for one in given if one]
+        return None if given is None else [text for text in given if text]
 
     def llama_options(self, ignored: Ignored, *, stream: bool) -> dict[str, Any]:
         """GenerationOptions of these, but for ``n_predict``. Raises: ApiError."""
-        found: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if self.repeat_penalty is not None:
-            found["repetition_penalty"] = self.repeat_penalty
+            options["repetition_penalty"] = self.repeat_penalty
         if self.repeat_last_n is not None:
-            found["penalty_last_n"] = self.repeat_last_n
+            options["penalty_last_n"] = self.repeat_last_n
         if self.n_keep is not None:
-            found["keep"] = None if self.n_keep < 0 else self.n_keep
+            options["keep"] = None if self.n_keep < 0 else self.n_keep
         if self.lora is not None:
-            found["lora"] = {one.id: one.scale for one in self.lora}
+            options["lora"] = {adapter.id: adapter.scale for adapter in self.lora}
         if self.return_progress and not stream:
             ignored.add("return_progress")
         if stream and (self.return_progress or self.timings_per_token):
-            found["progress"] = True
-        return found
+            options["progress"] = True
+        return options
 
     def chain(self, ignored: Ignored) -> dict[str, Any]:
         """GenerationOptions that turn off what ``samplers`` leaves out.
@@ -166,20 +166,20 @@ class LlamaParameters(Forms, kw_only=True):
 
         Raises: ApiError for a slot that is not there, and a bias that is none.
         """
-        found: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         slot = self.id_slot if self.id_slot is not None and self.id_slot >= 0 else None
         if slot is None and not self.logit_bias:
-            return found
+            return options
         with await call.lease(self.model) as model:
             if slot is not None:
                 check_slot(model, slot, "id_slot")
                 if self.cache_salt is not None:
                     call.ignored.add("id_slot")
                 elif call.service.settings.slot_save_path is not None:
-                    found["slot"] = slot
+                    options["slot"] = slot
             if self.logit_bias:
-                found["logit_bias"] = await call.run(bias_of, model, self.logit_bias)
-        return found
+                options["logit_bias"] = await call.run(bias_of, model, self.logit_bias)
+        return options
 
 
 class StreamOptions(Body):
@@ -239,13 +239,13 @@ class Sampling(LlamaParameters):
             raise ApiError(
                 400, "repeat_penalty and repetition_penalty differ; give one", "repeat_penalty"
             )
-        found = {name: value for name, value in given.items() if value is not None}
-        found |= self._most()
-        return found | self.llama_options(ignored, stream=bool(self.stream)) | self.chain(ignored)
+        options = {name: value for name, value in given.items() if value is not None}
+        options |= self._most()
+        return options | self.llama_options(ignored, stream=bool(self.stream)) | self.chain(ignored)
 
     def _most(self) -> dict[str, Any]:
         """The most tokens, where one of the two names says it; -1 is no limit."""
-        given = [one for one in (self.max_tokens, self.n_predict) if one is not None]
+        given = [count for count in (self.max_tokens, self.n_predict) if count is not None]
         if not given:
             return {}
         if len(given) == 2 and given[0] != given[1]:

@@ -124,15 +124,17 @@ async def tokenize(call: Call[TokenizeRequest]) -> ASGI:
         def tokens() -> Tokens:
             ids = model.tokenize(text, add_bos=special, parse_special=body.parse_special)
             if body.content is None:
-                found = Tokens(encoded_list(ids), len(ids), model.context_length)
+                answer = Tokens(encoded_list(ids), len(ids), model.context_length)
                 if body.return_token_strs:
-                    found.token_strs = encoded_list(map(model.tokenizer.token_text, ids))
-                return found
+                    answer.token_strs = encoded_list(map(model.tokenizer.token_text, ids))
+                return answer
             if not body.with_pieces:
                 return Tokens(encoded_list(ids))
             stream = model.tokenizer.stream(skip_special=False)
             return Tokens(
-                encoded_list(TokenPiece(one, _piece(stream.bytes_of(one))) for one in ids)
+                encoded_list(
+                    TokenPiece(token_id, _piece(stream.bytes_of(token_id))) for token_id in ids
+                )
             )
 
         return await call.run(lambda: Json(tokens()))
@@ -146,8 +148,8 @@ async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
             return encoded_text(model.detokenize(call.body.tokens, remove_special=False))
 
         def content() -> Content:
-            found = text()
-            return Content(found, found)
+            shown = text()
+            return Content(shown, shown)
 
         return await call.run(lambda: Json(content()))
 

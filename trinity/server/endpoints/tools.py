@@ -84,7 +84,7 @@ class Toolbox:
     @property
     def names(self) -> list[str]:
         """The names of all tools."""
-        return [one["function"]["name"] for one in self.functions]
+        return [function["function"]["name"] for function in self.functions]
 
 
 def toolbox(
@@ -95,19 +95,19 @@ def toolbox(
     A type of tool that is not known is noted as ignored.
     """
     check_count(tools or (), "tools")
-    found, custom = [], set()
+    functions, custom = [], set()
     for number, tool in enumerate(tools or ()):
         where = f"tools[{number}]"
         kind = tool.get("type", "function")
         if kind == "function":
-            found.append(_listed(converted(ignored, _inner(tool, kind), Function, where)))
+            functions.append(_listed(converted(ignored, _inner(tool, kind), Function, where)))
         elif kind == "custom":
             made = converted(ignored, _inner(tool, kind), Custom, where)
-            found.append(_listed(_as_function(ignored, made, where)))
+            functions.append(_listed(_as_function(ignored, made, where)))
             custom.add(made.name)
         else:
             ignored.add(where)
-    return chosen(Toolbox(found, frozenset(custom)), choice)
+    return chosen(Toolbox(functions, frozenset(custom)), choice)
 
 
 def check_count(tools: Sequence[object], where: str) -> None:
@@ -123,13 +123,13 @@ def functions_box(
 ) -> Toolbox:
     """The tools of a request with OpenAI's older ``functions``. Raises: as ``toolbox``."""
     check_count(functions, "functions")
-    found = [
-        _listed(converted(ignored, one, Function, f"functions[{number}]"))
-        for number, one in enumerate(functions)
+    listed = [
+        _listed(converted(ignored, function, Function, f"functions[{number}]"))
+        for number, function in enumerate(functions)
     ]
     if isinstance(choice, dict):
         choice = {"type": "function", **choice}
-    return replace(chosen(Toolbox(found), choice, "function_call"), single=True)
+    return replace(chosen(Toolbox(listed), choice, "function_call"), single=True)
 
 
 def chosen(
@@ -160,10 +160,10 @@ def chosen(
 def input_of(arguments: str) -> str:
     """A custom tool's input from the arguments of the call; those that were cut as they are."""
     try:
-        found = json.loads(arguments)[INPUT]
+        given = json.loads(arguments)[INPUT]
     except (ValueError, KeyError, TypeError):
         return arguments
-    return found if isinstance(found, str) else json.dumps(found)
+    return given if isinstance(given, str) else json.dumps(given)
 
 
 def arguments_of(text: str) -> str:
@@ -180,11 +180,11 @@ def _allowed(box: Toolbox, choice: Any, param: str) -> Toolbox:
     check_count(listed, param)
     known = frozenset(box.names)
     names = {
-        _known(known, one, param)
-        for one in listed
-        if isinstance(one, dict) and one.get("type", "function") in ("function", "custom")
+        _known(known, tool, param)
+        for tool in listed
+        if isinstance(tool, dict) and tool.get("type", "function") in ("function", "custom")
     }
-    kept = [one for one in box.functions if one["function"]["name"] in names]
+    kept = [tool for tool in box.functions if tool["function"]["name"] in names]
     return chosen(replace(box, functions=kept), mode, param)
 
 

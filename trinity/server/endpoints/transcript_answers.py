@@ -91,23 +91,27 @@ class TranscriptDone(msgspec.Struct, tag_field="type", tag="transcript.text.done
     logprobs: list[TranscriptLogprob] | UnsetType = UNSET
 
 
-def whole(found: Transcript, form: Format, task: str, words: bool, pieces: Pieces | None) -> ASGI:
+def whole(
+    transcript: Transcript, form: Format, task: str, words: bool, pieces: Pieces | None
+) -> ASGI:
     """A transcript as one answer; ``pieces`` gives tokens where log-probabilities are wanted."""
     if form in _MEDIA:
         if form == "text":
-            return PlainText(f"{found.text}\n", _MEDIA[form])
-        return PlainText((srt if form == "srt" else vtt)(found.segments), _MEDIA[form])
-    more: dict[str, Any] = {"logprobs": logprobs(found.segments, pieces)}
+            return PlainText(f"{transcript.text}\n", _MEDIA[form])
+        return PlainText((srt if form == "srt" else vtt)(transcript.segments), _MEDIA[form])
+    more: dict[str, Any] = {"logprobs": logprobs(transcript.segments, pieces)}
     if form == "verbose_json":
-        more |= {"task": task, "language": found.language, "duration": found.duration}
-        more["segments"] = [_segment(number, one) for number, one in enumerate(found.segments)]
+        more |= {"task": task, "language": transcript.language, "duration": transcript.duration}
+        more["segments"] = [
+            _segment(number, segment) for number, segment in enumerate(transcript.segments)
+        ]
         if words:
             more["words"] = [
                 TimedWord(word.text.strip(), word.start, word.end)
-                for one in found.segments
-                for word in one.words
+                for segment in transcript.segments
+                for word in segment.words
             ]
-    return Json(Transcription(found.text, DurationUsage(found.duration), **more))
+    return Json(Transcription(transcript.text, DurationUsage(transcript.duration), **more))
 
 
 async def events(transcribing: Transcribing, pieces: Pieces | None) -> AsyncGenerator[bytes, None]:
@@ -117,8 +121,8 @@ async def events(transcribing: Transcribing, pieces: Pieces | None) -> AsyncGene
         delta = TextDelta(before + segment.text, logprobs([segment], pieces))
         before = " "
         yield data(encode(delta))
-    found = await transcribing.transcript()
-    yield data(encode(TranscriptDone(found.text, logprobs(found.segments, pieces))))
+    transcript = await transcribing.transcript()
+    yield data(encode(TranscriptDone(transcript.text, logprobs(transcript.segments, pieces))))
 
 
 def logprobs(
@@ -134,8 +138,9 @@ def logprobs(
     ]
 
 
-def _segment(number: int, one: Segment) -> VerboseSegment:
+def _segment(number: int, segment: Segment) -> VerboseSegment:
     return VerboseSegment(
-        number, one.seek, one.start, one.end, one.text, list(one.tokens), one.temperature,
-        one.mean_logprob, compression_ratio(one.text.encode()), one.no_speech,
+        number, segment.seek, segment.start, segment.end, segment.text, list(segment.tokens),
+        segment.temperature, segment.mean_logprob, compression_ratio(segment.text.encode()),
+        segment.no_speech,
     )  # fmt: skip

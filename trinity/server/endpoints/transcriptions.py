@@ -98,8 +98,8 @@ async def _answer(
     if stream:
         begun = speech.start(call.caller.client, audio, **options).begun
         return Stream(begun, partial(events, pieces=pieces))
-    found = await speech.transcribe(call.caller.client, audio, **options)
-    return whole(found, body.response_format, task, bool(options.get("word_times")), pieces)
+    transcript = await speech.transcribe(call.caller.client, audio, **options)
+    return whole(transcript, body.response_format, task, bool(options.get("word_times")), pieces)
 
 
 def _speech(call: Call[Any]) -> Speech:

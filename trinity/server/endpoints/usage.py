@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from trinity import __version__
 from trinity.runtime.generation import Timings
-from trinity.server.job import End, Piece
+from trinity.server.job import End, Update
 
 # OpenAI's system_fingerprint.
 FINGERPRINT = f"build-trinity-{__version__}"
@@ -101,14 +101,14 @@ def timings_of_one(ends: Collection[End]) -> LlamaTimings | UnsetType:
     return timings_of(end.timings)
 
 
-def progress_of(piece: Piece) -> PromptProgress | None:
-    """How far the prompt is, where a piece says that."""
-    timings = piece.timings
-    if piece.evaluated is None or timings is None:
+def progress_of(update: Update) -> PromptProgress | None:
+    """Return the progress of the prompt, or None if the update has none."""
+    timings = update.timings
+    if update.evaluated is None or timings is None:
         return None
     return PromptProgress(
         timings.prompt_tokens,
         timings.cached_tokens,
-        piece.evaluated,
+        update.evaluated,
         round(1000 * timings.prompt_seconds),
     )

@@ -65,25 +65,25 @@ async def vectors(
         if whole.cut:
             log.warning("%s: %s", lease.name, model.embedder.cut_notice(whole.cut, len(texts)))
         lora = lease.lora_of(call.caller.owner)
-        found = np.empty((len(texts), size), np.float32)
+        rows = np.empty((len(texts), size), np.float32)
         for start in range(0, len(texts), AT_ONCE):
             part = whole._replace(rows=whole.rows[start : start + AT_ONCE])
-            found[start : start + AT_ONCE] = await model.embedder.aembed_texts(
+            rows[start : start + AT_ONCE] = await model.embedder.aembed_texts(
                 part, pooling=service.settings.pooling, lora=lora, priority=priority,
                 client=call.caller.client,
             )  # fmt: skip
             service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
     if dimensions is not None:
-        found = unit(found[:, :dimensions])
-    return Vectors(lease.name, found, sum(map(len, whole.rows)), whole.cut)
+        rows = unit(rows[:, :dimensions])
+    return Vectors(lease.name, rows, sum(map(len, whole.rows)), whole.cut)
 
 
 def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Each row divided by its Euclidean length; a row of zeros stays."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True).astype(np.float32)
-    found = rows.copy()
-    np.divide(rows, lengths, out=found, where=lengths != 0)
-    return found
+    divided = rows.copy()
+    np.divide(rows, lengths, out=divided, where=lengths != 0)
+    return divided
 
 
 async def written(rows: NDArray[np.float32]) -> list[Any]:

@@ -21,7 +21,7 @@ from trinity.formats.huggingface.packed.integers import (
     rows_of_blocks,
     type_of,
 )
-from trinity.formats.huggingface.packed.weight import Bytes, Found, Packed, Part
+from trinity.formats.huggingface.packed.weight import Bytes, Packed, PackedWeights, Part
 from trinity.formats.huggingface.values import Values, shown
 from trinity.formats.safetensors import SafeTensor
 
@@ -31,7 +31,7 @@ _LOW, _HIGH = (0, 4, 1, 5), (2, 6, 3, 7)
 _PARTS = (".qzeros", ".scales")
 
 
-def find(checkpoint: Checkpoint, config: Values) -> Found:
+def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
     """The weights with a qweight.
 
     Raises FormatError for tensors that are missing or do not fit together, ConfigError for a width
@@ -43,9 +43,9 @@ def find(checkpoint: Checkpoint, config: Values) -> Found:
             f"{config.source}: version is {shown(version)}; trinity reads gemm: take a checkpoint "
             "of that version, or the model it was made from"
         )
-    found = [_weight(module, tensors, config) for module, tensors in modules(checkpoint, _PARTS)]
-    names = [f"{w.name.removesuffix('.weight')}{p}" for w in found for p in (".qweight", *_PARTS)]
-    return Found({weight.name: weight for weight in found}, frozenset(names))
+    weights = [_weight(module, tensors, config) for module, tensors in modules(checkpoint, _PARTS)]
+    names = [f"{w.name.removesuffix('.weight')}{p}" for w in weights for p in (".qweight", *_PARTS)]
+    return PackedWeights({weight.name: weight for weight in weights}, frozenset(names))
 
 
 def _weight(module: str, tensors: dict[str, SafeTensor], config: Values) -> Packed:

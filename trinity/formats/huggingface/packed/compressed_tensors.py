@@ -31,7 +31,7 @@ from trinity.formats.huggingface.packed.integers import (
     words,
 )
 from trinity.formats.huggingface.packed.nvfp4 import nvfp4_weight
-from trinity.formats.huggingface.packed.weight import Bytes, Found, Packed, Part
+from trinity.formats.huggingface.packed.weight import Bytes, Packed, PackedWeights, Part
 from trinity.formats.huggingface.values import Values, shown
 from trinity.formats.safetensors import SafeTensor
 
@@ -44,7 +44,7 @@ _ZERO, _ORDER, _WHOLE = ".weight_zero_point", ".weight_g_idx", ".weight_global_s
 _MX_GROUP = 32
 
 
-def find(checkpoint: Checkpoint, config: Values) -> Found:
+def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
     """The weights with a scale beside them.
 
     Raises FormatError for tensors that are missing or do not fit together, UnsupportedError for
@@ -80,7 +80,7 @@ def find(checkpoint: Checkpoint, config: Values) -> Found:
         codes = checkpoint.tensor(held[0])
         weights[own[0]] = _weight(own[0], codes, parts, block)
         used |= {held[0], *(module + end for end in parts)}
-    return Found(weights, frozenset(used), notes)
+    return PackedWeights(weights, frozenset(used), notes)
 
 
 def _module(name: str) -> str:
@@ -233,11 +233,11 @@ def _block_structure(config: Values) -> tuple[int, int] | None:
     """The rows and columns of a block that has a scale, where a group of modules says so."""
     for group in config.inner("config_groups").values.values():
         weights = group.get("weights") if isinstance(group, dict) else None
-        found = weights.get("block_structure") if isinstance(weights, dict) else None
-        if isinstance(found, str):
-            found = [int(n) if n.isdecimal() else 0 for n in found[:20].split("x")]
-        if isinstance(found, list) and len(found) == 2:
-            rows, columns = found
+        structure = weights.get("block_structure") if isinstance(weights, dict) else None
+        if isinstance(structure, str):
+            structure = [int(n) if n.isdecimal() else 0 for n in structure[:20].split("x")]
+        if isinstance(structure, list) and len(structure) == 2:
+            rows, columns = structure
             if isinstance(rows, int) and isinstance(columns, int) and rows > 0 and columns > 0:
                 return rows, columns
     return None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from trinity.errors import ConfigError, FormatError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.huggingface.packed.ignored import ignored
-from trinity.formats.huggingface.packed.weight import Bytes, Found, Packed, Part
+from trinity.formats.huggingface.packed.weight import Bytes, Packed, PackedWeights, Part
 from trinity.formats.huggingface.values import Values, shown
 from trinity.formats.safetensors import SafeTensor
 
@@ -26,7 +26,7 @@ _USUAL_BLOCK = (128, 128)
 _DAMAGED = "the checkpoint is damaged: download it again"
 
 
-def find(checkpoint: Checkpoint, config: Values) -> Found:
+def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
     """The weights with a scale beside them.
 
     Raises FormatError for codes without scales, scales without codes and shapes that do not fit
@@ -55,7 +55,7 @@ def find(checkpoint: Checkpoint, config: Values) -> Found:
                 f"{checkpoint.tensor(name).source}: tensor {name!r} is a scale of {weight!r}, "
                 f"which is {what}; expected {CODES}: the files belong to different models"
             )
-    return Found(weights, frozenset(used), notes)
+    return PackedWeights(weights, frozenset(used), notes)
 
 
 def scaled_codes(
@@ -141,10 +141,10 @@ def _pack(
             f"{tensor.source}: tensor {tensor.name!r} has codes that are NaN; {_DAMAGED}"
         )
     rows, columns = codes.shape
-    found = scale_values(scales, scales.elements().reshape(-1, across)[numbers[:, 0]])
+    values = scale_values(scales, scales.elements().reshape(-1, across)[numbers[:, 0]])
     blocks = np.empty((rows, columns // BLOCK, 4 + BLOCK), np.uint8)
     first = np.arange(columns // BLOCK) * BLOCK // width  # the scale of a block
-    blocks[:, :, :4] = np.ascontiguousarray(found[:, first]).view(np.uint8).reshape(rows, -1, 4)
+    blocks[:, :, :4] = np.ascontiguousarray(values[:, first]).view(np.uint8).reshape(rows, -1, 4)
     blocks[:, :, 4:] = codes.reshape(rows, -1, BLOCK)
     return blocks.reshape(rows, -1)
 

@@ -24,7 +24,7 @@ from trinity.formats.huggingface.packed.integers import (
     type_of,
     words,
 )
-from trinity.formats.huggingface.packed.weight import Bytes, Found, Packed, Part
+from trinity.formats.huggingface.packed.weight import Bytes, Packed, PackedWeights, Part
 from trinity.formats.huggingface.values import Values, shown
 from trinity.formats.safetensors import SafeTensor
 
@@ -32,7 +32,7 @@ _FORMATS = {"gptq": 1, "gptq_v2": 0}  # what zero points are stored less
 _WEIGHT, _PARTS = ".qweight", (".qzeros", ".scales")
 
 
-def find(checkpoint: Checkpoint, config: Values) -> Found:
+def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
     """The weights with a qweight.
 
     Raises FormatError for tensors that are missing or do not fit together, ConfigError for a width
@@ -46,11 +46,11 @@ def find(checkpoint: Checkpoint, config: Values) -> Found:
         )
     weights: dict[str, Packed] = {}
     used: set[str] = set()
-    for module, found in modules(checkpoint, _PARTS):
-        weight = _weight(module, found, _FORMATS[form], config)
+    for module, tensors in modules(checkpoint, _PARTS):
+        weight = _weight(module, tensors, _FORMATS[form], config)
         weights[weight.name] = weight
-        used.update(found)
-    return Found(weights, frozenset(used))
+        used.update(tensors)
+    return PackedWeights(weights, frozenset(used))
 
 
 def modules(
@@ -61,7 +61,7 @@ def modules(
     Raises FormatError where one of ``parts`` is missing, or qweight of those.
     """
     names = set(checkpoint.names())
-    found = []
+    listed = []
     for name in checkpoint.names():
         module = next((name.removesuffix(p) for p in parts if name.endswith(p)), None)
         if module is not None and module + _WEIGHT not in names:
@@ -79,8 +79,8 @@ def modules(
                 f"{missing[0]!r}; the checkpoint is incomplete or of another method"
             )
         own = (name, *(module + part for part in (*parts, ".g_idx")))
-        found.append((module, {n: checkpoint.tensor(n) for n in own if n in names}))
-    return found
+        listed.append((module, {n: checkpoint.tensor(n) for n in own if n in names}))
+    return listed
 
 
 def bits_of(codes: SafeTensor, zeros: SafeTensor, scales: SafeTensor, config: Values) -> int:
@@ -148,7 +148,7 @@ def _pack(
     first, end = int(rows[0]), int(rows[-1]) + 1
     turned = np.ascontiguousarray(words(codes)[:, first:end].T)[rows - first]
     shifts = (rows * bits % 32).astype(np.uint32)
-    found = words(zeros)[:, rows * bits // 32] >> shifts
+    stored = words(zeros)[:, rows * bits // 32] >> shifts
     # The sum wraps around: a zero point of 0 is stored as the largest code.
-    zero = found + np.uint32(less) & np.uint32((1 << bits) - 1)
+    zero = stored + np.uint32(less) & np.uint32((1 << bits) - 1)
     return rows_of_blocks(bits, scales, turned.view(np.uint8), scales.elements()[:, rows].T, zero.T)

@@ -80,8 +80,8 @@ def check_order(tensor: SafeTensor, columns: int, groups: int) -> None:
     All -1, compressed-tensors' word for that they are, counts as well.
     """
     expect(tensor, ("I32",), (columns,))
-    found = tensor.data.view("<i4")
-    if (found == -1).all() or (found == np.arange(columns) // (columns // groups)).all():
+    index = tensor.data.view("<i4")
+    if (index == -1).all() or (index == np.arange(columns) // (columns // groups)).all():
         return
     raise UnsupportedError(
         f"{tensor.source}: tensor {tensor.name!r} gives neighbouring weights scales of different "

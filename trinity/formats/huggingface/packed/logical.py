@@ -6,29 +6,29 @@ from collections.abc import Mapping
 
 from trinity.errors import FormatError
 from trinity.formats.checkpoint import Checkpoint
-from trinity.formats.huggingface.packed.weight import Found, Packed
+from trinity.formats.huggingface.packed.weight import Packed, PackedWeights
 from trinity.formats.safetensors import SafeTensor
 
 
 class LogicalCheckpoint:
-    """``checkpoint`` with the weights of ``found`` in place of the tensors that hold them.
+    """``checkpoint`` with the weights of ``packed`` in place of the tensors that hold them.
 
     Raises FormatError where a weight is there both quantized and plain.
     """
 
-    def __init__(self, checkpoint: Checkpoint, found: Found | None = None) -> None:
-        found = Found() if found is None else found
+    def __init__(self, checkpoint: Checkpoint, packed: PackedWeights | None = None) -> None:
+        packed = PackedWeights() if packed is None else packed
         self._checkpoint = checkpoint
-        self.notes = found.notes
-        plain = [name for name in checkpoint.names() if name not in found.used]
+        self.notes = packed.notes
+        plain = [name for name in checkpoint.names() if name not in packed.used]
         for name in plain:
-            if name in found.weights:
+            if name in packed.weights:
                 raise FormatError(
-                    f"{found.weights[name].source}: tensor {name!r} is there quantized and plain; "
+                    f"{packed.weights[name].source}: tensor {name!r} is there quantized and plain; "
                     "the files belong to different models: download them again"
                 )
-        self._names = [*plain, *found.weights]
-        self._packed = found.weights
+        self._names = [*plain, *packed.weights]
+        self._packed = packed.weights
 
     @property
     def directory(self) -> str:

@@ -41,5 +41,5 @@ def logical_checkpoint(
     method = method_of(values)
     if method is None:
         return LogicalCheckpoint(checkpoint)
-    found = METHODS[method](checkpoint, values.inner("quantization_config"))
-    return LogicalCheckpoint(checkpoint, found)
+    packed = METHODS[method](checkpoint, values.inner("quantization_config"))
+    return LogicalCheckpoint(checkpoint, packed)

@@ -18,7 +18,7 @@ import numpy as np
 from trinity.errors import ConfigError, FormatError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.huggingface.packed import mlx_blocks
-from trinity.formats.huggingface.packed.weight import Bytes, Found, Packed, Part
+from trinity.formats.huggingface.packed.weight import Bytes, Packed, PackedWeights, Part
 from trinity.formats.huggingface.values import Values, shown
 from trinity.formats.safetensors import SafeTensor
 
@@ -56,7 +56,7 @@ def is_packed(checkpoint: Checkpoint) -> bool:
     return any(checkpoint.tensor(name).dtype == CODES for name in checkpoint.names())
 
 
-def find(checkpoint: Checkpoint, config: Values, columns: Mapping[str, int]) -> Found:
+def find(checkpoint: Checkpoint, config: Values, columns: Mapping[str, int]) -> PackedWeights:
     """The weights of which the model has ``columns``; others are left for it to refuse.
 
     Raises FormatError for companions that are missing or do not fit, ConfigError for settings that
@@ -85,10 +85,10 @@ def find(checkpoint: Checkpoint, config: Values, columns: Mapping[str, int]) -> 
                 f"{config.source}: quantization says of {base!r} {_shown(named[base])}; shapes and "
                 f"types of its tensors say {_shown(settings)}: {_MISMATCH}"
             )
-        found = {n: checkpoint.tensor(n) for n in companions}
-        weights[name] = _weight(codes, scales, found, names, settings, columns[name])
+        tensors = {n: checkpoint.tensor(n) for n in companions}
+        weights[name] = _weight(codes, scales, tensors, names, settings, columns[name])
         used |= {name, *companions}
-    return Found(weights, frozenset(used))
+    return PackedWeights(weights, frozenset(used))
 
 
 def _companions(name: str, base: str) -> tuple[_Names, ...]:

@@ -45,8 +45,8 @@ def affine(
     """
     for tensor, numbers in ((scales, d), (minima, m)):
         kind, exponent = _EXPONENTS[tensor.dtype]
-        found = np.ascontiguousarray(numbers).view(kind)
-        if ((found & kind(exponent)) == exponent).any():
+        patterns = np.ascontiguousarray(numbers).view(kind)
+        if ((patterns & kind(exponent)) == exponent).any():
             raise FormatError(
                 f"{tensor.source}: tensor {tensor.name!r} has numbers that are infinite or NaN; "
                 f"{_DAMAGED}"
@@ -153,10 +153,10 @@ def _halves(codes: Bytes, half: int) -> Bytes:
     first, second = words[:, 0], words[:, 1]
     even = first & low | (second & low) << four
     odd = first >> four & low | second & ~low
-    found = np.empty((len(words), half, 2), np.uint8)
-    found[:, :, 0] = even.view(np.uint8).reshape(-1, half)
-    found[:, :, 1] = odd.view(np.uint8).reshape(-1, half)
-    return found.reshape(-1)
+    halves = np.empty((len(words), half, 2), np.uint8)
+    halves[:, :, 0] = even.view(np.uint8).reshape(-1, half)
+    halves[:, :, 1] = odd.view(np.uint8).reshape(-1, half)
+    return halves.reshape(-1)
 
 
 def _unpacked(bits: int, codes: Bytes) -> Bytes:
@@ -167,10 +167,10 @@ def _unpacked(bits: int, codes: Bytes) -> Bytes:
     words = np.zeros(len(runs), kind)
     for i in range(nbytes):
         words |= runs[:, i].astype(kind) << kind(8 * i)
-    found = np.empty((len(runs), count), np.uint8)
+    unpacked = np.empty((len(runs), count), np.uint8)
     for i in range(count):
-        found[:, i] = words >> kind(bits * i) & kind((1 << bits) - 1)
-    return found
+        unpacked[:, i] = words >> kind(bits * i) & kind((1 << bits) - 1)
+    return unpacked
 
 
 def _bytes(blocks: NDArray[np.void]) -> Bytes:

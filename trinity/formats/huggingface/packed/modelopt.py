@@ -15,7 +15,7 @@ from trinity.formats.huggingface.files import QUANT_CONFIG, optional_object
 from trinity.formats.huggingface.packed.fp8 import CODES, scaled_codes
 from trinity.formats.huggingface.packed.ignored import ignored
 from trinity.formats.huggingface.packed.nvfp4 import nvfp4_weight
-from trinity.formats.huggingface.packed.weight import Found, Packed
+from trinity.formats.huggingface.packed.weight import Packed, PackedWeights
 from trinity.formats.huggingface.values import Values, shown
 
 _ALGORITHMS = ("NVFP4", "FP8")
@@ -34,7 +34,7 @@ def with_own_file(values: dict[str, object], files: Mapping[str, str]) -> dict[s
     return {**values, "quantization_config": method}
 
 
-def find(checkpoint: Checkpoint, config: Values) -> Found:
+def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
     """The weights with a scale beside them.
 
     Raises FormatError for tensors that are missing or do not fit together, UnsupportedError for
@@ -72,4 +72,4 @@ def find(checkpoint: Checkpoint, config: Values) -> Found:
         used.add(module + _SECOND)
         whole = checkpoint.tensor(module + _SECOND)
         weights[weight] = nvfp4_weight(weight, codes, scales, whole, divides=False)
-    return Found(weights, frozenset(used), notes)
+    return PackedWeights(weights, frozenset(used), notes)

@@ -151,7 +151,7 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PackedWeights:
     """What a method finds in a checkpoint.
 
     ``weights`` by their names, ``used``: the checkpoint's tensors that belong to them or mean
@@ -164,4 +164,4 @@ class Found:
 
 
 # Takes a checkpoint and the object of config.json that describes the quantization.
-Find = Callable[[Checkpoint, Values], Found]
+Find = Callable[[Checkpoint, Values], PackedWeights]

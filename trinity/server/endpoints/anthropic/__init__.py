@@ -46,13 +46,13 @@ async def events(body: MessagesRequest, answers: Answers) -> AsyncGenerator[byte
     writer = writer_of(body, answers)
     for first in writer.begin():
         yield written(first)
-    async for found in answers.by(writer):
-        yield written(found)
+    async for stream_event in answers.by(writer):
+        yield written(stream_event)
 
 
-def written(one: StreamEvent) -> bytes:
+def written(stream_event: StreamEvent) -> bytes:
     """An event under its name."""
-    return event(str(one.__struct_config__.tag), encode(one))
+    return event(str(stream_event.__struct_config__.tag), encode(stream_event))
 
 
 def writer_of(body: MessagesRequest, answers: Answers) -> MessageWriter:

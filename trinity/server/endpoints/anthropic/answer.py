@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
 from trinity.runtime.generation import Timings
-from trinity.server.job import End, Piece
+from trinity.server.job import End, Update
 
 StopReason = Literal[
     "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"
@@ -155,9 +155,9 @@ class MessageWriter:
         yield MessageStart(self.message)
         yield Ping()
 
-    def add(self, piece: Piece) -> Iterator[StreamEvent]:
-        """The events of a piece."""
-        for part in piece.parts:
+    def add(self, update: Update) -> Iterator[StreamEvent]:
+        """Write the events of an update."""
+        for part in update.parts:
             yield from self._open(part)
             if isinstance(part, CallStart):
                 continue
@@ -168,7 +168,7 @@ class MessageWriter:
                 yield BlockDelta(len(self.message.content) - 1, delta)
 
     def end(self, end: End) -> Iterator[StreamEvent]:
-        """The events behind the last piece."""
+        """Write the events after the last update."""
         yield from self._close()
         message = self.message
         message.usage = usage_of(end.timings)

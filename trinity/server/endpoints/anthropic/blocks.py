@@ -166,15 +166,15 @@ def conversation_of(ignored: Ignored, messages: Sequence[AnthropicMessage]) -> l
 
     Plain messages of one role that follow one another are joined, as in Anthropic's API.
     """
-    found: list[dict[str, Any]] = []
+    joined: list[dict[str, Any]] = []
     for number, message in enumerate(messages):
-        for one in _messages_of(ignored, message, f"messages[{number}]"):
-            last = found[-1] if found else {}
-            if one["role"] != "system" and one["role"] == last.get("role") and _plain(one, last):
-                last["content"] = "\n".join(filter(None, (last["content"], one["content"])))
+        for turn in _messages_of(ignored, message, f"messages[{number}]"):
+            last = joined[-1] if joined else {}
+            if turn["role"] != "system" and turn["role"] == last.get("role") and _plain(turn, last):
+                last["content"] = "\n".join(filter(None, (last["content"], turn["content"])))
             else:
-                found.append(one)
-    return found
+                joined.append(turn)
+    return joined
 
 
 def _plain(*messages: dict[str, Any]) -> bool:
@@ -196,27 +196,27 @@ def _messages_of(ignored: Ignored, message: AnthropicMessage, place: str) -> lis
 
 def _asked(role: str, content: Sequence[Block], place: str) -> list[dict[str, Any]]:
     """Results of tools, and the texts between them."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     texts: list[str] = []
     for number, block in enumerate(content):
         where = f"{place}.content[{number}]"
         if isinstance(block, ToolResultBlock):
             if texts:
-                found.append({"role": role, "content": "\n".join(texts)})
+                results.append({"role": role, "content": "\n".join(texts)})
                 texts = []
             result = _result(block, where)
-            found.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": result})
+            results.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": result})
         else:
             texts.append(_read(block, where))
-    if texts or not found:
-        found.append({"role": role, "content": "\n".join(texts)})
-    return found
+    if texts or not results:
+        results.append({"role": role, "content": "\n".join(texts)})
+    return results
 
 
 def _result(block: ToolResultBlock, where: str) -> str:
     content = block.content or ""
     if not isinstance(content, str):
-        texts = [_read(one, f"{where}.content[{i}]") for i, one in enumerate(content)]
+        texts = [_read(part, f"{where}.content[{i}]") for i, part in enumerate(content)]
         content = "\n".join(texts)
     return (FAILED if block.is_error else "") + content
 
@@ -237,7 +237,7 @@ def _read(block: Block, where: str) -> str:
             texts = (
                 [source.content]
                 if isinstance(source.content, str)
-                else [_read(one, f"{at}.content[{i}]") for i, one in enumerate(source.content)]
+                else [_read(part, f"{at}.content[{i}]") for i, part in enumerate(source.content)]
             )
             return _tagged("document", None, block.title, block.context, "\n".join(texts))
         raise ApiError(
@@ -272,11 +272,11 @@ def _answered(ignored: Ignored, content: Sequence[Block], place: str) -> dict[st
         if isinstance(block, RedactedThinkingBlock):
             ignored.add(f"{place}.content[{number}]")
     thought = [block.thinking for block in content if isinstance(block, ThinkingBlock)]
-    found: dict[str, Any] = {"role": "assistant", "content": text_of(texts) if texts else None}
+    answer: dict[str, Any] = {"role": "assistant", "content": text_of(texts) if texts else None}
     if not texts and not calls:
-        found["content"] = ""
+        answer["content"] = ""
     if any(thought):
-        found["reasoning_content"] = "\n".join(filter(None, thought))
+        answer["reasoning_content"] = "\n".join(filter(None, thought))
     if calls:
-        found["tool_calls"] = calls
-    return found
+        answer["tool_calls"] = calls
+    return answer

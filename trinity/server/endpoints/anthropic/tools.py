@@ -64,8 +64,8 @@ class AnthropicTool(Body):
         if not name or schema is None:
             missing = "input_schema" if name else "name"
             raise ApiError(400, f"{place}.{missing} is missing", f"{place}.{missing}")
-        for one in self.input_examples or ():
-            description = f"{description or ''}\nExample: {encode(one).decode()}".lstrip()
+        for example in self.input_examples or ():
+            description = f"{description or ''}\nExample: {encode(example).decode()}".lstrip()
         function: dict[str, Any] = {"name": name}
         if description is not None:
             function["description"] = description
@@ -80,14 +80,14 @@ def functions_of(ignored: Ignored, tools: Sequence[AnthropicTool] | None) -> lis
 
     Raises: as ``AnthropicTool.function``.
     """
-    found = []
+    functions = []
     for number, tool in enumerate(tools or ()):
         function = tool.function(f"tools[{number}]")
         if function is None:
             ignored.add(f"tools[{number}]")
         else:
-            found.append(function)
-    return found
+            functions.append(function)
+    return functions
 
 
 def _object(required: Sequence[str], **properties: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _bash(_: int) -> tuple[str, dict[str, Any]]:
 
 def _editing(version: int) -> dict[str, dict[str, Any]]:
     """The arguments that the text editor and memory share."""
-    found = {
+    properties = {
         "path": _text("Path of the file or directory."),
         "view_range": {
             "type": "array",
@@ -122,8 +122,8 @@ def _editing(version: int) -> dict[str, dict[str, Any]]:
         },
     }
     if version < _INSERT_TEXT:
-        return found | {"new_str": _text("str_replace and insert: the new text.")}
-    return found | {"insert_text": _text("insert: the new text.")}
+        return properties | {"new_str": _text("str_replace and insert: the new text.")}
+    return properties | {"insert_text": _text("insert: the new text.")}
 
 
 def _command(*names: str) -> dict[str, Any]:

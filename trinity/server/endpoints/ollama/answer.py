@@ -13,7 +13,7 @@ from trinity.conversation.parts import CallArguments, CallStart, Reasoning, Text
 from trinity.runtime.sampler import TokenLogprob
 from trinity.server.endpoints.logprobs import ChatLogprob
 from trinity.server.endpoints.ollama.errors import now
-from trinity.server.job import End, Piece
+from trinity.server.job import End, Update
 
 NANO = 1_000_000_000
 
@@ -112,12 +112,12 @@ class AnswerWriter:
         self._call: CallStart | None = None  # that is being read
         self._arguments: list[str] = []
 
-    def add(self, piece: Piece) -> Iterator[Answer]:
-        """The line of a piece."""
+    def add(self, update: Update) -> Iterator[Answer]:
+        """Write the line of an update."""
         if self._context is not None:
-            self._context += piece.token_ids
+            self._context += update.token_ids
         texts, thoughts, calls = list[str](), list[str](), list[OllamaToolCall]()
-        for part in piece.parts:
+        for part in update.parts:
             if isinstance(part, CallArguments):
                 self._arguments.append(part.text)
                 continue
@@ -128,10 +128,10 @@ class AnswerWriter:
                 thoughts.append(part.text)
             elif isinstance(part, Text):
                 texts.append(part.text)
-        if texts or thoughts or calls or piece.logprobs:
+        if texts or thoughts or calls or update.logprobs:
             line = self._line(self._model, "".join(texts), "".join(thoughts), calls)
-            if piece.logprobs:
-                line.logprobs = self._logprobs(piece.logprobs)
+            if update.logprobs:
+                line.logprobs = self._logprobs(update.logprobs)
             yield line
 
     def end(self, end: End) -> Iterator[Answer]:
@@ -180,7 +180,7 @@ def only(line: Answer, reason: Literal["load", "unload"]) -> Answer:
 def whole(lines: list[Answer]) -> Answer:
     """All lines of an answer as one."""
     last = lines[-1]
-    logprobs = [one for line in lines if line.logprobs is not UNSET for one in line.logprobs]
+    logprobs = [token for line in lines if line.logprobs is not UNSET for token in line.logprobs]
     if logprobs:
         last.logprobs = logprobs
     if isinstance(last, GenerateAnswer):
@@ -189,10 +189,10 @@ def whole(lines: list[Answer]) -> Answer:
         last.thinking = "".join(x.thinking for x in own if x.thinking is not UNSET) or UNSET
         return last
     messages = [line.message for line in lines if isinstance(line, ChatAnswer)]
-    calls = [call for one in messages if one.tool_calls is not UNSET for call in one.tool_calls]
+    calls = [call for x in messages if x.tool_calls is not UNSET for call in x.tool_calls]
     last.message = OllamaAnswerMessage(
-        "".join(one.content for one in messages),
-        thinking="".join(one.thinking for one in messages if one.thinking is not UNSET) or UNSET,
+        "".join(x.content for x in messages),
+        thinking="".join(x.thinking for x in messages if x.thinking is not UNSET) or UNSET,
         tool_calls=calls or UNSET,
     )
     return last

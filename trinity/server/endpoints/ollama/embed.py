@@ -67,19 +67,19 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
         if dimensions is not None and not 0 < dimensions < model.embedding_size:
             dimensions = None  # as in Ollama, whose clients send 0
         if not texts:
-            found = None
+            embedded = None
         else:
-            found = await vectors(
+            embedded = await vectors(
                 call, name, texts, param="input", dimensions=dimensions,
                 truncate=body.truncate is not False,
             )  # fmt: skip
     if body.unloads:
         call.unload(name)
-    if found is None:
+    if embedded is None:
         return Json(EmbedAnswer(body.shown, []))
-    rows = await written(unit(found.rows))
+    rows = await written(unit(embedded.rows))
     spent = int((time.perf_counter() - began) * NANO)
-    return Json(EmbedAnswer(body.shown, rows, spent, int((loaded - began) * NANO), found.tokens))
+    return Json(EmbedAnswer(body.shown, rows, spent, int((loaded - began) * NANO), embedded.tokens))
 
 
 async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
@@ -90,10 +90,10 @@ async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
         check(call.ignored, body, model)
         rows: list[Any] = [[]]
         if body.prompt:
-            found = await vectors(
+            embedded = await vectors(
                 call, name, [body.prompt], param="prompt", truncate=body.truncate is not False
             )
-            rows = await written(found.rows)
+            rows = await written(embedded.rows)
     if body.unloads:
         call.unload(name)
     return Json(EmbeddingsAnswer(rows[0]))

@@ -171,7 +171,7 @@ async def _answered(
         beat = encode(line(body.shown, "", "", [])) + b"\n"
         return Stream(start, partial(lines, write), family=OLLAMA, media_type=NDJSON, beat=beat)
     with await start() as answers:
-        return Json(whole([found async for found in answers.by(write(answers))]))
+        return Json(whole([part async for part in answers.by(write(answers))]))
 
 
 def check(
@@ -197,8 +197,8 @@ async def lines(
     write: Callable[[Answers], AnswerWriter], answers: Answers
 ) -> AsyncGenerator[bytes, None]:
     """The lines of an answer."""
-    async for found in answers.by(write(answers)):
-        yield encode(found) + b"\n"
+    async for part in answers.by(write(answers)):
+        yield encode(part) + b"\n"
 
 
 def _writer(

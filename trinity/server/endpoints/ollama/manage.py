@@ -67,8 +67,8 @@ class Progress(msgspec.Struct):
 class Lines:
     """An answer of several JSON documents, each in a line."""
 
-    def __init__(self, found: Iterator[msgspec.Struct]) -> None:
-        self._body = b"".join(encode(one) + b"\n" for one in found)
+    def __init__(self, lines: Iterator[msgspec.Struct]) -> None:
+        self._body = b"".join(encode(line) + b"\n" for line in lines)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send them."""

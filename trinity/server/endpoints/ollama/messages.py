@@ -48,7 +48,7 @@ def messages_of(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:
     Calls without an id are numbered; a result without one belongs to the first call that has none
     yet, of its tool if it names one.
     """
-    found: list[dict[str, Any]] = []
+    converted: list[dict[str, Any]] = []
     open_calls: list[tuple[str, str]] = []  # id and name of those without a result
     count = 0
     for number, message in enumerate(messages):
@@ -62,11 +62,11 @@ def messages_of(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:
                 f"{where}.role",
             )
         check_images(message.images, f"{where}.images")
-        one: dict[str, Any] = {"role": role, "content": message.content}
+        made: dict[str, Any] = {"role": role, "content": message.content}
         if message.thinking:
-            one["reasoning_content"] = message.thinking
+            made["reasoning_content"] = message.thinking
         if message.tool_calls:
-            one["tool_calls"] = calls = []
+            made["tool_calls"] = calls = []
             for call in message.tool_calls:
                 name = call.id or f"call{count:05d}"
                 count += 1
@@ -77,15 +77,15 @@ def messages_of(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:
             fitting = [x for x in open_calls if message.tool_name in (None, x[1])]
             if message.tool_call_id is not None:
                 fitting = [x for x in open_calls if x[0] == message.tool_call_id]
-                one["tool_call_id"] = message.tool_call_id
+                made["tool_call_id"] = message.tool_call_id
             elif fitting:
-                one["tool_call_id"] = fitting[0][0]
+                made["tool_call_id"] = fitting[0][0]
             if fitting:
                 open_calls.remove(fitting[0])
             if message.tool_name is not None:
-                one["name"] = message.tool_name
-        found.append(one)
-    return found
+                made["name"] = message.tool_name
+        converted.append(made)
+    return converted
 
 
 def check_images(images: Sequence[Any] | None, where: str) -> None:

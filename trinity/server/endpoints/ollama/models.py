@@ -108,38 +108,40 @@ class Version(msgspec.Struct):
 
 async def tags(call: Call[Any]) -> ASGI:
     """All models."""
-    found = call.service.models.served.values()
-    return Json(ModelTags(await asyncio.to_thread(tags_of, list(found))))
+    served = call.service.models.served.values()
+    return Json(ModelTags(await asyncio.to_thread(tags_of, list(served))))
 
 
-def tags_of(found: Iterable[Served]) -> list[ModelTag]:
+def tags_of(models: Iterable[Served]) -> list[ModelTag]:
     """What is said of models, those left out whose files cannot be opened."""
     tags = []
-    for one in found:
+    for served in models:
         try:
-            tags.append(tag_of(one))
+            tags.append(tag_of(served))
         except (OSError, TrinityError) as error:
-            log.warning("the model %s is not listed: %s", one.name, error)
+            log.warning("the model %s is not listed: %s", served.name, error)
     return tags
 
 
 async def running(call: Call[Any]) -> ASGI:
     """The models that are loaded."""
     loaded = [
-        (one, one.model) for one in call.service.models.served.values() if one.model is not None
+        (served, served.model)
+        for served in call.service.models.served.values()
+        if served.model is not None
     ]
 
     def described() -> list[Running]:
-        found = []
+        listed = []
         for served, model in loaded:
             tag = tag_of(served)
-            found.append(
+            listed.append(
                 Running(
                     tag.name, tag.model, tag.size, tag.digest, details_of(model), NEVER, 0,
                     model.context_length,
                 )
             )  # fmt: skip
-        return found
+        return listed
 
     return Json(RunningModels(await asyncio.to_thread(described)))
 
@@ -228,16 +230,16 @@ def model_info(model: Model, verbose: bool) -> dict[str, Any]:
     """A file's metadata, with long lists only if they are asked for, and the number of weights."""
     if model.weights is None:
         return {}
-    found: dict[str, Any] = {"general.parameter_count": types_of(model.weights).total()}
+    info: dict[str, Any] = {"general.parameter_count": types_of(model.weights).total()}
     for key, value in model.weights.metadata.items():
         if key in ("tokenizer.chat_template", "general.name"):
             continue  # which the answer has elsewhere
         if isinstance(value, str | bool | int | float):
-            found[key] = value
+            info[key] = value
         else:
             listed = isinstance(value, Sized) and len(value) > SHORT_LIST
-            found[key] = [] if listed and not verbose else builtin(value)
-    return found
+            info[key] = [] if listed and not verbose else builtin(value)
+    return info
 
 
 def builtin(value: object) -> Any:
@@ -245,7 +247,7 @@ def builtin(value: object) -> Any:
     listed = getattr(value, "tolist", None)
     if listed is not None:
         return listed()
-    return [builtin(one) for one in value] if isinstance(value, list | tuple) else value
+    return [builtin(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 ENDPOINTS = (

@@ -30,7 +30,7 @@ def served_name(
     asked = model or name
     if not asked:
         raise ApiError(400, "model is required", "model")
-    known = {one.casefold(): one for one in models.names}
+    known = {known_name.casefold(): known_name for known_name in models.names}
     for wanted in (asked, asked.removesuffix(LATEST)):
         if wanted in models.names:
             return wanted

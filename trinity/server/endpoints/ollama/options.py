@@ -73,21 +73,21 @@ class Options(Body):
 
     def generation(self) -> dict[str, Any]:
         """GenerationOptions of what was given."""
-        found = {
+        options = {
             own: getattr(self, name)
             for name, own in ENGINE_NAMES.items()
             if getattr(self, name) is not None
         }
         if self.top_k is not None:
-            found["top_k"] = max(self.top_k, 0)
+            options["top_k"] = max(self.top_k, 0)
         if self.seed is not None and self.seed >= 0:  # else a random one
-            found["seed"] = self.seed
+            options["seed"] = self.seed
         if self.num_predict is not None and self.num_predict >= 0:  # else until the end
-            found["max_tokens"] = self.num_predict
+            options["max_tokens"] = self.num_predict
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if any(stop):
-            found["stop"] = [one for one in stop if one]
-        return found
+            options["stop"] = [text for text in stop if text]
+        return options
 
     def check_context(self, ignored: Ignored, model: Model) -> None:
         """Ignore a ``num_ctx`` that is more than the model was loaded with."""
@@ -151,17 +151,17 @@ class Generating(Asking, kw_only=True):
 
     def generation(self, ignored: Ignored, context_length: int) -> dict[str, Any]:
         """GenerationOptions of what was given. Raises: ApiError."""
-        found = {} if self.options is None else self.options.generation()
+        options = {} if self.options is None else self.options.generation()
         if self.shift:
-            found["context_shift"] = True
-            found["keep"] = None if self.num_keep < 0 else self.num_keep
-            found.setdefault("max_tokens", LONGEST * context_length)
+            options["context_shift"] = True
+            options["keep"] = None if self.num_keep < 0 else self.num_keep
+            options.setdefault("max_tokens", LONGEST * context_length)
         if self.top_logprobs and not self.logprobs:
             ignored.add("top_logprobs")
         elif self.logprobs:
-            found["logprobs"] = self.top_logprobs or 0
+            options["logprobs"] = self.top_logprobs or 0
         if not self.format:
-            return found
+            return options
         if isinstance(self.format, str):
             if self.format != "json":
                 raise ApiError(
@@ -169,9 +169,9 @@ class Generating(Asking, kw_only=True):
                     f'format is {self.format!r:.40}; it must be "json" or a JSON schema',
                     "format",
                 )
-            return found | format_options(ObjectForm())
+            return options | format_options(ObjectForm())
         schema = SchemaForm(json_schema=Schema(name="format", schema=self.format, strict=True))
-        return found | format_options(schema, "format")
+        return options | format_options(schema, "format")
 
     def effort(self) -> str | None:
         """How much the model thinks."""

@@ -94,10 +94,10 @@ async def events(
     for first in writer.begin():
         yield written(first)
     try:
-        async for found in answers.by(writer):
-            if isinstance(found, Completed | CutShort):
+        async for stream_event in answers.by(writer):
+            if isinstance(stream_event, Completed | CutShort):
                 await context.keep(writer.response)
-            yield written(found)
+            yield written(stream_event)
     except Exception as error:
         yield written(writer.fail(api_error(error).message))
 
@@ -111,9 +111,9 @@ async def input_tokens(call: Call[ResponsesRequest]) -> ASGI:
         return Json(InputTokens(len(prompt.ids)))
 
 
-def written(one: StreamEvent) -> bytes:
+def written(stream_event: StreamEvent) -> bytes:
     """An event under its name."""
-    return event(str(one.__struct_config__.tag), encode(one))
+    return event(str(stream_event.__struct_config__.tag), encode(stream_event))
 
 
 def writer_of(body: ResponsesRequest, box: Toolbox, answers: Answers) -> ResponseWriter:

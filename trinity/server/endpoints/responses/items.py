@@ -111,20 +111,20 @@ def messages_of(
     reasoning = ""
     for number, item in enumerate(items):
         where = f"input[{number - first}]"
-        found = _item(ignored, item, where)
-        if found is None:
+        known = _item(ignored, item, where)
+        if known is None:
             continue
-        if isinstance(found, ReasoningItem):
-            reasoning += _reasoning(ignored, found, where)
+        if isinstance(known, ReasoningItem):
+            reasoning += _reasoning(ignored, known, where)
             continue
         last = messages[-1] if messages else None
-        if isinstance(found, FunctionCallItem | CustomCallItem):
+        if isinstance(known, FunctionCallItem | CustomCallItem):
             if last is None or last["role"] != "assistant" or reasoning:
                 last = {"role": "assistant", "content": None}
                 messages.append(last)
-            last.setdefault("tool_calls", []).append(_call(found))
+            last.setdefault("tool_calls", []).append(_call(known))
         else:
-            messages.append(_message(ignored, found, where))
+            messages.append(_message(ignored, known, where))
         if reasoning and messages[-1]["role"] == "assistant":
             messages[-1]["reasoning_content"] = reasoning
         reasoning = ""

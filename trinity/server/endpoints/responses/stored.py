@@ -47,10 +47,10 @@ class InputItems(msgspec.Struct):
 
 async def retrieve(call: Call[Any]) -> ASGI:
     """A stored response."""
-    found = call.responses.find(call.request.path_params["response"])
+    response = call.responses.find(call.request.path_params["response"])
     if call.query.stream:
         raise ApiError(400, "stream: a stored response comes whole", "stream")
-    return Json(msgspec.Raw(found.body))
+    return Json(msgspec.Raw(response.body))
 
 
 async def delete(call: Call[Any]) -> ASGI:
@@ -63,21 +63,21 @@ async def delete(call: Call[Any]) -> ASGI:
 async def input_items(call: Call[Any]) -> ASGI:
     """The items of a stored response's input."""
     query, kept = call.query, call.responses.find(call.request.path_params["response"])
-    found = [listed_item(item) for item in kept.input]
+    items = [listed_item(item) for item in kept.input]
     if query.order == "desc":
-        found.reverse()
-    names = [item["id"] for item in found]
+        items.reverse()
+    names = [item["id"] for item in items]
     if query.after is not None:
         if query.after not in names:
             raise ApiError(400, f"after: there is no item {query.after!r:.100}", "after")
-        found = found[names.index(query.after) + 1 :]
-    listed = found[: max(1, min(query.limit, 100))]
+        items = items[names.index(query.after) + 1 :]
+    listed = items[: max(1, min(query.limit, 100))]
     return Json(
         InputItems(
             listed,
             listed[0]["id"] if listed else None,
             listed[-1]["id"] if listed else None,
-            len(listed) < len(found),
+            len(listed) < len(items),
         )
     )
 
@@ -93,9 +93,9 @@ def listed_item(item: dict[str, Any]) -> dict[str, Any]:
 
 
 ENDPOINTS = tuple(
-    one
+    endpoint
     for root in ROOTS
-    for one in (
+    for endpoint in (
         Endpoint(
             "GET", f"{root}/{{response}}", retrieve, "A stored response.",
             answer=Response, query=RetrieveQuery,

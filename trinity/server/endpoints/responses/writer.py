@@ -49,7 +49,7 @@ from trinity.server.endpoints.responses.answer import (
 )
 from trinity.server.endpoints.tools import input_of
 from trinity.server.endpoints.usage import LlamaTimings, progress_of, timings_of
-from trinity.server.job import End, Piece
+from trinity.server.job import End, Update
 
 E = TypeVar("E", bound=InItem)
 
@@ -82,18 +82,18 @@ class ResponseWriter:
         self._reasoning_tokens = 0
         self._progress = progress
         self._timed = timed
-        self._timings: LlamaTimings | UnsetType = UNSET  # up to the newest piece
+        self._timings: LlamaTimings | UnsetType = UNSET  # up to the newest update
 
     def begin(self) -> Iterator[StreamEvent]:
         """The events before any of the answer."""
         yield Created(sequence_number=self._next(), response=self.response)
         yield InProgress(sequence_number=self._next(), response=self.response)
 
-    def add(self, piece: Piece) -> Iterator[StreamEvent]:
-        """The events of a piece."""
-        if self._timed and piece.timings is not None:
-            self._timings = timings_of(piece.timings, piece.evaluated)
-        progress = progress_of(piece) if self._progress else None
+    def add(self, update: Update) -> Iterator[StreamEvent]:
+        """Write the events of an update."""
+        if self._timed and update.timings is not None:
+            self._timings = timings_of(update.timings, update.evaluated)
+        progress = progress_of(update) if self._progress else None
         if progress is not None:
             yield InProgress(
                 sequence_number=self._next(),
@@ -101,21 +101,21 @@ class ResponseWriter:
                 timings=self._timings,
                 prompt_progress=progress,
             )
-        self._pending += piece.logprobs
-        thought = [isinstance(part, Reasoning) for part in piece.parts]
+        self._pending += update.logprobs
+        thought = [isinstance(part, Reasoning) for part in update.parts]
         if all(thought) if thought else isinstance(self._item, ReasoningOutput):
-            self._reasoning_tokens += len(piece.token_ids)
-        for part in piece.parts:
+            self._reasoning_tokens += len(update.token_ids)
+        for part in update.parts:
             yield from self._open(part)
             if isinstance(self._item, CustomOutput) and isinstance(part, CallArguments):
                 self._texts.append(part.text)
             elif not isinstance(part, CallStart):
                 yield self._delta(part)
-        if piece.parts:
+        if update.parts:
             self._pending.clear()  # of reasoning and calls, which have none
 
     def end(self, end: End) -> Iterator[StreamEvent]:
-        """The events behind the last piece."""
+        """Write the events after the last update."""
         cut = end.reason == "length"
         if not self.response.output:
             yield from self._open(Text(""))
@@ -199,10 +199,12 @@ class ResponseWriter:
         if isinstance(item, ReasoningOutput):
             return self._inside(ReasoningDelta, delta=part.text, timings=self._timings)
         assert isinstance(item, MessageOutput)
-        found = self._logprobs(self._pending)
+        logprobs = self._logprobs(self._pending)
         self._pending.clear()
-        item.content[0].logprobs += found
-        return self._inside(OutputTextDelta, delta=part.text, logprobs=found, timings=self._timings)
+        item.content[0].logprobs += logprobs
+        return self._inside(
+            OutputTextDelta, delta=part.text, logprobs=logprobs, timings=self._timings
+        )
 
     def _close(self, status: Status) -> Iterator[StreamEvent]:
         """The open item is whole, or all there will be of it."""
