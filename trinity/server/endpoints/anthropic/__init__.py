@@ -1,4 +1,4 @@
-"""Anthropic's messages: POST /v1/messages, and how many tokens one has."""
+"""Anthropic's Messages API: POST /v1/messages and POST /v1/messages/count_tokens."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from trinity.server.stream import Stream, event
 
 
 class MessageTokenCount(msgspec.Struct):
-    """Tokens of a prompt."""
+    """The number of tokens of a prompt."""
 
     input_tokens: int
 
 
 async def messages(call: Call[MessagesRequest]) -> ASGI:
-    """Answer a conversation, streamed or whole."""
+    """Complete a conversation, streamed or not."""
     body = call.body
     start = partial(call.start, body.model, await call.run(body.whole_job, call.ignored))
     if body.stream:
@@ -42,7 +42,7 @@ async def messages(call: Call[MessagesRequest]) -> ASGI:
 
 
 async def events(body: MessagesRequest, answers: Answers) -> AsyncGenerator[bytes, None]:
-    """The events of a stream."""
+    """Yield the encoded events of a stream."""
     writer = writer_of(body, answers)
     for first in writer.begin():
         yield written(first)
@@ -51,19 +51,19 @@ async def events(body: MessagesRequest, answers: Answers) -> AsyncGenerator[byte
 
 
 def written(stream_event: StreamEvent) -> bytes:
-    """An event under its name."""
+    """Encode an event with its name."""
     return event(str(stream_event.__struct_config__.tag), encode(stream_event))
 
 
 def writer_of(body: MessagesRequest, answers: Answers) -> MessageWriter:
-    """What writes the message."""
+    """Return the writer of the response."""
     return MessageWriter(
         answers.name, answers.prompt_tokens[0], body.max_tokens, shows_thinking=body.shows_thinking
     )
 
 
 async def count_tokens(call: Call[CountRequest]) -> ASGI:
-    """Tokens that a conversation has as a prompt; nothing is evaluated."""
+    """Count the tokens of a conversation's prompt without running the model."""
     with await call.lease(call.body.model) as model:
         names = call.service.template_names
         job = await call.run(call.body.job, call.ignored)

@@ -1,4 +1,4 @@
-"""A message that answers and the events of its stream, from the events of a job."""
+"""Anthropic's response message and stream events, written from a job's updates."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ StopReason = Literal[
 
 
 class TextAnswer(msgspec.Struct, tag_field="type", tag="text"):
-    """The text of an answer."""
+    """A block of text."""
 
     text: str
 
 
 class ThinkingAnswer(msgspec.Struct, tag_field="type", tag="thinking"):
-    """What the model thought. It is not signed: whoever sends it back may change it."""
+    """A block of reasoning. It has no signature: clients that send it back may change it."""
 
     thinking: str
     signature: str = ""
 
 
 class ToolUseAnswer(msgspec.Struct, tag_field="type", tag="tool_use"):
-    """A call of a tool."""
+    """A tool call."""
 
     id: str
     name: str
@@ -43,7 +43,7 @@ BlockAnswer = TextAnswer | ThinkingAnswer | ToolUseAnswer
 
 
 class AnthropicUsage(msgspec.Struct):
-    """Tokens: of the prompt those that were evaluated, those evaluated before, and the answer's."""
+    """Token counts. ``input_tokens`` excludes cached ones, as in Anthropic's API."""
 
     input_tokens: int
     output_tokens: int
@@ -52,7 +52,7 @@ class AnthropicUsage(msgspec.Struct):
 
 
 class MessageAnswer(msgspec.Struct, tag_field="type", tag="message"):
-    """The message that answers."""
+    """The response message."""
 
     id: str
     model: str
@@ -71,19 +71,19 @@ class AnthropicTextDelta(msgspec.Struct, tag_field="type", tag="text_delta"):
 
 
 class ThinkingDelta(msgspec.Struct, tag_field="type", tag="thinking_delta"):
-    """More of what the model thinks."""
+    """More reasoning."""
 
     thinking: str
 
 
 class InputJsonDelta(msgspec.Struct, tag_field="type", tag="input_json_delta"):
-    """More of the JSON text of a call's input."""
+    """More JSON text of a tool call's input."""
 
     partial_json: str
 
 
 class StopDelta(msgspec.Struct):
-    """Why the answer ended."""
+    """Why the response ended."""
 
     stop_reason: StopReason
     stop_sequence: str | None = None
@@ -91,31 +91,31 @@ class StopDelta(msgspec.Struct):
 
 
 class MessageStart(msgspec.Struct, tag_field="type", tag="message_start"):
-    """The first event; the message is empty, and nothing of the prompt counts as cached yet."""
+    """The first event. The message is empty and its count of cached tokens is still 0."""
 
     message: MessageAnswer
 
 
 class Ping(msgspec.Struct, tag_field="type", tag="ping"):
-    """A sign of life."""
+    """An event without content that keeps the connection open."""
 
 
 class BlockStart(msgspec.Struct, tag_field="type", tag="content_block_start"):
-    """A block begins, empty."""
+    """The start of a block, which is empty."""
 
     index: int
     content_block: BlockAnswer
 
 
 class BlockDelta(msgspec.Struct, tag_field="type", tag="content_block_delta"):
-    """More of a block."""
+    """More content of a block."""
 
     index: int
     delta: AnthropicTextDelta | ThinkingDelta | InputJsonDelta
 
 
 class BlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
-    """A block is whole."""
+    """The end of a block."""
 
     index: int
 
@@ -135,10 +135,10 @@ StreamEvent = MessageStart | Ping | BlockStart | BlockDelta | BlockStop | Messag
 
 
 class MessageWriter:
-    """Writes one message; ``message`` is what there is of it.
+    """Writes one message: ``begin``, then ``add`` for each update, then ``end``.
 
-    ``shows_thinking``: else a block of thinking stays empty. ``begin``, ``add`` and ``end`` give a
-    stream's events in order; for a whole message they are only run through.
+    They yield the events of a stream and complete ``message``. Without ``shows_thinking``, thinking
+    blocks stay empty.
     """
 
     def __init__(
@@ -148,10 +148,10 @@ class MessageWriter:
         self.message = MessageAnswer(name, model, [], AnthropicUsage(prompt_tokens, 0))
         self._max_tokens = max_tokens
         self._shows_thinking = shows_thinking
-        self._texts: list[str] | None = None  # of the open block, the message's last
+        self._texts: list[str] | None = None  # texts of the open block, which is the last
 
     def begin(self) -> Iterator[StreamEvent]:
-        """The events before any of the answer."""
+        """Write the events before the first update."""
         yield MessageStart(self.message)
         yield Ping()
 
@@ -198,7 +198,7 @@ class MessageWriter:
         return ThinkingDelta(part.text) if self._shows_thinking else None
 
     def _open(self, part: Part) -> Iterator[StreamEvent]:
-        """See to it that the block that a part belongs to is open."""
+        """Open the block that a part belongs to, unless it is open."""
         content = self.message.content
         last = content[-1] if content and self._texts is not None else None
         if isinstance(part, Text) and isinstance(last, TextAnswer):
@@ -218,7 +218,7 @@ class MessageWriter:
         yield BlockStart(len(content) - 1, block)
 
     def _close(self) -> Iterator[StreamEvent]:
-        """The open block is whole, or all there will be of it."""
+        """Close the open block, complete or cut off."""
         if self._texts is None:
             return
         text, block = "".join(self._texts), self.message.content[-1]
@@ -233,7 +233,7 @@ class MessageWriter:
 
 
 def whole_object(text: str) -> dict[str, Any]:
-    """The object of a JSON text; empty where the text was cut."""
+    """Return the object of a JSON text, or an empty one if the text was cut off."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, ValueError):
@@ -241,7 +241,7 @@ def whole_object(text: str) -> dict[str, Any]:
 
 
 def usage_of(timings: Timings) -> AnthropicUsage:
-    """Anthropic counts cached tokens apart."""
+    """Return the token counts; Anthropic counts cached tokens separately."""
     return AnthropicUsage(
         timings.prompt_tokens - timings.cached_tokens,
         timings.completion_tokens,

@@ -1,6 +1,6 @@
-"""Content blocks of Anthropic's messages, and the conversation that they mean for a chat template.
+"""Anthropic's content blocks and their conversion to messages for chat templates.
 
-Documents and search results become text. Images are refused: the models read text alone.
+Documents and search results become text. Images are refused: the models read only text.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.schemas import Body, encode
 
-FAILED = "Error: "  # goes before the result of a tool that failed: templates have no other form
+FAILED = "Error: "  # prefix of a failed tool's result; chat templates have no flag for it
 
 
 class CacheControl(Body):
-    """Where a prompt is worth keeping. Every prompt is kept, for as long as there is room."""
+    """Marks a prefix to cache. It has no effect: the server caches every prompt."""
 
     type: str
     ttl: str | None = None
@@ -26,21 +26,21 @@ class CacheControl(Body):
 
 
 class CitationsConfig(Body):
-    """Whether the answer cites the block. Answers have no citations."""
+    """Whether the response may cite the block. It has no effect: responses have no citations."""
 
     enabled: Ignorable[Literal[False] | None] = None
 
 
 class TextBlock(Body, tag_field="type", tag="text"):
-    """A text."""
+    """A block of text."""
 
     text: str
     cache_control: CacheControl | None = None
-    citations: Any = None  # those of an earlier answer
+    citations: Any = None  # of an earlier response
 
 
 class ImageBlock(Body, tag_field="type", tag="image"):
-    """An image, which is refused."""
+    """An image; refused."""
 
     source: Any = None
     cache_control: CacheControl | None = None
@@ -54,32 +54,32 @@ class PlainSource(Body, tag_field="type", tag="text"):
 
 
 class ContentSource(Body, tag_field="type", tag="content"):
-    """A document of several texts."""
+    """The text of a document in several blocks."""
 
     content: str | list[TextBlock | ImageBlock]
 
 
 class PdfSource(Body, tag_field="type", tag="base64"):
-    """A PDF file, which is refused."""
+    """A PDF file; refused."""
 
     data: Any = None
     media_type: str | None = None
 
 
 class UrlSource(Body, tag_field="type", tag="url"):
-    """A document elsewhere, which is refused: the server fetches nothing."""
+    """The URL of a document; refused, since the server fetches nothing."""
 
     url: Any = None
 
 
 class FileSource(Body, tag_field="type", tag="file"):
-    """A document in Anthropic's files, which is refused."""
+    """A file in Anthropic's storage; refused."""
 
     file_id: Any = None
 
 
 class DocumentBlock(Body, tag_field="type", tag="document"):
-    """A document with its text."""
+    """A document."""
 
     source: PlainSource | ContentSource | PdfSource | UrlSource | FileSource
     title: str | None = None
@@ -89,7 +89,7 @@ class DocumentBlock(Body, tag_field="type", tag="document"):
 
 
 class SearchResultBlock(Body, tag_field="type", tag="search_result"):
-    """A result of a search that the client made."""
+    """A result of the client's own search."""
 
     content: list[TextBlock]
     source: str
@@ -99,27 +99,27 @@ class SearchResultBlock(Body, tag_field="type", tag="search_result"):
 
 
 class ToolReferenceBlock(Body, tag_field="type", tag="tool_reference"):
-    """The name of a tool that a search of the client's found. The model has all tools already."""
+    """The name of a tool that the client's tool search found."""
 
     tool_name: str
     cache_control: CacheControl | None = None
 
 
 class ThinkingBlock(Body, tag_field="type", tag="thinking"):
-    """What the model thought before an earlier answer."""
+    """Reasoning of an earlier response."""
 
     thinking: str
     signature: str | None = None
 
 
 class RedactedThinkingBlock(Body, tag_field="type", tag="redacted_thinking"):
-    """Encrypted thinking of another server's model, which nobody here can read."""
+    """Encrypted reasoning of another server's model; ignored."""
 
     data: str
 
 
 class ToolUseBlock(Body, tag_field="type", tag="tool_use"):
-    """A call of an earlier answer. ``caller`` changes nothing: the model is the only one."""
+    """A tool call of an earlier response. ``caller`` has no effect."""
 
     id: str
     name: str
@@ -132,7 +132,7 @@ Readable = TextBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock | 
 
 
 class ToolResultBlock(Body, tag_field="type", tag="tool_result"):
-    """The result of a call."""
+    """The result of a tool call."""
 
     tool_use_id: str
     content: str | list[Readable] | None = None
@@ -150,21 +150,21 @@ _KINDS: dict[str, tuple[type[msgspec.Struct], ...]] = {
 
 
 class AnthropicMessage(Body):
-    """A message, or several: results of tools are messages of their own for chat templates."""
+    """A message. For chat templates each tool result in it is a message of its own."""
 
     role: Literal["user", "assistant", "system"]
     content: str | list[Block]
 
 
 def text_of(content: str | Sequence[TextBlock]) -> str:
-    """A text, or several as one."""
+    """Return the text of a string, or of text blocks joined by newlines."""
     return content if isinstance(content, str) else "\n".join(block.text for block in content)
 
 
 def conversation_of(ignored: Ignored, messages: Sequence[AnthropicMessage]) -> list[dict[str, Any]]:
-    """Messages as chat templates know them. Raises: ApiError for a block in the wrong place.
+    """Convert messages for chat templates. Raises: ApiError for a block in the wrong role.
 
-    Plain messages of one role that follow one another are joined, as in Anthropic's API.
+    Consecutive plain messages of one role are joined, as in Anthropic's API.
     """
     joined: list[dict[str, Any]] = []
     for number, message in enumerate(messages):
@@ -195,7 +195,7 @@ def _messages_of(ignored: Ignored, message: AnthropicMessage, place: str) -> lis
 
 
 def _asked(role: str, content: Sequence[Block], place: str) -> list[dict[str, Any]]:
-    """Results of tools, and the texts between them."""
+    """Convert a user message: tool results, and the texts between them."""
     results: list[dict[str, Any]] = []
     texts: list[str] = []
     for number, block in enumerate(content):
@@ -222,7 +222,7 @@ def _result(block: ToolResultBlock, where: str) -> str:
 
 
 def _read(block: Block, where: str) -> str:
-    """The text of a block, in the tags that Anthropic recommends. Raises: ApiError."""
+    """Return the text of a block, in the tags that Anthropic recommends. Raises: ApiError."""
     if isinstance(block, TextBlock):
         return block.text
     if isinstance(block, ToolReferenceBlock):

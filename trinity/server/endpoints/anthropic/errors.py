@@ -1,4 +1,4 @@
-"""Errors as Anthropic's API has them."""
+"""Errors in the format of Anthropic's API."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ TYPES = {
 
 
 class ErrorDetail(msgspec.Struct):
-    """What is wrong."""
+    """The type and message of an error."""
 
     type: str
     message: str
 
 
 class AnthropicError(msgspec.Struct, tag_field="type", tag="error"):
-    """An error."""
+    """The body of an error."""
 
     error: ErrorDetail
 
 
 def anthropic_error(error: ApiError) -> AnthropicError:
-    """An error in Anthropic's form, which names a parameter in the message alone."""
+    """Convert an error; Anthropic's format names the parameter only in the message."""
     message = error.message
     if error.param is not None and error.param not in message:
         message = f"{error.param}: {message}"

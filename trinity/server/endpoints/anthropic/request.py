@@ -1,4 +1,4 @@
-"""The bodies of POST /v1/messages and its count_tokens, and the conversation that they mean."""
+"""The bodies of POST /v1/messages and count_tokens, and their conversion to a ``ChatJob``."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ class Auto(Body, tag_field="type", tag="auto"):
 
 
 class AnyTool(Body, tag_field="type", tag="any"):
-    """Some tool must be called."""
+    """The model must call a tool."""
 
     disable_parallel_tool_use: bool | None = None
 
 
 class OneTool(Body, tag_field="type", tag="tool"):
-    """This tool must be called."""
+    """The model must call this tool."""
 
     name: str
     disable_parallel_tool_use: bool | None = None
 
 
 class NoTool(Body, tag_field="type", tag="none"):
-    """No tool may be called."""
+    """The model must not call a tool."""
 
 
 class ThinkingEnabled(Body, tag_field="type", tag="enabled"):
-    """The model thinks, if it can, in ``budget_tokens`` at most.
+    """The model thinks for at most ``budget_tokens`` tokens.
 
-    As in llama.cpp's server and Ollama: programs ask it of every model.
+    Models that cannot think ignore it, as in llama.cpp's server: clients send it to every model.
     """
 
     budget_tokens: Annotated[int, Meta(ge=1)]
@@ -60,13 +60,13 @@ class ThinkingEnabled(Body, tag_field="type", tag="enabled"):
 
 
 class ThinkingAdaptive(Body, tag_field="type", tag="adaptive"):
-    """The model thinks as much as it likes."""
+    """The model thinks without a budget."""
 
     display: Display = None
 
 
 class ThinkingBetweenTools(Body, tag_field="type", tag="between_tools"):
-    """The model thinks as much as it likes: when it does is its own decision."""
+    """The model thinks without a budget and decides itself when."""
 
 
 class ThinkingDisabled(Body, tag_field="type", tag="disabled"):
@@ -77,21 +77,21 @@ Thinking = ThinkingEnabled | ThinkingAdaptive | ThinkingBetweenTools | ThinkingD
 
 
 class SchemaOutput(Body):
-    """The answer is JSON that a schema allows."""
+    """The response is JSON that matches a schema."""
 
     type: Literal["json_schema"]
     schema: dict[str, Any]
 
 
 class OutputConfig(Body):
-    """How hard the model tries, and the form of its answer."""
+    """The reasoning effort and the format of the response."""
 
     effort: Ignorable[Literal["low", "medium", "high", "xhigh", "max"] | None] = None
     format: SchemaOutput | None = None
 
 
 class Metadata(Body):
-    """Who asks, which changes nothing."""
+    """The end user's id; it has no effect."""
 
     user_id: str | None = None
 
@@ -106,16 +106,16 @@ class CountRequest(Body, kw_only=True):
     tool_choice: Auto | AnyTool | OneTool | NoTool | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
-    output_format: SchemaOutput | None = None  # the earlier name of output_config.format
+    output_format: SchemaOutput | None = None  # the older name of output_config.format
     cache_control: CacheControl | None = None
     mcp_servers: Ignorable[Annotated[list[Any], Meta(max_length=0)] | None] = None
 
     def job(
         self, ignored: Ignored, options: dict[str, Any] | None = None, *, whole: bool = False
     ) -> ChatJob:
-        """What the service runs; an assistant's last message is continued.
+        """Return the job; if the last message is the assistant's, its text is continued.
 
-        Raises: ApiError where parameters contradict each other.
+        Raises: ApiError if parameters contradict each other.
         """
         messages: list[dict[str, Any]] = []
         if self.system is not None:
@@ -139,9 +139,9 @@ class CountRequest(Body, kw_only=True):
         )
 
     def _system(self, ignored: Ignored) -> str:
-        """The system text, without what Claude Code tells Anthropic's billing in its first block.
+        """Return the system prompt without Claude Code's billing header, its first block.
 
-        That changes with the client's version, and would make every prompt a new one.
+        It contains the client's version, so each version would need its own cached prompt.
         """
         if self.system is None or isinstance(self.system, str):
             return self.system or ""
@@ -158,7 +158,7 @@ class CountRequest(Body, kw_only=True):
         return None if self.output_config is None else self.output_config.effort
 
     def _begun(self, last: dict[str, Any]) -> bool:
-        """Whether the last message is the beginning of the answer. Raises: ApiError for a call."""
+        """Whether the response continues the last message. Raises: ApiError for a call in it."""
         if last["role"] != "assistant":
             return False
         if "tool_calls" in last:
@@ -167,7 +167,7 @@ class CountRequest(Body, kw_only=True):
         return True
 
     def _choice(self, names: set[str]) -> str:
-        """ChatJob's tool_choice. Raises: ApiError where a tool is forced that does not exist."""
+        """Return ``ChatJob.tool_choice``. Raises: ApiError for a forced tool that is not given."""
         choice = self.tool_choice
         if isinstance(choice, OneTool):
             if choice.name not in names:
@@ -197,7 +197,7 @@ class CountRequest(Body, kw_only=True):
         return format_options(SchemaForm(json_schema=named), "output_config.format.schema")
 
     def _effort(self) -> str | None:
-        """How much the model thinks; a degree alone asks for thinking, too."""
+        """Return the reasoning effort; an effort without ``thinking`` also turns thinking on."""
         if isinstance(self.thinking, ThinkingDisabled):
             return NONE
         return self._degree or (SOME if isinstance(self.thinking, ThinkingEnabled) else None)
@@ -218,11 +218,11 @@ class MessagesRequest(CountRequest, kw_only=True):
 
     @property
     def shows_thinking(self) -> bool:
-        """Whether what the model thinks is in the answer."""
+        """Whether the response contains the reasoning."""
         return getattr(self.thinking, "display", None) != "omitted"
 
     def whole_job(self, ignored: Ignored) -> ChatJob:
-        """What the service runs, with the options of an answer. Raises: as ``job``."""
+        """Return the job with its generation options. Raises: as ``job``."""
         thinking = self.thinking
         if isinstance(thinking, ThinkingEnabled) and thinking.budget_tokens >= self.max_tokens:
             raise ApiError(

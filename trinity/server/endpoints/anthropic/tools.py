@@ -1,8 +1,8 @@
-"""Tools of Anthropic's API, as chat templates know them.
+"""Anthropic's tools and their conversion to functions for chat templates.
 
-Some tools have no schema in the request, because Anthropic's models know them. Those that the
-client runs (bash, the text editor, memory) get the schema of Anthropic's documentation. Those that
-Anthropic's servers run (web search, code execution) do not exist here.
+Tools that Anthropic's models know have no schema in the request. The client's tools (bash, text
+editor, memory) get the schema from Anthropic's documentation. The tools of Anthropic's servers
+(web search, code execution) are ignored.
 """
 
 from __future__ import annotations
@@ -18,32 +18,28 @@ from trinity.server.schemas import Body, encode
 
 _VERSION = re.compile(r"(?P<kind>[a-z_0-9]+?)_(?P<date>20\d{6})")
 _SEES = ("computer", "computer_toolset", "browser_toolset")
-# From this version on, insert calls its text insert_text rather than new_str.
+# Since this version, insert's text is called insert_text instead of new_str.
 _INSERT_TEXT = 20250728
 
 
 class AnthropicTool(Body):
-    """A function that may be called; ``input_schema`` is the JSON schema of its arguments.
-
-    ``type``: custom, or the name and version of a tool that Anthropic defines. A tool with
-    ``defer_loading`` is listed from the beginning, like all others.
-    """
+    """A tool that the model may call."""
 
     name: str = ""
-    input_schema: dict[str, Any] | None = None
+    input_schema: dict[str, Any] | None = None  # JSON schema of the arguments
     description: str | None = None
-    type: str | None = None
+    type: str | None = None  # "custom", or the name and version of Anthropic's own tool
     strict: bool | None = None
     input_examples: list[dict[str, Any]] | None = None
     cache_control: CacheControl | None = None
-    eager_input_streaming: bool | None = None  # arguments always come while they are made
-    defer_loading: Ignorable[Literal[False] | None] = None
+    eager_input_streaming: bool | None = None  # has no effect: arguments always stream
+    defer_loading: Ignorable[Literal[False] | None] = None  # all tools are in the prompt
     allowed_callers: Ignorable[list[Literal["direct"]] | None] = None
 
     def function(self, place: str) -> dict[str, Any] | None:
-        """The function of the tool at ``place``; None for one of Anthropic's servers.
+        """Return the function of the tool at ``place``, or None for a tool of Anthropic's servers.
 
-        Raises: ApiError for a tool without a schema, and for one that gives images.
+        Raises: ApiError for a tool without a schema, or one that returns images.
         """
         name, description, schema = self.name, self.description, self.input_schema
         if self.type not in (None, "custom"):
@@ -76,7 +72,7 @@ class AnthropicTool(Body):
 
 
 def functions_of(ignored: Ignored, tools: Sequence[AnthropicTool] | None) -> list[dict[str, Any]]:
-    """Tools as chat templates know them, without those of Anthropic's servers, which are ignored.
+    """Convert tools for chat templates; ignore those of Anthropic's servers.
 
     Raises: as ``AnthropicTool.function``.
     """
@@ -105,7 +101,7 @@ def _bash(_: int) -> tuple[str, dict[str, Any]]:
 
 
 def _editing(version: int) -> dict[str, dict[str, Any]]:
-    """The arguments that the text editor and memory share."""
+    """Return the arguments that the text editor and memory share."""
     properties = {
         "path": _text("Path of the file or directory."),
         "view_range": {

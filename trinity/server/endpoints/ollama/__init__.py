@@ -1,4 +1,4 @@
-"""Ollama's API: chats, completions, embeddings, the list of models and their management."""
+"""Ollama's API: chat, completion, embedding, and the listing and management of models."""
 
 from __future__ import annotations
 

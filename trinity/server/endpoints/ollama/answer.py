@@ -1,4 +1,4 @@
-"""Answers of Ollama's API, whole or as lines of JSON, from the events of a job."""
+"""Ollama's responses, whole or as lines of JSON, written from a job's updates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NANO = 1_000_000_000
 
 
 class OllamaFunction(msgspec.Struct):
-    """A function that is called, with its arguments."""
+    """The function of a tool call, with its arguments."""
 
     name: str
     arguments: dict[str, Any]
@@ -27,14 +27,14 @@ class OllamaFunction(msgspec.Struct):
 
 
 class OllamaToolCall(msgspec.Struct):
-    """A call."""
+    """A tool call."""
 
     function: OllamaFunction
     id: str | UnsetType = UNSET
 
 
 class OllamaAnswerMessage(msgspec.Struct):
-    """The message that answers, or more of it."""
+    """The response message, or a part of it in a stream."""
 
     content: str
     role: Literal["assistant"] = "assistant"
@@ -43,17 +43,14 @@ class OllamaAnswerMessage(msgspec.Struct):
 
 
 class Figures(msgspec.Struct, kw_only=True):
-    """What the last line of an answer has besides; durations are in nanoseconds.
-
-    ``load_duration`` is the time until the model began, for a queue or for its file.
-    """
+    """Fields of all lines; the counts and durations are in the last line only."""
 
     model: str
     created_at: str
     done: bool = False
     done_reason: Literal["stop", "length", "load", "unload"] | UnsetType = UNSET
-    total_duration: int | UnsetType = UNSET
-    load_duration: int | UnsetType = UNSET
+    total_duration: int | UnsetType = UNSET  # nanoseconds, like all durations
+    load_duration: int | UnsetType = UNSET  # of loading the model, or waiting in the queue
     prompt_eval_count: int | UnsetType = UNSET
     prompt_eval_duration: int | UnsetType = UNSET
     eval_count: int | UnsetType = UNSET
@@ -63,40 +60,40 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 class ChatAnswer(Figures, kw_only=True):
-    """A line of a chat's answer, or the whole."""
+    """A line of a chat response, or the whole response."""
 
     message: OllamaAnswerMessage
 
 
 class GenerateAnswer(Figures, kw_only=True):
-    """A line of an answer, or the whole. ``context`` has the tokens of prompt and answer."""
+    """A line of a completion, or the whole completion."""
 
     response: str
     thinking: str | UnsetType = UNSET
-    context: list[int] | UnsetType = UNSET
+    context: list[int] | UnsetType = UNSET  # token ids of prompt and completion
 
 
 Answer = ChatAnswer | GenerateAnswer
-# A line of (model, text, thinking, calls).
+# Makes a line of (model, text, thinking, calls).
 Line = Callable[[str, str, str, list[OllamaToolCall]], Answer]
 
 
 def chat_answer(model: str, text: str, thinking: str, calls: list[OllamaToolCall]) -> Answer:
-    """A line of a chat's answer."""
+    """Make a line of a chat response."""
     message = OllamaAnswerMessage(text, thinking=thinking or UNSET, tool_calls=calls or UNSET)
     return ChatAnswer(model=model, created_at=now(), message=message)
 
 
 def generate_answer(model: str, text: str, thinking: str, calls: list[OllamaToolCall]) -> Answer:
-    """A line of an answer."""
+    """Make a line of a completion."""
     return GenerateAnswer(model=model, created_at=now(), response=text, thinking=thinking or UNSET)
 
 
 class AnswerWriter:
-    """Writes one answer. ``line`` makes its lines; ``began`` is when the request came.
+    """Writes one response. A tool call is written when it is complete; one cut off is dropped.
 
-    ``logprobs`` gives log-probabilities their form. A call comes whole; one that was cut does not.
-    ``prompt``: its tokens, if a later request may continue the conversation.
+    ``began``: when the request arrived. ``line`` and ``logprobs`` make lines and log-probabilities.
+    ``prompt``: token ids for ``GenerateAnswer.context``, or None to omit it.
     """
 
     def __init__(
@@ -109,7 +106,7 @@ class AnswerWriter:
         self._line = line
         self._logprobs = logprobs
         self._context = None if prompt is None else list(prompt)
-        self._call: CallStart | None = None  # that is being read
+        self._call: CallStart | None = None  # the incomplete one
         self._arguments: list[str] = []
 
     def add(self, update: Update) -> Iterator[Answer]:
@@ -135,7 +132,7 @@ class AnswerWriter:
             yield line
 
     def end(self, end: End) -> Iterator[Answer]:
-        """The last line, behind that of a call."""
+        """Write a complete tool call, then the last line."""
         calls = self._called()
         if calls:
             yield self._line(self._model, "", "", calls)
@@ -147,7 +144,7 @@ class AnswerWriter:
         evaluating = int(timings.completion_seconds * NANO)
         line.load_duration = max(0, line.total_duration - prompting - evaluating)
         line.prompt_eval_count = timings.prompt_tokens
-        # As in Ollama: without a figure rather than 0, by which programs would divide.
+        # As in Ollama, a count of 0 is omitted: clients divide by it.
         line.prompt_eval_duration = prompting or UNSET
         line.eval_count = timings.completion_tokens
         line.eval_duration = evaluating or UNSET
@@ -157,7 +154,7 @@ class AnswerWriter:
         yield line
 
     def _called(self) -> list[OllamaToolCall]:
-        """The call that was being read, if it is whole."""
+        """Return the pending tool call if it is complete."""
         call, text = self._call, "".join(self._arguments)
         self._call = None
         self._arguments.clear()
@@ -171,14 +168,14 @@ class AnswerWriter:
 
 
 def only(line: Answer, reason: Literal["load", "unload"]) -> Answer:
-    """The answer to a request that only loads or unloads the model."""
+    """Complete the response to a request that only loads or unloads the model."""
     line.done = True
     line.done_reason = reason
     return line
 
 
 def whole(lines: list[Answer]) -> Answer:
-    """All lines of an answer as one."""
+    """Join all lines of a response."""
     last = lines[-1]
     logprobs = [token for line in lines if line.logprobs is not UNSET for token in line.logprobs]
     if logprobs:

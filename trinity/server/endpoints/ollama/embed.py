@@ -1,4 +1,4 @@
-"""Ollama's vectors: POST /api/embed and the older /api/embeddings."""
+"""Ollama's embeddings: POST /api/embed and the older /api/embeddings."""
 
 from __future__ import annotations
 
@@ -20,13 +20,10 @@ if TYPE_CHECKING:
 
 
 class EmbedRequest(Asking, kw_only=True):
-    """The body of POST /api/embed.
-
-    ``truncate``: whether a text that is too long is cut, as it is by default, or refused.
-    """
+    """The body of POST /api/embed."""
 
     input: str | list[str] | None = None
-    truncate: bool | None = None
+    truncate: bool | None = None  # false: refuse a text that is too long instead of cutting it
     dimensions: int | None = None
 
 
@@ -38,7 +35,7 @@ class OllamaEmbeddingsRequest(Asking, kw_only=True):
 
 
 class EmbedAnswer(msgspec.Struct):
-    """Vectors of length 1, in the order of the texts; durations are in nanoseconds."""
+    """Embeddings of length 1, in the order of the texts; durations are in nanoseconds."""
 
     model: str
     embeddings: list[Any]
@@ -48,13 +45,13 @@ class EmbedAnswer(msgspec.Struct):
 
 
 class EmbeddingsAnswer(msgspec.Struct):
-    """The vector of a text; empty for no text."""
+    """The embedding of a text; empty without a text."""
 
     embedding: Any
 
 
 async def embed(call: Call[EmbedRequest]) -> ASGI:
-    """The vectors of texts; without any the model is only loaded."""
+    """Embed texts; without texts only load the model."""
     began, body = time.perf_counter(), call.body
     texts = [body.input] if isinstance(body.input, str) else body.input or []
     if body.input == "":
@@ -83,7 +80,7 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
 
 
 async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
-    """The vector of a text."""
+    """Embed a text."""
     body = call.body
     name = body.served(call.ignored, call.service.models)
     with await call.lease(name) as model:
@@ -100,7 +97,7 @@ async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
 
 
 def check(ignored: Ignored, body: Asking, model: Model) -> None:
-    """Ignore options that have no effect on vectors: all but a context that the model has."""
+    """Note options as ignored: none affects embeddings, except a context that the model has."""
     if body.options is None:
         return
     body.options.check_context(ignored, model)

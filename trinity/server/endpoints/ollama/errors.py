@@ -1,4 +1,4 @@
-"""Errors and times as Ollama's API has them."""
+"""Errors and times in the format of Ollama's API."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from trinity.server.errors import ApiError, ErrorFamily
 
 
 class OllamaError(msgspec.Struct):
-    """An error."""
+    """The body of an error."""
 
     error: str
 
 
 def ollama_error(error: ApiError) -> OllamaError:
-    """An error in Ollama's form, which names a parameter in the message alone."""
+    """Convert an error; Ollama's format names the parameter only in the message."""
     named = error.param is None or error.param in error.message
     return OllamaError(error.message if named else f"{error.param}: {error.message}")
 
@@ -27,10 +27,10 @@ OLLAMA = ErrorFamily(
 
 
 def now() -> str:
-    """The time, as answers have it."""
+    """Return the current time."""
     return timestamp(datetime.now(UTC))
 
 
 def timestamp(time: datetime) -> str:
-    """RFC 3339, in UTC."""
+    """Format a time in UTC as RFC 3339."""
     return time.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Ollama's answers: POST /api/chat and /api/generate."""
+"""Ollama's text generation: POST /api/chat and /api/generate."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ Token = Annotated[int, Meta(ge=0)]
 
 
 class OllamaChatRequest(Generating, kw_only=True):
-    """The body of POST /api/chat; without messages it loads the model."""
+    """The body of POST /api/chat; without messages it only loads the model."""
 
     messages: list[OllamaMessage] = field(default_factory=list)
     tools: list[ToolBody] | None = None
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is asked."""
+        """Whether the request only loads the model."""
         return not self.messages
 
     def job(self, ignored: Ignored, model: Model) -> ChatJob:
-        """What the service runs. Raises: ApiError."""
+        """Return the job. Raises: ApiError."""
         messages = messages_of(self.messages)
         return ChatJob(
             messages,
@@ -86,11 +86,11 @@ class OllamaGenerateRequest(Generating, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is asked."""
+        """Whether the request only loads the model."""
         return not self.prompt
 
     def job(self, ignored: Ignored, model: Model) -> ChatJob | TextJob:
-        """What the service runs. Raises: ApiError."""
+        """Return the job. Raises: ApiError."""
         check_images(self.images, "images")
         options, at_once = self.generation(ignored, model.context_length), self.stream is False
         if self.raw:
@@ -121,7 +121,7 @@ class OllamaGenerateRequest(Generating, kw_only=True):
 
 
 def is_begun(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the last message is the beginning of the answer: the assistant's only text."""
+    """Whether the response continues the last message: the assistant's, with text only."""
     *before, last = messages
     return (
         last["role"] == "assistant"
@@ -132,7 +132,7 @@ def is_begun(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def infill(model: Model, name: str, before: str, after: str) -> list[int]:
-    """The prompt for the text between two others. Raises: ApiError as Ollama does without one."""
+    """Make the prompt that fills in between two texts. Raises: ApiError, as Ollama does."""
     marks = model.tokenizer.infill_ids
     if marks is None:
         raise ApiError(400, f'"{name}" does not support insert', "suffix")
@@ -142,12 +142,12 @@ def infill(model: Model, name: str, before: str, after: str) -> list[int]:
 
 
 async def chat(call: Call[OllamaChatRequest]) -> ASGI:
-    """Answer a conversation, in lines or whole."""
+    """Complete a conversation, streamed as lines or not."""
     return await _answered(call, chat_answer)
 
 
 async def generate(call: Call[OllamaGenerateRequest]) -> ASGI:
-    """Answer a prompt, in lines or whole."""
+    """Complete a prompt, streamed as lines or not."""
     return await _answered(call, generate_answer)
 
 
@@ -177,7 +177,7 @@ async def _answered(
 def check(
     ignored: Ignored, body: OllamaChatRequest | OllamaGenerateRequest, model: Model, what: str
 ) -> None:
-    """Refuse in Ollama's words what the model cannot do at all. Raises: ApiError."""
+    """Raise ApiError, with Ollama's message, for what the model cannot do."""
     if model.encodes:
         raise ApiError(400, f'"{body.shown}" does not support {what}')
     if body.effort() not in (None, NONE) and not can_think(template_of(model)):
@@ -196,7 +196,7 @@ async def _started(call: Call[Any], name: str, job: ChatJob | TextJob, *, unload
 async def lines(
     write: Callable[[Answers], AnswerWriter], answers: Answers
 ) -> AsyncGenerator[bytes, None]:
-    """The lines of an answer."""
+    """Yield the encoded lines of a response."""
     async for part in answers.by(write(answers)):
         yield encode(part) + b"\n"
 

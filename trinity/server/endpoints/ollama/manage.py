@@ -1,6 +1,6 @@
-"""Ollama's management of models, as far as a server with fixed models has one.
+"""Ollama's management of models. The server's models are fixed, so most requests are refused.
 
-A pull of a model that is served succeeds. Nothing is downloaded, made, copied or deleted.
+A pull of a served model succeeds. Nothing is downloaded, created, copied or deleted.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DeleteRequest(Body):
 
 
 class Progress(msgspec.Struct):
-    """How far a pull is; ``total`` and ``completed`` are bytes."""
+    """The progress of a pull; ``total`` and ``completed`` are bytes."""
 
     status: str
     digest: str | UnsetType = UNSET
@@ -65,20 +65,20 @@ class Progress(msgspec.Struct):
 
 
 class Lines:
-    """An answer of several JSON documents, each in a line."""
+    """A response of several JSON documents, one per line."""
 
     def __init__(self, lines: Iterator[msgspec.Struct]) -> None:
         self._body = b"".join(encode(line) + b"\n" for line in lines)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send them."""
+        """Send the lines."""
         headers = [(b"content-type", f"{NDJSON}; charset=utf-8".encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": self._body})
 
 
 async def pull(call: Call[PullRequest]) -> ASGI:
-    """Say that a model that is served is there. Raises: ApiError for any other."""
+    """Report a served model as pulled. Raises: ApiError for any other."""
     models, body = call.service.models, call.body
     try:
         name = served_name(call.ignored, models, body.model, body.name)
@@ -96,7 +96,7 @@ async def pull(call: Call[PullRequest]) -> ASGI:
 
 
 def steps(tag: ModelTag) -> Iterator[Progress]:
-    """What Ollama says of a pull of a model that it has."""
+    """Yield what Ollama reports when it pulls a model that it already has."""
     digest = f"sha256:{tag.digest}"
     yield Progress("pulling manifest")
     yield Progress(f"pulling {tag.digest[:12]}", digest, tag.size, tag.size)
@@ -106,41 +106,41 @@ def steps(tag: ModelTag) -> Iterator[Progress]:
 
 
 async def push(call: Call[PullRequest]) -> ASGI:
-    """Nothing is uploaded. Raises: ApiError."""
+    """Refuse to upload a model. Raises: ApiError."""
     served_name(call.ignored, call.service.models, call.body.model, call.body.name)
     raise refused("this server uploads no models")
 
 
 async def create(call: Call[CreateRequest]) -> ASGI:
-    """No models are made. Raises: ApiError."""
+    """Refuse to create a model. Raises: ApiError."""
     raise refused(f"this server creates no models: serve the model's file or folder; {START}")
 
 
 async def copy(call: Call[CopyRequest]) -> ASGI:
-    """No models are copied. Raises: ApiError."""
+    """Refuse to copy a model. Raises: ApiError."""
     served_name(call.ignored, call.service.models, call.body.source)
     raise refused(f"this server copies no models: for a second name serve it twice; {START}")
 
 
 async def delete(call: Call[DeleteRequest]) -> ASGI:
-    """No models are deleted. Raises: ApiError."""
+    """Refuse to delete a model. Raises: ApiError."""
     served_name(call.ignored, call.service.models, call.body.model, call.body.name)
     raise refused("this server deletes no models; keep_alive 0 unloads one from memory")
 
 
 async def blob(call: Call[Any]) -> ASGI:
-    """There are no blobs. Raises: ApiError."""
+    """Report that a blob does not exist. Raises: ApiError."""
     digest = call.request.path_params["digest"]
     raise ApiError(404, f'blob "{digest:.100}" not found')
 
 
 async def create_blob(call: Call[Any]) -> ASGI:
-    """No files are taken. Raises: ApiError."""
+    """Refuse to store a blob. Raises: ApiError."""
     raise refused(f"this server takes no files of models: {START}")
 
 
 def refused(message: str) -> ApiError:
-    """The error of what this server does not do."""
+    """Return the error for what this server does not do."""
     return ApiError(501, message, code="not_supported")
 
 

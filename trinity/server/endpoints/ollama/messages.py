@@ -1,4 +1,4 @@
-"""Messages of Ollama's API, as chat templates know them."""
+"""Ollama's messages and their conversion for chat templates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trinity.server.schemas import Body, encode
 
 
 class EarlierFunction(Body):
-    """A function that an earlier answer called."""
+    """The function of a tool call in an earlier response."""
 
     name: str
     arguments: dict[str, Any] | str
@@ -20,7 +20,7 @@ class EarlierFunction(Body):
 
 
 class EarlierCall(Body):
-    """A call of an earlier answer."""
+    """A tool call in an earlier response."""
 
     function: EarlierFunction
     id: str | None = None
@@ -43,13 +43,13 @@ _ROLES = ("system", "user", "assistant", "tool")
 
 
 def messages_of(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:
-    """Messages as chat templates know them. Raises: ApiError for other roles, and for images.
+    """Convert messages for chat templates. Raises: ApiError for unknown roles and for images.
 
-    Calls without an id are numbered; a result without one belongs to the first call that has none
-    yet, of its tool if it names one.
+    Tool calls without an id are numbered. A result without an id belongs to the first call without
+    a result (of the result's tool, if it names one).
     """
     converted: list[dict[str, Any]] = []
-    open_calls: list[tuple[str, str]] = []  # id and name of those without a result
+    open_calls: list[tuple[str, str]] = []  # (id, name) of calls without a result
     count = 0
     for number, message in enumerate(messages):
         where = f"messages[{number}]"
@@ -89,13 +89,13 @@ def messages_of(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:
 
 
 def check_images(images: Sequence[Any] | None, where: str) -> None:
-    """Raises: ApiError where there are images, which the models cannot see."""
+    """Raise ApiError if there are images: the models read only text."""
     if images:
         raise ApiError(400, f"{where}: images are not supported: the model reads text alone", where)
 
 
 def _arguments(call: EarlierCall, where: str) -> str:
-    """The JSON text of a call's arguments, which OpenAI's clients send as such."""
+    """Return the JSON text of a call's arguments; OpenAI's clients send them as text."""
     arguments = call.function.arguments
     if not isinstance(arguments, str):
         return encode(arguments).decode()

@@ -1,4 +1,4 @@
-"""Which models there are, in Ollama's form: /api/tags, /api/ps, /api/show, /api/version."""
+"""Ollama's lists of models: /api/tags, /api/ps, /api/show and /api/version."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ log = logging.getLogger("trinity.server")
 if TYPE_CHECKING:
     from trinity.formats import WeightProvider
 
-# Nothing is unloaded by time.
+# Models are not unloaded after a time.
 NEVER = "9999-12-31T23:59:59Z"
 SHORT_LIST = 5  # as in Ollama
 UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
 
 
 class Details(msgspec.Struct):
-    """What a model is; empty as long as it is not loaded."""
+    """Format, family and size of a model; empty until it is loaded."""
 
     format: str = ""
     family: str = ""
@@ -47,7 +47,7 @@ class Details(msgspec.Struct):
 
 
 class ModelTag(msgspec.Struct):
-    """A model that may be asked for; ``digest`` is of what it is loaded from, not of its bytes."""
+    """A served model; ``digest`` is a hash of its path, not of its bytes."""
 
     name: str
     model: str
@@ -58,13 +58,13 @@ class ModelTag(msgspec.Struct):
 
 
 class ModelTags(msgspec.Struct):
-    """All models."""
+    """All served models."""
 
     models: list[ModelTag]
 
 
 class Running(msgspec.Struct):
-    """A model that is loaded; it stays so until another one needs the memory."""
+    """A loaded model; it stays loaded until another one needs its memory."""
 
     name: str
     model: str
@@ -77,7 +77,7 @@ class Running(msgspec.Struct):
 
 
 class RunningModels(msgspec.Struct):
-    """All models that are loaded."""
+    """All loaded models."""
 
     models: list[Running]
 
@@ -89,7 +89,7 @@ class ShowRequest(Asking, kw_only=True):
 
 
 class Shown(msgspec.Struct):
-    """What is known of a model, which is loaded for it."""
+    """The description of a model; a request for it loads the model."""
 
     modelfile: str
     parameters: str
@@ -107,13 +107,13 @@ class Version(msgspec.Struct):
 
 
 async def tags(call: Call[Any]) -> ASGI:
-    """All models."""
+    """All served models."""
     served = call.service.models.served.values()
     return Json(ModelTags(await asyncio.to_thread(tags_of, list(served))))
 
 
 def tags_of(models: Iterable[Served]) -> list[ModelTag]:
-    """What is said of models, those left out whose files cannot be opened."""
+    """List models, except those whose files cannot be opened."""
     tags = []
     for served in models:
         try:
@@ -124,7 +124,7 @@ def tags_of(models: Iterable[Served]) -> list[ModelTag]:
 
 
 async def running(call: Call[Any]) -> ASGI:
-    """The models that are loaded."""
+    """List the loaded models."""
     loaded = [
         (served, served.model)
         for served in call.service.models.served.values()
@@ -147,7 +147,7 @@ async def running(call: Call[Any]) -> ASGI:
 
 
 async def show(call: Call[ShowRequest]) -> ASGI:
-    """What is known of one model."""
+    """Describe a model."""
     models, body = call.service.models, call.body
     name = body.served(call.ignored, models)
     with await call.lease(name) as model:
@@ -161,7 +161,7 @@ async def version(call: Call[Any]) -> ASGI:
 
 
 def tag_of(served: Served) -> ModelTag:
-    """What is said of a model in the list."""
+    """Return a model's entry in the list."""
     model = served.model
     return ModelTag(
         served.name,
@@ -174,7 +174,7 @@ def tag_of(served: Served) -> ModelTag:
 
 
 def details_of(model: Model) -> Details:
-    """What a loaded model is, from its tensors."""
+    """Return the details of a loaded model, from its tensors."""
     family, weights = model.config.architecture, model.weights
     if weights is None:
         return Details(family=family, families=[family])
@@ -185,7 +185,7 @@ def details_of(model: Model) -> Details:
 
 
 def types_of(weights: WeightProvider) -> Counter[str]:
-    """How many weights have which type."""
+    """Count the weights of each quantization type."""
     types = Counter[str]()
     for name in weights.tensor_names():
         tensor = weights.tensor(name)
@@ -194,7 +194,7 @@ def types_of(weights: WeightProvider) -> Counter[str]:
 
 
 def short_count(count: int) -> str:
-    """A number such as 7.6B, as Ollama writes numbers of parameters."""
+    """Format a number of parameters as Ollama does, such as 7.6B."""
     for size, unit in UNITS:
         if count >= size:
             return f"{count / size:.1f}{unit}"
@@ -202,12 +202,12 @@ def short_count(count: int) -> str:
 
 
 def shown(served: Served, model: Model, verbose: bool) -> Shown:
-    """What is known of a model."""
+    """Return the description of a model."""
     templates = model.chat_templates
     template = templates[0].text if templates else ""
     parameters = "\n".join(f"{name:<30} {value}" for name, value in model.defaults.options.items())
     pooled = model.weights is not None and made_for(model.weights) is not None
-    # What does not write, or was not trained to, has Ollama's word for that alone.
+    # Ollama lists only this capability for models that do not generate text.
     capabilities = ["embedding"] if pooled or model.encodes else ["completion", "embedding"]
     if "tools" in template.lower():
         capabilities.append("tools")
@@ -227,13 +227,13 @@ def shown(served: Served, model: Model, verbose: bool) -> Shown:
 
 
 def model_info(model: Model, verbose: bool) -> dict[str, Any]:
-    """A file's metadata, with long lists only if they are asked for, and the number of weights."""
+    """Return a file's metadata and number of weights; long lists only with ``verbose``."""
     if model.weights is None:
         return {}
     info: dict[str, Any] = {"general.parameter_count": types_of(model.weights).total()}
     for key, value in model.weights.metadata.items():
         if key in ("tokenizer.chat_template", "general.name"):
-            continue  # which the answer has elsewhere
+            continue  # other fields of the response contain these
         if isinstance(value, str | bool | int | float):
             info[key] = value
         else:
@@ -243,7 +243,7 @@ def model_info(model: Model, verbose: bool) -> dict[str, Any]:
 
 
 def builtin(value: object) -> Any:
-    """A list of a file's metadata as JSON has it."""
+    """Convert a metadata value to JSON types."""
     listed = getattr(value, "tolist", None)
     if listed is not None:
         return listed()

@@ -1,4 +1,4 @@
-"""Names of models and lengths of time, as Ollama's clients write them."""
+"""Model names and durations as Ollama's clients write them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trinity.server.models import Models
 
 LATEST = ":latest"
 KeepAlive = float | str
-# Seconds; the micro sign and the letter mu are both in use.
+# Unit to seconds; both the micro sign and the letter mu are in use.
 _UNITS = {
     "ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0,
     "h": 3600.0,
@@ -22,10 +22,10 @@ _PART = rf"(\d+\.?\d*|\.\d+)({'|'.join(_UNITS)})"
 def served_name(
     ignored: Ignored, models: Models, model: str | None, name: str | None = None
 ) -> str:
-    """The server's own name of a model, which may be given as the older parameter ``name``.
+    """Return the server's name of a model; ``name`` is the older parameter for ``model``.
 
-    The tag ":latest" and upper and lower case make no difference. Raises: ApiError 400 without a
-    name, 404 in Ollama's words for one that does not exist.
+    The tag ":latest" and upper or lower case do not matter. Raises: ApiError 400 without a name,
+    404 with Ollama's message for an unknown one.
     """
     asked = model or name
     if not asked:
@@ -43,14 +43,14 @@ def served_name(
 
 
 def not_found(name: str) -> ApiError:
-    """The error whose words Ollama's clients know."""
+    """Return the error whose message Ollama's clients recognize."""
     return ApiError(404, f"model '{name:.200}' not found", code="model_not_found")
 
 
 def seconds_of(keep_alive: KeepAlive | None) -> float | None:
-    """How long a model stays loaded: seconds, or a length of time as Go writes it, such as 1h30m.
+    """Convert keep_alive to seconds, from a number or a duration in Go's syntax such as 1h30m.
 
-    A negative one means for ever. Raises: ApiError 400.
+    A negative value means forever. Raises: ApiError 400.
     """
     if keep_alive is None:
         return None

@@ -1,4 +1,4 @@
-"""What requests of Ollama's API have in common: options, the form of answers, thinking."""
+"""What Ollama's requests share: options, the response format, thinking."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 One = Ignorable[Annotated[float, Meta(ge=1, le=1)] | None]
 On = Ignorable[Literal[True] | None]
 Off = Ignorable[Literal[False] | None]
-# As in Ollama: the first tokens of a prompt that a full context keeps, and how many times the
-# context an answer without a limit may have.
+# As in Ollama: how many first tokens a context shift keeps, and the longest response without a
+# limit, as a multiple of the context length.
 NUM_KEEP, LONGEST = 4, 10
-# Options of how the model is loaded, beside those of how tokens are chosen.
+# Options of loading a model, which clients send with those of sampling.
 RUNNER = ("num_ctx", "use_mmap", "use_mlock", "low_vram", "numa", "embedding_only", "num_gpu",
           "main_gpu")  # fmt: skip
 ENGINE_NAMES = {
@@ -40,15 +40,14 @@ ENGINE_NAMES = {
 
 
 class Options(Body):
-    """How tokens are chosen and when an answer ends; what is not given, the model decides.
+    """Sampling options and limits; options that are not given have the model's defaults.
 
-    ``num_ctx`` changes nothing: the context is that with which the model was loaded. The options of
-    Ollama's runner say what is so, or have no effect.
+    Options of Ollama's runner are accepted if they state what is so, and have no effect.
     """
 
     seed: int | None = None
     num_predict: int | None = None
-    num_ctx: int | None = None
+    num_ctx: int | None = None  # has no effect: the context length is fixed at loading
     num_keep: int | None = None
     temperature: Annotated[float, Meta(ge=0)] | None = None
     top_k: int | None = None
@@ -72,7 +71,7 @@ class Options(Body):
     main_gpu: Ignorable[Literal[0] | None] = None
 
     def generation(self) -> dict[str, Any]:
-        """GenerationOptions of what was given."""
+        """Return the ``GenerationOptions``."""
         options = {
             own: getattr(self, name)
             for name, own in ENGINE_NAMES.items()
@@ -80,9 +79,9 @@ class Options(Body):
         }
         if self.top_k is not None:
             options["top_k"] = max(self.top_k, 0)
-        if self.seed is not None and self.seed >= 0:  # else a random one
+        if self.seed is not None and self.seed >= 0:  # a negative seed means a random one
             options["seed"] = self.seed
-        if self.num_predict is not None and self.num_predict >= 0:  # else until the end
+        if self.num_predict is not None and self.num_predict >= 0:  # a negative limit means none
             options["max_tokens"] = self.num_predict
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if any(stop):
@@ -90,67 +89,59 @@ class Options(Body):
         return options
 
     def check_context(self, ignored: Ignored, model: Model) -> None:
-        """Ignore a ``num_ctx`` that is more than the model was loaded with."""
+        """Note ``num_ctx`` as ignored if it exceeds the model's context length."""
         if self.num_ctx is not None and self.num_ctx > model.context_length:
             ignored.add("options.num_ctx")
 
 
 class Asking(Body, kw_only=True):
-    """What all requests about one model have in common.
-
-    ``keep_alive``: a model stays loaded until another one needs its memory; 0 unloads it once
-    nobody uses it.
-    """
+    """Fields that all requests about one model share."""
 
     model: str | None = None
     name: str | None = None
-    keep_alive: KeepAlive | None = None
+    keep_alive: KeepAlive | None = None  # 0 unloads the model after its last request
     options: Options | None = None
 
     def served(self, ignored: Ignored, models: Models) -> str:
-        """The model's own name. Raises: as ``served_name``; ApiError for ``keep_alive``."""
+        """Return the server's name of the model. Raises: as ``served_name`` and ``seconds_of``."""
         seconds_of(self.keep_alive)
         return served_name(ignored, models, self.model, self.name)
 
     @property
     def shown(self) -> str:
-        """The name in the answer."""
+        """The model's name as the response repeats it."""
         return self.model or self.name or ""
 
     @property
     def unloads(self) -> bool:
-        """Whether the model is to be unloaded afterwards."""
+        """Whether the model is unloaded afterwards."""
         return seconds_of(self.keep_alive) == 0
 
 
 class Generating(Asking, kw_only=True):
-    """What requests for chats and for single answers have in common.
-
-    A prompt that does not fit the context is cut, unless ``truncate`` is false. ``shift``: an
-    answer goes on when the context is full, without the oldest half of it.
-    """
+    """Fields that the requests for chats and completions share."""
 
     stream: bool | None = None
     format: str | dict[str, Any] | None = None
     think: bool | Literal["low", "medium", "high", "max"] | None = None
-    truncate: bool | None = None
-    shift: bool | None = None
+    truncate: bool | None = None  # false: refuse a prompt that does not fit instead of cutting it
+    shift: bool | None = None  # when the context is full, drop its older half and go on
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
     @property
     def num_keep(self) -> int:
-        """Tokens at the beginning that a full context keeps; negative: all of the prompt."""
+        """How many first tokens a context shift keeps; negative: the whole prompt."""
         given = None if self.options is None else self.options.num_keep
         return NUM_KEEP if given is None else given
 
     @property
     def cut_after(self) -> int | None:
-        """As ``ChatJob.cut_after``."""
+        """See ``ChatJob.cut_after``."""
         return None if self.truncate is False else self.num_keep
 
     def generation(self, ignored: Ignored, context_length: int) -> dict[str, Any]:
-        """GenerationOptions of what was given. Raises: ApiError."""
+        """Return the ``GenerationOptions``. Raises: ApiError."""
         options = {} if self.options is None else self.options.generation()
         if self.shift:
             options["context_shift"] = True
@@ -174,7 +165,7 @@ class Generating(Asking, kw_only=True):
         return options | format_options(schema, "format")
 
     def effort(self) -> str | None:
-        """How much the model thinks."""
+        """Return the reasoning effort."""
         if isinstance(self.think, bool):
             return SOME if self.think else NONE
         return self.think

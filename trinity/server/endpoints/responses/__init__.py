@@ -1,4 +1,4 @@
-"""OpenAI's responses: POST /v1/responses, and what is kept of them."""
+"""OpenAI's Responses API: POST /v1/responses, and the store of earlier responses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from trinity.server.stream import Stream, event
 
 
 async def responses(call: Call[ResponsesRequest]) -> ASGI:
-    """Answer a conversation, streamed or whole."""
+    """Complete a conversation, streamed or not."""
     body, context = call.body, await Context.of(call)
     box, job = await call.run(asked, call.ignored, body, context)
     start = partial(call.start, body.model, job)
@@ -49,7 +49,7 @@ async def responses(call: Call[ResponsesRequest]) -> ASGI:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a request's input follows, and its items, with references resolved."""
+    """The response that a request follows, and the request's items with references resolved."""
 
     kept: KeptResponses
     before: KeptResponse | None
@@ -57,7 +57,7 @@ class Context:
 
     @classmethod
     async def of(cls, call: Call[ResponsesRequest]) -> Context:
-        """The context of a request. Raises: ApiError for what is not kept."""
+        """Return the context of a request. Raises: ApiError for a response that is not stored."""
         body, kept = call.body, call.responses
         before = None
         if body.previous_response_id is not None:
@@ -68,11 +68,11 @@ class Context:
 
     @property
     def earlier(self) -> Sequence[dict[str, Any]]:
-        """The conversation before the request."""
+        """The items of the conversation before the request."""
         return () if self.before is None else self.before.conversation
 
     async def keep(self, response: Response) -> None:
-        """Keep a response, unless the request says not to."""
+        """Store a response, unless the request says not to."""
         if response.store:
             made = await asyncio.to_thread(
                 lambda: kept_response(encode(response), self.items, self.before)
@@ -81,7 +81,7 @@ class Context:
 
 
 def asked(ignored: Ignored, body: ResponsesRequest, context: Context) -> tuple[Toolbox, ChatJob]:
-    """The tools of a request, and what the service runs. Raises: ApiError."""
+    """Return the tools of a request and its job. Raises: ApiError."""
     box = body.box(ignored)
     return box, body.job(ignored, box, context.earlier, context.items)
 
@@ -89,7 +89,7 @@ def asked(ignored: Ignored, body: ResponsesRequest, context: Context) -> tuple[T
 async def events(
     body: ResponsesRequest, box: Toolbox, context: Context, answers: Answers
 ) -> AsyncGenerator[bytes, None]:
-    """The events of a stream."""
+    """Yield the encoded events of a stream."""
     writer = writer_of(body, box, answers)
     for first in writer.begin():
         yield written(first)
@@ -103,7 +103,7 @@ async def events(
 
 
 async def input_tokens(call: Call[ResponsesRequest]) -> ASGI:
-    """How many tokens the conversation of a request has."""
+    """Count the tokens of a request's prompt."""
     _, job = await call.run(asked, call.ignored, call.body, await Context.of(call))
     names = call.service.template_names
     with await call.lease(call.body.model) as model:
@@ -112,12 +112,12 @@ async def input_tokens(call: Call[ResponsesRequest]) -> ASGI:
 
 
 def written(stream_event: StreamEvent) -> bytes:
-    """An event under its name."""
+    """Encode an event with its name."""
     return event(str(stream_event.__struct_config__.tag), encode(stream_event))
 
 
 def writer_of(body: ResponsesRequest, box: Toolbox, answers: Answers) -> ResponseWriter:
-    """The response before anything of the answer, and what writes it."""
+    """Return the writer of the response."""
     return ResponseWriter(
         empty_response(body, answers.name, answers.created),
         partial(chat_logprobs, answers.model),
@@ -128,7 +128,7 @@ def writer_of(body: ResponsesRequest, box: Toolbox, answers: Answers) -> Respons
 
 
 def empty_response(body: ResponsesRequest, model: str, created: int) -> Response:
-    """A response in progress, with the parameters of its request."""
+    """Return a response in progress, with the parameters of its request."""
     text: Any = {"format": {"type": "text"}, "verbosity": "medium"}
     if body.text is not None and body.text.format:
         given = body.text.format
@@ -150,7 +150,7 @@ def empty_response(body: ResponsesRequest, model: str, created: int) -> Response
 
 
 def shown(tool: dict[str, Any]) -> dict[str, Any]:
-    """A tool as the response repeats it; of a function all fields."""
+    """Return a tool as the response repeats it, a function with all fields."""
     if tool.get("type") != "function":
         return tool
     inner = tool.get("function", tool)

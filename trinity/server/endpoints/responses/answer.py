@@ -1,4 +1,4 @@
-"""A response and the events of its stream, from the events of a job."""
+"""OpenAI's response object and the events of its stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trinity.server.endpoints.usage import LlamaTimings, PromptProgress
 
 
 class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
-    """The text of an answer. Nothing is cited, so there are no annotations."""
+    """The text of a message. Responses have no citations, so ``annotations`` is empty."""
 
     text: str
     annotations: list[None] = []
@@ -21,7 +21,7 @@ class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
 
 
 class ReasoningText(msgspec.Struct, tag_field="type", tag="reasoning_text"):
-    """What the model thought."""
+    """The text of reasoning."""
 
     text: str
 
@@ -30,7 +30,7 @@ Status = Literal["in_progress", "completed", "incomplete"]
 
 
 class MessageOutput(msgspec.Struct, tag_field="type", tag="message"):
-    """An answer's text."""
+    """A message of the response."""
 
     id: str
     content: list[OutputText]
@@ -39,7 +39,7 @@ class MessageOutput(msgspec.Struct, tag_field="type", tag="message"):
 
 
 class ReasoningOutput(msgspec.Struct, tag_field="type", tag="reasoning"):
-    """What the model thought, whole; there is no summary, and nothing is encrypted."""
+    """The complete reasoning; it is neither summarized nor encrypted."""
 
     id: str
     content: list[ReasoningText]
@@ -49,7 +49,7 @@ class ReasoningOutput(msgspec.Struct, tag_field="type", tag="reasoning"):
 
 
 class CallOutput(msgspec.Struct, tag_field="type", tag="function_call"):
-    """A call of a function, with the JSON text of its arguments."""
+    """A function call, with the JSON text of its arguments."""
 
     id: str
     call_id: str
@@ -59,7 +59,7 @@ class CallOutput(msgspec.Struct, tag_field="type", tag="function_call"):
 
 
 class CustomOutput(msgspec.Struct, tag_field="type", tag="custom_tool_call"):
-    """A call of a custom tool, with its input."""
+    """A call of a custom tool, with its input text."""
 
     id: str
     call_id: str
@@ -72,20 +72,20 @@ Item = MessageOutput | ReasoningOutput | CallOutput | CustomOutput
 
 
 class InputDetails(msgspec.Struct):
-    """Tokens of the prompt that were evaluated before."""
+    """How many tokens of the prompt came from the cache."""
 
     cached_tokens: int
     cache_write_tokens: int = 0
 
 
 class OutputDetails(msgspec.Struct):
-    """Tokens of reasoning."""
+    """How many tokens are reasoning."""
 
     reasoning_tokens: int
 
 
 class ResponseUsage(msgspec.Struct):
-    """Tokens of prompt and answer."""
+    """Token counts of the prompt and the response."""
 
     input_tokens: int
     input_tokens_details: InputDetails
@@ -95,20 +95,20 @@ class ResponseUsage(msgspec.Struct):
 
 
 class Incomplete(msgspec.Struct):
-    """Why an answer ended early."""
+    """Why a response is incomplete."""
 
     reason: Literal["max_output_tokens"] = "max_output_tokens"
 
 
 class ResponseFailure(msgspec.Struct):
-    """Why there is no answer."""
+    """Why a response failed."""
 
     message: str
     code: Literal["server_error"] = "server_error"
 
 
 class Response(msgspec.Struct):
-    """A response, with the parameters that it was asked for with."""
+    """A response, with the parameters of its request."""
 
     id: str
     created_at: int
@@ -144,20 +144,17 @@ class Response(msgspec.Struct):
 
 
 class InputTokens(msgspec.Struct):
-    """The number of tokens of a conversation."""
+    """The number of tokens of a prompt."""
 
     input_tokens: int
     object: Literal["response.input_tokens"] = "response.input_tokens"
 
 
 class Numbered(msgspec.Struct, tag_field="type", kw_only=True):
-    """An event of a stream; they are numbered from 0.
+    """An event of a stream."""
 
-    ``timings`` are llama.cpp's: in the last event, and where they are asked for in every delta.
-    """
-
-    sequence_number: int
-    timings: LlamaTimings | UnsetType = UNSET
+    sequence_number: int  # from 0
+    timings: LlamaTimings | UnsetType = UNSET  # in the last event; in all deltas on request
 
 
 class Created(Numbered, tag="response.created"):
@@ -167,39 +164,39 @@ class Created(Numbered, tag="response.created"):
 
 
 class InProgress(Numbered, tag="response.in_progress"):
-    """The prompt is accepted; again, where it is asked for, as parts of it are evaluated."""
+    """The prompt is accepted. It is repeated during prefill if progress is requested."""
 
     response: Response
     prompt_progress: PromptProgress | UnsetType = UNSET
 
 
 class Completed(Numbered, tag="response.completed"):
-    """The last event of an answer that came to its end."""
+    """The last event of a complete response."""
 
     response: Response
 
 
 class CutShort(Numbered, tag="response.incomplete"):
-    """The last event of an answer that had too few tokens."""
+    """The last event of a response that reached the token limit."""
 
     response: Response
 
 
 class Failed(Numbered, tag="response.failed"):
-    """The last event where the server failed."""
+    """The last event of a response that failed."""
 
     response: Response
 
 
 class ItemAdded(Numbered, tag="response.output_item.added"):
-    """An item begins, empty."""
+    """The start of an item, which is empty."""
 
     output_index: int
     item: Item
 
 
 class ItemDone(Numbered, tag="response.output_item.done"):
-    """An item is whole."""
+    """The end of an item."""
 
     output_index: int
     item: Item
@@ -213,14 +210,14 @@ class InItem(Numbered):
 
 
 class PartAdded(InItem, tag="response.content_part.added"):
-    """The one part of a message or of reasoning begins, empty."""
+    """The start of the only part of a message or of reasoning, which is empty."""
 
     part: OutputText | ReasoningText
     content_index: int = 0
 
 
 class PartDone(InItem, tag="response.content_part.done"):
-    """The part is whole."""
+    """The end of the part."""
 
     part: OutputText | ReasoningText
     content_index: int = 0
@@ -235,7 +232,7 @@ class OutputTextDelta(InItem, tag="response.output_text.delta"):
 
 
 class TextDone(InItem, tag="response.output_text.done"):
-    """The whole text."""
+    """The complete text."""
 
     text: str
     logprobs: list[ChatLogprob]
@@ -250,33 +247,33 @@ class ReasoningDelta(InItem, tag="response.reasoning_text.delta"):
 
 
 class ReasoningDone(InItem, tag="response.reasoning_text.done"):
-    """The whole reasoning."""
+    """The complete reasoning."""
 
     text: str
     content_index: int = 0
 
 
 class ArgumentsDelta(InItem, tag="response.function_call_arguments.delta"):
-    """More of a call's arguments."""
+    """More of a function call's arguments."""
 
     delta: str
 
 
 class ArgumentsDone(InItem, tag="response.function_call_arguments.done"):
-    """All of a call's arguments."""
+    """The complete arguments of a function call."""
 
     name: str
     arguments: str
 
 
 class InputDelta(InItem, tag="response.custom_tool_call_input.delta"):
-    """The input of a custom tool, which comes whole."""
+    """The input of a custom tool, in one event."""
 
     delta: str
 
 
 class InputDone(InItem, tag="response.custom_tool_call_input.done"):
-    """The input of a custom tool."""
+    """The complete input of a custom tool."""
 
     input: str
 
@@ -289,5 +286,5 @@ StreamEvent = (
 
 
 def new_id(prefix: str) -> str:
-    """The name of a response or of one of its items."""
+    """Return a new id of a response or of an item."""
     return f"{prefix}_{secrets.token_hex(16)}"

@@ -1,4 +1,4 @@
-"""The items of a response's input: messages, calls, their results and reasoning, as messages."""
+"""The input items of a response and their conversion to messages for chat templates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MessageItem(Body):
 
 
 class FunctionCallItem(Body):
-    """A call of an earlier answer."""
+    """A function call of an earlier response."""
 
     type: Literal["function_call"]
     call_id: str
@@ -40,7 +40,7 @@ class FunctionCallItem(Body):
 
 
 class CustomCallItem(Body):
-    """A call of a custom tool in an earlier answer."""
+    """A call of a custom tool in an earlier response."""
 
     type: Literal["custom_tool_call"]
     call_id: str
@@ -51,7 +51,7 @@ class CustomCallItem(Body):
 
 
 class OutputItem(Body):
-    """What a call gave: a text, texts, or an object, which becomes JSON."""
+    """The result of a call: a text, several texts, or an object, which becomes JSON."""
 
     call_id: str
     output: str | list[str | dict[str, Any]] | dict[str, Any] | None = None
@@ -62,14 +62,14 @@ class OutputItem(Body):
 
 
 class SummaryText(Body):
-    """A summary of reasoning, or reasoning itself."""
+    """A summary of reasoning, or its text."""
 
     text: str
     type: IgnoredText = None
 
 
 class ReasoningItem(Body):
-    """What the model thought before an earlier answer."""
+    """Reasoning of an earlier response."""
 
     type: Literal["reasoning"]
     summary: list[SummaryText] | None = None
@@ -87,12 +87,12 @@ KINDS: dict[str, type[Body]] = {
     "custom_tool_call_output": OutputItem,
     "reasoning": ReasoningItem,
 }
-# Tools of OpenAI's that the client runs: their calls are those of functions with these arguments.
+# OpenAI's tools that the client runs: their calls become function calls with these arguments.
 CLIENTS_TOOLS = {"local_shell": "action", "shell": "action", "apply_patch": "operation"}
 
 
 def items_of(given: str | Sequence[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """A request's input as items."""
+    """Return a request's input as items."""
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": given}]
     return list(given or ())
@@ -101,11 +101,11 @@ def items_of(given: str | Sequence[dict[str, Any]] | None) -> list[dict[str, Any
 def messages_of(
     ignored: Ignored, items: Sequence[dict[str, Any]], first: int = 0
 ) -> list[dict[str, Any]]:
-    """The conversation as chat templates know it.
+    """Convert items to messages for chat templates.
 
-    An assistant's reasoning, text and calls that follow one another are one message. Items of other
-    kinds are noted as ignored. ``first``: how many of the items come before the request's own,
-    which errors count from 0. Raises: ApiError for an item that is malformed.
+    Consecutive reasoning, text and calls of the assistant become one message. Other kinds of items
+    are noted as ignored. ``first``: how many items precede the request's own, which errors number
+    from 0. Raises: ApiError for a malformed item.
     """
     messages: list[dict[str, Any]] = []
     reasoning = ""
@@ -132,7 +132,7 @@ def messages_of(
 
 
 def _item(ignored: Ignored, item: dict[str, Any], where: str) -> msgspec.Struct | None:
-    """An item, or None for one of a kind without text that the model needs."""
+    """Decode an item; None for a kind without text for the model."""
     kind = item.get("type", "message")
     if not isinstance(kind, str):
         raise ApiError(400, f"{where}.type is {kind!r:.80}, no text", f"{where}.type")
@@ -187,7 +187,7 @@ def _text(
 
 
 def _as_text(value: object) -> str:
-    """A text, or JSON of what is none; nothing is no text."""
+    """Return a text as it is, and any other value as JSON; None is an empty text."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The body of POST /v1/responses, and the conversation that it means."""
+"""The body of POST /v1/responses and its conversion to a ``ChatJob``."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ REASONING = "reasoning.encrypted_content"
 
 
 class TextConfig(Body):
-    """The form of the answer's text."""
+    """The format of the response's text."""
 
     format: dict[str, Any] | None = None
     verbosity: Ignorable[Literal["medium"] | None] = None
 
 
 class ReasoningConfig(Body):
-    """How much the model thinks. What it thinks comes whole, so no other summary can be had."""
+    """The reasoning effort. Reasoning is returned in full, so no summary is supported."""
 
     effort: Ignorable[Effort | Literal["max"] | None] = None
     summary: Ignorable[Literal["auto"] | None] = None
@@ -37,7 +37,7 @@ class ReasoningConfig(Body):
 
 
 class ResponsesStreamOptions(Body):
-    """Nothing is added to hide the sizes of a stream's pieces."""
+    """Stream options; padding that hides the sizes of events is not supported."""
 
     include_obfuscation: Ignorable[Literal[False] | None] = None
 
@@ -84,7 +84,7 @@ class ResponsesRequest(Body):
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     prompt: dict[str, Any] | None = None
-    # Beyond OpenAI's: what the engine has beside them, and llama.cpp's figures.
+    # Not in OpenAI's API: more of the engine's options, and llama.cpp's timings and progress.
     top_k: Annotated[int, Meta(ge=-1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
@@ -95,16 +95,16 @@ class ResponsesRequest(Body):
 
     @property
     def items(self) -> list[dict[str, Any]]:
-        """The input as items."""
+        """The items of ``input``."""
         return items_of(self.input)
 
     @property
     def wants_logprobs(self) -> bool:
-        """Whether log-probabilities are asked for, by either parameter."""
+        """Whether the request asks for log-probabilities, by either parameter."""
         return bool(self.top_logprobs) or LOGPROBS in (self.include or ())
 
     def box(self, ignored: Ignored) -> Toolbox:
-        """The tools that may be called. Raises: ApiError."""
+        """Return the tools of the request. Raises: ApiError."""
         return toolbox(ignored, self.tools, self.tool_choice)
 
     def job(
@@ -114,10 +114,10 @@ class ResponsesRequest(Body):
         earlier: Sequence[dict[str, Any]] = (),
         items: Sequence[dict[str, Any]] | None = None,
     ) -> ChatJob:
-        """What the service runs: an answer to ``earlier`` items and the request's own.
+        """Return the job that continues ``earlier`` items and the request's own.
 
-        ``items`` are its own, with references resolved. Raises: ApiError where parameters
-        contradict each other, and for those about what OpenAI's servers keep.
+        ``items``: its own, with references resolved. Raises: ApiError if parameters contradict each
+        other, or name objects that are stored only on OpenAI's servers.
         """
         self._check(ignored)
         messages = messages_of(
@@ -139,7 +139,7 @@ class ResponsesRequest(Body):
         )
 
     def _check(self, ignored: Ignored) -> None:
-        """Raises: ApiError for what is not supported; what has no effect is noted."""
+        """Raise ApiError for what is not supported; note what is ignored."""
         for name in ("conversation", "prompt"):
             if getattr(self, name) is not None:
                 raise ApiError(

@@ -1,4 +1,4 @@
-"""Responses that were stored: GET and DELETE /v1/responses/{id}, and the items of their input."""
+"""Stored responses: GET and DELETE /v1/responses/{id}, and GET of their input items."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ROOTS = ("/v1/responses", "/responses")
 
 
 class RetrieveQuery(msgspec.Struct):
-    """How a response is read. It comes whole."""
+    """The query of a stored response, which cannot be streamed."""
 
     stream: bool | None = None
 
 
 class ItemsQuery(msgspec.Struct):
-    """Which items are listed, the newest first unless ``order`` is asc."""
+    """The query of input items; the newest come first unless ``order`` is "asc"."""
 
     order: Literal["asc", "desc"] = "desc"
     limit: int = 100
@@ -28,7 +28,7 @@ class ItemsQuery(msgspec.Struct):
 
 
 class DeletedResponse(msgspec.Struct):
-    """A response was deleted."""
+    """The confirmation that a response is deleted."""
 
     id: str
     object: Literal["response"] = "response"
@@ -36,7 +36,7 @@ class DeletedResponse(msgspec.Struct):
 
 
 class InputItems(msgspec.Struct):
-    """Items of a response's input."""
+    """A page of the input items of a response."""
 
     data: list[dict[str, Any]]
     first_id: str | None
@@ -46,7 +46,7 @@ class InputItems(msgspec.Struct):
 
 
 async def retrieve(call: Call[Any]) -> ASGI:
-    """A stored response."""
+    """Return a stored response."""
     response = call.responses.find(call.request.path_params["response"])
     if call.query.stream:
         raise ApiError(400, "stream: a stored response comes whole", "stream")
@@ -54,14 +54,14 @@ async def retrieve(call: Call[Any]) -> ASGI:
 
 
 async def delete(call: Call[Any]) -> ASGI:
-    """Forget a stored response."""
+    """Delete a stored response."""
     name = call.request.path_params["response"]
     call.responses.drop(name)
     return Json(DeletedResponse(name))
 
 
 async def input_items(call: Call[Any]) -> ASGI:
-    """The items of a stored response's input."""
+    """List the input items of a stored response."""
     query, kept = call.query, call.responses.find(call.request.path_params["response"])
     items = [listed_item(item) for item in kept.input]
     if query.order == "desc":
@@ -83,7 +83,7 @@ async def input_items(call: Call[Any]) -> ASGI:
 
 
 def listed_item(item: dict[str, Any]) -> dict[str, Any]:
-    """An item as OpenAI lists it: the content of a message in parts."""
+    """Return an item as OpenAI lists it, with a message's content as parts."""
     made = {"type": "message", **item}
     if made["type"] == "message" and isinstance(made.get("content"), str):
         kind = "output_text" if made.get("role") == "assistant" else "input_text"

@@ -1,4 +1,4 @@
-"""A response as it grows: the events of a job become items, and the events of a stream."""
+"""Writes a job's updates as the items of a response and the events of its stream."""
 
 from __future__ import annotations
 
@@ -55,12 +55,11 @@ E = TypeVar("E", bound=InItem)
 
 
 class ResponseWriter:
-    """Writes one response; ``response`` is what there is of it.
+    """Writes one response: ``begin``, ``add`` for each update, then ``end`` or ``fail``.
 
-    ``logprobs`` gives log-probabilities their form. ``custom`` are the names of custom tools. With
-    ``progress`` there are events while the prompt is evaluated, with ``timed`` deltas have timings.
-    ``begin``, ``add`` and ``end`` or ``fail`` give a stream's events in order; for a whole response
-    they are only run through.
+    They yield the events of a stream and complete ``response``. ``logprobs`` converts
+    log-probabilities, ``custom`` are the names of custom tools, ``progress`` adds events during
+    prefill, and ``timed`` adds timings to deltas.
     """
 
     def __init__(
@@ -76,16 +75,16 @@ class ResponseWriter:
         self._logprobs = logprobs
         self._custom = custom
         self._number = -1
-        self._item: Item | None = None  # that is open, the last of the response's
-        self._texts: list[str] = []  # of it
+        self._item: Item | None = None  # the open item, which is the response's last
+        self._texts: list[str] = []  # of the open item
         self._pending: list[TokenLogprob] = []
         self._reasoning_tokens = 0
         self._progress = progress
         self._timed = timed
-        self._timings: LlamaTimings | UnsetType = UNSET  # up to the newest update
+        self._timings: LlamaTimings | UnsetType = UNSET  # of the newest update
 
     def begin(self) -> Iterator[StreamEvent]:
-        """The events before any of the answer."""
+        """Write the events before the first update."""
         yield Created(sequence_number=self._next(), response=self.response)
         yield InProgress(sequence_number=self._next(), response=self.response)
 
@@ -112,7 +111,7 @@ class ResponseWriter:
             elif not isinstance(part, CallStart):
                 yield self._delta(part)
         if update.parts:
-            self._pending.clear()  # of reasoning and calls, which have none
+            self._pending.clear()  # reasoning and calls have no log-probabilities
 
     def end(self, end: End) -> Iterator[StreamEvent]:
         """Write the events after the last update."""
@@ -142,7 +141,7 @@ class ResponseWriter:
             yield Completed(sequence_number=self._next(), response=response, timings=figures)
 
     def fail(self, message: str) -> StreamEvent:
-        """The event of a failure, after which none comes."""
+        """Write the last event of a failure."""
         self.response.status = "failed"
         self.response.error = ResponseFailure(message)
         return Failed(sequence_number=self._next(), response=self.response)
@@ -152,7 +151,7 @@ class ResponseWriter:
         return self._number
 
     def _inside(self, kind: type[E], **fields: Any) -> E:
-        """An event about the open item."""
+        """Make an event about the open item."""
         assert self._item is not None
         return kind(
             sequence_number=self._next(),
@@ -162,7 +161,7 @@ class ResponseWriter:
         )
 
     def _open(self, part: Part) -> Iterator[StreamEvent]:
-        """See to it that the item that a part belongs to is open."""
+        """Open the item that a part belongs to, unless it is open."""
         item = self._item
         if isinstance(part, Text) and isinstance(item, MessageOutput):
             return
@@ -207,7 +206,7 @@ class ResponseWriter:
         )
 
     def _close(self, status: Status) -> Iterator[StreamEvent]:
-        """The open item is whole, or all there will be of it."""
+        """Close the open item, complete or cut off."""
         item, text = self._item, "".join(self._texts)
         if item is None:
             return
