@@ -224,7 +224,7 @@ def test_no_template_is_1(run: Run, engine: ToyEngine, tokenizer: ToyTokenizer) 
     tokenizer.chat_template = None
     result = run(*CHAT, input="hi\n")
     assert result.exit_code == 1
-    assert "--template" in result.stderr
+    assert "--chat-template" in result.stderr
 
 
 def test_full_context_in_a_pipe_is_1(run: Run, prompts: list[str]) -> None:
@@ -238,12 +238,12 @@ def test_answer_that_fills_the_context(run: Run, engine: ToyEngine, prompts: lis
     result = run("chat", "-m", "toy.gguf", "--temp", "0", input="hi\n")
     assert result.stdout == "x" * 235 + "\n"
     assert "the response ends here: the context of 256 tokens is full" in result.stderr
-    assert "/set ctx_shift on" in result.stderr
+    assert "/set context_shift on" in result.stderr
 
 
-def test_ctx_shift(run: Run, prompts: list[str]) -> None:
+def test_context_shift(run: Run, prompts: list[str]) -> None:
     lines = "".join(f"{'a' * 60}{i}\n" for i in range(6))
-    result = run(*CHAT, "--ctx-shift", "--system", "be", input=lines)
+    result = run(*CHAT, "--context-shift", "--system", "be", input=lines)
     assert result.exit_code == 0, result.stderr
     assert result.stdout == "hel\n" * 6
     assert "messages are no longer sent; /save still includes them" in result.stderr

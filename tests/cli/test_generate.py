@@ -234,7 +234,7 @@ def test_template(run: Run, engine: ToyEngine, tmp_path: Path) -> None:
         assert seen[-len(expected) :] == expected
     result = run(*MODEL, "hi", "--template", str(path), "--raw")
     assert result.exit_code == 2
-    assert "--template" in result.stderr
+    assert "--chat-template" in result.stderr
     result = run(*MODEL, "hi", "--template", str(tmp_path / "none"))
     assert result.exit_code == 1
     assert "none: cannot be read" in result.stderr

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 from trinity.cli import options
-from trinity.cli.chatting.settings import CTX_SHIFT, SETTINGS
+from trinity.cli.chatting.settings import CONTEXT_SHIFT, SETTINGS
 from trinity.cli.loading import load_model, model_or_chat_demo, note_of_purpose
 from trinity.cli.parameters import Flag
 from trinity.cli.prompts import given_template
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 def chat(
     model: options.ModelOrChatDemo = None,
     system: Annotated[str | None, Flag("--system", help="System message.")] = None,
-    template: Annotated[
-        str | None,
-        Flag("--template", metavar="FILE", help="Chat template (Jinja2) instead of the model's."),
-    ] = None,
+    template: options.ChatTemplate = None,
     history: Annotated[
         bool,
         Flag("--history/--no-history", help="Keep a history of what is typed."),
@@ -45,14 +42,14 @@ def chat(
             )
         if text is None and not loaded.chat_templates:
             raise InputError(
-                f"{path}: the file has no chat template; give one with --template FILE, "
+                f"{path}: the file has no chat template; give one with --chat-template FILE, "
                 "or use `trinity generate`"
             )
         note_of_purpose(loaded)
         from trinity.cli.chatting.dialogue import Dialogue
         from trinity.tools.chat_session import ChatSession
 
-        shifts = bool(generation.pop(CTX_SHIFT.name, CTX_SHIFT.default))
+        shifts = bool(generation.pop(CONTEXT_SHIFT.name, CONTEXT_SHIFT.default))
         session = ChatSession(loaded, generation, template=text, system=system, shifts=shifts)
         Dialogue(session, source(history=history), patient=sys.stdin.isatty()).run()
 

@@ -46,16 +46,9 @@ def generate(
             show_default=False,
         ),
     ] = None,
-    template: Annotated[
-        str | None,
-        Flag(
-            "--template",
-            metavar="FILE",
-            help="Apply this chat template (Jinja2) instead of the model's.",
-        ),
-    ] = None,
+    template: options.ChatTemplate = None,
     system: Annotated[
-        str | None, Flag("--system", help="System message, with --chat or --template.")
+        str | None, Flag("--system", help="System message, with --chat or --chat-template.")
     ] = None,
     echo: Annotated[
         bool,
@@ -93,11 +86,11 @@ def generate(
     """
     if template is not None and chat is False:
         raise BadParameter(
-            "--template applies a chat template, but --raw forbids it: give one of them"
+            "--chat-template applies a chat template, but --raw forbids it: give one of them"
         )
     in_format = bool(chat) or template is not None
     if system is not None and not in_format:
-        raise BadParameter("--system needs --chat or --template")
+        raise BadParameter("--system needs --chat or --chat-template")
     prompt = one_of(prompt, flagged, "prompt")
     usage = "give it as an argument, with --prompt or --file, or on standard input"
     text = given_text(prompt, file, what="prompt", usage=usage)

@@ -28,6 +28,16 @@ ModelOrChatDemo = Annotated[
     str | None,
     Flag("--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo chat model if not given."),
 ]
+ChatTemplate = Annotated[
+    str | None,
+    Flag(
+        "--chat-template",
+        "--template",
+        "--chat-template-file",
+        metavar="FILE",
+        help="Apply the Jinja2 chat template in this file instead of the model's own.",
+    ),
+]
 Force = Annotated[bool, Flag("--force", help="Replace OUT if it exists.")]
 Json = Annotated[bool, Flag("--json", help="Print one JSON object instead of text.")]
 

@@ -27,9 +27,9 @@ def several(help: str, flag: str, metavar: str) -> Option:
     )
 
 
-def path(help: str, flag: str, metavar: str) -> Option:
+def path(help: str, metavar: str, *flags: str) -> Option:
     """A file or a folder."""
-    return Option(help, (flag,), values="a path", metavar=metavar)
+    return Option(help, flags, values="a path", metavar=metavar)
 
 
 def text(help: str, metavar: str, *flags: str) -> Option:
@@ -64,7 +64,7 @@ class ServerOptions:
         ),
     ] = ()
     api_key_file: Annotated[
-        Path | None, path("File with API keys, one a line.", "--api-key-file", "FILE")
+        Path | None, path("File with API keys, one per line.", "FILE", "--api-key-file")
     ] = None
     allowed_host: Annotated[
         Sequence[str],
@@ -103,8 +103,10 @@ class ServerOptions:
         Path | None,
         path(
             "File with a Jinja2 chat template, instead of the models' own.",
-            "--chat-template",
             "FILE",
+            "--chat-template",
+            "--template",
+            "--chat-template-file",
         ),
     ] = None
     chat_template_kwargs: Annotated[
@@ -191,14 +193,14 @@ class ServerOptions:
         Path | None,
         path(
             "Folder for POST /slots/{id}?action=save; each slot then has its own cache.",
-            "--slot-save-path",
             "FOLDER",
+            "--slot-save-path",
         ),
     ] = None
     state: Annotated[
         Path | None,
         path(
-            "Folder for files and batches, which outlive the server's process.", "--state", "FOLDER"
+            "Folder for files and batches, which outlive the server's process.", "FOLDER", "--state"
         ),
     ] = None
     prefix_cache_bytes: Annotated[

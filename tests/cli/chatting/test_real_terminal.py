@@ -164,12 +164,12 @@ def test_full_context_says_so_and_shifts(start: Start) -> None:
     chat = start("--ctx", "96", "--ignore-eos")
     text = chat.enter("Who was Prince Andrew?")
     assert "the response ends here: the context of 96 tokens is full" in text
-    assert "/set ctx_shift on" in text
+    assert "/set context_shift on" in text
     text = chat.enter("And his father?")
     assert "error: the prompt has" in text
     assert "/undo removes the last turn" in text
     assert len(chat.messages()) == 2
-    assert "ctx_shift on When" in chat.enter("/set ctx_shift on")
+    assert "context_shift on When" in chat.enter("/set context_shift on")
     chat.enter("/set max_tokens 60")
     text = chat.enter("And his father?")
     assert "2 messages are no longer sent; /save" in text

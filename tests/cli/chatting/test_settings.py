@@ -71,7 +71,7 @@ def test_shifting_is_the_sessions_own(session: ChatSession) -> None:
     assert session.shifts
     assert session.options == {}
     assert " on " in shown(session, setting("ctx_shift"))
-    change(session, setting("ctx_shift"), "none")
+    change(session, setting("context_shift"), "none")
     assert not session.shifts
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trinity.tools.chat_session import Answer, ChatSession
 
 MAKE_ROOM = (
-    "/undo removes the last turn, /reset clears the conversation, /set ctx_shift on drops the "
+    "/undo removes the last turn, /reset clears the conversation, /set context_shift on drops the "
     "oldest turns from now on, --ctx N enlarges the context"
 )
 NO_ROOM = (

@@ -14,15 +14,15 @@ from trinity.options.option import Declared, Option
 if TYPE_CHECKING:
     from trinity.tools.chat_session import ChatSession
 
-CTX_SHIFT = Declared(
-    "ctx_shift",
+CONTEXT_SHIFT = Declared(
+    "context_shift",
     bool,
     False,
-    Option("When the context is full, drop the oldest turns.", ("--ctx-shift",)),
+    Option("When the context is full, drop the oldest turns.", ("--context-shift", "--ctx-shift")),
 )
 # Not for chats, which print only text, in the model's own format, and drop whole turns.
 _OTHERS = "logprobs", "add_bos", "parse_special", "context_shift", "keep"
-SETTINGS = (*options.without(options.GENERATION, *_OTHERS), CTX_SHIFT)
+SETTINGS = (*options.without(options.GENERATION, *_OTHERS), CONTEXT_SHIFT)
 NONE = "none"
 NAME_WIDTH, SETTING_WIDTH = 20, 30  # columns of an option's name, and of its name and value
 _BOOLS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
@@ -54,7 +54,7 @@ def change(session: ChatSession, opt: Declared, text: str) -> None:
     """
     given = text.strip().lower() != NONE
     value = parsed(opt, text) if given else opt.default
-    if opt is CTX_SHIFT:
+    if opt is CONTEXT_SHIFT:
         session.shifts = bool(value)
     elif given:
         session.options[opt.name] = value
@@ -87,7 +87,7 @@ def parsed(opt: Declared, text: str) -> object:
 def shown(session: ChatSession, opt: Declared) -> str:
     """Return a line with an option's name, its value and its help."""
     defaults = session.model.defaults.options
-    if opt is CTX_SHIFT:
+    if opt is CONTEXT_SHIFT:
         value: object = session.shifts
     else:
         value = session.options.get(opt.name, defaults.get(opt.name, opt.default))
