@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, press_ctrl_c
-from tests.toy_model import BOS, EOS, ToyEngine, ids_of
+from tests.toy_model import BOS, EOS, ToyEngine, ToyTokenizer, ids_of
 from trinity.errors import InputError
 from trinity.model import Model
 
@@ -21,6 +21,18 @@ def test_text_on_stdout_and_figures_on_stderr(run: Run, engine: ToyEngine) -> No
     assert "prompt 3 tokens" in result.stderr
     assert "output 5 tokens" in result.stderr
     assert engine.closed
+
+
+@pytest.mark.parametrize(
+    ("options", "noted"),
+    [((), True), (("--raw",), False), (("--chat",), False), (("--quiet",), False)],
+)
+def test_a_chat_template_is_noted(
+    run: Run, engine: ToyEngine, tokenizer: ToyTokenizer, options: tuple[str, ...], noted: bool
+) -> None:
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    lines = run(*MODEL, "-p", "ab", *options).stderr
+    assert ("note: the model has a chat template" in lines) is noted
 
 
 def test_quiet_has_no_figures(run: Run, engine: ToyEngine) -> None:

@@ -13,7 +13,7 @@ import typer.main
 from tests.cli.conftest import Run
 from tests.toy_model import BOS, ToyEngine, ids_of
 from trinity.cli.application import application
-from trinity.cli.llama_cpp import ADVICE, given_flags
+from trinity.cli.llama_cpp import ADVICE, COMMANDS_OF_OTHERS, given_flags
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "from-llama-cpp.md"
@@ -133,3 +133,18 @@ def test_a_line_without_a_command(run: Run, line: str) -> None:
     result = run(*line.split())
     assert result.exit_code == 2
     assert "needs a command before it, such as `trinity chat -m MODEL`" in result.stderr
+
+
+@pytest.mark.parametrize(("name", "ours"), COMMANDS_OF_OTHERS.items())
+def test_commands_of_other_programs_name_ours(run: Run, name: str, ours: str) -> None:
+    result = run(name, "x")
+    assert result.exit_code == 2
+    assert f"trinity has no command {name!r}: {ours}"[:60] in " ".join(result.stderr.split())
+    words = re.findall(r"`trinity ([a-z]+)", ours)
+    assert set(words) <= set(COMMANDS)
+    assert name not in COMMANDS
+
+
+def test_help_is_a_command(run: Run) -> None:
+    assert run("help").stdout == run("--help").stdout
+    assert run("help", "chat").stdout == run("chat", "--help").stdout

@@ -24,6 +24,10 @@ def test_enforced(run: Run) -> None:
     assert "4 enforced, 1 note, 0 refused" in result.stderr
 
 
+def test_schema_on_the_command_line(run: Run) -> None:
+    assert run("schema", GOOD).stdout == run("schema", "-", input=GOOD).stdout
+
+
 def test_refused(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text('{"items": {"contains": {}, "minLength": -1}}')

@@ -58,6 +58,34 @@ def test_close_names_are_proposed(tmp_path: Path) -> None:
         open_weights(tmp_path / "llama-3.2-1b-q4_k_s.gguf")
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("user/repo", "hf:user/repo"),
+        ("user/repo:Q4_K_M", "hf:user/repo:Q4_K_M"),
+        ("https://hub.example/user/repo", "hf:user/repo"),
+        ("https://hub.example/user/repo/tree/main", "hf:user/repo"),
+        ("https://hub.example/user/repo/blob/main/a/b-Q8_0.gguf", "hf:user/repo:a/b-Q8_0.gguf"),
+        ("https://hub.example/user/repo/resolve/v2/b.gguf?download=true", "hf:user/repo@v2:b.gguf"),
+        ("hub.example/user/repo:Q8_0", "hf:user/repo:Q8_0"),
+    ],
+)
+def test_names_and_addresses_of_the_hub_are_proposed(typed: str, meant: str) -> None:
+    with pytest.raises(InputError) as info:
+        open_weights(typed)
+    assert f"did you mean {meant}?" in str(info.value)
+
+
+@pytest.mark.parametrize("typed", ["folder/model", "a/b/c", "./a/b", "/a/b", "user/model.gguf"])
+def test_paths_are_no_names_of_the_hub(
+    typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="check the path; a model of the hub is named hf:"):
+        open_weights(typed)
+
+
 @pytest.mark.parametrize("name", ["", "a\0b", "\ud800" * 3, "x" * 5000])
 def test_no_name_at_all(name: str) -> None:
     with pytest.raises(InputError):

@@ -103,6 +103,8 @@ def generate(
     path = model_or_demo(model)
     with load_model(path, **loading) as loaded:
         note_of_purpose(loaded)
+        if chat is None and template is None and loaded.chat_templates and not quiet:
+            say("note: the model has a chat template: --chat applies it, --raw hides this note")
         if in_format:
             text, ids = in_chat_format(loaded, text, template_text, system)
         else:

@@ -1,4 +1,4 @@
-"""Advice for options of llama.cpp that trinity does not have."""
+"""Advice for options of llama.cpp, and for commands of other programs, that trinity lacks."""
 
 from __future__ import annotations
 
@@ -71,6 +71,23 @@ _ROWS: tuple[tuple[tuple[str, ...], str], ...] = (
 ADVICE: dict[str, str] = {flag: advice for flags, advice in _ROWS for flag in flags}
 
 
+# Commands of Ollama, llama.cpp and others.
+COMMANDS_OF_OTHERS: dict[str, str] = {
+    "run": "use `trinity chat --model MODEL`, or `trinity generate --model MODEL PROMPT`",
+    "ps": "a model is loaded only while a command runs; the server lists its own at /api/ps",
+    "show": "use `trinity inspect MODEL`",
+    "ls": "use `trinity list`",
+    "create": "use `trinity convert` for a directory, `trinity quantize` for a GGUF file",
+    "stop": "press Ctrl-C in the terminal where the command runs",
+    "download": "use `trinity pull`",
+    "remove": "use `trinity rm`",
+    "delete": "use `trinity rm`",
+    "server": "use `trinity serve`",
+    "complete": "use `trinity generate`",
+    "embedding": "use `trinity embed`",
+    "rerank": "use `trinity rank`",
+    "version": "use `trinity --version`",
+}
 # Options at the beginning of a command line that is meant for llama-cli.
 _BEGINNINGS = ("-m", "--model", "-hf", "--hf-repo", "-p", "--prompt", "-f", "--file")
 
@@ -86,7 +103,17 @@ class Group(TyperGroup):
                 "`trinity generate -m MODEL PROMPT`",
                 ctx,
             )
+        if args[:1] == ["help"]:
+            args = [*args[1:2], "--help"]
         return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; one of another program gives an error with advice."""
+        if args[0] in COMMANDS_OF_OTHERS and not ctx.resilient_parsing:
+            raise typer.BadParameter(
+                f"trinity has no command {args[0]!r}: {COMMANDS_OF_OTHERS[args[0]]}", ctx
+            )
+        return super().resolve_command(ctx, args)
 
 
 class LlamaCommand(TyperCommand):

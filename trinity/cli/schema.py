@@ -7,13 +7,15 @@ from typing import Annotated
 
 from trinity.cli import options
 from trinity.cli.parameters import Argument, Exit
-from trinity.cli.prompts import given_text
+from trinity.cli.prompts import STDIN, given_text
 from trinity.cli.terminal import json_line, put, say
 from trinity.errors import InputError
 
 
 def schema(
-    file: Annotated[str, Argument(metavar="FILE", help="The schema; - reads standard input.")],
+    file: Annotated[
+        str, Argument(metavar="SCHEMA", help="JSON text, or a file; - reads standard input.")
+    ],
     as_json: options.Json = False,
 ) -> None:
     """Show which keywords of a JSON schema are enforced, annotations, or refused.
@@ -23,8 +25,9 @@ def schema(
     from trinity.grammar.grammar import Grammar
     from trinity.grammar.schema import read_schema
 
-    usage = "give the schema's file, or - for standard input"
-    text = given_text(*(("-", None) if file == "-" else (None, file)), what="schema", usage=usage)
+    usage = "give JSON text, the schema's file, or - for standard input"
+    written = file == STDIN or file.lstrip().startswith("{")
+    text = given_text(*((file, None) if written else (None, file)), what="schema", usage=usage)
     report, error = read_schema(text), ""
     if not report.refused:
         try:

@@ -66,5 +66,7 @@ def _kind_of(name: str) -> Kind:
 def _refusal(name: str) -> str:
     tried = ", ".join(kind.what for kind in KINDS)
     close = [close_name for kind in KINDS for close_name in kind.close_names(name)]
-    hint = f"did you mean {' or '.join(close)}?" if close else "check the path or name"
+    hint = "check the path; a model of the hub is named hf:USER/REPO[:QUANTIZATION]"
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
     return f"{name}: there is no such file or model; tried: {tried}; {hint}"

@@ -33,10 +33,10 @@ from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.rounding import same_bits
 from trinity.runtime.step import Step, StepInput
 from trinity.runtime.step_plans import StepPlans
+from trinity.runtime.thread_count import usable_threads
 from trinity.runtime.weights import Weights, warn_of_inverted_scales
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.bus_errors import catch_bus_errors
-from trinity_kernels.cores import default_threads
 from trinity_kernels.ops.kv_layout import KV_TYPES
 from trinity_kernels.ops.matmul import variants
 from trinity_kernels.ops.matmul.rows import matmul
@@ -77,9 +77,9 @@ def build_engine(
         isa = isa_levels.select_level(options.isa)
     except isa_levels.IsaError as error:
         raise KernelError(str(error)) from error
-    threads = options.threads or default_threads()
+    threads = usable_threads(options.threads, progress)
     if progress:
-        _warn_of_excess(options.threads, context, config, progress)
+        _warn_of_context(context, config, progress)
     with enough_memory(f"to load {provider.path} for a context of {context} tokens"):
         return CPUEngine(_parts(provider, options, threads, context, isa, progress))
 
@@ -231,16 +231,8 @@ def _page_size(
     return small_pages if large else None
 
 
-def _warn_of_excess(
-    threads: int | None, context: int, config: ModelConfig, progress: Progress
-) -> None:
-    """Warn of options that are allowed but slow the model down or waste memory."""
-    cores = default_threads()
-    if threads is not None and threads > cores:
-        progress(
-            f"warning: {threads} threads, but this process may use {cores} cores: threads that "
-            "wait for a core hold up all others; leave threads (-t) out"
-        )
+def _warn_of_context(context: int, config: ModelConfig, progress: Progress) -> None:
+    """Warn of a context that is longer than the model was made for."""
     if context > config.context_length:
         progress(
             f"warning: a context of {context} tokens, but the model was made for "

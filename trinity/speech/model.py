@@ -19,6 +19,7 @@ from trinity.quantization.mixes import find_mix
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.paging import give_back_heap
+from trinity.runtime.thread_count import usable_threads
 from trinity.speech.alignment import Alignment
 from trinity.speech.audio import AudioLike, open_audio
 from trinity.speech.clip import Clip
@@ -34,7 +35,6 @@ from trinity.speech.transcript import Segment, Transcript, collected
 from trinity.speech.weights import SpeechWeights
 from trinity.speech.windows import Windows
 from trinity_kernels.bus_errors import catch_bus_errors
-from trinity_kernels.cores import default_threads
 from trinity_kernels.isa import IsaError, select_level
 from trinity_kernels.quantizers import WRITABLE
 from trinity_kernels.team import Team, TeamError
@@ -83,7 +83,7 @@ class SpeechModel:
         except IsaError as error:
             raise KernelError(str(error)) from error
         self.isa = choice.level
-        self.threads = threads = options.threads or default_threads()
+        self.threads = threads = usable_threads(options.threads, progress)
         recorder, weights = Recorder(choice, threads), self._weights(progress)
         self._encoder = SpeechEncoder(self.config, weights, recorder)
         self._decoder = SpeechDecoder(self.config, weights, recorder, self._encoder.cross)
