@@ -9,6 +9,7 @@ import time
 import weakref
 from collections import deque
 from dataclasses import replace
+from functools import cache
 from queue import Empty, SimpleQueue
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING
@@ -57,9 +58,7 @@ class EngineLoop:
         self._logits: NDArray[np.float32] | None = None
         self._mask_thread = MaskThread()
         self._processor = 0.0  # CPU time of the process at the end of the newest step
-        # Exit callbacks run newest first, so this one runs before the thread team ends.
-        atexit.unregister(_end_threads)
-        atexit.register(_end_threads)
+        _end_threads_at_exit()
 
     @property
     def lease(self) -> Lease | None:
@@ -288,6 +287,15 @@ def _fail(sequences: list[Sequence], error: BaseException) -> None:
 
 
 _alive: weakref.WeakSet[EngineLoop] = weakref.WeakSet()
+
+
+@cache
+def _end_threads_at_exit() -> None:
+    """Register ``_end_threads`` once: ``atexit.unregister`` does not free a registration's memory.
+
+    Exit callbacks run newest first: this one before that of the thread team, imported earlier.
+    """
+    atexit.register(_end_threads)
 
 
 def _end_threads() -> None:

@@ -30,6 +30,9 @@ _LONGEST_WHITE_SPACE = 4_000_000
 # many short texts are.
 _LARGE, _LONG, _MANY = 20_000, 1000, 16
 _MOST_PARTS = 200_000  # of the words of a short text, which are all looked up
+# Words whose ids the library keeps. It keeps them for each model and thread until the thread ends,
+# also of models that are gone.
+CACHED_WORDS = 0
 _FREE = 1 << 14  # most characters encoded while the interpreter lock is held: about 20 ms
 
 
@@ -93,8 +96,9 @@ class BPEEncoder:
         with refusals("tokenizer.ggml.merges does not fit the tokens"):
             made = Tokenizer(
                 models.BPE(
-                    words | self._fallback, merges, ignore_merges=self._ignore_merges,
-                    byte_fallback=bool(self._fallback), unk_token=self._unknown, fuse_unk=True,
+                    words | self._fallback, merges, cache_capacity=CACHED_WORDS,
+                    ignore_merges=self._ignore_merges, byte_fallback=bool(self._fallback),
+                    unk_token=self._unknown, fuse_unk=True,
                 )
             )  # fmt: skip
             if self._splitter is not None:

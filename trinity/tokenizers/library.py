@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.errors import TokenizerError
 from trinity.tokenizers.bpe import (
+    CACHED_WORDS,
     library_ids,
     refusals,
     refuse_long_merges,
@@ -144,7 +145,7 @@ def _bpe(vocab: Vocabulary, rules: Rules) -> Any:
     )
     refuse_long_merges(words, vocab.merges)
     return models.BPE(
-        words, split_merges(vocab.merges), unk_token=unknown,
+        words, split_merges(vocab.merges), cache_capacity=CACHED_WORDS, unk_token=unknown,
         fuse_unk=fuses, byte_fallback=falls_back, ignore_merges=ignores,
     )  # fmt: skip
 
