@@ -1,10 +1,11 @@
-"""Count the Python files and functions that one token, or one HTTP chat request, passes through.
+"""Count the Python files and functions that a token and an HTTP chat request pass through.
 
     python scripts/bench/count_files.py            # a token in the steady state, a chat request
     python scripts/bench/count_files.py --list     # also each file with its functions
 
-A profile hook notes every call of a function of trinity and its kernels, in all threads, so the
+A profile hook records every call of a function of trinity and its kernels in all threads, so the
 numbers do not depend on the machine. The request goes to the ASGI application without a socket.
+tests/scripts/bench/test_count_files.py limits the numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = tuple(f"{ROOT / folder}/" for folder in ("trinity", "kernels"))
 KERNELS = "kernels/"
 TOKENS, STEADY = 80, 40  # tokens to generate; steps before the steady state
-REQUESTS = 11  # to send, of which the first two are not counted
+REQUESTS = 11  # to send; the first two are not counted
 BODY = {
     "model": "demo",
     "messages": [{"role": "user", "content": "Hello"}],
@@ -40,19 +41,19 @@ BODY = {
 
 
 class Calls:
-    """Notes calls of this project's functions, in order."""
+    """Records calls of this project's functions, in order."""
 
     def __init__(self) -> None:
         self.codes: list[CodeType] = []
 
     def note(self, frame: FrameType, event: str, argument: object) -> None:
-        """A profile hook."""
+        """Record a call; a profile hook."""
         if event == "call" and frame.f_code.co_filename.startswith(SOURCES):
             self.codes.append(frame.f_code)
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note the calls of this thread, and of threads that start in the meantime."""
+        """Record the calls of this thread and of threads that start in the meantime."""
         threading.setprofile(self.note)
         sys.setprofile(self.note)
         try:
@@ -62,13 +63,24 @@ class Calls:
             threading.setprofile(None)
 
 
-def count(title: str, codes: Sequence[CodeType], *, listed: bool) -> None:
-    """Print the number of files, functions, calls and changes of file."""
+def files_of(codes: Sequence[CodeType]) -> dict[str, Counter[str]]:
+    """Return the number of calls of each function, by file."""
     by_file: dict[str, Counter[str]] = {}
     for code in codes:
         path = str(Path(code.co_filename).relative_to(ROOT))
         by_file.setdefault(path, Counter())[code.co_qualname] += 1
-    files = [path for path in sorted(by_file) if not path.startswith(KERNELS)]
+    return by_file
+
+
+def outside_kernels(by_file: Iterable[str]) -> list[str]:
+    """Return the sorted files that are not part of the kernels."""
+    return sorted(path for path in by_file if not path.startswith(KERNELS))
+
+
+def count(title: str, codes: Sequence[CodeType], *, listed: bool) -> None:
+    """Print the number of files, functions, calls and changes of file."""
+    by_file = files_of(codes)
+    files = outside_kernels(by_file)
     functions = sum(len(by_file[path]) for path in files)
     calls = sum(by_file[path].total() for path in files)
     changes = sum(a.co_filename != b.co_filename for a, b in pairwise(codes))
@@ -81,10 +93,10 @@ def count(title: str, codes: Sequence[CodeType], *, listed: bool) -> None:
 
 
 def token_walk(path: str) -> Sequence[CodeType]:
-    """The calls from one step of the engine to the next, of a stream of one request."""
+    """Return the calls from one step of the engine to the next, in a stream of one request."""
     calls = Calls()
     with calls.noted(), trinity.load(path) as model:
-        for _ in range(2):  # the second text has no token that is read for the first time
+        for _ in range(2):  # in the second text every token is decoded for a second time
             begun = len(calls.codes)
             for _ in model.stream(
                 "Once upon a time", max_tokens=TOKENS, temperature=0, speculative=False
@@ -97,7 +109,7 @@ def token_walk(path: str) -> Sequence[CodeType]:
 
 
 async def request_walk(path: str) -> Sequence[CodeType]:
-    """The calls of a chat request from its first byte to its last: the median of several."""
+    """Return the calls of a chat request from its first byte to its last."""
     calls, walks = Calls(), list[Sequence[CodeType]]()
     with calls.noted():
         app = make_app(Models([Served("demo", "demo", lambda: trinity.load(path))]))
@@ -112,7 +124,7 @@ async def request_walk(path: str) -> Sequence[CodeType]:
 
 
 def median(walks: list[Sequence[CodeType]]) -> Sequence[CodeType]:
-    """The median by files: the engine also checks its file now and then."""
+    """Return the median by files: in some walks the engine checks its file as well."""
     walks.sort(key=lambda walk: len({code.co_filename for code in walk}))
     return walks[len(walks) // 2]
 
