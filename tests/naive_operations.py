@@ -17,9 +17,7 @@ from trinity.formats.tensor_names import complete
 from trinity.models.decoder import Decoder
 from trinity.models.operations import (
     Attention,
-    CausalConv,
     Copy,
-    DeltaRule,
     Gated,
     GatedAdd,
     HeadLinear,
@@ -28,8 +26,8 @@ from trinity.models.operations import (
     Operation,
     Rope,
     Scale,
-    SelectiveScan,
 )
+from trinity.models.recurrent_operations import CausalConv, DeltaRule, SelectiveScan
 
 Array = NDArray[np.float64]
 Rounding = Callable[[str, Array], Array]

@@ -21,10 +21,10 @@ from trinity.formats.tensor_names import beside, complete
 from trinity.models import ARCHITECTURES, decoder_of
 from trinity.models.architecture import Architecture, TokenTable
 from trinity.models.decoder import Decoder
+from trinity.models.expert_operations import ExpertLinear
 from trinity.models.operations import (
     Attention,
     Copy,
-    ExpertLinear,
     Gated,
     HeadLinear,
     Linear,

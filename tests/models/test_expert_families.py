@@ -13,18 +13,16 @@ from trinity.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling
 from trinity.errors import ConfigError
 from trinity.models import ARCHITECTURES, decoder_of
 from trinity.models.decoder import Decoder
+from trinity.models.expert_operations import ExpertGated, ExpertLinear, Route
 from trinity.models.operations import (
     Attention,
     Copy,
-    ExpertGated,
-    ExpertLinear,
     GatedAdd,
     HeadLinear,
     Linear,
     Norm,
     Operation,
     Rope,
-    Route,
     Scale,
 )
 from trinity.runtime.rotation import RopeTable

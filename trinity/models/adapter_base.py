@@ -8,7 +8,8 @@ from trinity.formats.huggingface.family import Family
 from trinity.formats.provider import WeightProvider
 from trinity.formats.tensor_names import complete
 from trinity.models.decoder import Decoder, token_tables
-from trinity.models.operations import ExpertLinear, HeadLinear, Linear
+from trinity.models.expert_operations import ExpertLinear
+from trinity.models.operations import HeadLinear, Linear
 
 
 def base_of(decoder: Decoder, provider: WeightProvider, families: tuple[Family, ...]) -> Base:

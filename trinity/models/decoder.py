@@ -11,22 +11,18 @@ from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.tensor_names import beside, complete
 from trinity.models.architecture import Architecture, Has, TokenTable
+from trinity.models.expert_operations import ExpertLinear, Route
 from trinity.models.input_norms import with_input_norms
 from trinity.models.operations import (
     Attention,
-    CausalConv,
-    ExpertGated,
-    ExpertLinear,
     Linear,
-    Mix,
     Norm,
     Operation,
-    Recurrent,
     Rope,
     Rotation,
-    Route,
     Temperature,
 )
+from trinity.models.recurrent_operations import CausalConv, Recurrent
 
 _LAYER_TENSOR = re.compile(r"blk\.(\d{1,18})\.(.+)")
 # Optional weights of a drafting layer; without them it uses the model's.
@@ -101,9 +97,8 @@ class Decoder:
         """As ``widths``, for buffers with a row per token and expert."""
         widths: dict[str, int] = {}
         for _, operation in self.operations():
-            if isinstance(operation, ExpertLinear | ExpertGated | Mix):
-                for name, width in operation.expert_buffers().items():
-                    widths[name] = max(widths.get(name, 0), width)
+            for name, width in operation.expert_buffers().items():
+                widths[name] = max(widths.get(name, 0), width)
         return widths
 
     @cached_property

@@ -7,17 +7,8 @@ from typing import Literal
 from trinity.config import ExpertConfig, Gating, ModelConfig
 from trinity.errors import ConfigError
 from trinity.models.architecture import Has
-from trinity.models.operations import (
-    ExpertGated,
-    ExpertLinear,
-    Gated,
-    GatedAdd,
-    Linear,
-    Mix,
-    Operation,
-    Product,
-    Route,
-)
+from trinity.models.expert_operations import ExpertGated, ExpertLinear, Mix, Route
+from trinity.models.operations import Gated, GatedAdd, Linear, Operation, Product
 
 NEEDED = ("experts", "expert_count")  # of families without dense layers
 

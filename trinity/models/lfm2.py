@@ -28,7 +28,8 @@ from trinity.formats.huggingface.table import (
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
-from trinity.models.operations import CausalConv, Gated, Linear, Operation, Product
+from trinity.models.operations import Gated, Linear, Operation, Product
+from trinity.models.recurrent_operations import CausalConv
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:

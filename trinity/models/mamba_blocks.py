@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig, SSMConfig
 from trinity.models.architecture import Has
-from trinity.models.operations import (
-    CausalConv,
-    Gated,
-    Linear,
-    Norm,
-    Operation,
-    Product,
-    SelectiveScan,
-)
+from trinity.models.operations import Gated, Linear, Norm, Operation, Product
+from trinity.models.recurrent_operations import CausalConv, SelectiveScan
 
 NEEDED = ("ssm", "ssm.state_size")  # of families with such layers
 

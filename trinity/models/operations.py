@@ -12,18 +12,36 @@ complete, and one that ends with a dot is complete without the dot.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from trinity.config import NO_SCALING, Gating, RopeScaling
+from trinity.config import NO_SCALING, RopeScaling
 
 Widths = Mapping[str, int]
 Shapes = Mapping[str, tuple[int, ...]]
 
 
+class Operation:
+    """An operation of a layer."""
+
+    __slots__ = ()
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer with a row per token."""
+        return {}
+
+    def expert_buffers(self) -> Widths:
+        """Values of a row of each buffer with a row per token and expert."""
+        return {}
+
+    def weights(self) -> Shapes:
+        """Shape of each weight, rows first; a fused weight counts as a whole."""
+        return {}
+
+
 @dataclass(frozen=True, slots=True)
-class Norm:
+class Norm(Operation):
     """out = norm(x) * weight, for each of ``groups`` vectors of ``width`` values in a row.
 
     "rms" divides by the root of the mean square. "layer" subtracts the mean first, and adds the
@@ -62,8 +80,16 @@ class Product:
     first: int = 0
 
 
+def rows_of(products: Iterable[Product]) -> dict[str, int]:
+    """Return the number of rows of each weight of the products."""
+    rows: dict[str, int] = {}
+    for product in products:
+        rows[product.weight] = max(rows.get(product.weight, 0), product.first + product.rows)
+    return rows
+
+
 @dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(Operation):
     """out = scale * (weight @ x + bias) for each of ``products``, which share x.
 
     A weight may have a ``.bias`` and a ``.scale`` of one value.
@@ -85,15 +111,11 @@ class Linear:
 
     def weights(self) -> Shapes:
         """Shape of each weight, rows first; a fused weight counts as a whole."""
-        rows: dict[str, int] = {}
-        for product in self.products:
-            end = product.first + product.rows
-            rows[product.weight] = max(rows.get(product.weight, 0), end)
-        return {name: (count, self.width) for name, count in rows.items()}
+        return {name: (rows, self.width) for name, rows in rows_of(self.products).items()}
 
 
 @dataclass(frozen=True, slots=True)
-class HeadLinear:
+class HeadLinear(Operation):
     """A matrix for each of ``heads``: out's head = weight[head] @ the first values of x's head."""
 
     x: str
@@ -115,7 +137,7 @@ class HeadLinear:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(Operation):
     """Copy ``groups`` parts of ``width`` values from x to out.
 
     Part g begins at value x_first + g * x_step of x and goes to out_first + g * out_step.
@@ -137,10 +159,6 @@ class Copy:
             self.x: self.x_first + last * self.x_step + self.width,
             self.out: self.out_first + last * self.out_step + self.width,
         }
-
-    def weights(self) -> Shapes:
-        """None."""
-        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +182,7 @@ class Temperature:
 
 
 @dataclass(frozen=True, slots=True)
-class Rope:
+class Rope(Operation):
     """Rotate the heads of q and k by their positions, and store k and v in the cache."""
 
     num_heads: int
@@ -186,13 +204,9 @@ class Rope:
             widths[self.value] = max(widths.get(self.value, 0), values)
         return widths
 
-    def weights(self) -> Shapes:
-        """None: the tensors of the tables belong to the model."""
-        return {}
-
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(Operation):
     """a = softmax(q K * scale) V over the cache; ``num_heads`` share ``num_kv_heads``.
 
     A token attends to the positions up to its own.
@@ -228,7 +242,7 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
+class Gated(Operation):
     """gate = act(gate) * up; silu, gelu (tanh form), gelu_erf, relu2, sigmoid, none, swiglu_oai.
 
     swiglu_oai is that of gpt-oss, with limits.
@@ -245,13 +259,9 @@ class Gated:
         widths = {self.gate: self.width}
         return widths | {self.up: self.first + self.width} if self.up else widths
 
-    def weights(self) -> Shapes:
-        """None."""
-        return {}
-
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Operation):
     """x = x * factor, also times the value of ``weight`` if it is named."""
 
     x: str
@@ -269,7 +279,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class GatedAdd:
+class GatedAdd(Operation):
     """out = out + sigmoid(gate) * x; ``gate`` has one value per token."""
 
     gate: str
@@ -280,237 +290,3 @@ class GatedAdd:
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""
         return {self.gate: 1, self.x: self.width, self.out: self.width}
-
-    def weights(self) -> Shapes:
-        """None."""
-        return {}
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Choose ``per_token`` of ``num_experts`` for each token, with their weights.
-
-    ``gating``: probabilities are the softmax or the sigmoid of all scores, or the softmax of the
-    chosen scores ("softmax_chosen").
-    """
-
-    scores: str  # a buffer
-    num_experts: int
-    per_token: int
-    gating: Gating = "softmax"
-    normalize: bool = True  # divide the chosen weights by their sum
-    scale: float = 1.0  # multiplies the weights
-    bias: str = ""  # a tensor added to the scores for the choice only
-    least_sum: float = 6.1e-5  # the lower bound of that sum
-    num_groups: int = 0  # of experts; 0: no groups
-    groups_used: int = 0  # experts of so many groups can be chosen
-    group_best: int = 2  # a group's rank is the sum of this many best scores
-
-    def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
-        return {self.scores: self.num_experts}
-
-    def weights(self) -> Shapes:
-        """Shape of each weight."""
-        return {self.bias: (self.num_experts,)} if self.bias else {}
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertLinear:
-    """A linear of each of ``num_experts``, for the experts that ``Route`` chose for a token.
-
-    Weights have the shape (experts, rows, width), or there is one tensor per expert with its number
-    after the name (``ffn_gate.3``). They may have a ``.bias`` (experts, rows) and a ``.scale``
-    (experts). The output buffers have a row for each token and expert.
-    """
-
-    x: str
-    width: int
-    products: tuple[Product, ...]
-    num_experts: int
-    per_token: int
-    spread: bool  # x has a row per token, which its experts share; else one per token and expert
-    scales_results: bool = False
-    """``.scale`` is a factor of the expert's result, rather than of its stored weights."""
-
-    def buffers(self) -> Widths:
-        """Values of a row of each buffer with a row per token."""
-        return {self.x: self.width} if self.spread else {}
-
-    def expert_buffers(self) -> Widths:
-        """Values of a row of each buffer with a row per token and expert."""
-        widths = {product.out: product.rows for product in self.products}
-        return widths if self.spread else widths | {self.x: self.width}
-
-    def weights(self) -> Shapes:
-        """Shape of each weight; a fused weight counts as a whole."""
-        rows: dict[str, int] = {}
-        for product in self.products:
-            end = product.first + product.rows
-            rows[product.weight] = max(rows.get(product.weight, 0), end)
-        return {name: (self.num_experts, count, self.width) for name, count in rows.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertGated:
-    """As ``Gated``, for rows of each token and expert."""
-
-    activation: str
-    width: int
-    gate: str = "expert_gate"
-    up: str = "expert_up"  # "": gate = act(gate)
-
-    def buffers(self) -> Widths:
-        """None with a row per token."""
-        return {}
-
-    def expert_buffers(self) -> Widths:
-        """Values of a row of each buffer with a row per token and expert."""
-        return dict.fromkeys(filter(None, (self.gate, self.up)), self.width)
-
-    def weights(self) -> Shapes:
-        """None."""
-        return {}
-
-
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """out = the weighted sum of x's rows of a token's experts."""
-
-    x: str
-    out: str
-    width: int
-    per_token: int
-    add: bool = False  # add to the values in out
-
-    def buffers(self) -> Widths:
-        """Values of a row of each buffer with a row per token."""
-        return {self.out: self.width}
-
-    def expert_buffers(self) -> Widths:
-        """Values of a row of each buffer with a row per token and expert."""
-        return {self.x: self.width}
-
-    def weights(self) -> Shapes:
-        """None."""
-        return {}
-
-
-@dataclass(frozen=True, slots=True)
-class CausalConv:
-    """x = act(the convolution of each channel of x over the last ``taps`` tokens).
-
-    The weight may have a ``.bias``.
-    """
-
-    x: str
-    weight: str
-    width: int
-    taps: int
-    activation: str = ""  # "silu", or "" for none
-
-    @property
-    def state_width(self) -> int:
-        """The number of float32 values of the state."""
-        return self.width * (self.taps - 1)
-
-    def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
-        return {self.x: self.width}
-
-    def weights(self) -> Shapes:
-        """Shape of each weight."""
-        return {self.weight: (self.width, self.taps)}
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaRule:
-    """out = the gated delta rule, with a state for each of ``heads`` (ops/delta_rule.py).
-
-    A row of x has queries, then keys, of ``key_heads`` heads of ``key_dim`` values, then values of
-    ``heads`` heads of ``value_dim``. ``beta`` and ``alpha`` have one value per head.
-    """
-
-    x: str
-    beta: str
-    alpha: str
-    out: str
-    heads: int
-    key_heads: int
-    key_dim: int
-    value_dim: int
-    scale: float  # multiplies the queries
-    tiled: bool = False
-    """Head h uses key head h % key_heads, otherwise h // (heads / key_heads)."""
-    a: str = "ssm_a."
-    bias: str = "ssm_dt.bias"
-
-    @property
-    def state_width(self) -> int:
-        """The number of float32 values of the state."""
-        return _state_values(self.heads, self.key_dim, self.value_dim)
-
-    def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
-        values = self.heads * self.value_dim
-        return {
-            self.x: 2 * self.key_heads * self.key_dim + values,
-            self.beta: self.heads,
-            self.alpha: self.heads,
-            self.out: values,
-        }
-
-    def weights(self) -> Shapes:
-        """Shape of each weight."""
-        return dict.fromkeys((self.a, self.bias), (self.heads,))
-
-
-@dataclass(frozen=True, slots=True)
-class SelectiveScan:
-    """out = Mamba-2's selective scan, with a state for each of ``heads`` (ops/selective_scan.py).
-
-    A row of x has ``heads`` heads of ``head_dim`` values, then b and c of ``groups`` groups of
-    ``key_dim`` values each. ``dt`` has one value per head.
-    """
-
-    x: str
-    dt: str
-    out: str
-    heads: int
-    groups: int
-    head_dim: int
-    key_dim: int
-    a: str = "ssm_a."
-    d: str = "ssm_d."
-    bias: str = "ssm_dt.bias"
-
-    @property
-    def state_width(self) -> int:
-        """The number of float32 values of the state."""
-        return _state_values(self.heads, self.key_dim, self.head_dim)
-
-    def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
-        values = self.heads * self.head_dim
-        return {
-            self.x: values + 2 * self.groups * self.key_dim,
-            self.dt: self.heads,
-            self.out: values,
-        }
-
-    def weights(self) -> Shapes:
-        """Shape of each weight."""
-        return dict.fromkeys((self.a, self.d, self.bias), (self.heads,))
-
-
-def _state_values(heads: int, keys: int, values: int) -> int:
-    """The size of a state in the kernels, which pad the values of a head to 16."""
-    return heads * keys * -(-values // 16) * 16
-
-
-Recurrent = CausalConv | DeltaRule | SelectiveScan  # operations with a recurrent state
-Operation = (
-    Norm | Linear | HeadLinear | Copy | Rope | Attention | Gated | Scale | GatedAdd
-    | CausalConv | DeltaRule | SelectiveScan
-    | Route | ExpertLinear | ExpertGated | Mix
-)  # fmt: skip

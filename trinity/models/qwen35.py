@@ -41,17 +41,9 @@ from trinity.formats.huggingface.table import (
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
-from trinity.models.operations import (
-    CausalConv,
-    Copy,
-    DeltaRule,
-    Gated,
-    Linear,
-    Norm,
-    Operation,
-    Product,
-)
+from trinity.models.operations import Copy, Gated, Linear, Norm, Operation, Product
 from trinity.models.qwen_moe import WITH_SHARED, check_routing
+from trinity.models.recurrent_operations import CausalConv, DeltaRule
 
 _L2_EPS = 1e-6
 Branch = Callable[[ModelConfig, SSMConfig], list[Operation]]

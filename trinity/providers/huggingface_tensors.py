@@ -31,7 +31,8 @@ from trinity.formats.huggingface.tensors import (
 )
 from trinity.formats.tensor_names import beside, complete
 from trinity.models import make_decoder
-from trinity.models.operations import ExpertLinear, HeadLinear, Linear
+from trinity.models.expert_operations import ExpertLinear
+from trinity.models.operations import HeadLinear, Linear
 
 # Derived values that old versions of transformers saved with the weights.
 _DERIVED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"

@@ -21,7 +21,8 @@ from trinity.formats.adapters.places import HEAD
 from trinity.formats.tensor_names import beside, complete
 from trinity.models.architecture import TokenTable
 from trinity.models.decoder import Decoder
-from trinity.models.operations import ExpertLinear, HeadLinear, Linear, Operation, Product
+from trinity.models.expert_operations import ExpertLinear
+from trinity.models.operations import HeadLinear, Linear, Operation, Product
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.page import AdapterWeights

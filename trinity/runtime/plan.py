@@ -13,14 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.models.decoder import Decoder
-from trinity.models.operations import (
-    ExpertLinear,
-    HeadLinear,
-    Linear,
-    Norm,
-    Operation,
-    Rotation,
-)
+from trinity.models.expert_operations import ExpertLinear
+from trinity.models.operations import HeadLinear, Linear, Norm, Operation, Rotation
 from trinity.runtime import records
 from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.channel_squares import ChannelSquares

@@ -1,6 +1,6 @@
 """Small models with DeepSeek's form of experts as directories, the same for ever.
 
-Their weights are drawn, not stored: ``tests/goldens/routed_goldens.py`` lets transformers compute
+Their weights are drawn, not stored: ``tests/goldens/class_goldens.py`` lets transformers compute
 logits and greedy tokens, which are all that tests/data has of them.
 """
 

@@ -6,25 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from trinity.models.expert_operations import ExpertGated, ExpertLinear, Mix, Route
 from trinity.models.operations import (
     Attention,
-    CausalConv,
     Copy,
-    DeltaRule,
-    ExpertGated,
-    ExpertLinear,
     Gated,
     GatedAdd,
     HeadLinear,
     Linear,
-    Mix,
     Norm,
     Operation,
     Rope,
-    Route,
     Scale,
-    SelectiveScan,
 )
+from trinity.models.recurrent_operations import CausalConv, DeltaRule, SelectiveScan
 from trinity.runtime.records import (
     adapters,
     attention,

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.models.operations import ExpertLinear, HeadLinear, Linear
+from trinity.models.expert_operations import ExpertLinear
+from trinity.models.operations import HeadLinear, Linear
 from trinity.runtime.adapters import AdapterSet, LoraDelta
 from trinity.runtime.records import head_linear, linear, products
 from trinity.runtime.records.rows_view import RowsView

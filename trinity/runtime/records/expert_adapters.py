@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trinity.models.operations import ExpertLinear, Route
+from trinity.models.expert_operations import ExpertLinear, Route
 from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.records import experts

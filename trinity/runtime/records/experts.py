@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trinity.models.operations import ExpertGated, ExpertLinear, Gated, Mix, Route
+from trinity.models.expert_operations import ExpertGated, ExpertLinear, Mix, Route
+from trinity.models.operations import Gated
 from trinity.runtime.expert_buffers import ExpertBuffers, pair_bytes
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.records import elementwise

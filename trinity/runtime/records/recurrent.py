@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trinity.formats.tensor_names import beside
-from trinity.models.operations import CausalConv, DeltaRule, Recurrent, SelectiveScan
+from trinity.models.recurrent_operations import CausalConv, DeltaRule, Recurrent, SelectiveScan
 from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.ops import causal_conv, delta_rule, selective_scan
 from trinity_kernels.record import float_bits

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trinity.formats.tensor_names import complete
-from trinity.models.operations import Recurrent
+from trinity.models.recurrent_operations import Recurrent
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned
 from trinity.runtime.records.record_list import RecordList

@@ -1,0 +1,131 @@
+"""The operations with a recurrent state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from trinity.models.operations import Operation, Shapes, Widths
+
+
+class Recurrent(Operation, ABC):
+    """An operation with a recurrent state."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def state_width(self) -> int:
+        """The number of float32 values of the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class CausalConv(Recurrent):
+    """x = act(the convolution of each channel of x over the last ``taps`` tokens).
+
+    The weight may have a ``.bias``.
+    """
+
+    x: str
+    weight: str
+    width: int
+    taps: int
+    activation: str = ""  # "silu", or "" for none
+
+    @property
+    def state_width(self) -> int:
+        """The number of float32 values of the state."""
+        return self.width * (self.taps - 1)
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        return {self.x: self.width}
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        return {self.weight: (self.width, self.taps)}
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRule(Recurrent):
+    """out = the gated delta rule, with a state for each of ``heads`` (ops/delta_rule.py).
+
+    A row of x has queries, then keys, of ``key_heads`` heads of ``key_dim`` values, then values of
+    ``heads`` heads of ``value_dim``. ``beta`` and ``alpha`` have one value per head.
+    """
+
+    x: str
+    beta: str
+    alpha: str
+    out: str
+    heads: int
+    key_heads: int
+    key_dim: int
+    value_dim: int
+    scale: float  # multiplies the queries
+    tiled: bool = False
+    """Head h uses key head h % key_heads, otherwise h // (heads / key_heads)."""
+    a: str = "ssm_a."
+    bias: str = "ssm_dt.bias"
+
+    @property
+    def state_width(self) -> int:
+        """The number of float32 values of the state."""
+        return _state_values(self.heads, self.key_dim, self.value_dim)
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        values = self.heads * self.value_dim
+        return {
+            self.x: 2 * self.key_heads * self.key_dim + values,
+            self.beta: self.heads,
+            self.alpha: self.heads,
+            self.out: values,
+        }
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        return dict.fromkeys((self.a, self.bias), (self.heads,))
+
+
+@dataclass(frozen=True, slots=True)
+class SelectiveScan(Recurrent):
+    """out = Mamba-2's selective scan, with a state for each of ``heads`` (ops/selective_scan.py).
+
+    A row of x has ``heads`` heads of ``head_dim`` values, then b and c of ``groups`` groups of
+    ``key_dim`` values each. ``dt`` has one value per head.
+    """
+
+    x: str
+    dt: str
+    out: str
+    heads: int
+    groups: int
+    head_dim: int
+    key_dim: int
+    a: str = "ssm_a."
+    d: str = "ssm_d."
+    bias: str = "ssm_dt.bias"
+
+    @property
+    def state_width(self) -> int:
+        """The number of float32 values of the state."""
+        return _state_values(self.heads, self.key_dim, self.head_dim)
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        values = self.heads * self.head_dim
+        return {
+            self.x: values + 2 * self.groups * self.key_dim,
+            self.dt: self.heads,
+            self.out: values,
+        }
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        return dict.fromkeys((self.a, self.d, self.bias), (self.heads,))
+
+
+def _state_values(heads: int, keys: int, values: int) -> int:
+    """The size of a state in the kernels, which pad the values of a head to 16."""
+    return heads * keys * -(-values // 16) * 16
