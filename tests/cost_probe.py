@@ -1,4 +1,4 @@
-"""A process that does things with files, each in a fork of its own, and says what they cost.
+"""A process that opens files, each in a fork of its own, and reports the cost.
 
 One line of JSON in: [action, path]. One line out: the outcome, bytes of memory beyond those of the
 process at its start, and seconds of processor time.

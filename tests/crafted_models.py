@@ -1,4 +1,4 @@
-"""Small files that ask for much: models of zeros, and keys that anybody may write."""
+"""Small files that would use much memory: models of zeros, and extreme values of keys."""
 
 from __future__ import annotations
 

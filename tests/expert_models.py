@@ -1,4 +1,4 @@
-"""Writes small models with experts: a llama with mixtures of feed-forwards, as Mixtral is one."""
+"""Writes small Mixtral-like models: a llama whose feed-forward is a mixture of experts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of its own that opens models by name: huggingface_hub reads its environment only once.
+"""A process that opens models by name; huggingface_hub reads its environment only once.
 
 As a program it reads lines of JSON, {"name", "what", "environment"} or {"command", "environment"},
 and answers each with a line.

@@ -1,4 +1,4 @@
-"""A server that speaks the hub's protocol, as far as huggingface_hub downloads with it.
+"""A server with the parts of the hub's protocol that huggingface_hub needs for downloads.
 
 Source: huggingface_hub, hf_api.py (model_info), file_download.py (get_hf_file_metadata, http_get)
 and utils/_http.py (hf_raise_for_status). Large files are LFS files, which ``resolve`` redirects to

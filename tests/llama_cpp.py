@@ -1,4 +1,4 @@
-"""llama.cpp in a process of its own, where a Python with llama-cpp-python is at hand.
+"""llama.cpp in a separate process, if a Python with llama-cpp-python is available.
 
 The environment variable LLAMA_CPP_PYTHON names that Python; without it, it is this one.
 """

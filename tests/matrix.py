@@ -1,4 +1,4 @@
-"""What `make test` runs of a test with many cases; `make test-all` runs every case.
+"""Selects the cases that `make test` runs; `make test-all` runs every case.
 
 Where parameters are crossed (types by levels by shapes), `make test` runs cases until each value of
 each parameter has occurred. Of those cases it runs ``MOST`` at most, or n of a test marked

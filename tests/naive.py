@@ -1,4 +1,4 @@
-"""The decoder graphs in plain NumPy: slow, in float64, and the judge of the engine.
+"""Decoders in plain NumPy and float64: slow, and the reference for the engine.
 
 Letters of the shapes: T tokens, D hidden size, H heads, K key/value heads, d dimensions of a
 head, V vocabulary. Formulas: RMSNorm(x, w) = x / sqrt(mean(x^2) + eps) * w; the blocks of llama,

@@ -1,7 +1,7 @@
-"""A decoder's operations in plain NumPy, in float64 and over a whole text at once.
+"""A decoder's operations in plain NumPy and float64, over a whole text at once.
 
-Letters of the shapes: T tokens, W values of a row. What a family's file lists is run as it stands;
-the formulas are those of ``trinity/models/operations.py``, and know nothing of plans or caches.
+Letters of the shapes: T tokens, W values of a row. Operations run in the order in which the family
+lists them. The formulas are those of ``trinity/models/operations.py``, without plans or caches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes stores as Ollama has them: manifests and blobs."""
+"""Writes stores of models in Ollama's layout: manifests and blobs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Limits on processor time that hold on any machine.
 
-A limit is stated for a reference machine (Python 3.11 on a Xeon with AMX). Two things make the same
-work take longer elsewhere: a slower machine, and a virtual machine's host that runs something else,
-whose time the guest's clocks count too. So a limit grows with the time of a known loop, measured at
-once, and the work is measured up to three times, of which the least counts.
+A limit is stated for a reference machine (Python 3.11 on a Xeon with AMX). The same work takes
+longer on a slower machine, and in a virtual machine whose host is busy, because the guest's clocks
+count that time too. So a limit grows with the time of a known loop, measured at the same moment,
+and the work is measured up to three times, of which the least counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What a small file can make a reader do: memory and time are bounded by the file's own size.
+"""Memory and time of reading a file are limited by the file's size.
 
-The rule: at most 3 times the file and 300 MB, and 2 s and 1 s for each 100 MB, until the first
-token. Time is held here to four times that, because the machine may be busy; what it guards
-against takes minutes.
+The limit: at most 3 times the file and 300 MB, and 2 s and 1 s for each 100 MB, until the first
+token. These tests allow four times the time, because the machine may be busy; defects take minutes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The chat model in the package: its format, and that it computes what PyTorch computed from it."""
+"""The packaged chat model: its format, and PyTorch's results."""
 
 from __future__ import annotations
 

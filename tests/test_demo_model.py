@@ -1,4 +1,4 @@
-"""The model in the package: what it is, and that it computes what PyTorch computed from it."""
+"""The packaged demo model: its format, and PyTorch's results."""
 
 from __future__ import annotations
 

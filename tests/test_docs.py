@@ -1,4 +1,4 @@
-"""The documents are true: their commands parse, their links lead somewhere, their examples run."""
+"""The documents are true: commands parse, links resolve, examples run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structure that the architecture promises: who may import whom, file names, file lengths."""
+"""The structure of architecture.md: allowed imports, file names, file lengths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make test` leaves out, and what it never leaves out."""
+"""The selection of cases by `make test`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of the documents show what was measured and printed."""
+"""The documents' pictures show what was measured and printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits on processor time: slow work fails, a disturbed measurement and a slow machine do not."""
+"""Limits on processor time: slow work fails; a disturbed measurement or slow machine does not."""
 
 from __future__ import annotations
 

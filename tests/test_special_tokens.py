@@ -1,4 +1,4 @@
-"""tokenize has the special tokens that a file wants around a text, detokenize leaves them out."""
+"""tokenize adds a file's special tokens around a text, and detokenize drops them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes complete small GGUF models: any architecture and type, with a vocabulary that works."""
+"""Writes complete small GGUF models of any architecture and type, with a valid vocabulary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine and a tokenizer without weights: bytes as tokens, logits from a hash of the context."""
+"""An engine and a tokenizer without weights: tokens are bytes, logits a hash of the context."""
 
 from __future__ import annotations
 

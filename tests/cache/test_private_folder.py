@@ -1,4 +1,4 @@
-"""Folders that others own, or may write into, and what is kept in them."""
+"""Cache folders that other users own or may write to, and their contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command line whose models are toys."""
+"""Fixtures of the command line: its models are toys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trinity batch: every row once, whatever ends a run."""
+"""`trinity batch` writes each row exactly once, however a run ends."""
 
 from __future__ import annotations
 

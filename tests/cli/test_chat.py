@@ -1,4 +1,4 @@
-"""trinity chat with piped lines: messages, commands, errors."""
+"""`trinity chat` with piped lines: messages, commands and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The subcommand: what it writes where, how it ends, its progress."""
+"""`trinity convert`: output paths, exit status and progress."""
 
 from __future__ import annotations
 

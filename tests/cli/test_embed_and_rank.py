@@ -1,4 +1,4 @@
-"""The commands embed and rank: what they print, and what they refuse."""
+"""`trinity embed` and `trinity rank`: output and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every --help at 80 columns, and completion for shells."""
+"""Every --help fits 80 columns; shell completion works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/json_output.md has every key of every --json, and no other."""
+"""docs/json_output.md lists exactly the keys of every --json output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bench, warmup and selftest: the shells around what the kernels' package does."""
+"""`trinity bench`, `warmup` and `selftest`: options and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Habits of llama.cpp's users: the same options, or a message that names ours."""
+"""llama.cpp's options: the same option, or an error that names trinity's option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read without typer is what typer reads; all that is wrong is left to typer."""
+"""plain_words.py parses command lines as typer does, and leaves every error to typer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a process of its own: pipes, signals, start-up."""
+"""The command line as a separate process: pipes, signals and start-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trinity pull: what it downloads and prints, and a Ctrl-C that loses nothing."""
+"""`trinity pull`: downloads, output, and Ctrl-C without losing what is downloaded."""
 
 from __future__ import annotations
 

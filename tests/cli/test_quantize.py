@@ -1,4 +1,4 @@
-"""The subcommand: what it writes where, its table, how it ends, its progress."""
+"""`trinity quantize`: output paths, its table, exit status and progress."""
 
 from __future__ import annotations
 

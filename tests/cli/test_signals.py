@@ -1,4 +1,4 @@
-"""Signals at any moment: a quiet end, the right status, no temporary file."""
+"""Signals at any moment: no traceback, the right exit status, no temporary file."""
 
 from __future__ import annotations
 

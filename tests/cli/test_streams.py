@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full or left early, for every subcommand."""
+"""Standard streams that are closed, full or closed early by the reader, for every subcommand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What files say cannot move the terminal: not in tables, errors, notes or progress."""
+"""Text from model files cannot send control sequences to the terminal."""
 
 from __future__ import annotations
 

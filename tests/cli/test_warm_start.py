@@ -1,4 +1,4 @@
-"""A start whose kernels are compiled imports neither a compiler nor what only other uses need."""
+"""A start with compiled kernels imports neither a compiler nor modules of other features."""
 
 from __future__ import annotations
 

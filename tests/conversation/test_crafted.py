@@ -1,4 +1,4 @@
-"""Answers of every form, right and slightly off: what they mean, whole, cut and broken off."""
+"""Parsing of tool calls in every format: correct and slightly wrong, whole, split and cut off."""
 
 from __future__ import annotations
 

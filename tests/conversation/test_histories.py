@@ -1,4 +1,10 @@
-"""Histories that templates refuse or drop: what is rendered is the same conversation otherwise.
+"""Histories that a chat template rejects or drops are rendered from an equivalent history.
+
+The expected text is what jinja2 renders, with transformers' settings, for a history that the
+template accepts.
+
+The expected text is what jinja2 renders, with transformers' settings, for a history that the
+template accepts.
 
 The expected text is what jinja2 makes, with transformers' settings, of a history that the template
 takes as it is.

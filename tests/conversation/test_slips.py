@@ -1,4 +1,4 @@
-"""What models of one form write slightly off, and what it means.
+"""Slightly wrong tool calls that models of a format write, and how they are parsed.
 
 Sources: llama.cpp's tests/test-chat.cpp and common/parsers, vLLM's tests/tool_parsers.
 """

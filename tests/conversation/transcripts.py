@@ -1,4 +1,4 @@
-"""What models of each form write, and what it means.
+"""Text that models of each format write, and its parsed form.
 
 Sources: the chat templates of the models, and llama.cpp's tests/test-chat.cpp.
 """

@@ -1,4 +1,4 @@
-"""Calls as the models of each form write them, to be spoilt in crafted answers.
+"""Writes tool calls in the format of each model, for tests that damage them.
 
 Sources: the chat templates of the models, llama.cpp's tests/test-chat.cpp, vLLM's tool parsers.
 """

@@ -1,4 +1,4 @@
-"""GGUF bytes put together by hand, right or wrong, without the package under test."""
+"""Builds GGUF files byte by byte, valid or not, without trinity's writer."""
 
 from __future__ import annotations
 

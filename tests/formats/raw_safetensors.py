@@ -1,4 +1,4 @@
-"""Safetensors bytes made by hand, so that a test can lie in any place."""
+"""Builds safetensors files byte by byte, valid or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What adapters may hold: names, shapes, scales, and how everything else is refused."""
+"""Adapter files: names, shapes and scales; everything else is refused."""
 
 from __future__ import annotations
 

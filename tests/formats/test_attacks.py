@@ -1,4 +1,4 @@
-"""The attacks that broke other GGUF parsers, one test each: an error, at once, in little memory."""
+"""Known attacks on GGUF parsers end in an error, fast and with little memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories of one safetensors file or of several with an index."""
+"""Directories with one safetensors file, or several with an index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata to ModelConfig: names, defaults, and every contradiction that must be named."""
+"""GGUF metadata to ModelConfig: names, defaults, and contradictions."""
 
 from __future__ import annotations
 

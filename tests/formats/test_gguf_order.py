@@ -1,4 +1,4 @@
-"""A provider's tensors in the order of GGUF."""
+"""A provider's tensors in GGUF's order."""
 
 from __future__ import annotations
 

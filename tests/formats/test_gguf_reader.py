@@ -1,4 +1,4 @@
-"""Well-formed files: every value type, both versions, tensors as views."""
+"""Valid GGUF files: every value type, both versions, tensors as views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models split in several files."""
+"""Models that are split into several files."""
 
 from __future__ import annotations
 

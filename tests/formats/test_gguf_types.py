@@ -1,4 +1,4 @@
-"""Contested type ids are decided by the tensor's bytes; what cannot be decided says so."""
+"""Type ids with two meanings are decided by the tensor's size, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writer: read back by the gguf package and by this one, streaming, all or nothing."""
+"""The GGUF writer: read back by the gguf package and by trinity; it writes all or nothing."""
 
 from __future__ import annotations
 

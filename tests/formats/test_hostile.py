@@ -1,4 +1,4 @@
-"""Damaged files end in a model or a TrinityError: never another exception, a crash or a hang."""
+"""Damaged files give a model or a TrinityError, never another exception, a crash or a hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importance matrices: both file forms, merging, and files that are wrong."""
+"""Importance matrices: both formats, merging, and malformed files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference models and vocabularies: read like the gguf package reads them, and quickly."""
+"""Reference models and vocabularies are read quickly and as the gguf package reads them."""
 
 from __future__ import annotations
 

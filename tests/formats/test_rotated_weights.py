@@ -1,4 +1,4 @@
-"""Models whose weights were stored after a rotation are refused, not run without the rotation."""
+"""Models with rotated weights are refused instead of run without the rotation."""
 
 from __future__ import annotations
 

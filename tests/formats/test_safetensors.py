@@ -1,4 +1,4 @@
-"""The safetensors reader: every rule of the format, and the official package as the oracle."""
+"""The safetensors reader: every rule of the format, compared with the official package."""
 
 from __future__ import annotations
 

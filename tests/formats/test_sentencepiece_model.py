@@ -1,4 +1,4 @@
-"""tokenizer.model, read without the library; the library is the oracle."""
+"""tokenizer.model is read as the sentencepiece library reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of answers by OpenAI's own document: hooks of schemathesis, used by check_api.py.
+"""Hooks of schemathesis that check responses against OpenAI's API document.
 
 OPENAI_DOCUMENT is the path of that document.
 """

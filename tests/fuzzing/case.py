@@ -1,4 +1,4 @@
-"""One case: its randomness, its files, how far it came, and what it cost."""
+"""A fuzzing case: its random generator, files, progress and cost."""
 
 from __future__ import annotations
 

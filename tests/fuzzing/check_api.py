@@ -1,4 +1,4 @@
-"""Random requests, good and bad, to `trinity serve`, whose every answer must be as documented.
+"""Send random valid and invalid requests to `trinity serve` and check its responses.
 
     pip install schemathesis
     python tests/fuzzing/check_api.py

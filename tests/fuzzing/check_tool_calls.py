@@ -1,4 +1,4 @@
-"""Render calls of tools by chat templates, and read them from the text again.
+"""Render tool calls with chat templates and parse them from the rendered text.
 
     python tests/fuzzing/check_tool_calls.py FOLDER_OR_SOURCE_PACKAGE
 

@@ -1,6 +1,6 @@
-"""What was found once, each as the smallest case that has it; the tests replay them.
+"""Findings of the fuzzer, each reduced to its smallest case; the tests run them again.
 
-Cases are functions rather than seeds, for a seed means something else when a generator changes.
+Cases are functions, not seeds, because a seed changes its meaning when a generator changes.
 """
 
 from __future__ import annotations

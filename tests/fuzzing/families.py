@@ -1,7 +1,7 @@
-"""What files of every registered family hold: keys that it needs, tensors that its layers read.
+"""Keys and tensors of files of every registered family.
 
-Both follow from the registry, so a family is fuzzed by being registered. A key for a field that a
-family declares to need is all that is written here.
+Both follow from the registry, so each registered family is fuzzed. Only values for the fields that
+a family needs are written here.
 """
 
 from __future__ import annotations

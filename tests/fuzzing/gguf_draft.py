@@ -1,4 +1,4 @@
-"""A GGUF file before it is bytes: keys and tensors that can lie, then marks where bytes can."""
+"""A GGUF file as keys and tensors before it is written, with marks where bytes can be changed."""
 
 from __future__ import annotations
 

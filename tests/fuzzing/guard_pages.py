@@ -1,4 +1,4 @@
-"""Memory between pages that must not be touched: what reads past either end dies at once."""
+"""Memory between protected pages: an access beyond either end crashes at once."""
 
 from __future__ import annotations
 

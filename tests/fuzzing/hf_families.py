@@ -1,4 +1,4 @@
-"""A configuration that every class of Hugging Face's understands, and the tensors of any class."""
+"""A configuration that every Hugging Face class accepts, and the tensors of any class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done with a model's file, one thing after the other, as far as it goes."""
+"""The steps that a case takes with a model's file, until one fails."""
 
 from __future__ import annotations
 

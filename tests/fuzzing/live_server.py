@@ -1,4 +1,4 @@
-"""A server in this process for cases that are requests: its answers, and what it logs."""
+"""A server in this process for cases that are requests: its responses and its log."""
 
 from __future__ import annotations
 

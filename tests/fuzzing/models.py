@@ -1,4 +1,4 @@
-"""Drafts of small models: every family, every tensor type, then changes that keep a file a file."""
+"""Random small models of every family and type, and changes that keep a file readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transformers computes of odd configurations of one class; runs in a Python with torch.
+"""Compute odd configurations of one class with transformers; runs in a Python with torch.
 
     python tests/fuzzing/odd_reference.py FOLDER
 

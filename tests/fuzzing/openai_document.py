@@ -1,7 +1,7 @@
-"""OpenAI's OpenAPI document, cut down to what `trinity serve` has.
+"""OpenAI's OpenAPI document, reduced to what `trinity serve` supports.
 
-The document is openapi.json of https://github.com/openai/openai-openapi; whoever runs this fetches
-it.
+The document is openapi.json of https://github.com/openai/openai-openapi; it must be downloaded
+first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Targets that do what no case may do: the harness must see each."""
+"""Targets with deliberate defects, each of which the fuzzer must find."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LoRA adapters of every format, read for a small model."""
+"""Target: LoRA adapters of every format, read for a small model."""
 
 from __future__ import annotations
 

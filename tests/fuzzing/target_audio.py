@@ -1,4 +1,4 @@
-"""Recordings in forms to a server: headers that are sound, odd or injured."""
+"""Target: uploads of audio to a server, with valid, odd and damaged headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GGUF models: sound, changed, injured; split ones; TL1 and TL2 with their tiles; wide ones."""
+"""Target: GGUF models, valid, changed, damaged, split, and in TL1 and TL2 with their tiles."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Models whose every buffer lies between protected pages: each type, level and end in turn.
+"""Target: models whose buffers lie between protected pages, for each type, level and end.
 
-The same logits must come as from ordinary memory, to the last bit. A read or write past an end is
-a signal, which the parent sees.
+The logits must equal those in ordinary memory bit by bit. An access beyond an end raises a signal,
+which the parent process sees.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Names of models on the hub, and what a server may answer: listings, redirects, sizes, hashes.
+"""Target: model names on the hub, and the server's responses: listings, redirects, sizes, hashes.
 
-The requests are those of huggingface_hub, which a transport within the process answers.
+huggingface_hub makes the requests, and a transport in the process answers them.
 """
 
 from __future__ import annotations

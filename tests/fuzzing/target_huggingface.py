@@ -1,4 +1,4 @@
-"""Hugging Face directories: converted, loaded, one token; safetensors files alone."""
+"""Target: Hugging Face directories, converted, loaded and run for one token; safetensors files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importance matrices in both forms, read and quantized with."""
+"""Target: importance matrices of both formats, read and used to quantize."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Directories whose weights several tensors hold together, by every method: opened, loaded, one
-token, verified."""
+"""Target: directories of every quantization method, opened, loaded, run for a token, verified."""
 
 from __future__ import annotations
 

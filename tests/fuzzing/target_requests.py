@@ -1,4 +1,4 @@
-"""Requests to a server: forms, Content-Types, framing, chosen fields, slots."""
+"""Target: requests to a server: forms, Content-Types, framing, selected fields, slots."""
 
 from __future__ import annotations
 

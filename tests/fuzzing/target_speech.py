@@ -1,4 +1,4 @@
-"""Whisper models of tiny sizes: sound, changed, injured; loaded, and something written down."""
+"""Target: tiny Whisper models, valid, changed and damaged; loaded and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokenizers from metadata alone, chat templates, JSON, SentencePiece's own file, tile tables."""
+"""Target: tokenizer metadata, chat templates, JSON, tokenizer.model, tile tables."""
 
 from __future__ import annotations
 

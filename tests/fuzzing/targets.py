@@ -1,4 +1,4 @@
-"""All kinds of cases, and how often each comes."""
+"""All targets and how often each is chosen."""
 
 from __future__ import annotations
 

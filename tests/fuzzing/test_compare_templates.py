@@ -1,4 +1,4 @@
-"""The comparison of chat templates finds what is alike and what differs."""
+"""compare_templates.py reports equal and different renderings."""
 
 from __future__ import annotations
 

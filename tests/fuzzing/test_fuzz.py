@@ -1,4 +1,4 @@
-"""The fuzzing harness itself: planted defects are found, what was found stays fixed."""
+"""The fuzzer finds planted defects, and earlier findings stay fixed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of OpenAI's document, and how it is read."""
+"""How OpenAI's document is reduced and read."""
 
 from __future__ import annotations
 

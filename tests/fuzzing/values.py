@@ -1,4 +1,4 @@
-"""Values that break assumptions: numbers at the edges of types, texts that are no words."""
+"""Extreme and odd values: numbers at the limits of types, unusual texts."""
 
 from __future__ import annotations
 

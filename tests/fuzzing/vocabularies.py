@@ -1,4 +1,4 @@
-"""Vocabularies as a GGUF file's keys: small sound ones, and ways to spoil them."""
+"""Small vocabularies as GGUF keys, and changes that damage them."""
 
 from __future__ import annotations
 

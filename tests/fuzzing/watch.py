@@ -1,4 +1,4 @@
-"""Starts workers, sees them die, hang or grow, and gathers what they found."""
+"""Starts worker processes, watches for crashes, hangs and memory, and collects findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of tensors of every type: sound blocks, and blocks of any bytes, cut from pools."""
+"""Bytes of tensors of every type: valid blocks, and blocks of random bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that runs cases: tells which one in shared memory, findings in lines of JSON."""
+"""A process that runs cases: the current one is in shared memory, findings are JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write tests/data/drafting.json: what PyTorch proposes with the layers of small models.
+"""Write tests/data/drafting.json: what PyTorch proposes with the MTP layers of small models.
 
     pip install torch transformers numpy numba
     python tests/goldens/drafting_golden.py FOLDER  # qwen3_5/hf and deepseek_v2/hf in it

@@ -1,4 +1,4 @@
-"""Vectors of published embedders by sentence-transformers, for tests/real.
+"""Write tests/data/real/NAME_vectors.npz: embeddings that sentence-transformers computes.
 
     python tests/goldens/embedding_goldens.py minilm embeddinggemma
 

@@ -1,4 +1,4 @@
-"""What ggml itself reads and writes in every type: tests/data/ggml_blocks.npz, ggml_rows.npz.
+"""Write tests/data/ggml_blocks.npz and ggml_rows.npz: what ggml decodes and encodes in every type.
 
 For development: needs llama-cpp-python, whose ggml library is called through ctypes. ggml_blocks:
 blocks with their values, namely random bytes under finite scales, and what ggml's quantizer makes

@@ -1,4 +1,4 @@
-"""What llama.cpp multiplies a model's weights with, squared and summed: an importance matrix.
+"""Write an importance matrix from the operands of llama.cpp's products.
 
 For development: needs llama-cpp-python, whose evaluation callback shows every operand. It is cut
 into chunks as llama-imatrix cuts a text; every token's logits are computed, in a float32 cache.

@@ -1,4 +1,4 @@
-"""Write small Hugging Face directories and what the transformers library computes from them.
+"""Write small Hugging Face directories and the logits that transformers computes from them.
 
     pip install '.[goldens]'
     python tests/goldens/make_goldens.py tests/data/hf

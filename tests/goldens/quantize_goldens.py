@@ -1,4 +1,4 @@
-"""Write which type llama.cpp's quantizer gives each tensor, for models of many shapes.
+"""Write the type that llama.cpp's quantizer chooses for each tensor, for models of many shapes.
 
     pip install . llama-cpp-python
     python tests/goldens/quantize_goldens.py tests/data/quantize_types.json --models MODELS

@@ -1,4 +1,4 @@
-"""Write tests/data/real/questions_smollm2.json: what transformers makes of questions.json.
+"""Write tests/data/real/questions_smollm2.json: transformers' results on questions.json.
 
     pip install torch transformers gguf llama-cpp-python
     python scripts/models/real_models.py smollm2

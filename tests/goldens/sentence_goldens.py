@@ -1,4 +1,4 @@
-"""Vectors of small directories by sentence-transformers, for tests/providers.
+"""Write tests/data/sentence_transformers.npz: embeddings of small directories.
 
     python tests/goldens/sentence_goldens.py make build/sentences
     refs/bin/python tests/goldens/sentence_goldens.py encode build/sentences

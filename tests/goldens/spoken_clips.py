@@ -1,4 +1,4 @@
-"""Make the spoken clips of tests/data/real/spoken from texts.json: espeak-ng, then Ogg Opus.
+"""Make the clips of tests/data/real/spoken from texts.json with espeak-ng, as Ogg Opus.
 
     python tests/goldens/spoken_clips.py
 

@@ -1,4 +1,4 @@
-"""make_goldens.py writes what is committed; runs where its extra, transformers, is installed."""
+"""make_goldens.py writes the committed files; needs the extra `goldens`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transformers and faster-whisper hear in the spoken clips, for tests/data/real/spoken.
+"""Write what transformers and faster-whisper transcribe from the clips of tests/data/real/spoken.
 
     python tests/goldens/whisper_goldens.py --ctranslate2 FOLDER --huggingface FOLDER
 

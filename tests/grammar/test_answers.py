@@ -1,4 +1,4 @@
-"""Answers under a grammar are what the grammar says, whatever the logits are."""
+"""Generated text matches its grammar, whatever the logits are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which objects lose the properties that their schemas do not name."""
+"""Objects that lose the properties that their schemas do not name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas that exclude each other are found, and no others."""
+"""Detection of schemas that exclude each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grammars: what is refused, what they cost at most, the tokens that they name."""
+"""Grammars: errors, limits of cost, and special tokens."""
 
 from __future__ import annotations
 

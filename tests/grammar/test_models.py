@@ -1,4 +1,4 @@
-"""Answers of real models, small ones, under the schemas of test_answers."""
+"""Responses of small trained models under the schemas of test_answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is negated lets through what the schema does not, no more and no less."""
+"""The keyword "not" allows exactly what the negated schema does not."""
 
 from __future__ import annotations
 

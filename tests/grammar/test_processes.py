@@ -1,4 +1,4 @@
-"""Grammars in processes that fork, are interrupted, or end in mid-answer."""
+"""Grammars in processes that fork, are interrupted, or end while generating."""
 
 from __future__ import annotations
 

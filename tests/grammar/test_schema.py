@@ -1,4 +1,4 @@
-"""Schemas: every keyword is enforced, a note or refused, and its path is said."""
+"""Every keyword of a schema is enforced, noted or refused, and its path is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a grammar is remembered, refusals too, but no shortage of the system."""
+"""Results of compiling a grammar are cached, including refusals but not shortages of memory."""
 
 from __future__ import annotations
 

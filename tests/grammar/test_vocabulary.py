@@ -1,4 +1,4 @@
-"""The bytes of tokens in vocabularies of every kind, and what forced text becomes."""
+"""Token bytes in vocabularies of every kind, and how forced text is tokenized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of a hub, through the library, from a server that speaks its protocol on this machine."""
+"""Models from a hub, downloaded with huggingface_hub from a server on this machine."""
 
 from __future__ import annotations
 

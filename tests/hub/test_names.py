@@ -1,4 +1,4 @@
-"""Names on the hub, and which files of a repository they mean."""
+"""Names on the hub, and the files of a repository that they select."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Levels and teams that the kernels are tested on."""
+"""Fixtures of the kernels: instruction-set levels and teams of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of codebook types, written by hand from the layouts, with what each element is."""
+"""Blocks of codebook types, written by hand from the layouts, and their values."""
 
 from __future__ import annotations
 

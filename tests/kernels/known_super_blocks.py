@@ -1,4 +1,4 @@
-"""Blocks with several scales, written by hand from the layouts, with what each element is."""
+"""Blocks with several scales, written by hand from the layouts, and their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running single kernels over NumPy arrays, without an engine's plan."""
+"""Runs single kernels on NumPy arrays, without an engine's plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeded operands of products and of attention, with what they must give and within which bound."""
+"""Seeded operands of products and attention, with the expected results and error bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fresh Python processes that import the kernels."""
+"""Starts new Python processes that import the kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gating: act(gate) * up."""
+"""Gated activations: act(gate) * up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The instruction that a spin loop waits with, on processors that are not here too."""
+"""The instruction that spin loops wait with, also on other processors."""
 
 from __future__ import annotations
 

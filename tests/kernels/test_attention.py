@@ -1,4 +1,4 @@
-"""Attention over the cache: bounds, bits, and parts that merge to the same."""
+"""Attention over the cache: error bounds, equal bits, and merging of parts."""
 
 from __future__ import annotations
 

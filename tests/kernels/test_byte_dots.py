@@ -1,4 +1,4 @@
-"""The instructions that the dot products of bytes become, on processors that are not here too."""
+"""The instructions of int8 dot products, also on other processors."""
 
 from __future__ import annotations
 

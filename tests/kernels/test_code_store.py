@@ -1,4 +1,4 @@
-"""Files of machine code: what is read, and what is refused."""
+"""Files of compiled code: valid ones are read, others are refused."""
 
 from __future__ import annotations
 

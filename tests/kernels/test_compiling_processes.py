@@ -1,4 +1,4 @@
-"""Kernels are compiled once each, by processes that end when they use too much memory."""
+"""Each kernel is compiled once, in child processes that end when they use too much memory."""
 
 from __future__ import annotations
 

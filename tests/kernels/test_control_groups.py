@@ -1,4 +1,4 @@
-"""The limits of control groups, from pretended /proc and /sys folders."""
+"""Limits of control groups, read from fake /proc and /sys folders."""
 
 from __future__ import annotations
 

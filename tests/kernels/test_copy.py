@@ -1,4 +1,4 @@
-"""Pieces of rows from one buffer to another."""
+"""Copies of parts of rows between buffers."""
 
 from __future__ import annotations
 

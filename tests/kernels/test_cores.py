@@ -1,4 +1,4 @@
-"""Which cores get a thread, from pretended /sys folders."""
+"""The cores that get a thread, chosen from fake /sys folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows by expert, products of experts, their sum: against NumPy, and against products of one."""
+"""Products of experts and their sum, compared with NumPy and with single products."""
 
 from __future__ import annotations
 

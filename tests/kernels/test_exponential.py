@@ -1,4 +1,4 @@
-"""exp in float32: its accuracy, and the same bits one by one and 16 at a time."""
+"""exp in float32: its accuracy, and the same bits for 1 and for 16 values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Object files linked into bytes that run at any address."""
+"""Object files linked into position-independent bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows added with the weight that a gate gives each."""
+"""Addition of rows, each multiplied by its gate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which levels there are, which one is chosen, and what is said when that cannot be."""
+"""Available levels, the chosen one, and errors for one that is not available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: loaded by the next process, renewed when a source changes."""
+"""The cache of compiled kernels: read by the next process, renewed if a source changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The product of every type on every level: bounds, bits, extremes, and no read beyond the end."""
+"""Products of every type on every level: bounds, equal bits, extremes, no read past the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The product by panels of 16 rows, on the levels of vectors."""
+"""Products by panels of 16 rows on the vector levels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The product on AMX tiles: I2_S to the same bits as without, blocks of 32 exact in few tokens."""
+"""Products on AMX tiles: I2_S bit for bit, blocks of 32 exact for few tokens."""
 
 from __future__ import annotations
 

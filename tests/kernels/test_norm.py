@@ -1,4 +1,4 @@
-"""Norms of rows, of heads, in place, and of picked rows."""
+"""Norms of rows and heads, in place and of selected rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels as other processors run them: compiled for Haswell, for ARM, and as plain Python."""
+"""Kernels compiled for Haswell and ARM, and run as plain Python."""
 
 from __future__ import annotations
 

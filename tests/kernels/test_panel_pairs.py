@@ -1,4 +1,8 @@
-"""Products of pairs of rows and pairs of tokens, which neon-i8mm has, on other processors.
+"""Products of two rows and two tokens, which neon-i8mm has, on other processors.
+
+The code is compiled for ARM and its instructions are counted. It also runs here, with Arm's
+products written as plain instructions. Scales are powers of two and codes are small, so every float
+is exact and the result must equal the formula's bit by bit.
 
 Their code is compiled for ARM and its instructions are counted; and it is run here, with Arm's
 products written out in plain instructions. Scales are powers of two and codes small, so that every

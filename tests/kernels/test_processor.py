@@ -1,4 +1,4 @@
-"""What ARM processors have, by what Linux says of them, and what the compiler is told."""
+"""Features of ARM processors, from what Linux reports."""
 
 from __future__ import annotations
 

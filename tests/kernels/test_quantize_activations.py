@@ -1,4 +1,4 @@
-"""Activations to int8: the codes, scales and sums of both forms, byte for byte."""
+"""Activations quantized to int8: codes, scales and sums of both layouts, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The searches of quantizers against ggml's bytes, and the compiled quantizers against NumPy's."""
+"""Quantizers: searches compared with ggml's bytes, compiled ones with NumPy's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every registered quantization type: layout, known blocks, the gguf package, round trips."""
+"""Every quantization type: layout, known blocks, the gguf package, round trips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that keep a state: the same bits for every level, thread count and cut into steps."""
+"""Recurrent kernels: the same bits for every level, thread count and division into steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotation of queries and keys, and what reaches the pages."""
+"""Rotation of queries and keys, and what is stored in the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of experts and their weights: every gating, ties, groups, what is not finite."""
+"""The choice of experts and their weights: gating, ties, groups, values that are not finite."""
 
 from __future__ import annotations
 

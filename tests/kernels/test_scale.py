@@ -1,4 +1,4 @@
-"""A buffer times one number."""
+"""A buffer multiplied by a number."""
 
 from __future__ import annotations
 

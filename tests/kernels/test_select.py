@@ -1,4 +1,4 @@
-"""The k largest against a stable sort of everything."""
+"""The k largest values, compared with a stable sort."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The self-test: it passes here, and it sees a kernel that is wrong."""
+"""The self-test passes on this machine and detects a wrong kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""float16 on processors that have no instructions for it, against NumPy, bit for bit."""
+"""float16 on processors without its instructions, compared with NumPy bit for bit."""
 
 from __future__ import annotations
 

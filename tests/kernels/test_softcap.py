@@ -1,4 +1,4 @@
-"""Values kept within a cap: c * tanh(x / c)."""
+"""Soft-capping: c * tanh(x / c)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digest of a kernel's sources: what it covers, and what changes it."""
+"""The digest of a kernel's sources: which files it covers."""
 
 from __future__ import annotations
 

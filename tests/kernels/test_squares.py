@@ -1,4 +1,4 @@
-"""Sums of squares by column: the values, their order, and what threads leave alone."""
+"""Sums of squares by column: values, order, and threads."""
 
 from __future__ import annotations
 

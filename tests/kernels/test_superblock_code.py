@@ -1,4 +1,4 @@
-"""The code that reads blocks with several scales, compiled for processors that are not here too."""
+"""Code that reads blocks with several scales, compiled for other processors."""
 
 from __future__ import annotations
 

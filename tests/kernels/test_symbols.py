@@ -1,4 +1,4 @@
-"""Compiled code needs nothing but memory functions, so that it can be loaded without Numba."""
+"""Compiled code calls only memory functions, so that it can be loaded without Numba."""
 
 from __future__ import annotations
 

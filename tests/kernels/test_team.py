@@ -1,4 +1,4 @@
-"""Threads that walk plans together: meeting at barriers, sleeping, waking, ending."""
+"""Teams of threads: barriers, sleeping, waking and ending."""
 
 from __future__ import annotations
 

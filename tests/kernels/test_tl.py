@@ -1,4 +1,4 @@
-"""TL1 and TL2: Microsoft's bytes, and a writer's of our own for every published shape."""
+"""TL1 and TL2: Microsoft's bytes, and an independent writer for every published shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A level that the compiler or the processor cannot do ends a child process, not this one."""
+"""A level that the compiler or processor cannot run ends only a child process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that an exception from outside does not cut in two."""
+"""Work that an asynchronous exception does not interrupt."""
 
 from __future__ import annotations
 

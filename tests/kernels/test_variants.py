@@ -1,4 +1,4 @@
-"""The table of variants: complete, and each line keeps what it says."""
+"""The table of kernel variants is complete, and each row keeps its promise."""
 
 from __future__ import annotations
 

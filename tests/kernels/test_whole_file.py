@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and what killed writers left."""
+"""Files that are written completely or not at all, and temporary files of killed processes."""
 
 from __future__ import annotations
 

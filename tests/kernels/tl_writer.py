@@ -1,4 +1,4 @@
-"""A writer of TL1 and TL2 by the formulas for where each weight lies; knows nothing of a reader."""
+"""Writes TL1 and TL2 from the formula for each weight's place, without the reader's code."""
 
 from __future__ import annotations
 

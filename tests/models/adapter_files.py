@@ -1,4 +1,4 @@
-"""Writes small adapters of a checkpoint's modules, and what the weights become with them."""
+"""Writes small adapters of a checkpoint's modules, and computes the adapted weights."""
 
 from __future__ import annotations
 

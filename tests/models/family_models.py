@@ -1,7 +1,7 @@
-"""Small random models of the families, the same for ever.
+"""Deterministic small models of the families.
 
-Their weights are drawn, not stored: ``tests/goldens/family_goldens.py`` lets another library
-compute the logits, which are all that tests/data needs. A model's tensors follow from its family.
+Their weights are drawn, and their tensors follow from the family. tests/data stores only the
+logits, which ``tests/goldens/family_goldens.py`` computes with another library.
 """
 
 from __future__ import annotations

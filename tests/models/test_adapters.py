@@ -1,4 +1,4 @@
-"""LoRA adapters against the logits that PEFT and mlx-lm compute of them."""
+"""LoRA adapters give the logits of PEFT and mlx-lm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters of every module of every family against a model with the weights that they make."""
+"""Adapters of every module of every family give the logits of merged weights."""
 
 from __future__ import annotations
 

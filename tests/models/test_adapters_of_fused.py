@@ -1,4 +1,4 @@
-"""Adapters of modules that the model's files hold together, and of those that they hold apart."""
+"""Adapters of modules that the model's file fuses or splits."""
 
 from __future__ import annotations
 

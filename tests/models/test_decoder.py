@@ -1,4 +1,4 @@
-"""What follows from a family's operations: shapes of tensors and buffers, refusals."""
+"""Shapes of tensors and buffers that follow from a family's operations, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoders, embedders and rerankers against transformers: tokens, states, vectors, scores."""
+"""Encoders, embedders and rerankers compared with transformers: tokens, states, vectors, scores."""
 
 from __future__ import annotations
 

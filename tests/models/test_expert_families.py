@@ -1,4 +1,4 @@
-"""Families with experts, and Gemma 4: their layers, and what they refuse."""
+"""Families with experts, and Gemma 4: layers and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every family against the logits that other libraries compute of one small model of each."""
+"""A small model of every family gives the logits of another library."""
 
 from __future__ import annotations
 

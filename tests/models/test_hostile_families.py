@@ -1,4 +1,4 @@
-"""Files of every registered family that are wrong somewhere: a decoder or a TrinityError."""
+"""Damaged files of every family give a decoder or a TrinityError."""
 
 from __future__ import annotations
 

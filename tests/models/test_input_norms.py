@@ -1,4 +1,4 @@
-"""Norms at linears' inputs, as of BitNet's embedding models, against the formulas in NumPy."""
+"""Norms at the inputs of linears, as in BitNet's embedding models, compared with NumPy."""
 
 from __future__ import annotations
 

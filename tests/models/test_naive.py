@@ -1,4 +1,4 @@
-"""The NumPy reference against golden logits, and its options against what they must mean."""
+"""The NumPy reference compared with golden logits, and its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a model of another architecture."""
+"""The hint for a model of an unsupported architecture."""
 
 from __future__ import annotations
 

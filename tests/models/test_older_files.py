@@ -1,4 +1,4 @@
-"""Files that say the same with other tensors: older converters' and fused ones."""
+"""Files of older converters with other or fused tensors give the same logits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A quantized model of stories against llama.cpp's logits and greedy tokens, from text to text.
+"""A quantized model of stories gives llama.cpp's logits and greedy tokens.
 
 stories260K is by Andrej Karpathy (karpathy/tinyllamas, MIT); llama.cpp quantized it.
 """

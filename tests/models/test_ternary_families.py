@@ -1,4 +1,4 @@
-"""Ternary files of any family: the same bits on every level, in a prompt and token by token."""
+"""Ternary files of any family: the same bits on every level, in prefill and decoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options are declared once; what repeats them for type checkers and readers agrees."""
+"""Copies of the option declarations, for type checkers and readers, agree with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests/processes/test_confined.py runs in a confined process."""
+"""Functions that tests/processes/test_confined.py runs in a confined process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A confined process: its limits hold, it has no rights, and it never outlives its use."""
+"""Confined processes: limits, no rights, and they end with their user."""
 
 from __future__ import annotations
 

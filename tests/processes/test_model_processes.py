@@ -1,4 +1,4 @@
-"""A model in forked, spawned and interrupted processes, and over a file that is cut short.
+"""Models in forked, spawned and interrupted processes, and on a file that is truncated.
 
 Each case is a process of its own with a time limit that kills, so that a hang fails.
 """

@@ -1,4 +1,4 @@
-"""Small stacks: the command line makes them larger, or says that it cannot."""
+"""Small stacks: the command line enlarges them, or reports that it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories of encoders: the files of transformers and sentence-transformers beside weights.
+"""Directories of encoders, with the files of transformers and sentence-transformers.
 
 The weights are those of the reference data's GGUF files, under the names of transformers.
 """

@@ -1,4 +1,4 @@
-"""Directories as sentence-transformers saves them, each with settings that change vectors.
+"""Directories of sentence-transformers, each with settings that change embeddings.
 
 ``tests/goldens/sentence_goldens.py`` lets sentence-transformers encode TEXTS with each of them.
 """

@@ -1,4 +1,4 @@
-"""Directories of Hugging Face's format run as they are, with the answers of transformers."""
+"""Hugging Face directories run as they are and give transformers' results."""
 
 from __future__ import annotations
 

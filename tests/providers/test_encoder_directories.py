@@ -1,4 +1,4 @@
-"""Directories of encoders give the vectors of the libraries that their files are for."""
+"""Directories of encoders give the embeddings of the libraries that wrote them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors about a model say which file they are about, whoever opens it and whatever is wrong."""
+"""Errors about a model name the file, however it is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories that were changed at random end in a model or in a TrinityError."""
+"""Randomly changed directories give a model or a TrinityError."""
 
 from __future__ import annotations
 

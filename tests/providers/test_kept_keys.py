@@ -1,4 +1,4 @@
-"""Keys of tokenizers in the cache: the same as those that are made."""
+"""Cached tokenizer keys equal newly made ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What MLX quantized runs as it is: directories, with the answers of mlx-lm in float32, and tensor
-blobs of Ollama's store, with those of transformers."""
+"""Models quantized by MLX, as directories and in Ollama's store, give the reference logits."""
 
 from __future__ import annotations
 

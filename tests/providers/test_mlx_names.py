@@ -1,4 +1,6 @@
-"""Directories with the names and shapes that mlx-lm's classes give to transformers' tensors.
+"""Directories with mlx-lm's names and shapes of tensors give transformers' results.
+
+Source: mlx_lm, models/gpt_oss.py, granitemoe.py, gemma4_text.py, gemma3_text.py: sanitize.
 
 Source: mlx_lm, models/gpt_oss.py, granitemoe.py, gemma4_text.py, gemma3_text.py: sanitize. The
 answers are transformers'.

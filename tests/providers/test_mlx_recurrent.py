@@ -1,4 +1,4 @@
-"""Directories of recurrent families as mlx-lm saves them: the same logits.
+"""Directories of recurrent families in mlx-lm's format give the same logits.
 
 Source: the ``sanitize`` of mlx-lm's qwen3_next.py, qwen3_5.py, lfm2.py and granitemoehybrid.py.
 """

@@ -1,4 +1,4 @@
-"""Models of Ollama's store: found by name, opened with what their layers say, or refused."""
+"""Models of Ollama's store: found by name, opened with their layers' settings, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model by its name: who claims it, what is said where nobody does, what comes with it."""
+"""Opening a model by its name: the provider, errors, and what comes with the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories of quantized layouts run: logits of the values that their rules give, in float32."""
+"""Directories of quantized layouts give the logits of their dequantized values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of sentence-transformers change vectors as they do there, or are refused."""
+"""Settings of sentence-transformers change embeddings as they do there, or are refused."""
 
 from __future__ import annotations
 

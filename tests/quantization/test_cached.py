@@ -1,4 +1,4 @@
-"""Weights quantized while they are loaded: made once, then mapped."""
+"""Weights quantized while loading: made once, then mapped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantized files: their bytes against the gguf package, their keys, sizes, and what is kept."""
+"""Quantized files: bytes compared with the gguf package, keys, sizes, unchanged tensors."""
 
 from __future__ import annotations
 

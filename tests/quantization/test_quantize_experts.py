@@ -1,4 +1,4 @@
-"""Stacks of experts: each matrix as if it were alone, each with its own importance."""
+"""Stacks of experts: each matrix is quantized alone, with its own importance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged files: a quantization that can be opened, or a TrinityError and no file."""
+"""Quantizing damaged files gives a readable file, or a TrinityError and no file."""
 
 from __future__ import annotations
 

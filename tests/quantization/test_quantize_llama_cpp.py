@@ -1,4 +1,4 @@
-"""llama.cpp loads what trinity quantizes, and computes from it what trinity's reader says."""
+"""llama.cpp loads quantized files and computes what trinity's reader gives."""
 
 from __future__ import annotations
 

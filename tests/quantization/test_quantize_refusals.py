@@ -1,4 +1,4 @@
-"""Wrong input, each with a TrinityError that says what to do, and no file left behind."""
+"""Wrong input gives a TrinityError with advice, and leaves no file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ternary types: exact among themselves, refused or remarked on for other weights."""
+"""Ternary types: exact among each other; other weights are refused or noted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tensor gets which type, held against what llama.cpp's own quantizer wrote.
+"""The type of each tensor equals the choice of llama.cpp's quantizer.
 
 tests/goldens/quantize_goldens.py makes tests/data/quantize_types.json.
 """

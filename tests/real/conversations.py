@@ -1,4 +1,4 @@
-"""Conversations of text alone, for renderings in a model's chat format."""
+"""Conversations of text only, for renderings in a model's chat format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts of which tests/data/real has vectors by sentence-transformers.
+"""The texts whose embeddings by sentence-transformers are in tests/data/real.
 
 Drawn from a seed, so that only the vectors are stored. Nothing is imported from this project:
 ``tests/goldens/embedding_goldens.py`` runs where sentence-transformers is installed.

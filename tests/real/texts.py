@@ -1,6 +1,6 @@
 """300 texts that are hard to tokenize: scripts, emoji, whitespace, control and special tokens.
 
-``texts()`` gives the same list each time; tests/data/real has the ids that llama.cpp makes of them.
+``texts()`` always gives the same list; tests/data/real has llama.cpp's token ids.
 """
 
 from __future__ import annotations

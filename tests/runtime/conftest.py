@@ -1,4 +1,4 @@
-"""Fixtures that the tests of the runtime share."""
+"""Fixtures of the runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small models with a layer that proposes tokens, drawn at random."""
+"""Random small models with an MTP layer, which proposes tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines of the reference data's small models, and their logits step by step."""
+"""Engines of the reference data's small models, and their logits for each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters in steps: rows of several requests, exactness, the cache, the options."""
+"""Adapters in steps: rows of several requests, exactness, the cache and the options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of positions and of texts: rows of the file, without the whole table as float32."""
+"""Tables of positions and text types, read by row without a float32 copy of the table."""
 
 from __future__ import annotations
 

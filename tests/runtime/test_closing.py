@@ -1,4 +1,4 @@
-"""What a closed model leaves: nothing, at once, with the garbage collector off."""
+"""A closed model leaves nothing behind, even without the garbage collector."""
 
 from __future__ import annotations
 

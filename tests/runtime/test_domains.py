@@ -1,4 +1,4 @@
-"""Cached prompts of one domain are not there for texts of another one."""
+"""Requests share cached prompts only within a domain."""
 
 from __future__ import annotations
 

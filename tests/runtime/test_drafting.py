@@ -1,4 +1,4 @@
-"""A layer behind the last proposes what PyTorch proposes with it, and the text stays as it is."""
+"""MTP layers propose what PyTorch proposes, and do not change the text."""
 
 from __future__ import annotations
 

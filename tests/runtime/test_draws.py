@@ -1,4 +1,4 @@
-"""Random numbers of a seed, against the C++ standard and the Mersenne Twister's authors."""
+"""Random numbers of a seed, compared with the C++ standard and the Mersenne Twister's authors."""
 
 from __future__ import annotations
 

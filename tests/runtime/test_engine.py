@@ -1,4 +1,4 @@
-"""The engine against golden tokens and logits, on every level, thread count and step size."""
+"""The engine gives golden tokens and logits on every level, thread count and step size."""
 
 from __future__ import annotations
 

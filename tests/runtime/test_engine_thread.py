@@ -1,4 +1,4 @@
-"""The engine thread: how it begins, sleeps and ends, and what it leaves to nobody."""
+"""The engine thread: start, sleep and end."""
 
 from __future__ import annotations
 

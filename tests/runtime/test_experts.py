@@ -1,4 +1,4 @@
-"""Models with experts: against NumPy, in any layout of their tensors, in any step."""
+"""Models with experts, compared with NumPy, in every layout and step size."""
 
 from __future__ import annotations
 

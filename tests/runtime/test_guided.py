@@ -1,4 +1,4 @@
-"""Grammars in the scheduler: steps, forced tokens, neighbours, ends and errors."""
+"""Grammars in the scheduler: steps, forced tokens, other requests, ends and errors."""
 
 from __future__ import annotations
 

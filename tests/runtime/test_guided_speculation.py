@@ -1,4 +1,4 @@
-"""Speculation under a grammar: the answers that it has without, in fewer steps."""
+"""Speculation under a grammar: the same text in fewer steps."""
 
 from __future__ import annotations
 

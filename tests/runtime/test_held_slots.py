@@ -1,4 +1,4 @@
-"""What is noted of slots stays in proportion to the pages that there are."""
+"""The records of slots stay in proportion to the number of pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which level's kernel is used: one that passed its check here, else the next lower one."""
+"""The level of a kernel: the best one that passed its check on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caches against a model of them: lists of the tokens that each sequence has evaluated."""
+"""KV caches compared with a model of them: lists of each sequence's tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every operation in an engine's steps, in layers that no family has, against plain NumPy."""
+"""Every operation in an engine's steps, compared with plain NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of a page a layer has, and how many parts a sequence needs."""
+"""The part of a page that a layer has, and how many parts a sequence needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory for parts of pages: its limit, its kinds, what the system has back."""
+"""Memory for parts of pages: its limit, its kinds, and what is returned to the system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which windowed parts stay, which go, and in what order."""
+"""Windowed parts: which ones stay, and the order in which others are dropped."""
 
 from __future__ import annotations
 

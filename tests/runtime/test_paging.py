@@ -1,4 +1,4 @@
-"""Which pages the system is asked about, with pages of 4, 16 and 64 KiB."""
+"""Pages of the system that are prefetched, for page sizes of 4, 16 and 64 KiB."""
 
 from __future__ import annotations
 

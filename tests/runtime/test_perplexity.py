@@ -1,4 +1,4 @@
-"""Perplexity against plain NumPy over the logits of an independent forward pass."""
+"""Perplexity compared with plain NumPy on the logits of an independent forward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors of texts: against the formula, in pieces, beside others, and what is refused."""
+"""Embeddings: compared with the formula, in several steps, beside other requests; refusals."""
 
 from __future__ import annotations
 

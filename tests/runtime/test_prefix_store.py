@@ -1,4 +1,4 @@
-"""Evaluated texts in a folder, from which later models begin."""
+"""Prefixes stored in a folder, from which later models continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rerankers that read a pair up to its end, against transformers and sentence-transformers."""
+"""Rerankers that read the pair to its end, compared with transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of operations that share no buffer: who waits for whom."""
+"""Operations that share no buffer run without a barrier between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines with a recurrent state, however a text comes to them, give the same bits."""
+"""Engines with a recurrent state give the same bits, however a text is divided into steps."""
 
 from __future__ import annotations
 

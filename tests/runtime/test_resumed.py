@@ -1,4 +1,4 @@
-"""Answers that were broken off go on as if they had not been."""
+"""Interrupted responses continue as if they had not been interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of rotations, made as positions are reached."""
+"""The rotation table grows with the positions that are reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer does not depend on what is cached, nor on how its prompt is cut into steps."""
+"""A response does not depend on the cache or on how its prompt is divided into steps."""
 
 from __future__ import annotations
 

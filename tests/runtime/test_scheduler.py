@@ -1,4 +1,4 @@
-"""Who is in the next step: steps are taken one by one, in this thread, on an engine of toys."""
+"""Which requests are in the next step, on a toy engine in this thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots that are saved, restored and erased while other answers run."""
+"""Slots that are saved, restored and erased while other requests run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generation with speculation against generation without: the same in everything but time."""
+"""Speculative decoding gives the same text and counts as decoding without it."""
 
 from __future__ import annotations
 

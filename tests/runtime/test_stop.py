@@ -1,4 +1,4 @@
-"""Stop strings: which one ends a text, and what they cost."""
+"""Stop strings: which one ends a text, and their cost."""
 
 from __future__ import annotations
 

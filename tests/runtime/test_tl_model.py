@@ -1,4 +1,4 @@
-"""Models in TL1 and TL2 give the logits of the same model in I2_S, to the last bit."""
+"""Models in TL1 and TL2 give the logits of the same model in I2_S bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of several clients take turns; one client's keep their order."""
+"""Requests of several clients take turns; those of one client keep their order."""
 
 from __future__ import annotations
 

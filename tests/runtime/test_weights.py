@@ -1,4 +1,4 @@
-"""Weights that cannot stay as they lie: I2_S in ARM's order, and rows that straddle blocks."""
+"""Weights that must be copied at loading: I2_S in ARM's order, rows that do not fit blocks."""
 
 from __future__ import annotations
 

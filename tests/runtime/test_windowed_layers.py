@@ -1,4 +1,4 @@
-"""Engines whose windowed layers keep only what they see, against engines that keep everything."""
+"""Engines whose windowed layers keep only their window give the same logits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to Anthropic's API, and bodies of them that tests share."""
+"""Helpers for requests to Anthropic's API, and shared request bodies."""
 
 from __future__ import annotations
 

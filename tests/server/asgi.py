@@ -1,4 +1,4 @@
-"""Requests to an ASGI application without a socket, by clients that may leave at any moment."""
+"""Sends requests to an ASGI application without a socket; clients may disconnect at any moment."""
 
 from __future__ import annotations
 

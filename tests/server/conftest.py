@@ -1,4 +1,4 @@
-"""The demo model behind an application, in this process and behind a socket."""
+"""Fixtures: the demo model behind an application, in this process and behind a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long callbacks hold the event loop, in processor time of its thread."""
+"""Measures how long callbacks block the event loop, in processor time of its thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams whose events have names, and judges of them: the types of the official clients."""
+"""Streams with named events, checked with the types of the official clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to Ollama's API, and bodies of them that tests share."""
+"""Helpers for requests to Ollama's API, and shared request bodies."""
 
 from __future__ import annotations
 

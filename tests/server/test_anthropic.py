@@ -1,4 +1,4 @@
-"""Anthropic's messages: judged by the types of its client, and by what it makes of a stream."""
+"""Anthropic's Messages API, checked with the types and stream parser of its client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of Anthropic's API: what they mean to the model, what is ignored, what is refused."""
+"""Requests of Anthropic's API: their prompts, ignored fields, and errors."""
 
 from __future__ import annotations
 

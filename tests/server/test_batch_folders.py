@@ -1,4 +1,4 @@
-"""Batches whose folder is damaged, full or gone: what is wrong is told, the rest goes on."""
+"""Batches whose folder is damaged, full or missing: errors are reported, other rows go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's files and batches, by its own client: answers, errors, ends, and processes killed."""
+"""OpenAI's files and batches with its client: responses, errors, killed processes."""
 
 from __future__ import annotations
 

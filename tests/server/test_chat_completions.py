@@ -1,4 +1,4 @@
-"""OpenAI's chat completions: streamed and whole answers, and every parameter."""
+"""OpenAI's chat completions, streamed or not, and every parameter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that leave a socket in every phase of a request, with and without further bytes."""
+"""Clients that disconnect in every phase of a request, with and without further bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text completions, OpenAI's and llama.cpp's; tokens, templates, models."""
+"""Text completions of OpenAI and llama.cpp; tokens, templates, models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many connections a server has, and what slow clients may hold of it."""
+"""The limit of connections, and what slow clients can occupy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's embeddings: the model's vectors in every form, and what has none."""
+"""OpenAI's embeddings in every encoding, and models that have none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client is told of an error: the file's name, not where the server keeps it."""
+"""Errors name a file, but not its folder on the server."""
 
 from __future__ import annotations
 

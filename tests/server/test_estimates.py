@@ -1,4 +1,4 @@
-"""Estimates of waiting times, and refusals of a full queue."""
+"""Estimates of waiting times, and refusals when the queue is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No request keeps the event loop from its work: what takes its time runs in threads, in parts.
+"""No request blocks the event loop: slow work runs in threads, in parts.
 
 Callbacks are measured in processor time of the loop's thread, which other work does not disturb.
 """

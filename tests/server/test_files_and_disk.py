@@ -1,4 +1,4 @@
-"""Files that clients send and that the server writes: what counts, who reads them, what is told."""
+"""Files that clients upload and the server writes: limits, permissions, errors."""
 
 from __future__ import annotations
 

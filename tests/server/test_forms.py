@@ -1,4 +1,4 @@
-"""Structured output, tools and reasoning, as chat completions say them."""
+"""Structured output, tools and reasoning in chat completions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heavy grammars of one client delay neither another client's grammars nor ordinary requests."""
+"""Slow grammars of one client delay neither other clients' grammars nor other requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no client of good will sends: each ends with a refusal or a closed connection."""
+"""Malicious requests end with an error or a closed connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that no machine type holds, in every field of every body, never cause a status of 500."""
+"""Numbers that no machine type can hold, in every field of every body, never give status 500."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields that change nothing: accepted and named, or refused by a strict server."""
+"""Fields without an effect are accepted and named, or refused by a strict server."""
 
 from __future__ import annotations
 

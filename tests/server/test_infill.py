@@ -1,4 +1,4 @@
-"""POST /infill: the layout is llama.cpp's `format_prompt_infill`, nothing is cut."""
+"""POST /infill: the layout of llama.cpp's `format_prompt_infill`; nothing is cut."""
 
 from __future__ import annotations
 

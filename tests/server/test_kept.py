@@ -1,4 +1,4 @@
-"""Streams that go on without their client, and are read again."""
+"""Streams that continue without their client and are read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kept streams hold: their events and nothing of their requests, with one limit for all."""
+"""Kept streams hold only their events, within one limit for all."""
 
 from __future__ import annotations
 

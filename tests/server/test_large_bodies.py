@@ -1,4 +1,4 @@
-"""Texts that take long to tokenize: one at a time, in nobody's way, refused early if possible."""
+"""Texts that are slow to tokenize: one at a time, beside small requests, or refused early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that leave, that wait, that ask at the same time; keep-alives; the queue's limit."""
+"""Clients that disconnect, wait or send at the same time; keep-alives; the queue's limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every request that llama.cpp's tools/server/README.md prints, one by one: the answer's shape.
+"""Every request of llama.cpp's tools/server/README.md, and the shape of its response.
 
 Source: github.com/ggml-org/llama.cpp, commit 00dc8057ab28. What differs is in docs/serving_apis.md.
 """

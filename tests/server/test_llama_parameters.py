@@ -1,4 +1,4 @@
-"""What llama.cpp's clients send with completions: each means something or is refused by name."""
+"""Parameters of llama.cpp's clients have an effect or are refused by name."""
 
 from __future__ import annotations
 

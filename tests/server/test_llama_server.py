@@ -1,4 +1,4 @@
-"""What is there beside completions for those who come from llama.cpp's server."""
+"""llama.cpp's endpoints other than completions."""
 
 from __future__ import annotations
 

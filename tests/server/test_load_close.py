@@ -1,4 +1,4 @@
-"""What tests/soak/load_close.py finds; the script itself takes thousands of turns."""
+"""tests/soak/load_close.py detects leaks; the script itself takes thousands of turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters by request and for the server, in llama.cpp's form."""
+"""Adapters per request and for the server, in llama.cpp's format."""
 
 from __future__ import annotations
 

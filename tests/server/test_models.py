@@ -1,4 +1,4 @@
-"""Several models: names, loading on demand, unloading by least use."""
+"""Several models: names, loading on demand, unloading of the least recently used."""
 
 from __future__ import annotations
 

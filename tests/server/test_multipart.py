@@ -1,4 +1,4 @@
-"""Forms: read as Python's email package reads them, in pieces of any size, and bounded."""
+"""Forms are parsed as Python's email package does, in chunks of any size, within limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ollama's API: lines and whole answers, options, and what has no effect."""
+"""Ollama's API: lines and whole responses, options, fields without an effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every request that Ollama's docs/api.md prints, sent as it is printed there.
+"""Every request of Ollama's docs/api.md, sent as it is printed there.
 
 Source: github.com/ollama/ollama, docs/api.md of August 2026. The expected keys are those of
 the printed answers; ``context`` and ``done_reason`` are also expected where the document's older

@@ -1,4 +1,4 @@
-"""Models in Ollama's API: their names, what is known of them, unloading, management."""
+"""Models in Ollama's API: names, descriptions, unloading, management."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts of Ollama's API: raw, by a template, continued, and those that are too long."""
+"""Prompts of Ollama's API: raw, by a template, continued, and too long."""
 
 from __future__ import annotations
 

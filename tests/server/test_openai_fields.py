@@ -1,4 +1,4 @@
-"""What clients of OpenAI's chat and text completions send: it has its effect, or is named."""
+"""Fields of OpenAI's completions have an effect or are named as ignored."""
 
 from __future__ import annotations
 

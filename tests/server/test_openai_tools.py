@@ -1,4 +1,4 @@
-"""Tools in the forms of OpenAI's chat completions: functions, custom tools, and those before."""
+"""Tools of OpenAI's chat completions: functions, custom tools, and the older functions."""
 
 from __future__ import annotations
 

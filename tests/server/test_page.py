@@ -1,4 +1,4 @@
-"""The chat page's files: types, headers, and that they name no other place."""
+"""Files of the chat page: types, headers, no references to other hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's folder of evaluated texts."""
+"""The server's folder of stored prefixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server as a process and behind a socket: clients of OpenAI, signals, idleness."""
+"""The server as a process behind a socket: OpenAI's clients, signals, idle cost."""
 
 from __future__ import annotations
 

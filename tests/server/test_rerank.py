@@ -1,4 +1,4 @@
-"""Reranking over HTTP: the model's scores in order, under every path, and what is refused."""
+"""Reranking over HTTP: sorted scores under every path, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's responses: judged by the types of OpenAI's client, and by what it makes of a stream."""
+"""OpenAI's Responses API, checked with the types and stream parser of its client."""
 
 from __future__ import annotations
 

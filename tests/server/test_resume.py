@@ -1,4 +1,4 @@
-"""Streams that a reader resumes after its last event."""
+"""Streams that a client resumes after its last event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hash of an answer's tokens, which is the same whatever else the server does."""
+"""The hash of a response's tokens does not depend on other requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoders of request bodies under many threads."""
+"""Decoding of request bodies in many threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask, and how much."""
+"""API keys, hosts, origins and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads of which every client gets an equal share of time."""
+"""Threads that give each client an equal share of time."""
 
 from __future__ import annotations
 

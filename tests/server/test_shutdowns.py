@@ -1,4 +1,4 @@
-"""A server ends in time whatever its clients do."""
+"""A server ends in time, whatever its clients do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots that are saved, restored and erased, in llama.cpp's form."""
+"""Slots that are saved, restored and erased through llama.cpp's endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stop strings are bounded alike on every API."""
+"""Every API has the same limits on stop strings."""
 
 from __future__ import annotations
 

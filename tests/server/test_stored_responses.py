@@ -1,4 +1,4 @@
-"""Responses that are kept: read, continued, deleted, and dropped for want of room."""
+"""Stored responses: read, continued, deleted, and dropped when space runs out."""
 
 from __future__ import annotations
 

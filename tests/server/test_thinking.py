@@ -1,4 +1,4 @@
-"""Efforts in the words of templates; what a model cannot do is ignored by name."""
+"""Reasoning effort in the terms of chat templates; unsupported ones are named as ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speech to text over HTTP, by OpenAI's client and by hand, with the small random Whisper model."""
+"""Transcription over HTTP, with OpenAI's client and raw requests, on a small Whisper model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP that is slow to parse: a body in tiny chunks, a head of many lines, a long query."""
+"""HTTP that is slow to parse: a body in tiny chunks, many header lines, a long query."""
 
 from __future__ import annotations
 

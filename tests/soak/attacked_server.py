@@ -1,4 +1,4 @@
-"""Servers to attack: processes of the command line with a random, tiny model."""
+"""Servers to attack: command-line processes with a random tiny model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kills every writer at random moments, and looks at what is left.
+"""Kill every writer at random moments and check the files that remain.
 
     python tests/soak/kill_writers.py 500
 

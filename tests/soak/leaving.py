@@ -1,4 +1,4 @@
-"""Clients that leave in every phase of a request: their work must end within two steps.
+"""Clients that disconnect in every phase of a request: their work must end within two steps.
 
     python tests/soak/leaving.py --clients 10000
     python tests/soak/leaving.py --clients 500 queued whole_answer

@@ -1,4 +1,4 @@
-"""What fairness.py measures beside an attack: an ordinary client's chats, and /health."""
+"""Measures the chats of an ordinary client and /health during an attack."""
 
 from __future__ import annotations
 

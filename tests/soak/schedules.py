@@ -1,4 +1,4 @@
-"""Random schedules of requests: each gets the tokens that it gets alone, and nothing is left.
+"""Random schedules of requests: each must get the tokens that it gets alone, and nothing may leak.
 
     python tests/soak/schedules.py --minutes 20
     python tests/soak/schedules.py --schedules 20 --model model.gguf

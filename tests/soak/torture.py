@@ -1,4 +1,4 @@
-"""Ctrl-C at random moments, and loading again and again: the next answer is right, nothing leaks.
+"""Ctrl-C at random moments and repeated loading: the next response is right and nothing leaks.
 
     python tests/soak/torture.py --interrupts 10000 --cycles 200
 

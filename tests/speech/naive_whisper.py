@@ -1,4 +1,4 @@
-"""Whisper's formulas in NumPy, as transformers has them, for small models."""
+"""Whisper's formulas in NumPy, as in transformers, for small models."""
 
 from __future__ import annotations
 

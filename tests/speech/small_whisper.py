@@ -1,4 +1,4 @@
-"""Directories of small random Whisper models, in the form that transformers writes."""
+"""Directories of small random Whisper models in transformers' format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of words: against transformers' attention, filter and warping, and texts into words."""
+"""Word times, compared with transformers, and the division of texts into words."""
 
 from __future__ import annotations
 

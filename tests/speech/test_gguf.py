@@ -1,4 +1,4 @@
-"""Whisper's models as GGUF files: what a directory gives, and what a file must not have."""
+"""Whisper models as GGUF files: conversion, and invalid files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Against transformers in float32 on a small Whisper model: features, states, logits, tokens."""
+"""A small Whisper model compared with transformers: features, states, logits, tokens."""
 
 from __future__ import annotations
 

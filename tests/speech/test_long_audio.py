@@ -1,4 +1,4 @@
-"""Long audio: a file that is mostly a hole, and a model so small that its windows are quick."""
+"""Long audio: a sparse file, and a tiny model whose windows are fast."""
 
 from __future__ import annotations
 

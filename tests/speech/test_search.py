@@ -1,4 +1,4 @@
-"""Searches over a decoder whose logits depend on the last token alone: all texts are known."""
+"""Beam search over a decoder whose logits depend only on the last token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokenizers of the real vocabularies, each built once."""
+"""Fixtures: tokenizers of real vocabularies, each built once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat templates that try to fill the memory, to run for ever, or to reach the interpreter."""
+"""Chat templates that try to exhaust memory or time, or to reach the interpreter."""
 
 from __future__ import annotations
 

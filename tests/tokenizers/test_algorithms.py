@@ -1,4 +1,4 @@
-"""SentencePiece and BPE on vocabularies small enough to follow by hand."""
+"""SentencePiece and BPE on vocabularies small enough to check by hand."""
 
 from __future__ import annotations
 

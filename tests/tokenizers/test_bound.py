@@ -1,4 +1,4 @@
-"""How few tokens a text can have: never more than it has."""
+"""The lower bound of a text's number of tokens is never too high."""
 
 from __future__ import annotations
 

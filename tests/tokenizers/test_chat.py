@@ -1,4 +1,4 @@
-"""Chat templates: what real ones use, and what hostile ones try."""
+"""Chat templates: features that published ones use, and attacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tokenizer of every family's small model against the ids that its own library gives."""
+"""The tokenizer of every family's small model gives the ids of its own library."""
 
 from __future__ import annotations
 

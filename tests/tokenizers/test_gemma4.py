@@ -1,4 +1,4 @@
-"""Gemma 4's BPE of characters: merges over the whole text, bytes for what is no token."""
+"""Gemma 4's BPE over characters: merges over the whole text, bytes for unknown characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata that is missing, malformed or odd: a clear error, or a repair that is told."""
+"""Missing, malformed or odd metadata gives a clear error or a repair with a notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vocabularies of real models against the ids that llama.cpp gives."""
+"""Vocabularies of real models give llama.cpp's ids."""
 
 from __future__ import annotations
 

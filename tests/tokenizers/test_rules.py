@@ -1,4 +1,4 @@
-"""Rules of a tokenizer.json in a GGUF key, written by anybody: run, or refused by name."""
+"""Rules of a tokenizer.json in a GGUF key run, or are refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Special tokens against llama.cpp's way of cutting text at them, written plainly."""
+"""Special tokens in a text, compared with a plain version of llama.cpp's algorithm."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Hostile chat templates end soon, stay small, and reach nothing.
+"""Hostile chat templates end soon, use little memory, and reach nothing.
 
-What is checked does not depend on a quiet machine: the processor time and the resident memory of
-the process that renders, not the time by the clock. To be quick, the tests take a third of the
-attacks and most of those with a tenth of the real limit of time. All of them with the real one,
-and what they take:
+The tests measure the processor time and resident memory of the rendering process, which do not
+depend on a busy machine. To be fast, they run a third of the attacks, most of them with a tenth of
+the real time limit. This runs all of them with the real limit and prints their cost:
 
     python -m tests.tokenizers.test_template_attacks
 """

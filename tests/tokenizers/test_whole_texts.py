@@ -1,4 +1,4 @@
-"""Special tokens in texts of encoders, against transformers' tokenizers."""
+"""Special tokens in texts of encoders, compared with transformers' tokenizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories of small models of every family, changed."""
+"""Modified directories of small models of every family."""
 
 from __future__ import annotations
 

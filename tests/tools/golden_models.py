@@ -1,4 +1,4 @@
-"""The golden models of tests/data/hf: a private copy to convert, and what transformers computed.
+"""The golden models of tests/data/hf: a copy to convert, and transformers' results.
 
 tests/goldens/make_goldens.py writes them.
 """

@@ -1,4 +1,4 @@
-"""What ARM machines are called, by the /proc/cpuinfo that they show."""
+"""Names of ARM machines, from their /proc/cpuinfo."""
 
 from __future__ import annotations
 

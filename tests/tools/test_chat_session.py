@@ -1,4 +1,4 @@
-"""A session: what is sent of a conversation, what stays of it, and a context that is full."""
+"""A chat session: the messages it sends and keeps, and a full context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converted models compute what transformers computes from the originals."""
+"""Converted models give transformers' results on the originals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters of PEFT and mlx-lm become the files that llama.cpp's converter makes of them."""
+"""Adapters of PEFT and mlx-lm become the files of llama.cpp's converter."""
 
 from __future__ import annotations
 

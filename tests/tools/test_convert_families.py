@@ -1,4 +1,4 @@
-"""Every family's directory becomes the file that llama.cpp's converter makes of it."""
+"""Directories of every family become the files of llama.cpp's converter."""
 
 from __future__ import annotations
 

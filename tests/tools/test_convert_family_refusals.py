@@ -1,4 +1,4 @@
-"""What a family's class cannot have, or GGUF cannot say of it, is refused by key and tensor."""
+"""Settings that a family or GGUF cannot express are refused by key and tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory like BitNet b1.58 2B-4T's gives the keys and tensors of Microsoft's own file."""
+"""A directory like BitNet b1.58 2B-4T's gives the keys and tensors of Microsoft's file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trained llama, taken back to Hugging Face's form and converted again: llama.cpp's own bytes.
+"""A trained llama converted to a directory and back gives llama.cpp's bytes.
 
 stories260K.gguf and its Q8_0 were written by llama.cpp's own converter and quantizer.
 """

@@ -1,4 +1,4 @@
-"""What cannot be converted is refused before a byte is written; nothing is ever half-written."""
+"""Unsupported models are refused before a byte is written; no partial file remains."""
 
 from __future__ import annotations
 

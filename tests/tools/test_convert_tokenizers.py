@@ -1,4 +1,4 @@
-"""Files that `convert` and `quantize` write have their directory's tokenizer, or say otherwise."""
+"""Files of `convert` and `quantize` contain the directory's tokenizer, or report the difference."""
 
 from __future__ import annotations
 

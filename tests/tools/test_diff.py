@@ -1,4 +1,4 @@
-"""Two models side by side."""
+"""The comparison of two models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found on machines of which every part that slows one is pretended."""
+"""`doctor` on fake machines, each with a part that slows it down."""
 
 from __future__ import annotations
 

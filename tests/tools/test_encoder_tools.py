@@ -1,4 +1,4 @@
-"""What commands do with encoders: measured by texts, gathered from, quantized; no text comes."""
+"""Commands with encoders: bench, imatrix and quantize work; text generation is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gathered sums against an independent forward pass; merging, stopping and going on."""
+"""Importance matrices compared with an independent forward pass; merging, stopping, resuming."""
 
 from __future__ import annotations
 

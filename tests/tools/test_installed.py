@@ -1,4 +1,4 @@
-"""What lies on this machine: the models of three places, sound and damaged, and which may go."""
+"""The list of installed models, valid and damaged, and their removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""llama.cpp loads every file that convert and quantize write, and computes the same with it."""
+"""llama.cpp loads every file of convert and quantize, and computes the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes against those that llama.cpp publishes, and the choice among them."""
+"""Model sizes compared with llama.cpp's published ones, and the recommendation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations in files: written and read again, and files that are none."""
+"""Saved conversations: written and read again, and invalid files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checksums and findings: every type's scales, and codes that no quantizer writes."""
+"""`verify`: checksums, scales of every type, and codes that no quantizer writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that are typed and texts that are pasted, without a terminal; what is remembered of them."""
+"""The line editor of `trinity chat`: keys, pasted text and the history, without a terminal."""
 
 from __future__ import annotations
 

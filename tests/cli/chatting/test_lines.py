@@ -1,4 +1,4 @@
-"""Entries that are piped, line by line, and the end of them."""
+"""`trinity chat` with piped input: lines, and the end of the input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trinity chat in a terminal, with the demo model: keys go in, the screen's bytes come out."""
+"""`trinity chat` in a pseudo-terminal with the demo model: keys in, bytes of the screen out."""
 
 from __future__ import annotations
 

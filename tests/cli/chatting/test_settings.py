@@ -1,4 +1,4 @@
-"""/set takes every option of generation by its declaration."""
+"""/set accepts every generation option, from its declaration."""
 
 from __future__ import annotations
 

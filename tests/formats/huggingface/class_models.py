@@ -1,8 +1,8 @@
-"""Small models of classes of transformers as directories, the same for ever.
+"""Deterministic small models of transformers' classes, written as directories.
 
-Names and shapes of tensors follow from the family's table, weights from the names:
-``tests/goldens/class_goldens.py`` lets transformers compute logits and greedy tokens, which are all
-that tests/data has of them.
+Names and shapes of tensors follow from the family's table, and weights are drawn from the names.
+tests/data stores only the logits and greedy tokens, which ``tests/goldens/class_goldens.py``
+computes with transformers.
 """
 
 from __future__ import annotations

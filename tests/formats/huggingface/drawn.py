@@ -1,4 +1,4 @@
-"""Weights of small models that follow from their names: goldens need not store them."""
+"""Weights that are drawn from a tensor's name, so that tests need not store them."""
 
 from __future__ import annotations
 

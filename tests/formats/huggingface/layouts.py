@@ -1,7 +1,6 @@
-"""Weights drawn from a seed, as each quantized layout stores them, and the values by its rule.
+"""Random weights in each quantized layout, and the values that the layout's definition gives.
 
-Everything is written element by element as the layouts' descriptions have it, so that it shares
-nothing with what reads it.
+The writers follow the layouts' descriptions element by element and share no code with the readers.
 """
 
 from __future__ import annotations

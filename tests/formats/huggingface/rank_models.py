@@ -1,7 +1,7 @@
-"""Small rerankers as directories and as a file of llama.cpp's converter, the same for ever.
+"""Deterministic small rerankers, as directories and as a file of llama.cpp's converter.
 
-Their weights are drawn, not stored: ``tests/goldens/rank_goldens.py`` lets transformers and
-sentence-transformers compute tokens and scores, which are all that tests/data has of them.
+Their weights are drawn. tests/data stores only tokens and scores, which
+``tests/goldens/rank_goldens.py`` computes with transformers and sentence-transformers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Small models with DeepSeek's form of experts as directories, the same for ever.
+"""Deterministic small models with DeepSeek's experts, written as directories.
 
-Their weights are drawn, not stored: ``tests/goldens/class_goldens.py`` lets transformers compute
-logits and greedy tokens, which are all that tests/data has of them.
+Their weights are drawn. tests/data stores only the logits and greedy tokens, which
+``tests/goldens/class_goldens.py`` computes with transformers.
 """
 
 from __future__ import annotations

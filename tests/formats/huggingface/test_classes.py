@@ -1,4 +1,4 @@
-"""A small model of each class answers as transformers does, as a directory and as a GGUF file."""
+"""A small model of each class gives transformers' logits, from a directory and from GGUF."""
 
 from __future__ import annotations
 

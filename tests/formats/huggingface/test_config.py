@@ -1,4 +1,4 @@
-"""config.json: what is read, and what is refused with the key's name."""
+"""Reading of config.json; errors name the key."""
 
 from __future__ import annotations
 

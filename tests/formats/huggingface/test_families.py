@@ -1,4 +1,4 @@
-"""Every registered class: its tensors make a model that trinity knows, hostile values end well."""
+"""Every registered class: its tensors make a valid model, and hostile values give clear errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that MLX quantized: equal to MLX's own rule bit by bit; what is refused."""
+"""Weights quantized by MLX: values equal MLX's own bit by bit; other settings are refused."""
 
 from __future__ import annotations
 

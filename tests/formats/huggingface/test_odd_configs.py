@@ -1,6 +1,6 @@
-"""Configurations with a key left out, null, default or extreme compute what transformers does.
+"""Configurations with a missing, null, default or extreme value give transformers' logits.
 
-The data are of tests/fuzzing/odd_configs.py, which runs more cases beside transformers itself.
+The data were written by tests/fuzzing/odd_configs.py, which compares more cases with transformers.
 """
 
 from __future__ import annotations

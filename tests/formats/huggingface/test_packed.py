@@ -1,4 +1,4 @@
-"""Quantized layouts: what is read equals the layouts' own rules bit by bit; what is refused."""
+"""Quantized layouts: values equal the definitions bit by bit; others are refused."""
 
 from __future__ import annotations
 

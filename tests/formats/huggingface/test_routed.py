@@ -1,4 +1,4 @@
-"""DeepSeek V3's and GLM 4.5's directories answer as transformers does."""
+"""Directories of DeepSeek V3 and GLM 4.5 give transformers' logits and greedy tokens."""
 
 from __future__ import annotations
 

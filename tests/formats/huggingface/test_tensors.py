@@ -1,4 +1,4 @@
-"""Which tensors a class has, under which names, and what is refused."""
+"""Tensors and names of each class, and unsupported checkpoints."""
 
 from __future__ import annotations
 

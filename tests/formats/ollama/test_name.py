@@ -1,4 +1,4 @@
-"""Names of models, against Ollama's own package."""
+"""Parsing of model names, compared with Ollama's own package."""
 
 from __future__ import annotations
 

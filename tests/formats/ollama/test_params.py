@@ -1,4 +1,4 @@
-"""Parameters of models in Ollama's store, in trinity's words."""
+"""Parameters of models in Ollama's store become trinity's options."""
 
 from __future__ import annotations
 

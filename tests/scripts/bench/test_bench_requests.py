@@ -1,4 +1,4 @@
-"""The measurement of callers runs, and says what it should."""
+"""bench_requests.py runs and prints its figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bench_server.py works; what it measures depends on the machine and is not tested."""
+"""bench_server.py runs; its measurements depend on the machine and are not tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""measure_masks.py finds what is accepted wrongly, and goes on where it was stopped."""
+"""measure_masks.py reports wrongly accepted instances and resumes an interrupted run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The script that measures starts: turns, medians, and the count of compiled kernels."""
+"""start_times.py: interleaving, medians, and the count of compiled kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of tested clients keeps the lines of clients that were not run."""
+"""The table of tested clients keeps the rows of clients that were not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of sizes in models.md."""
+"""The table of model sizes in models.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check on emulated ARM processors: what it does without an emulator, and the code it keeps."""
+"""check_arm.py without an emulator, and the code that it stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine code that comes with the package: the same bytes each time, used without a compiler."""
+"""The package's machine code: reproducible, and used without a compiler."""
 
 from __future__ import annotations
 

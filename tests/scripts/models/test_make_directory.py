@@ -1,4 +1,4 @@
-"""Directories to measure with: they load, and their weights have the size that they should."""
+"""Generated directories load, and their weights have the expected size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Installing models from packages: whole, once, or not at all."""
+"""Models are installed from packages completely, once, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model of CTranslate2's format becomes the directory that transformers wrote."""
+"""A CTranslate2 model becomes the directory that transformers wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training data of the chat model: only answers count, and held-out questions do not occur."""
+"""The chat model's training data: loss only on responses, no held-out questions."""
 
 from __future__ import annotations
 

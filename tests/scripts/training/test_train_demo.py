@@ -1,4 +1,4 @@
-"""What the training script writes is what trinity reads: tokens, tensors and likelihoods."""
+"""The training script writes what trinity reads: tokens, tensors, likelihoods."""
 
 from __future__ import annotations
 

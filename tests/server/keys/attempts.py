@@ -1,4 +1,4 @@
-"""Attempts of one API key to reach what another one has."""
+"""Attempts of one API key to reach data of another key."""
 
 from __future__ import annotations
 

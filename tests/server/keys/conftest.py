@@ -1,4 +1,4 @@
-"""Servers of two API keys, made anew for each test."""
+"""Fixtures: servers with two API keys, new for each test."""
 
 from __future__ import annotations
 

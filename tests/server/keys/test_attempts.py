@@ -1,4 +1,7 @@
-"""What belongs to one API key does not exist for another one.
+"""Data of one API key do not exist for another key.
+
+Each attempt is made on a server where key A has data and on one where it has none: key B gets the
+same response. Key A gets different ones for the same request, so the attempt could succeed.
 
 Each attempt is made on a server where key A has something and on one where it has nothing: key B
 gets the same answer. The same request of key A gets another one, so the attempt could succeed.

@@ -1,4 +1,4 @@
-"""Nobody learns of a prompt by what another API key has cached."""
+"""The cache does not reveal another API key's prompts."""
 
 from __future__ import annotations
 

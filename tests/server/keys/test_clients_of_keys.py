@@ -1,4 +1,4 @@
-"""Where a server has several keys, each key is a client, whose requests take turns with others'."""
+"""With several keys, each key is a client whose requests take turns with the others'."""
 
 from __future__ import annotations
 

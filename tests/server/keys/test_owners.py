@@ -1,4 +1,4 @@
-"""What each of several keys owns, across restarts, in batches, and in equal parts of limits."""
+"""What each of several keys owns: across restarts, in batches, and its share of limits."""
 
 from __future__ import annotations
 

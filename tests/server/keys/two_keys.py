@@ -1,4 +1,4 @@
-"""A server of two API keys, and what it answers to each, without what differs in any case."""
+"""A server with two API keys, and its responses without their random parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a browser, and the server behind it."""
+"""The chat page in a browser, and the server that it uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Debian's chromium; what needs it is skipped where it is not."""
+"""Fixture: Debian's chromium; tests that need it are skipped without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model may write to run a script in the page, or to have something loaded."""
+"""Text that a model may write to run a script in the page or to load something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer becomes in the page, hostile ones too, also without a network."""
+"""How responses are rendered in the page, hostile ones included, also without a network."""
 
 from __future__ import annotations
 

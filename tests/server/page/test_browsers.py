@@ -1,4 +1,4 @@
-"""Browsers that keep or copy nothing, two tabs, and where the focus stays."""
+"""Browsers without storage or clipboard, two tabs, and keyboard focus."""
 
 from __future__ import annotations
 

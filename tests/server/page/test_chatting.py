@@ -1,4 +1,4 @@
-"""The chat page: answers, conversations, settings, the key."""
+"""The chat page: responses, conversations, settings, the API key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys, what a screen reader gets, themes, a phone's width, the monitor, long conversations."""
+"""Keyboard, screen readers, themes, narrow screens, the monitor, long conversations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of JSON that are large, deep or odd."""
+"""JSON bodies that are large, deep or odd."""
 
 from __future__ import annotations
 

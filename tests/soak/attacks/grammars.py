@@ -1,4 +1,4 @@
-"""Grammars and schemas that cost much to compile, or to follow."""
+"""Grammars and schemas that are slow to compile or to follow."""
 
 from __future__ import annotations
 

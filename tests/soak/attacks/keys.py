@@ -1,4 +1,4 @@
-"""What one API key tries against another: guesses of prompts, ids and keys."""
+"""Attempts of one API key against another: guesses of prompts, ids and keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers, names and prompts that cost more than their size says."""
+"""Numbers, names and prompts that cost more than their size suggests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings with odd headers, and many of them."""
+"""Audio files with odd headers, and many audio files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields of a request that each token of the answer has to be held against."""
+"""Request fields that cost time for each token."""
 
 from __future__ import annotations
 

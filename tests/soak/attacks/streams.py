@@ -1,4 +1,4 @@
-"""Kept streams, stored responses, slots and models: tables that a request changes."""
+"""Kept streams, stored responses, slots and models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attack gets: the server's address, a key, the time that it has, and a client's moves."""
+"""What an attack gets: the server's address, an API key, its time, and functions of a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Go template is foreign input: whatever it says, it ends soon, with text or a TrinityError."""
+"""Untrusted Go templates end soon, with text or a TrinityError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Go templates against Go's own package and Ollama's use of it."""
+"""Go templates compared with Go's own package and Ollama."""
 
 from __future__ import annotations
 

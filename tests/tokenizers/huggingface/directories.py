@@ -1,4 +1,4 @@
-"""Directories of Hugging Face's format with any tokenizer, and what is read from them."""
+"""Writes Hugging Face directories with any tokenizer, and reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random tokenizer.json files: models crossed with normalizers, pre-tokenizers, added tokens."""
+"""Random tokenizer.json files: models, normalizers, pre-tokenizers and added tokens combined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tokenizer.json with byte-level BPE: ids stay those of the libraries it is made for."""
+"""tokenizer.json with byte-level BPE gives the ids of the reference library."""
 
 from __future__ import annotations
 

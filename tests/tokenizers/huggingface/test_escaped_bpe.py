@@ -1,4 +1,4 @@
-"""tokenizer.json with merges over characters and escaped spaces: GGUF's kind "gemma4"."""
+"""tokenizer.json with merges over characters and escaped spaces (GGUF's "gemma4")."""
 
 from __future__ import annotations
 

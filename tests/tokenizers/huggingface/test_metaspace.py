@@ -1,4 +1,4 @@
-"""tokenizer.json of a SentencePiece tokenizer: the ids are those of its tokenizer.model."""
+"""tokenizer.json of a SentencePiece tokenizer gives the ids of its tokenizer.model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of pre-tokenizers, found by their description or by their ids."""
+"""Names of pre-tokenizers, found from their description or their ids."""
 
 from __future__ import annotations
 

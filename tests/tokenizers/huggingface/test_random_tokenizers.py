@@ -1,4 +1,4 @@
-"""Ids and texts of random tokenizer.json files are those of the `tokenizers` library."""
+"""Random tokenizer.json files give the ids and texts of the `tokenizers` library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tokenizer's file that harms the library it was made for ends as an error, at once."""
+"""A tokenizer file that harms the reference library gives an error at once."""
 
 from __future__ import annotations
 

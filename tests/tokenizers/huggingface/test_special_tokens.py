@@ -1,4 +1,4 @@
-"""Tokens around a text, ends of generation, chat templates."""
+"""BOS and EOS around a text, end-of-generation tokens, chat templates."""
 
 from __future__ import annotations
 
