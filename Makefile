@@ -8,6 +8,7 @@
 #   make test-real tests on published models  make clean   remove everything made here
 #   make test-clients  real client programs; CLIENTS="llm_cli ollama_python" takes only these
 #   make wheel     a wheel that has machine code for x86-64 and AArch64
+#   make sdist     the sources as they are published
 #
 # PYTHON chooses the interpreter. Tests run in WORKERS processes, PYTEST_ARGS goes to pytest:
 # make test PYTEST_ARGS="-k gguf", make test WORKERS=0 PYTEST_ARGS="-x --pdb"
@@ -31,7 +32,7 @@ ARM_ARGS ?=
 CLIENTS ?=
 BENCH_MODEL := build/bench.gguf
 
-.PHONY: demo test test-all test-arm test-real test-clients lint format types check bench fuzz docs wheel clean
+.PHONY: demo test test-all test-arm test-real test-clients lint format types check bench fuzz docs wheel sdist clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -123,6 +124,12 @@ wheel: $(VENV)/installed-dev
 	find build/wheel -name __pycache__ -prune -exec rm -rf {} +
 	cp -R build/code build/wheel/kernels/trinity_kernels/code
 	SOURCE_DATE_EPOCH=1577836800 $(RUN) -m build --wheel --outdir dist build/wheel
+
+sdist: $(VENV)/installed-dev
+	rm -rf build/sdist && mkdir -p build/sdist
+	cp -R pyproject.toml README.md LICENSE trinity kernels build/sdist/
+	find build/sdist -name __pycache__ -prune -exec rm -rf {} +
+	$(RUN) -m build --sdist --outdir dist build/sdist
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

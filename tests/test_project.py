@@ -28,6 +28,12 @@ def test_version_is_the_projects() -> None:
     assert trinity.__version__ == PROJECT["version"]
 
 
+def test_cited_version_is_the_projects() -> None:
+    """CITATION.cff names the version of pyproject.toml."""
+    lines = (ROOT / "CITATION.cff").read_text("utf-8").splitlines()
+    assert f"version: {PROJECT['version']}" in lines
+
+
 def test_installed_version_is_the_projects() -> None:
     """The installed distribution is this tree's."""
     try:
