@@ -1,5 +1,5 @@
-# The server. `docker build --tag trinity .`, then
-# docker run --publish 127.0.0.1:8080:8080 --volume ./models:/models:ro trinity --model /models/model.gguf
+# The server. `docker build --tag trinity-server .`, then
+# docker run --publish 127.0.0.1:8080:8080 --volume ./models:/models:ro trinity-server --model /models/model.gguf
 FROM python:3.13-slim
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
