@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import Literal
 
 import dspy
-from rows import CHAT, URL, main, row
+from rows import CHAT, SCRIPTED, SCRIPTED_URL, URL, main, row
 
 
-def model() -> dspy.LM:
-    return dspy.LM(f"openai/{CHAT}", api_base=f"{URL}/v1", api_key="none", max_tokens=60,
+def model(name: str = CHAT, url: str = URL) -> dspy.LM:
+    return dspy.LM(f"openai/{name}", api_base=f"{url}/v1", api_key="none", max_tokens=60,
                    cache=False, num_retries=0)  # fmt: skip
 
 
@@ -29,9 +29,10 @@ def _() -> None:
 
 @row("Predict JSONAdapter")
 def _() -> None:
-    with dspy.context(lm=model(), adapter=dspy.JSONAdapter()):
+    # The client asks for JSON in words alone: LiteLLM does not know whether the model has schemas.
+    with dspy.context(lm=model(SCRIPTED, SCRIPTED_URL), adapter=dspy.JSONAdapter()):
         found = dspy.Predict(Sentiment)(sentence="What a fine day.").sentiment
-    assert found in ("good", "bad")
+    assert found == "good"
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_a_file_that_the_browser_has_is_not_sent_again(client: TestClient, name:
 @pytest.mark.parametrize(
     "path",
     ["/page", "/page/", "/page/index.html", "/page/../app.py", "/page/%2e%2e/app.py", "/page.js",
-     "/page/..%2fapp.py", "/page/page.js/", "/page/__init__.py"],
+     "/page/..%2fapp.py", "/page/__init__.py"],
 )  # fmt: skip
 def test_nothing_else_of_the_package_can_be_asked_for(client: TestClient, path: str) -> None:
     assert client.get(path).status_code == 404

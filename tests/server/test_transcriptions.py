@@ -298,6 +298,27 @@ def test_formats(http: TestClient, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        (PATHS[0].removeprefix("/v1"), {"language": "en"}),
+        (PATHS[0] + "/", {"language": "EN"}),
+        (PATHS[0], {"language": "en-US", "prompt": "", "response_format": ""}),
+        (PATHS[0], {"language": "en_GB", "timestamp_granularities": "", "stream": ""}),
+    ],
+)
+def test_unusual_forms(
+    http: TestClient, folder: Path, path: str, fields: dict[str, str | list[str]]
+) -> None:
+    audio = (folder / "audio.wav").read_bytes()
+    expected = send(http, audio, language="en", temperature="1").json()
+    found = send(http, audio, path, temperature="1", **fields)
+    assert found.status_code == 200, found.text
+    assert found.json() == expected
+    emptied = send(http, audio, temperature="", language="xx")
+    assert "language is 'xx'" in emptied.json()["error"]["message"]  # the temperature is none
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"timestamp_granularities[]": ["word"]}, "take response_format verbose_json"),

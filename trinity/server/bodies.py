@@ -125,7 +125,7 @@ class CountedBody:
 def check_encoding(scope: Scope) -> None:
     """Raises: ApiError 415 for a compressed body, which could expand without bound."""
     for name, value in scope["headers"]:
-        if name == b"content-encoding" and value.strip().lower() != b"identity":
+        if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
             raise ApiError(415, "a body in a Content-Encoding is not taken; send it as it is")
 
 

@@ -198,13 +198,12 @@ def content_of(ignored: Ignored, endpoint: Endpoint, body: bytes | mmap, kind: s
     if endpoint.form is not None:
         named = "filename" in endpoint.form.__struct_fields__
         fields = form_fields(body, kind, with_filename=named)
-        return converted(ignored, fields, endpoint.form, "", strict=False)
+        given = {key: value for key, value in fields.items() if value != ""}
+        return converted(ignored, given, endpoint.form, "", strict=False)
     assert isinstance(body, bytes)
     if endpoint.body is not None:
         return decoded(ignored, b"{}" if endpoint.bodiless and not body else body, endpoint.body)
-    if body and endpoint.method in ("GET", "DELETE"):
-        raise ApiError(400, "this endpoint takes no body")
-    return None
+    return None  # a body has no effect
 
 
 def refusal(family: ErrorFamily, error: Exception) -> ASGI:

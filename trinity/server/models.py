@@ -57,16 +57,18 @@ class Models:
 
     def check_queue(self, name: str | None, client: str, most: int) -> None:
         """Raises: ApiError 429 as ``Served.check_queue``, if there is a model of that name."""
-        served = self.first if name is None or len(self.served) == 1 else self._by_name.get(name)
+        alone = not name or len(self.served) == 1
+        served = self.first if alone else self._by_name.get(name or "")
         if served is not None:
             served.check_queue(client, most)
 
     def find(self, ignored: Ignored, name: str | None) -> Served:
-        """The model of a name, None for the first. A server with one model accepts vendors' names.
+        """The model of a name, the first one if there is none or an empty one.
 
+        A server with one model accepts vendors' names.
         Raises: ApiError 404; 400 for a vendor's name under ``--strict``.
         """
-        served = self.first if name is None else self._by_name.get(name)
+        served = self._by_name.get(name) if name else self.first
         if served is None and self._any_name:
             served = self.first
         if served is None and len(self.served) == 1 and VENDORS.match(name or ""):

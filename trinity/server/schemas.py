@@ -7,6 +7,7 @@ empty lists take 1 s and 90 MB, the same bytes in one string 8 ms. So values are
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Hashable, Iterable
 from itertools import islice
 from mmap import mmap
@@ -33,6 +34,14 @@ MOST_MEMBERS = 1 << 16
 # A JSON text within both limits is decoded in about a millisecond.
 FEW_VALUES, FEW_BYTES = 1000, 128 << 10
 _SLICE = 1 << 16  # bytes that are looked at together
+# Half of a surrogate pair, as JavaScript writes a text that was cut within a character. The
+# quantifiers are possessive and the end matches too, so that a search takes linear time.
+_LONE = re.compile(
+    rb"(?P<before>(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|\\u(?![dD][89a-fA-F][0-9a-fA-F]{2})|\\(?:[^u]|\Z))*+)"
+    rb"(?:(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\Z)",
+    re.DOTALL,
+)
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,22 +92,33 @@ def decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
 
     Raises: ApiError 400 whose ``param`` is the JSON path, 413 for too many values.
     """
+    data = data.removeprefix(BOM_UTF8)
     check_values(data)
+    try:
+        return _decoded(ignored, data, kind)
+    except RecursionError:
+        raise ApiError(400, "the JSON is nested too deeply", code="invalid_json") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        whole = _LONE.sub(_whole, data) if "surrogate" in str(error) else data
+        if whole != data:
+            return decoded(ignored, whole, kind)
+        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
+
+
+def _whole(match: re.Match[bytes]) -> bytes:
+    """A text up to half of a surrogate pair, and U+FFFD in place of that half."""
+    return match["before"] + (b"\\ufffd" if match["half"] else b"")
+
+
+def _decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
+    """The body. Raises: as ``decoded``; DecodeError, ValueError, RecursionError for no JSON."""
     try:
         body: T = decoder(cast(Hashable, kind)).decode(data)
         return body
     except msgspec.ValidationError as error:
         if ignored.strict:
             raise _refusal(str(error)) from None
-        try:
-            plain = msgspec.json.decode(data)
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            raise _refusal(str(error)) from None
-        return _pruned(plain, kind, "", ignored)
-    except RecursionError:
-        raise ApiError(400, "the JSON is nested too deeply", code="invalid_json") from None
-    except (msgspec.DecodeError, ValueError) as error:
-        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
+        return _pruned(msgspec.json.decode(data), kind, "", ignored)
 
 
 def converted(ignored: Ignored, value: Any, kind: type[T], where: str, *, strict: bool = True) -> T:

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trinity.server.caller import OWNER, Keys
 from trinity.server.errors import ApiError
+from trinity.server.paths import use_usual_path
 from trinity.server.settings import ServerOptions
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -30,9 +31,9 @@ KEPT = "600"
 
 
 class Guard:
-    """ASGI middleware. ``refuse`` makes the answer of an error at a path.
+    """ASGI middleware, which also brings paths into their usual form.
 
-    ``open_paths`` need no key.
+    ``refuse`` makes the answer of an error at a path. ``open_paths`` need no key.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        use_usual_path(scope)
         headers = Headers(scope=scope)
         path = scope["path"]
         origin = headers.get("origin")

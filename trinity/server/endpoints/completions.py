@@ -51,9 +51,13 @@ class CompletionRequest(Sampling, kw_only=True):
 
     prompt: Prompts
     echo: bool | None = None
-    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    logprobs: bool | Annotated[int, Meta(ge=0, le=20)] | None = None
     suffix: str | None = None
     best_of: Ignorable[Literal[1] | None] = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.logprobs, bool):  # in the form of chat completions
+            self.logprobs = 1 if self.logprobs else None
 
     def job(self, ignored: Ignored, *, whole: bool) -> TextJob:
         """What the service runs. Raises: ApiError for a prompt of another form."""

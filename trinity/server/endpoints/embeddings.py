@@ -61,7 +61,11 @@ class EmbeddingsRequest(Body):
         if all(isinstance(part, str) for part in given) or any(
             isinstance(part, list | TextObject) for part in given
         ):
-            return [_text(part) for part in given]
+            texts = [_text(part) for part in given]
+            for number, text in enumerate(texts):
+                if not text:  # refused by OpenAI and llama.cpp, too
+                    raise ApiError(400, f"input: text {number} is empty", "input")
+            return texts
         return [[part for part in given if isinstance(part, str | int)]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -64,8 +65,13 @@ async def transcriptions(call: Call[TranscriptionForm]) -> ASGI:
     if body.include is not None and (not logprobs or body.response_format not in _WITH_LOGPROBS):
         call.ignored.add("include")
     prompt = ", ".join(filter(None, [body.prompt, *as_list(body.keywords)]))
-    options = {"language": body.language or None, "word_times": "word" in granularities}
+    options = {"language": code_of(body.language), "word_times": "word" in granularities}
     return await _answer(call, "transcribe", prompt, logprobs, body.stream, **options)
+
+
+def code_of(language: str | None) -> str | None:
+    """The code of a language without the region, which Whisper does not know: en of en-US."""
+    return re.split("[-_]", language.lower())[0] if language else None
 
 
 async def translations(call: Call[TranslationForm]) -> ASGI:
@@ -117,14 +123,19 @@ def _speech(call: Call[Any]) -> Speech:
 
 
 _WITH_LOGPROBS = ("json", "verbose_json")
-ENDPOINTS = (
-    Endpoint(
-        "POST", "/v1/audio/transcriptions", transcriptions, "What is said in a recording.",
-        form=TranscriptionForm, answer=Transcription, event=TextDelta | TranscriptDone,
-    ),
-    Endpoint(
-        "POST", "/v1/audio/translations", translations,
-        "What is said in a recording, in English.",
-        form=TranslationForm, answer=Transcription,
-    ),
+ENDPOINTS = tuple(
+    endpoint
+    for version in ("/v1", "")
+    for endpoint in (
+        Endpoint(
+            "POST", f"{version}/audio/transcriptions", transcriptions,
+            "What is said in a recording.", form=TranscriptionForm, answer=Transcription,
+            event=TextDelta | TranscriptDone,
+        ),
+        Endpoint(
+            "POST", f"{version}/audio/translations", translations,
+            "What is said in a recording, in English.",
+            form=TranslationForm, answer=Transcription,
+        ),
+    )
 )  # fmt: skip

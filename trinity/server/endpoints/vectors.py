@@ -99,10 +99,7 @@ def _read(
 ) -> Texts:
     """The tokens of all texts. Raises: as ``vectors``."""
     given: list[str | list[int]] = []
-    for number, text in enumerate(texts):
-        where = param if len(texts) == 1 else f"{param}[{number}]"
-        if not text:
-            raise ApiError(400, f"{where} is empty; it has no tokens to make a vector of", param)
+    for text in texts:
         given.append(text if isinstance(text, str) else mixed_ids(model, text))
     try:
         return model.embedder.read_texts(given, prompt_name=prompt_name, truncate=truncate)

@@ -128,6 +128,56 @@ class ToolUseBlock(Body, tag_field="type", tag="tool_use"):
     cache_control: CacheControl | None = None
 
 
+class ServerBlock(Body):
+    """A tool call that Anthropic's server made in an earlier answer, or its result."""
+
+    id: Any = None
+    tool_use_id: Any = None
+    name: Any = None
+    server_name: Any = None
+    input: Any = None
+    content: Any = None
+    is_error: Any = None
+    caller: Any = None
+    cache_control: CacheControl | None = None
+
+
+class ServerToolUseBlock(ServerBlock, tag_field="type", tag="server_tool_use"):
+    """A call."""
+
+
+class WebSearchResultBlock(ServerBlock, tag_field="type", tag="web_search_tool_result"):
+    """Pages that a search found, with encrypted content."""
+
+
+class WebFetchResultBlock(ServerBlock, tag_field="type", tag="web_fetch_tool_result"):
+    """A page."""
+
+
+class CodeResultBlock(ServerBlock, tag_field="type", tag="code_execution_tool_result"):
+    """The output of a program."""
+
+
+class BashResultBlock(ServerBlock, tag_field="type", tag="bash_code_execution_tool_result"):
+    """The output of a command."""
+
+
+class ToolSearchResultBlock(ServerBlock, tag_field="type", tag="tool_search_tool_result"):
+    """Names of tools. The model has all tools already."""
+
+
+class McpToolUseBlock(ServerBlock, tag_field="type", tag="mcp_tool_use"):
+    """A call to an MCP server."""
+
+
+class McpResultBlock(ServerBlock, tag_field="type", tag="mcp_tool_result"):
+    """The result of a call to an MCP server."""
+
+
+ServerBlocks = (
+    ServerToolUseBlock | WebSearchResultBlock | WebFetchResultBlock | CodeResultBlock
+    | BashResultBlock | ToolSearchResultBlock | McpToolUseBlock | McpResultBlock
+)  # fmt: skip
 Readable = TextBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock | ImageBlock
 
 
@@ -140,11 +190,13 @@ class ToolResultBlock(Body, tag_field="type", tag="tool_result"):
     cache_control: CacheControl | None = None
 
 
-Block = Readable | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
+Block = (
+    Readable | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock | ServerBlocks
+)
 _ASKED = (TextBlock, DocumentBlock, SearchResultBlock, ImageBlock, ToolResultBlock)
 _KINDS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "user": _ASKED,
-    "assistant": (TextBlock, ThinkingBlock, RedactedThinkingBlock, ToolUseBlock),
+    "assistant": (TextBlock, ThinkingBlock, RedactedThinkingBlock, ToolUseBlock, ServerBlock),
     "system": (TextBlock,),
 }
 
@@ -269,7 +321,7 @@ def _answered(ignored: Ignored, content: Sequence[Block], place: str) -> dict[st
         if isinstance(block, ToolUseBlock)
     ]
     for number, block in enumerate(content):
-        if isinstance(block, RedactedThinkingBlock):
+        if isinstance(block, RedactedThinkingBlock | ServerBlock):
             ignored.add(f"{place}.content[{number}]")
     thought = [block.thinking for block in content if isinstance(block, ThinkingBlock)]
     answer: dict[str, Any] = {"role": "assistant", "content": text_of(texts) if texts else None}

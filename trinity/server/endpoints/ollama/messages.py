@@ -53,7 +53,7 @@ def messages_of(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:
     count = 0
     for number, message in enumerate(messages):
         where = f"messages[{number}]"
-        role = message.role.lower()
+        role = message.role.lower().replace("developer", "system")
         if role not in _ROLES:
             known = ", ".join(_ROLES)
             raise ApiError(

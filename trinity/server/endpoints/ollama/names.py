@@ -10,6 +10,8 @@ from trinity.server.ignored import Ignored
 from trinity.server.models import Models
 
 LATEST = ":latest"
+# The registry and namespace that Ollama assumes.
+_REGISTRY = re.compile(r"^(?:(?:https?://)?registry\.ollama\.ai/)?(?:library/)?")
 KeepAlive = float | str
 # Unit to seconds; both the micro sign and the letter mu are in use.
 _UNITS = {
@@ -24,14 +26,15 @@ def served_name(
 ) -> str:
     """Return the server's name of a model; ``name`` is the older parameter for ``model``.
 
-    The tag ":latest" and upper or lower case do not matter. Raises: ApiError 400 without a name,
-    404 with Ollama's message for an unknown one.
+    The tag ":latest", Ollama's registry and upper or lower case do not matter. Raises: ApiError 400
+    without a name, 404 with Ollama's message for an unknown one.
     """
     asked = model or name
     if not asked:
         raise ApiError(400, "model is required", "model")
+    plain = _REGISTRY.sub("", asked)
     known = {known_name.casefold(): known_name for known_name in models.names}
-    for wanted in (asked, asked.removesuffix(LATEST)):
+    for wanted in (asked, plain, plain.removesuffix(LATEST)):
         if wanted in models.names:
             return wanted
         if wanted.casefold() in known:

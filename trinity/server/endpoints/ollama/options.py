@@ -51,7 +51,7 @@ class Options(Body):
     num_keep: int | None = None
     temperature: Annotated[float, Meta(ge=0)] | None = None
     top_k: int | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_p: Annotated[float, Meta(ge=0)] | None = None  # above 1: 1
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     repeat_penalty: Annotated[float, Meta(gt=0)] | None = None
     repeat_last_n: Annotated[int, Meta(ge=-1)] | None = None
@@ -79,6 +79,8 @@ class Options(Body):
         }
         if self.top_k is not None:
             options["top_k"] = max(self.top_k, 0)
+        if self.top_p is not None:
+            options["top_p"] = min(self.top_p, 1.0)
         if self.seed is not None and self.seed >= 0:  # a negative seed means a random one
             options["seed"] = self.seed
         if self.num_predict is not None and self.num_predict >= 0:  # a negative limit means none
