@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -36,6 +35,12 @@ KNOWN = {
 OTHERWISE = ("exaone4_window",)
 # llama.cpp has no window in these families; prompts within the window do not need one.
 NO_WINDOW = ("mistral_window", "phi3")
+# Rounding activations to 8 bits, by either engine, changes tokens of this random model to a cosine
+# of 0.57 with the logits of its own weights in float32. Those weights are what is compared.
+UNSTABLE = ("qwen3_next",)
+# The names in config.json of the experts of a layer and of those that a token takes.
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+CHOSEN = ("num_experts_per_tok", "top_k_experts")
 TYPES = ("f32", "f16", "q8_0", "Q4_K_M")
 MORE_TYPES = ("bf16", "Q2_K", "Q3_K_M", "Q4_0", "Q4_1", "Q5_K_S", "Q6_K", "IQ4_NL", "IQ4_XS",
               "MXFP4", "Q1_0", "Q2_0", "TQ1_0", "TQ2_0")  # fmt: skip
@@ -60,6 +65,13 @@ def written(source: Path, parent: Path, type_name: str) -> Path:
     return path
 
 
+def dequantized(path: Path) -> Path:
+    """The same weights in F32, in a second file."""
+    made = path.with_name("dequantized.gguf")
+    quantize(path, made, "F32", allow_requantize=True)
+    return made
+
+
 def cosine(found: Array, expected: Array) -> float:
     """Of all values as one vector."""
     a, b = found.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1)
@@ -70,6 +82,16 @@ def all_types() -> list[Any]:
     return [*TYPES, *(pytest.param(name, marks=pytest.mark.full) for name in MORE_TYPES)]
 
 
+def all_experts(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a model with experts whose tokens take every expert, empty without."""
+    count = next((config[key] for key in EXPERTS if config.get(key)), None)
+    if count is None:
+        return {}
+    changed = {key: count for key in CHOSEN if key in config}
+    assert changed
+    return config | changed
+
+
 @pytest.mark.few(12)
 @pytest.mark.parametrize("type_name", all_types())
 @pytest.mark.parametrize("name", LOADED)
@@ -78,26 +100,32 @@ def test_files_of_every_family(
 ) -> None:
     """F32 against transformers; GELU is a table of half precision in llama.cpp. Others: as here.
 
-    The engines round activations differently. Where two experts are nearly equal, that chooses
-    another one and changes a token's logits, so the median token of a model with experts counts.
+    The engines round activations differently, which near a tie chooses another expert. Tokens of
+    files other than F32 therefore take every expert, weighted by the router: all their logits as
+    one vector are compared, as in families without experts. F32 compares the choice of experts.
     """
     folder = shared_data / "architectures" / name
-    path = written(folder / "hf", tmp_path, type_name)
+    source, exact = folder / "hf", type_name == "f32"
+    config = json.loads((source / "config.json").read_text("utf-8"))
+    if not exact and (changed := all_experts(config)):
+        source = directory(folder, tmp_path, config=changed)
+    path = written(source, tmp_path, type_name)
     ids = json.loads((folder / "golden.json").read_text("utf-8"))["prompt_ids"]
-    config = json.loads((folder / "hf" / "config.json").read_text("utf-8"))
-    if name in NO_WINDOW and type_name != "f32":
+    if name in NO_WINDOW and not exact:
         ids = ids[: config["sliding_window"]]
-    found = llama_cpp(path, ids)
-    if type_name == "f32" and name not in OTHERWISE and name != "gpt_oss_mxfp4":
+    found, least = llama_cpp(path, ids), 0.98
+    if exact and name not in OTHERWISE and name != "gpt_oss_mxfp4":
         expected = np.load(folder / KNOWN.get(name, "logits.npy"))
         np.testing.assert_allclose(found, expected[:, : found.shape[1]], rtol=0, atol=0.02)
     elif name not in OTHERWISE:
         context = 1024 if name.startswith("phi3") else None  # llama.cpp's here: longrope's divisors
+        if name in UNSTABLE:
+            assert np.isfinite(found).all()
+            path, least = dequantized(path), 0.999999
+            found = llama_cpp(path, ids)
         with trinity.load(path, threads=1, kv_type="f32", context_length=context) as model:
             expected = model.logits(ids)[:, : found.shape[1]]
-            experts = model.config.experts is not None
-        tokens = list(map(cosine, found, expected))
-        assert (median(tokens) if experts else cosine(found, expected)) > 0.98
+        assert cosine(found, expected) > least
 
 
 @pytest.mark.few(8)
