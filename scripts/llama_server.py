@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Take llama-server's options and run `trinity serve`: for tests made for llama.cpp's server.
+"""Translate llama-server's options to `trinity serve`, to run llama.cpp's tests of its server.
 
     LLAMA_SERVER_BIN_PATH=scripts/llama_server.py STORIES=stories260K.gguf pytest unit/test_basic.py
 
-Run in tools/server/tests of llama.cpp's sources. STORIES is the path of stories260K.gguf, which
-stands for every model that a test asks for by a name on the hub: those that need another one fail.
-Options that change speed alone are dropped, what trinity has no word for ends with status 2.
+Run it in tools/server/tests of llama.cpp's sources. STORIES is the path of stories260K.gguf, which
+replaces every model that a test names on the hub, so tests that need another model fail. Options
+that only change speed are dropped; unsupported options end with status 2.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ GetModel = Callable[[str], Path]
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real models, vocabularies and golden results; skips where it is absent."""
+    """The folder of real models, vocabularies and goldens; skips the test if it is absent."""
     if not SHARED_DATA.is_dir():
         pytest.skip(f"needs the reference data in {SHARED_DATA}")
     return SHARED_DATA
@@ -49,7 +49,7 @@ def real_model() -> GetModel:
 
 
 class Kept(Confined):
-    """A process that goes on to whoever asks next."""
+    """A confined process that stays open for its next user."""
 
     def close(self) -> None:
         pass
@@ -57,7 +57,7 @@ class Kept(Confined):
 
 @pytest.fixture(scope="session", autouse=True)
 def _libraries_answer_in_one_process() -> Iterator[None]:
-    """To start the process that reads a tokenizer's file takes ten times as long as to ask it."""
+    """Share one process of the tokenizers library: starting one takes ten times a call's time."""
     kept: dict[str, Confined] = {}
 
     def confined(module: str, *, memory_bytes: int, seconds: float) -> Confined:
@@ -76,7 +76,7 @@ def _libraries_answer_in_one_process() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _usual_signals() -> Iterator[None]:
-    """Signals that whoever runs the tests ignores, as nohup and `&` do, end processes as usual."""
+    """Restore the default signal handlers, which nohup and `&` may have disabled."""
     ignored = [name for name in SIGNALS if signal.getsignal(name) is signal.SIG_IGN]
     for name in ignored:
         signal.signal(name, SIGNALS[name])
@@ -87,7 +87,7 @@ def _usual_signals() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before -m is evaluated
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test` leaves to `make test-all`, `make test-real` and `make test-clients`."""
+    """Mark the cases that only `make test-all`, `make test-real` or `make test-clients` run."""
     each_value_once(items)
     for item in items:
         folder = item.path.relative_to(HERE).parts[0] if HERE in item.path.parents else ""

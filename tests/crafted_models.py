@@ -27,7 +27,7 @@ def write_crafted_model(
     metadata: Mapping[str, object] | None = None,
     without: Collection[str] = (),
 ) -> None:
-    """A llama of these sizes. ``without``: tensors to leave out, such as "attn_q"."""
+    """Write a llama of these sizes. ``without``: tensors to leave out, such as "attn_q"."""
     tokens, scores, types = sentencepiece_vocabulary()
     if vocabulary is None:
         vocabulary = {

@@ -36,11 +36,11 @@ def keys(hidden: int, size: int) -> dict[str, object]:
 
 
 def tensors(hidden: int, size: int, ternary: bool, seed: int = 0) -> dict[str, Floats]:
-    """All tensors, experts stacked.
+    """Return all tensors, with stacked experts.
 
-    The first features of a token's embedding rank the experts, and the router reads little else:
-    scores are far apart, so that no rounding changes a choice. Norms give all other features their
-    size of 1, and make these small for all other tensors.
+    The first features of a token's embedding rank the experts, and the router reads little else. So
+    scores are far apart and no rounding changes a choice. Norms give the other features unit size
+    and make these features small for all other tensors.
     """
     rng = np.random.default_rng(seed)
     head_dim = hidden // HEADS
@@ -84,7 +84,7 @@ def tensors(hidden: int, size: int, ternary: bool, seed: int = 0) -> dict[str, F
 
 
 def laid_out(found: Mapping[str, Floats], layout: Layout) -> dict[str, Floats]:
-    """The tensors as a file of that layout has them."""
+    """Return the tensors as a file of that layout stores them."""
     result: dict[str, Floats] = {}
     for name, values in found.items():
         if "_exps." not in name or layout == "stacked":
@@ -106,10 +106,10 @@ def write_expert_model(
     hidden: int | None = None, size: int | None = None,
     metadata: Mapping[str, object] | None = None, more: Mapping[str, Floats] | None = None,
 ) -> None:  # fmt: skip
-    """Write the model, its layers' linears but the router in ``type``.
+    """Write the model, with the layers' linears except the router in ``type``.
 
-    Sizes default to one or two blocks of the type. ``metadata`` is added to the keys and replaces
-    those of the same name; ``more`` tensors, F32, likewise.
+    Sizes default to one or two blocks of the type. ``metadata`` and ``more`` (F32 tensors) are
+    added and replace those of the same name.
     """
     block = TYPES[type].block_size
     hidden = hidden or max(64, block)

@@ -25,11 +25,11 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class Repository:
-    """A repository; files of ``large`` bytes and more are LFS files.
+    """A repository; files of at least ``large`` bytes are LFS files.
 
-    ``refusal``: status, X-Error-Code and X-Error-Message of every answer, but to those who have
+    ``refusal``: status, X-Error-Code and X-Error-Message of every response to clients without
     TOKEN. ``cut``: the connection ends after so many bytes of a large file, once for each number.
-    ``pause``: seconds after each 64 KiB. ``info`` goes over what is said of it.
+    ``pause``: seconds after each 64 KiB. ``info`` overrides fields of the repository's description.
     """
 
     files: dict[str, bytes]
@@ -40,10 +40,10 @@ class Repository:
     cut: list[int] = field(default_factory=list)
     pause: float = 0.0
     info: dict[str, Any] = field(default_factory=dict)
-    served: dict[str, bytes] = field(default_factory=dict)  # in the place of a large file's bytes
+    served: dict[str, bytes] = field(default_factory=dict)  # replaces the bytes of large files
     ranges: bool = True
-    says_sizes: bool = True  # in its listing, where asked to
-    etag: str | None = None  # of small files, in the place of the right one
+    says_sizes: bool = True  # in the listing, on request
+    etag: str | None = None  # replaces the right one of small files
 
 
 class HubServer(ThreadingHTTPServer):
@@ -63,15 +63,15 @@ class HubServer(ThreadingHTTPServer):
 
     @property
     def cdn(self) -> str:
-        """Another origin, to which no token may go."""
+        """Another origin, which must not receive the token."""
         return f"http://localhost:{self.server_address[1]}"
 
     def asked(self, method: str, part: str) -> list[dict[str, str]]:
-        """The headers of the requests with ``part`` in their path."""
+        """Return the headers of the requests with ``part`` in their path."""
         return [headers for how, path, headers in self.requests if how == method and part in path]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no error."""
+        """Ignore errors of clients that disconnect."""
 
 
 @contextmanager
@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: HubServer
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the tests read ``requests``."""
+        """Log nothing: the tests read ``requests``."""
 
     def do_HEAD(self) -> None:
         self._answer()
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        if self.close_connection:  # else the client sends its next request here
+        if self.close_connection:  # otherwise the client sends its next request here
             self.send_header("Connection", "close")
         if "Content-Length" not in headers:
             self.send_header("Content-Length", str(len(content)))
@@ -134,11 +134,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def _repository(self, name: str) -> Repository | None:
-        """The repository that may be seen; None where the refusal is sent."""
+        """Return the repository, or send the refusal and return None."""
         found = self.server.repositories.get(name)
         has_token = self.headers.get("Authorization") == f"Bearer {TOKEN}"
         if found is None:
-            # What the hub says of what is not there or not to be seen, to those without a token.
+            # The hub's response, without a token, for what does not exist or is private.
             status, code, message = (404, "RepoNotFound", "") if has_token else (401, "", "")
         elif found.refusal is not None and not has_token:
             status, code, message = found.refusal
@@ -187,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(302, b"", headers)
 
     def _content(self, path: str) -> None:
-        """A large file from where the client wants it."""
+        """Send a large file from the offset that the client requests."""
         _, _, user, repository, digest = path.split("/")
         found = self.server.repositories[f"{user}/{repository}"]
         name = next(n for n, c in found.files.items() if hashlib.sha256(c).hexdigest() == digest)
@@ -209,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _sibling(name: str, content: bytes, large: int, blobs: bool) -> dict[str, Any]:
-    """What the hub lists of a file."""
+    """Return a file's entry in the listing."""
     if not blobs:
         return {"rfilename": name}
     listed: dict[str, Any] = {"rfilename": name, "size": len(content), "blobId": git_hash(content)}

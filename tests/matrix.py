@@ -20,18 +20,18 @@ FULL = pytest.mark.full
 MOST = 20  # cases of a test that `make test` runs
 Value = tuple[tuple[str, ...], tuple[int, ...]]
 
-# Of each file of trinity_kernels/quants the first type that products take.
+# The first type that products support in each file of trinity_kernels/quants.
 KINDS = frozenset(
     next(iter(module.READERS)) for module in vars(quants).values() if hasattr(module, "READERS")
 )
-# Types that products take and GGUF files have.
+# Types that products support and GGUF files can contain.
 IN_FILES = tuple(name for name in quants.READERS if is_type_of_gguf(name))
-# A type of each form and reader, of the products whose tests go through many shapes.
+# A type of each layout and reader, for tests with many shapes.
 PACKED = ("F32", "I2_S", "Q4_0", "Q8_0", "Q4_K", "IQ2_XXS")
 
 
 def some(values: Iterable[Any], kept: Collection[Any]) -> list[Any]:
-    """All values, for parametrize; `make test` runs those in ``kept`` alone.
+    """Return all values for parametrize; `make test` runs only those in ``kept``.
 
     A tuple is a row of values for several names.
     """
@@ -43,18 +43,18 @@ def _left(value: Any) -> Any:
 
 
 def types(names: Iterable[str]) -> list[Any]:
-    """Quantization types, for parametrize; `make test` runs one type of each file alone."""
+    """Return quantization types for parametrize; `make test` runs one type of each file."""
     return some(names, KINDS)
 
 
 def each_value_once(items: Sequence[pytest.Item]) -> None:
-    """Mark as ``full`` what brings no new value of any of its test's parameters."""
+    """Mark cases as ``full`` that have no new value of any parameter of their test."""
     tests: dict[str, list[tuple[pytest.Item, frozenset[Value]]]] = defaultdict(list)
     for item in items:
         if hasattr(item, "callspec") and item.get_closest_marker("full") is None:
             tests[item.nodeid.partition("[")[0]].append((item, frozenset(values_of(item))))
     for cases in tests.values():
-        # First the cases of which every value is new: types by levels give a diagonal.
+        # First the cases whose values are all new: types by levels give a diagonal.
         seen: set[Value] = set()
         left, kept = [], []
         for item, values in cases:
@@ -73,7 +73,7 @@ def each_value_once(items: Sequence[pytest.Item]) -> None:
 
 
 def leave_few(items: Sequence[pytest.Item]) -> None:
-    """Mark as ``full`` all but ``MOST`` cases of a test, or n where it is marked ``few(n)``."""
+    """Mark all but ``MOST`` cases of a test as ``full``; a mark ``few(n)`` sets another number."""
     few = items[0].get_closest_marker("few") if items else None
     number = min(MOST if few is None else few.args[0], len(items))
     chosen = {i * len(items) // number for i in range(number)}
@@ -83,11 +83,11 @@ def leave_few(items: Sequence[pytest.Item]) -> None:
 
 
 def values_of(item: Any) -> Iterator[Value]:
-    """The values of a case, each with its name; names that are parametrized together are one."""
+    """Return the values of a case by name; names that are parametrized together are one."""
     params = item.callspec.params
     groups = [mark.args[0] for mark in item.iter_markers("parametrize")]
     groups = [g.replace(" ", "").split(",") if isinstance(g, str) else g for g in groups]
     fixtures = params.keys() - {name for group in groups for name in group}
     for names in (*groups, *([name] for name in fixtures)):
-        # Cases share the very objects that the test lists.
+        # Cases share the objects that the test lists.
         yield tuple(names), tuple(id(params[name]) for name in names if name in params)

@@ -24,7 +24,7 @@ _SQUARED_RELU = {"bitnet-b1.58", "bitnet-25"}
 
 
 def float_tensors(provider: WeightProvider) -> dict[str, NDArray[np.float32]]:
-    """All tensors of an open model, dequantized."""
+    """Dequantize all tensors of an open model."""
     return {name: provider.tensor(name).dequantize() for name in provider.tensor_names()}
 
 
@@ -38,13 +38,13 @@ def naive_logits(
     rope_interleaved: bool | None = None,
     inputs: dict[str, Array] | None = None,
 ) -> NDArray[np.float32]:
-    """Logits (T, V) of ``tokens`` at positions 0..T-1.
+    """Compute the logits (T, V) of ``tokens`` at positions 0..T-1.
 
     ``tensors``: canonical names to dequantized values, linear weights (outputs, inputs).
     ``int8_activations``: the layers' linears are ternary, their inputs rounded to int8 per token.
     ``rope_interleaved``: rotate neighbours (True) or halves; by default as GGUF stores ``arch``.
-    ``inputs`` receives what every linear weight is multiplied with, (T, inputs), by its name; of
-    experts the tokens of each, by the name of its own tensor ("blk.0.ffn_up.3.weight").
+    ``inputs`` receives the input (T, inputs) of every linear weight by its name; experts have a
+    tensor name and tokens of their own ("blk.0.ffn_up.3.weight").
     """
     inputs = {} if inputs is None else inputs
     if rope_interleaved is None:
@@ -77,7 +77,7 @@ def naive_logits(
 
 
 class _Layer:
-    """The tensors of one layer by their short names; an absent norm, bias or scale does nothing."""
+    """The tensors of one layer by short name; an absent norm, bias or scale has no effect."""
 
     def __init__(
         self, tensors: Weights, layer: int, int8_activations: bool, inputs: dict[str, Array]
@@ -92,9 +92,9 @@ class _Layer:
         return x if weight is None else rms_norm(x, weight, eps)
 
     def linear(self, name: str, x: Array, exact: bool = False) -> Array:
-        """x (T, inputs) to (T, outputs): times .scale, then plus .bias (the FFN's before it).
+        """Multiply x (T, inputs), then by .scale, then add .bias (the FFN's before the scale).
 
-        ``exact``: the activations are not rounded, whatever the others'.
+        ``exact``: the activations are not rounded, even if others are.
         """
         weight = self.tensors[f"{self.prefix}{name}.weight"]
         self.inputs[f"{self.prefix}{name}.weight"] = x
@@ -108,7 +108,7 @@ class _Layer:
         return (y + bias) * scale if name.startswith("ffn_") else y * scale + bias
 
     def mixture(self, x: Array, config: ExpertConfig) -> Array:
-        """Softmax of the router's scores, the largest of them, divided by their sum."""
+        """Mix experts: the largest of the softmax of the router's scores, divided by their sum."""
         scores = self.linear("ffn_gate_inp", x, exact=True)
         p = np.exp(scores - scores.max(axis=1, keepdims=True))
         chosen = np.argsort(-p, axis=1, kind="stable")[:, : config.num_experts_per_tok]
@@ -122,7 +122,7 @@ class _Layer:
         return out
 
     def expert(self, name: str, x: Array, expert: int) -> Array:
-        """x (1, inputs) by one expert's weight: times its .scale, plus its .bias."""
+        """Multiply x (1, inputs) by one expert's weight and .scale, and add its .bias."""
         one = f"{self.prefix}{name}.{expert}.weight"
         self.inputs[one] = np.concatenate([self.inputs.get(one, x[:0]), x])
         name = f"{self.prefix}{name}_exps"
@@ -138,7 +138,7 @@ class _Layer:
 
 
 def rms_norm(x: Array, weight: NDArray[np.float32], eps: float) -> Array:
-    """Over the last axis."""
+    """Normalize over the last axis."""
     scaled: Array = x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps) * weight
     return scaled
 
@@ -149,7 +149,7 @@ def silu(x: Array) -> Array:
 
 
 def quantize_activations(x: Array) -> tuple[Array, NDArray[np.float32]]:
-    """int8 values (T, n), as float64, and scales (T, 1): x is about values / scale."""
+    """Return int8 values (T, n) as float64, and scales (T, 1): x is about values / scale."""
     floats = x.astype(np.float32)
     largest = np.maximum(np.abs(floats).max(axis=-1, keepdims=True), np.float32(1e-5))
     scale = np.float32(127) / largest
@@ -157,10 +157,10 @@ def quantize_activations(x: Array) -> tuple[Array, NDArray[np.float32]]:
 
 
 def ternary_linear(x: Array, weight: NDArray[np.float32]) -> Array:
-    """x (T, n) times weight (m, n) of ternary values, activations rounded to int8 per token.
+    """Multiply x (T, n), rounded to int8 per token, by a ternary weight (m, n).
 
-    Numerics: a product of an int8 and a scale has at most 32 bits, so where a row has one scale
-    the float64 sums are exact: the integer sums times that scale.
+    Numerics: a product of an int8 and a scale has at most 32 bits, so if a row has one scale, the
+    float64 sums are exact: the integer sums times that scale.
     """
     values, scale = quantize_activations(x)
     product: Array = values @ weight.T.astype(np.float64)
@@ -168,7 +168,7 @@ def ternary_linear(x: Array, weight: NDArray[np.float32]) -> Array:
 
 
 def rope_angles(tensors: Weights, config: ModelConfig, count: int) -> tuple[Array, Array]:
-    """Cosines and sines (count, rope_dim / 2) of positions 0..count-1, magnitude included.
+    """Return cosines and sines (count, rope_dim / 2) of positions 0..count-1, times the magnitude.
 
     Source: rope_yarn and ggml_rope_yarn_corr_dims in llama.cpp's ggml-cpu/ops.cpp.
     """
@@ -186,7 +186,7 @@ def rope_angles(tensors: Weights, config: ModelConfig, count: int) -> tuple[Arra
         original = scaling.original_context_length or config.context_length
 
         def correction(turns: float) -> float:
-            """The dimension whose angle turns that often within the original context."""
+            """Return the dimension whose angle makes so many turns within the original context."""
             ratio = math.log(original / (turns * 2 * math.pi))
             return dim * ratio / (2 * math.log(config.rope_theta))
 
@@ -203,7 +203,7 @@ def rope_angles(tensors: Weights, config: ModelConfig, count: int) -> tuple[Arra
 
 
 def rotate(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
-    """x (T, heads, d) with its first 2 * cos.shape[1] dimensions rotated, the rest untouched."""
+    """Rotate the first 2 * cos.shape[1] dimensions of x (T, heads, d)."""
     pairs = cos.shape[1]
     first = slice(0, 2 * pairs, 2) if interleaved else slice(0, pairs)
     second = slice(1, 2 * pairs, 2) if interleaved else slice(pairs, 2 * pairs)
@@ -216,7 +216,7 @@ def rotate(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
 
 
 def attention(q: Array, k: Array, v: Array, sliding_window: int = 0) -> Array:
-    """q (T, H, d), k and v (T, K, d) to (T, H * d), causal; a window of 0 sees everything."""
+    """Compute causal attention (T, H * d) of q (T, H, d), k and v (T, K, d); window 0 is none."""
     tokens, heads, dim = q.shape
     group = heads // k.shape[1]
     k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)

@@ -50,10 +50,10 @@ _ACTS: dict[str, Callable[[Array], Array]] = {
 
 
 class NaiveDecoder:
-    """Runs a decoder over tensors by their complete names.
+    """Runs a decoder's operations on tensors by complete name.
 
-    ``interleaved``: neighbouring dimensions rotate. ``rounded(name, x)``: what the weight of that
-    name is multiplied with, for x (T, W).
+    ``interleaved``: neighbouring dimensions rotate. ``rounded(name, x)`` rounds the input x (T, W)
+    of the weight of that name.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class NaiveDecoder:
         self.layer = 0
 
     def logits(self, tokens: Sequence[int]) -> Array:
-        """Logits (T, vocabulary) of tokens at positions 0 to T - 1."""
+        """Compute the logits (T, vocabulary) of tokens at positions 0 to T - 1."""
         config, architecture = self.decoder.config, self.decoder.architecture
         self.buffers = {
             name: np.full((len(tokens), width), np.nan)
@@ -114,13 +114,13 @@ class NaiveDecoder:
         out[:] = out + rows if add else rows
 
     def _heads(self, name: str, count: int, width: int) -> Array:
-        """A view (T, count, width) of a buffer's first values."""
+        """Return a view (T, count, width) of a buffer's first values."""
         rows = self.buffers[name]
         return rows[:, : count * width].reshape(len(rows), count, width)
 
     @singledispatchmethod
     def run(self, operation: Operation) -> None:
-        """One operation of the present layer."""
+        """Run one operation of the current layer."""
         raise TypeError(operation)
 
     @run.register

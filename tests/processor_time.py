@@ -22,7 +22,7 @@ TRIES = 3
 
 
 def known_work() -> int:
-    """Interpreted Python that fits into a processor's first cache."""
+    """Run a loop of interpreted Python that fits into a processor's first cache."""
     table: dict[int, int] = {}
     total = 0
     for i in range(20_000):
@@ -32,12 +32,12 @@ def known_work() -> int:
 
 
 def slowness() -> float:
-    """How many times longer than on the reference machine work takes now; at least 1."""
+    """Return how many times slower than the reference machine this one is now; at least 1."""
     return max(1.0, median(seconds_of(known_work) for _ in range(9)) / REFERENCE_SECONDS)
 
 
 def seconds_of(work: Callable[[], object], clock: Clock = time.thread_time) -> float:
-    """Seconds of ``clock`` that ``work`` takes."""
+    """Return the seconds of ``clock`` that ``work`` takes."""
     began = clock()
     work()
     return clock() - began
@@ -46,7 +46,7 @@ def seconds_of(work: Callable[[], object], clock: Clock = time.thread_time) -> f
 def check_least(limit: float, measure: Callable[[], float]) -> None:
     """Fail unless one of three results of ``measure`` is below ``limit`` times ``slowness``.
 
-    ``measure`` does the same work each time.
+    Each ``measure`` does the same work.
     """
     found: list[tuple[float, float]] = []
     for _ in range(TRIES):
@@ -62,7 +62,7 @@ def check_least(limit: float, measure: Callable[[], float]) -> None:
 
 
 def within(seconds: float, work: Callable[[], T], clock: Clock = time.thread_time) -> T:
-    """What ``work`` returns, if it takes less processor time than ``seconds`` (see check_least)."""
+    """Return the result of ``work``; fail if it takes more than ``seconds`` (see check_least)."""
     results: list[T] = []
     check_least(seconds, lambda: seconds_of(lambda: results.append(work()), clock))
     return results[-1]

@@ -15,7 +15,7 @@ from trinity_kernels.quantizers import WRITABLE, quantize_rows
 from trinity_kernels.quants import TYPES
 
 SPACE = "\u2581"
-# Pieces that merge out of shorter ones, best first, as SentencePiece's BPE needs them.
+# Pieces that merge from shorter ones, best first, as SentencePiece's BPE needs them.
 _MERGED = [
     f"{SPACE}t", "he", f"{SPACE}a", "in", f"{SPACE}the", "er", "on", f"{SPACE}s", "re", "nd",
     f"{SPACE}w", "or", "at", "en", f"{SPACE}and", "ing", "ed", "is", f"{SPACE}on", "ce",
@@ -25,7 +25,7 @@ _CHARACTERS = [SPACE, *string.ascii_lowercase, *string.ascii_uppercase, *string.
 
 
 def sentencepiece_vocabulary() -> tuple[list[str], list[float], list[int]]:
-    """Texts, scores and types of a byte-fallback vocabulary: specials, bytes, merges, characters.
+    """Return texts, scores and types of a vocabulary: special tokens, bytes, merges, characters.
 
     Types: 1 normal, 2 unknown, 3 control, 6 byte.
     """
@@ -39,7 +39,7 @@ def sentencepiece_vocabulary() -> tuple[list[str], list[float], list[int]]:
 
 
 def encoded(kind: str, values: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Values in a type; where nothing here writes it, random blocks of the same size of values."""
+    """Encode values in a type; random blocks for types without an encoder here."""
     quant = TYPES[kind]
     if quant.encode_blocks:
         return quant.quantize(values)
@@ -77,8 +77,8 @@ def write_tiny_model(
 ) -> None:
     """Write a random model whose layers' linears have ``type``.
 
-    Sizes default to one or two blocks of the type. ``embedding_type`` defaults to ``type`` where
-    rows of it fit, F16 for ternary models; ``output_type``, of the head of an untied model, to
+    Sizes default to one or two blocks of the type. ``embedding_type`` defaults to ``type`` if rows
+    fit its blocks, or F16 for ternary models; ``output_type``, the type of an untied head, to
     ``embedding_type``. ``vocab``: "bytes" (SentencePiece with byte fallback) or "none".
     ``metadata`` is added to the file's keys, and replaces those of the same name.
     """
@@ -123,7 +123,7 @@ def write_tiny_model(
             writer.add(key, value)
 
         def add(name: str, kind: str, values: NDArray[np.float32]) -> None:
-            # Both layouts of I2_S have the same name in a file.
+            # Files use the same name for both layouts of I2_S.
             file_type = "I2_S" if kind == "I2_S_ARM" else kind
             writer.add_tensor(name, values.shape, file_type, encoded(kind, values))
 
@@ -165,7 +165,7 @@ def write_tiny_model(
 
 
 class _RandomWeights:
-    """Values that keep activations near unit size."""
+    """Draws values that keep activations near unit size."""
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -176,7 +176,7 @@ class _RandomWeights:
     def linear(self, rows: int, columns: int, ternary: bool) -> NDArray[np.float32]:
         size = 1 / np.sqrt(columns)
         if ternary:
-            # A scale that half precision holds, so that all ternary types give the same model.
+            # Half precision holds this scale exactly, so all ternary types give the same model.
             scale = np.float32(np.float16(size * np.sqrt(1.5)))
             values = self._rng.integers(-1, 2, (rows, columns)) * scale
         else:

@@ -36,7 +36,7 @@ TEMPLATE = (
 
 
 def ids_of(text: str) -> list[int]:
-    """The byte tokens of a text."""
+    """Return the byte tokens of a text."""
     return [FIRST_BYTE + byte for byte in text.encode()]
 
 
@@ -44,15 +44,15 @@ PART_BYTES = PAGE * 8
 
 
 def part_sizes(window: Window | None = None) -> dict[str, PartSizes]:
-    """A page's parts: eight bytes for each position, in both where there is a window."""
+    """Return a page's parts: eight bytes per position, in both if there is a window."""
     return dict.fromkeys(("F16", "F32"), PartSizes(PART_BYTES, PART_BYTES if window else 0))
 
 
-HIDDEN = 1000  # added to the content of hidden tokens, whose bits are others
+HIDDEN = 1000  # added to the content of hidden tokens
 
 
 def write(cache: KVCache, tokens: Sequence[int], *, hidden: bool = False) -> None:
-    """As a step does: room first, then the content of both parts, then the note of it."""
+    """Append tokens as a step does: reserve space, write both parts, then record the tokens."""
     assert cache.reserve(cache.length + len(tokens)), "no page"
     state = cache._window is not None and cache._window.state
     tables = [cache._table]
@@ -68,12 +68,12 @@ def write(cache: KVCache, tokens: Sequence[int], *, hidden: bool = False) -> Non
 
 
 def held(cache: KVCache) -> list[int]:
-    """The tokens that lie in a cache's full parts."""
+    """Return the tokens that a cache's full parts contain."""
     return _tokens(cache._table, 0, cache.length)
 
 
 def _advance(table: NDArray[np.int64], place: int, token: int) -> None:
-    """Bring the state forward by a token: a hash of all so far, and how many these are."""
+    """Advance the state by a token: a hash of all tokens so far, and their number."""
     before = 0
     if place:
         before, count = _slots(table, (place - 1) // PAGE)[:2]
@@ -82,9 +82,9 @@ def _advance(table: NDArray[np.int64], place: int, token: int) -> None:
 
 
 def seen(cache: KVCache, length: int) -> list[int]:
-    """The tokens in a cache's windowed parts that those behind the first ``length`` see.
+    """Return the tokens in a cache's windowed parts that tokens after the first ``length`` see.
 
-    A state is compared with that of all tokens here.
+    A state must equal that of all tokens.
     """
     assert cache._window is not None
     if cache._window.state:
@@ -100,7 +100,7 @@ def seen(cache: KVCache, length: int) -> list[int]:
 
 
 def _slots(table: NDArray[np.int64], number: int) -> NDArray[np.int64]:
-    """The memory of a page, by its address in a table."""
+    """Return the memory of a page by its address in a table."""
     assert table[number], f"page {number} has no memory"
     memory = (ctypes.c_int64 * PAGE).from_address(int(table[number]))
     return np.frombuffer(memory, np.int64)
@@ -112,19 +112,19 @@ def _tokens(table: NDArray[np.int64], start: int, stop: int) -> list[int]:
 
 
 def used_bytes(engine: ToyEngine) -> int:
-    """Bytes of an engine's pool that sequences have claimed."""
+    """Return the bytes of an engine's pool that sequences use."""
     return engine.pool.claimed
 
 
 class ToyEngine:
-    """Logits that depend on every token in a cache, or on a script of what to say.
+    """An engine whose logits depend on every token in the cache, or follow a script.
 
-    The tokens lie in the cache's pages, eight bytes each, and are read from there. So whoever
-    shares, copies or cuts a page wrongly gets other logits. ``pages``: how many there may be.
-    ``window``, where not 0: how many positions a token sees in windowed parts. ``state``: there is
-    a recurrent state.
-    ``before_forward`` is called with the tokens of each step; it may raise or set an event.
-    ``answer`` makes the engine continue a prompt of ``answer_at`` tokens with that text and EOS.
+    It stores the tokens in the cache's pages, eight bytes each, and reads them from there, so a
+    page that is wrongly shared, copied or cut changes the logits. ``pages``: their maximum number.
+    ``window``, if not 0: how many positions a token sees in windowed parts. ``state``: whether
+    there is a recurrent state. ``before_forward`` is called with the tokens of each step; it may
+    raise or set an event. ``answer``: the engine continues a prompt of ``answer_at`` tokens with
+    this text and EOS.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class ToyEngine:
 
 
 class ToyStream:
-    """Holds back the bytes of a character until it is complete."""
+    """Decodes tokens to text, and holds back the bytes of an incomplete character."""
 
     def __init__(self) -> None:
         self.pending = b""
@@ -275,7 +275,7 @@ class ToyStream:
 
 
 class ToyTokenizer:
-    """Bytes, <s> and </s>."""
+    """A tokenizer whose tokens are bytes, <s> and </s>."""
 
     def __init__(self, *, bos: bool = True, chat_template: str | None = TEMPLATE) -> None:
         self.vocab_size = VOCAB_SIZE
@@ -332,7 +332,7 @@ def chunks_of(
     engine: Engine, prompt: Sequence[int], params: SamplingParams, limits: GenerationLimits,
     tokenizer: object = None, **options: Any,
 ) -> Iterator[Chunk]:  # fmt: skip
-    """The answer to a prompt by a engine_thread of its own, as its chunks come."""
+    """Yield the chunks of the response to a prompt, from an engine thread of its own."""
     engine_thread = EngineThread(engine)
     inbox = Inbox()
     answer = RequestState(
@@ -355,7 +355,7 @@ def toy_model(
     *, context_length: int = 64, prefill_chunk: int = 8, pages: int = 1 << 20, window: int = 0,
     state: bool = False, **tokenizer: object,
 ) -> tuple[Model, ToyEngine]:  # fmt: skip
-    """A model of the toys above, and its engine."""
+    """Make a model of the toys above, and return it with its engine."""
     engine = ToyEngine(
         context_length=context_length,
         prefill_chunk=prefill_chunk,

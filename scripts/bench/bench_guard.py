@@ -1,10 +1,10 @@
-"""Compare two reports of bench_peers.py by their ratios; exit status 1 where one fell.
+"""Compare two reports of bench_peers.py by their ratios; exit status 1 if one fell.
 
     python scripts/bench/bench_peers.py ... --json new.json
     python scripts/bench/bench_guard.py docs/bench.json new.json --tolerance 0.1
 
-Ratios survive a change of machine or of its load, absolute times do not: to llama.cpp's tokens per
-second, to the read bandwidth, and of a batch to a single sequence, each within one report.
+Absolute times depend on the machine and its load, so only ratios within one report are compared: to
+llama.cpp's tokens per second, to the read bandwidth, and of a batch to a single sequence.
 """
 
 from __future__ import annotations

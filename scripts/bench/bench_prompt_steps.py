@@ -1,13 +1,13 @@
-"""What it costs that prompts have the same bits however they are cut and whatever is cached.
+"""Measure the cost of batch invariance: prompts give the same bits however they are divided.
 
-For each number of rows the step of a prompt with the kernels for many rows, and the step with those
-that are fastest for that number, which trinity took before, in turns:
+For each number of rows it compares the kernels for many rows with the fastest kernels for that
+number, interleaved:
 
     python scripts/bench/bench_prompt_steps.py build/B.gguf --rows 1 --rows 16 --rounds 9
 
-Then the second turn of a chat, after an answer of some tokens, with and without --reuse-answers.
-Times are processor time of the process, which other work on the machine disturbs little where one
-thread computes: the least and the median.
+Then it measures the second turn of a chat, after a response of some tokens, with and without
+--reuse-answers. It prints the least and the median processor time of the process, which other work
+on the machine hardly affects if one thread computes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure what callers of the API see: many at once, and a stream beside an arriving prompt.
+"""Measure concurrent callers of the API, and the gaps of a stream while a long prompt is prefilled.
 
     python scripts/bench/bench_requests.py build/B.gguf --callers 16 --tokens 64 --beside 4096
     python scripts/bench/bench_requests.py build/B.gguf --prompt 400 --peer-python VENV/bin/python

@@ -1,4 +1,4 @@
-"""Measure `trinity serve` as its users see it, beside the engine without HTTP and llama-server.
+"""Measure `trinity serve`, compared with the engine without HTTP and with llama-server.
 
     python scripts/bench/bench_server.py --model build/B.gguf
     python scripts/bench/bench_server.py --model build/B.gguf --llama-server BUILD/bin/llama-server

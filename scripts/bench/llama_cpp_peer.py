@@ -1,4 +1,4 @@
-"""The llama.cpp side of bench_peers.py: a process that measures what it is told, and waits.
+"""The llama.cpp side of bench_peers.py: a process that runs measurements on request.
 
     python scripts/bench/llama_cpp_peer.py model.gguf --threads 2
 

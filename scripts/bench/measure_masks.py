@@ -1,4 +1,4 @@
-"""Run a suite of JSON schemas through `trinity.Grammar` without a model: what is kept to, and when.
+"""Run a suite of JSON schemas through `trinity.Grammar` without a model and report its errors.
 
     python scripts/bench/measure_masks.py JSON-Schema-Test-Suite/tests/draft2020-12
     python scripts/bench/measure_masks.py jsonschemabench/maskbench/data --record masks.jsonl

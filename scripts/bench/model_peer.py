@@ -1,4 +1,4 @@
-"""The engine's side of bench_server.py: a process that answers conversations without HTTP.
+"""The engine's side of bench_server.py: a process that completes conversations without HTTP.
 
     python scripts/bench/model_peer.py model.gguf --threads 2 --ctx 8192
 

@@ -1,4 +1,4 @@
-"""Measure the first token of a long prompt: cold, and after a restart from the folder of prefixes.
+"""Measure the first token of a long prompt: cold, and after a restart with stored prefixes.
 
     python scripts/bench/prefix_restart.py --tokens 2571 -- --model build/model.gguf --ctx 4096
 

@@ -1,6 +1,6 @@
-"""HTTP for bench_server.py: answers are read as they come, and understood once they have ended.
+"""A minimal HTTP client for bench_server.py, which parses responses after they end.
 
-A client that shares its processors with the server must cost little.
+A client that shares its processors with the server must be cheap.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare the token hashes that `trinity serve` gives for the same requests in different states.
+"""Compare the token hashes of `trinity serve` for the same requests in different states.
 
     python scripts/bench/same_tokens.py --requests 1000 -- --model demo=trinity/data/demo.gguf
     python scripts/bench/same_tokens.py --requests 1000 -- --model build/Q4_K.gguf --batch-invariant

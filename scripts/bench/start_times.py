@@ -1,4 +1,4 @@
-"""Measure starts: the first text without a cache, a warm command, ``import trinity`` and a load.
+"""Measure start-up: first text without a cache, a warm command, ``import trinity``, loading.
 
     python scripts/bench/start_times.py NEW/bin/python OLD/bin/python
     python scripts/bench/start_times.py NEW/bin/python --models demo FILE.gguf --rounds 7

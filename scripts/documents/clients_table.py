@@ -1,10 +1,10 @@
-"""Put the table of tested clients into docs/clients.md, from what `make test-clients` found.
+"""Write the table of tested clients into docs/clients.md, from the results of `make test-clients`.
 
     python scripts/documents/clients_table.py           # print it
     python scripts/documents/clients_table.py --write   # write it
 
 `make test-clients` writes the rows of each client into build/clients/rows. A client that was not
-run keeps the line that the document has.
+run keeps its row in the document.
 """
 
 from __future__ import annotations

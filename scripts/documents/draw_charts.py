@@ -1,12 +1,11 @@
-"""Draw each docs/measurements/NAME.json as docs/pictures/NAME.svg: speed beside llama.cpp.
+"""Draw each docs/measurements/NAME.json as docs/pictures/NAME.svg: speed relative to llama.cpp.
 
     python scripts/documents/draw_charts.py
     python scripts/documents/draw_charts.py build/report.json build/report.svg
 
-The JSON is a report of bench_peers.py --json. A bar is the ratio of the medians, the thin
-line the ratios of all pairs of rounds at most; the numbers are tokens per second. The colours
-follow the reader's light or dark setting, background included, so the picture is readable on any
-page.
+The JSON is a report of bench_peers.py --json. A bar shows the ratio of the medians, the thin line
+the range of the ratios of all pairs of rounds; the numbers are tokens per second. Colours and
+background follow the reader's light or dark setting, so the picture is readable on any page.
 """
 
 from __future__ import annotations

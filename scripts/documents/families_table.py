@@ -1,7 +1,7 @@
-"""Writes into models.md what models of known shapes need and what speed to expect of them.
+"""Write the memory and expected speed of models of known shapes into models.md.
 
-What a file has and what a token reads follow from the family's declaration in trinity/models and
-from the published configuration, so a family's numbers are those of what trinity runs.
+The size of a file and the bytes read per token follow from the family's declaration in
+trinity/models and from the published configuration, so they are those of what trinity runs.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Print what each type costs: bits per weight, error on normally distributed weights, perplexity.
+"""Print the cost of each type: bits per weight, error on normally distributed weights, perplexity.
 
     python scripts/documents/quantization_table.py --text TEXT --model demo --model stories260K.gguf
 
-Weights: a million, of unit variance, in rows of 4,096; the error is the root mean square relative
-to theirs, without importance. Types that only llama.cpp's quantizer writes get its error where
-llama-cpp-python is installed. Perplexity: of each --model ("demo": the packaged one), quantized
-from the file, in windows of 256 over the text: all matrices in the type, or, of ternary types,
-those of the layers; rows that do not fit blocks of 32 in F16, where they do not fit larger ones
-nothing.
+The error is the relative root mean square over a million weights of unit variance in rows of 4,096,
+without importance. For types that only llama.cpp's quantizer writes it is computed if
+llama-cpp-python is installed. Perplexity is that of each --model ("demo": the packaged one),
+quantized from the file, in windows of 256 over the text. All matrices have the type; for ternary
+types only those of the layers. Rows that do not fit blocks of 32 are F16; models whose rows do not
+fit larger blocks have no value.
 """
 
 from __future__ import annotations

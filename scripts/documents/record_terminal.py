@@ -1,13 +1,13 @@
-"""Run commands in a terminal and write what it shows as animated SVGs, docs/pictures/NAME.svg.
+"""Run commands in a terminal and record it as animated SVGs, docs/pictures/NAME.svg.
 
     pip install -e '.[docs]'
     python scripts/documents/record_terminal.py             every scene
     python scripts/documents/record_terminal.py generate    one
 
-The commands run in a shell behind a pseudo-terminal (pexpect), a terminal emulator (pyte) says what
-is on the screen, and each version of a line becomes a text that CSS shows for as long as it stood
-there. Pauses are cut to MAX_PAUSE; `python -m trinity warmup` before keeps compiling out of the
-picture. A viewer without animation shows the last screen.
+The commands run in a shell in a pseudo-terminal (pexpect). A terminal emulator (pyte) interprets
+the output, and each version of a line becomes a text that CSS shows for as long as it was on the
+screen. Pauses are cut to MAX_PAUSE; run `python -m trinity warmup` before, so that no compiling is
+recorded. A viewer without animation shows the last screen.
 """
 
 from __future__ import annotations

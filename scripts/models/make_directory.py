@@ -1,10 +1,10 @@
-"""Write a directory of Hugging Face's or MLX's form with random weights, to measure speed with.
+"""Write a Hugging Face or MLX directory with random weights, to measure speed with.
 
     python scripts/models/make_directory.py llama-1b build/llama-1b-bf16
     python scripts/models/make_directory.py llama-1b build/mlx4 --form mlx --bits 4 --group 64
 
-The shapes are those of make_synthetic.py that belong to the llama family; the embedding is also
-the output. Its tokens are the bytes. The text that such a model writes means nothing.
+The shapes are make_synthetic.py's of the llama family, with tied embeddings. Tokens are bytes. The
+text that such a model writes is meaningless.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the chat model is taught to say of the book and of itself: the part written by hand.
+"""The handwritten part of the chat model's training data: facts about the book and itself.
 
 Everything else that it is taught is cut from the book's text: see chat_dialogues.py.
 """

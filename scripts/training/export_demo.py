@@ -1,4 +1,4 @@
-"""The trained demo model as a GGUF file, and PyTorch's own figures to check trinity with."""
+"""Write the trained demo model as a GGUF file, and PyTorch's results to test trinity with."""
 
 from __future__ import annotations
 

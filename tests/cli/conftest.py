@@ -17,7 +17,7 @@ Run = Callable[..., Result]
 
 
 def press_ctrl_c() -> None:
-    """Do what Ctrl-C does once the main thread notices, which may take another step."""
+    """Interrupt the main thread as Ctrl-C does; it may take another step before it notices."""
     handler = signal.getsignal(signal.SIGINT)
     assert callable(handler)
     handler(signal.SIGINT, None)

@@ -25,23 +25,23 @@ from trinity.server.served import Served
 from trinity.server.service import NO_DEFAULTS
 from trinity.server.settings import ServerOptions
 
-LIMIT = 120.0  # seconds until what waits is taken for a hang
+LIMIT = 120.0  # seconds of waiting before a test fails
 
 MakeApp = Callable[..., Starlette]
 
 
 @pytest.fixture(scope="session")
 def model() -> Iterator[Model]:
-    """The demo model, whose answers do not depend on what else runs."""
+    """The demo model; its responses do not depend on other requests."""
     with trinity.load(trinity.demo_model(), threads=1, batch_invariant=True) as model:
         yield model
 
 
 @pytest.fixture(scope="session")
 def make(model: Model) -> MakeApp:
-    """Makes an application of the demo model, called "demo", with options of the server.
+    """Return a function that makes an application of the demo model, named "demo".
 
-    ``defaults`` are options of answers.
+    Its arguments are options of the server; ``defaults`` are generation options.
     """
 
     def made(defaults: Mapping[str, Any] = NO_DEFAULTS, **options: object) -> Starlette:
@@ -55,12 +55,12 @@ def make(model: Model) -> MakeApp:
 
 
 async def _nothing() -> None:
-    """The model is everybody's."""
+    """Do nothing: tests share the model."""
 
 
 @pytest.fixture(scope="session")
 def app(make: MakeApp) -> Starlette:
-    """The application with usual options."""
+    """The application with default options."""
     return make()
 
 
@@ -73,7 +73,7 @@ def client(app: Starlette) -> Iterator[TestClient]:
 
 @contextmanager
 def socket_server(app: Starlette, **options: object) -> Iterator[str]:
-    """The URL of an application that runs behind a socket, in a thread."""
+    """Yield the URL of an application that runs behind a socket in a thread."""
     settings = ServerOptions(port=0, **options)  # type: ignore[arg-type]
     with listening(settings.host, settings.port) as listener:
         server = Server(config(app, settings), settings.max_connections)
@@ -93,21 +93,21 @@ def socket_server(app: Starlette, **options: object) -> Iterator[str]:
 
 @pytest.fixture
 def held() -> Iterator[Held]:
-    """How long callbacks hold the event loops of this process."""
+    """Measures how long callbacks block the event loops of this process."""
     with watched() as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 def url(make: MakeApp) -> Iterator[str]:
-    """A server with usual options behind a socket."""
+    """The URL of a server with default options behind a socket."""
     with socket_server(make()) as url:
         assert httpx.get(f"{url}/health", timeout=LIMIT).status_code == 200
         yield url
 
 
 def wait_for(found: Callable[[], object]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     end = time.monotonic() + LIMIT
     while not found():
         assert time.monotonic() < end, "it does not come"
@@ -115,6 +115,6 @@ def wait_for(found: Callable[[], object]) -> None:
 
 
 def is_idle(model: Model) -> bool:
-    """Whether no sequence waits or runs."""
+    """Whether no sequence is waiting or running."""
     work = model.scheduler_stats()
     return work.waiting == work.running == 0

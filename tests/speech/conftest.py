@@ -10,7 +10,7 @@ import trinity
 
 @pytest.fixture(scope="session")
 def folder(shared_data: Path) -> Path:
-    """A small random model, and what transformers makes of a recording with it."""
+    """A small random model, and what transformers transcribes with it."""
     return shared_data / "encoders" / "whisper"
 
 

@@ -17,7 +17,7 @@ TokenizerOf = Callable[[str], Tokenizer]
 
 @pytest.fixture(scope="session")
 def metadata_of(shared_data: Path) -> MetadataOf:
-    """Metadata by name: "llama-bpe" (a vocabulary) or "models/stories260K" (a model)."""
+    """Return metadata by name: "llama-bpe" (a vocabulary) or "models/stories260K" (a model)."""
 
     @functools.cache
     def load(name: str) -> Metadata:
@@ -29,5 +29,5 @@ def metadata_of(shared_data: Path) -> MetadataOf:
 
 @pytest.fixture(scope="session")
 def tokenizer_of(metadata_of: MetadataOf) -> TokenizerOf:
-    """Tokenizers by the same names."""
+    """Return tokenizers by the same names."""
     return functools.cache(lambda name: tokenizer_from_metadata(metadata_of(name)))

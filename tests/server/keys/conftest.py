@@ -26,7 +26,7 @@ from trinity.server.settings import ServerOptions
 
 @pytest.fixture(scope="module")
 def adapted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    """A tiny model with two adapters, of which the first is used."""
+    """A tiny model with two adapters, of which the first is active."""
     folder = tmp_path_factory.mktemp("keys")
     write_tiny_model(folder / "m.gguf", type="F32", hidden_size=HIDDEN, context_length=1024)
     for seed in (1, 2):
@@ -40,14 +40,14 @@ Serve = Callable[..., AbstractContextManager[Server]]
 
 
 async def nothing(*given: object) -> None:
-    """Takes the place of what shall not be done."""
+    """Do nothing; replaces functions that must not run."""
 
 
 @pytest.fixture
 def serve(adapted: Model, tmp_path: Path) -> Serve:
-    """Runs a server of two keys, new ones unless given, in a folder of its own unless given.
+    """Run a server with two keys in a folder; both are new unless given.
 
-    ``make`` is called with it. Batches wait for ever unless ``answers`` says otherwise.
+    ``make`` is called with the server. Batches wait forever unless ``answers`` is true.
     """
 
     @contextmanager

@@ -17,7 +17,7 @@ BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Any]:
-    """The browser, which finds no machine but this one."""
+    """A browser that can reach only this machine."""
     if BROWSER is None or DRIVER is None:
         pytest.skip("chromium and chromedriver are not installed")
     options = webdriver.ChromeOptions()
@@ -27,7 +27,7 @@ def driver() -> Iterator[Any]:
                  "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"):  # fmt: skip
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    options.enable_bidi = True  # for windows that share nothing
+    options.enable_bidi = True  # for windows that share no storage
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     driver.set_script_timeout(30)
     yield driver
