@@ -32,6 +32,9 @@ ARM_ARGS ?=
 CLIENTS ?=
 BENCH_MODEL := build/bench.gguf
 
+# Tests start many processes; without __pycache__ each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all test-arm test-real test-clients lint format types check bench fuzz docs wheel sdist clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
