@@ -43,6 +43,14 @@ def test_reasoning_has_one_name(key: str) -> None:
     assert read == [{"role": "assistant", "content": "x", "reasoning_content": "hm"}]
 
 
+@pytest.mark.parametrize("arguments", [{}, "{}", "", " ", None, "null", [], "[]"])
+def test_calls_without_arguments(arguments: object) -> None:
+    """PHP writes an empty object as an empty list."""
+    call = {"function": {"name": "f", "arguments": arguments}}
+    (message,) = read_messages([{"role": "assistant", "tool_calls": [call]}])
+    assert message["tool_calls"][0]["function"]["arguments"] == {}
+
+
 @pytest.mark.parametrize(
     ("message", "problem"),
     [

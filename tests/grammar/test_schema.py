@@ -73,7 +73,8 @@ def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
         ({"$ref": 3}, "#/$ref: expected text, found a number"),
         ({"$schema": "http://x.y/z"}, "#/$schema: 'http://x.y/z' is an unknown version"),
         ({"minProperties": 3}, "#/minProperties: only one property can be counted"),
-        ({"nullable": True}, '#/nullable: write "null" among the types'),
+        ({"nullable": True}, '#/nullable: without a single type: write "null" among the types'),
+        ({"type": "string", "const": "a", "nullable": True}, "#/nullable: without a single type"),
         ({"dependentRequired": {"a": "b"}}, "#/dependentRequired: expected a list of names, found"),
         ({"dependentRequired": {"a": {}}}, "#/dependentRequired: expected a list of names, found"),
         ({"dependentSchemas": {"a": []}}, "#/dependentSchemas: expected a schema, found"),
@@ -210,6 +211,32 @@ def test_quotes_and_backslashes_are_characters(pattern: str) -> None:
     ],
 )
 def test_integers_have_at_most_53_bits(schema: Any, taken: list[str], refused: list[str]) -> None:
+    check_texts(schema, taken, refused)
+
+
+@pytest.mark.parametrize(
+    ("schema", "taken", "refused"),
+    [
+        ({"type": "string", "nullable": True}, ["null", '"a"'], ["7"]),
+        ({"type": "string", "nullable": False}, ['"a"'], ["null"]),
+        ({"type": "string", "enum": ["a"], "nullable": True}, ["null", '"a"'], ['"b"']),
+        ({"nullable": True, "enum": ["a", None], "type": "string"}, ["null", '"a"'], ['"b"']),
+        ({"type": "integer", "nullable": True}, ["null", "7"], ["10000000000000000", '"a"']),
+        ({"type": "string", "format": "date", "nullable": True}, ["null", '"2026-11-26"'], ['"a"']),
+        (
+            {"type": "object", "properties": {"a": {"type": "array", "nullable": True}},
+             "required": ["a"], "additionalProperties": False},
+            ['{"a": null}', '{"a": []}'], ['{"a": 1}', "null"],
+        ),
+    ],
+)  # fmt: skip
+def test_nullable_of_openapi(schema: Any, taken: list[str], refused: list[str]) -> None:
+    assert set(states(schema).values()) <= {"enforced", "note"}
+    check_texts(schema, taken, refused)
+
+
+def check_texts(schema: Any, taken: list[str], refused: list[str]) -> None:
+    """That the grammar of a schema takes some texts and refuses others."""
     grammar = Grammar.json_schema(schema)
     table = LLTokenizer("byte")
     for text, expected in [*((one, True) for one in taken), *((one, False) for one in refused)]:

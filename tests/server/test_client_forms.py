@@ -247,6 +247,24 @@ def test_an_empty_text_among_ollamas(client: TestClient, model: Model) -> None:
     assert np.abs(np.array(found.json()["embeddings"]) - expected).max() < 1e-6
 
 
+@pytest.mark.parametrize("arguments", [{}, [], None, "", "{}"])
+def test_ollamas_calls_without_arguments(client: TestClient, arguments: object) -> None:
+    call = {"function": {"name": "f", "arguments": arguments}}
+    messages = [
+        *HELLO["messages"], {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "3"},
+    ]  # fmt: skip
+    body = {"model": "demo", "messages": messages, "stream": False, "options": []}
+    assert client.post("/api/chat", json=body).status_code == 200
+
+
+def test_empty_objects_of_php(client: TestClient, usual: str) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": []}}
+    body = {**HELLO, "metadata": [], "stream_options": [], "logit_bias": [], "response_format": []}
+    assert content(client.post(CHAT, json=body)) == usual
+    assert client.post(CHAT, json={**body, "tools": [tool]}).status_code == 200
+
+
 def test_blocks_of_anthropics_own_tools_are_ignored(client: TestClient) -> None:
     blocks: list[dict[str, Any]] = [
         {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}},

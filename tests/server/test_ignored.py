@@ -54,6 +54,9 @@ def read(body: Any, *, strict: bool = False) -> tuple[Outer, list[str]]:
         ({"x": 1, "count": 2}, Outer(count=2), ["x"]),
         ({"x": None}, Outer(), []),  # null says nothing
         ({"count": None}, Outer(), []),
+        ({"inner": []}, Outer(inner=Inner()), []),  # as PHP writes an empty object
+        ({"free": [], "several": [[]]}, Outer(free={}, several=[Inner()]), []),
+        ({"text": [[]]}, Outer(text=[Inner()]), []),
         ({"count": "3"}, Outer(count=3), []),
         ({"count": 3.0}, Outer(count=3), []),
         ({"inner": {"size": 1, "y": {"z": 1}}}, Outer(inner=Inner(1)), ["inner.y"]),

@@ -111,6 +111,8 @@ def _arguments(where: str, arguments: object) -> Mapping[str, Any]:
             arguments = json.loads(arguments) if arguments.strip() else {}
         except (ValueError, RecursionError) as error:
             raise InputError(f"{where}: its arguments are not valid JSON ({error})") from None
+    if arguments == []:  # as PHP writes an empty object
+        return {}
     if not isinstance(arguments, Mapping | None):
         raise InputError(
             f"{where}: its arguments are {type(arguments).__name__}; they must be an object"

@@ -47,7 +47,7 @@ REFUSED: Final = {
     "propertyNames": "write patternProperties and additionalProperties: false instead",
     "unevaluatedProperties": "write additionalProperties instead",
     "unevaluatedItems": "write items instead",
-    "nullable": 'write "null" among the types instead',
+    "nullable": 'without a single type: write "null" among the types instead',
 }
 KNOWN: Final = ENFORCED | ANNOTATIONS | DEFINITIONS | REFUSED.keys()
 

@@ -36,6 +36,7 @@ from trinity.grammar.plain_keywords import (
     kind_of,
     pattern_of,
     plain_keyword,
+    take_null,
     want,
 )
 from trinity.grammar.references import References, below, pointer
@@ -193,6 +194,7 @@ class _SchemaReader:
             return
         self._seen[id(node)] = node
         more: list[Any] = []  # schemas that express keywords by other keywords
+        take_null(node)
         for key in list(node):
             if key in DEFINITIONS or key not in node:
                 continue

@@ -64,6 +64,8 @@ def pruned(value: Any, kind: Any, where: str, dropped: Ignored) -> Any:
     The result need not be valid. Null in place of an optional field counts as not given.
     """
     kind = _bare(kind)
+    if value == [] and _element(kind) is None and _takes_object(kind):
+        value = {}  # as PHP writes an empty object
     if isinstance(value, dict):
         struct = _struct_for(kind, value)
         return value if struct is None else _pruned_struct(value, struct, where, dropped)
@@ -147,6 +149,15 @@ def _struct_for(kind: Any, value: dict[str, Any]) -> type[msgspec.Struct] | None
         if config.tag_field is not None and value.get(config.tag_field) == config.tag:
             return choice
     return structs[0] if len(structs) == 1 else None
+
+
+def _takes_object(kind: Any) -> bool:
+    """Whether a JSON object is allowed here."""
+    return any(
+        get_origin(choice) is dict
+        or (isinstance(choice, type) and issubclass(choice, msgspec.Struct))
+        for choice in _choices(kind)
+    )
 
 
 def _element(kind: Any) -> Any | None:

@@ -15,7 +15,7 @@ class EarlierFunction(Body):
     """The function of a tool call in an earlier response."""
 
     name: str
-    arguments: dict[str, Any] | str
+    arguments: dict[str, Any] | str | None = None
     index: int | None = None
 
 
@@ -98,7 +98,7 @@ def _arguments(call: EarlierCall, where: str) -> str:
     """Return the JSON text of a call's arguments; OpenAI's clients send them as text."""
     arguments = call.function.arguments
     if not isinstance(arguments, str):
-        return encode(arguments).decode()
+        return encode(arguments or {}).decode()
     try:
         msgspec.json.decode(arguments or "{}", type=dict[str, Any])
     except (msgspec.DecodeError, ValueError) as error:
