@@ -9,7 +9,7 @@ from __future__ import annotations
 from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.table import Table, attention
+from trinity.formats.huggingface.table import attention, pre_norm_layer
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.llama import attention_branch
@@ -28,13 +28,9 @@ ARCHITECTURES = (Architecture(("arcee",), _layer, rope_halves=False),)
 
 # -- In transformers' checkpoints --
 
-_LAYER: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(permuted=True),
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
+_LAYER = pre_norm_layer(
+    attention(permuted=True), {"ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+)
 
 FAMILIES = (
     Family(

@@ -10,7 +10,7 @@ from trinity.config import ModelConfig
 from trinity.formats.huggingface import mixture
 from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.table import Table, attention, head_norms
+from trinity.formats.huggingface.table import attention, head_norms, pre_norm_layer
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.llama import attention_branch
@@ -36,13 +36,9 @@ ARCHITECTURES = (Architecture(("dots1",), _layer, rope_halves=True, needs=(exper
 
 # -- In transformers' checkpoints --
 
-_LAYER: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(bias="attention_bias"),
-    **head_norms(),
-    "ffn_norm": "post_attention_layernorm",
-    **mixture.CHOSEN_WITH_BIAS,
-}
+_LAYER = pre_norm_layer(
+    {**attention(bias="attention_bias"), **head_norms()}, mixture.CHOSEN_WITH_BIAS
+)
 
 FAMILIES = (
     Family(

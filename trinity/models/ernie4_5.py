@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.table import Table, attention, gated
+from trinity.formats.huggingface.table import attention, gated, pre_norm_layer
 from trinity.models.architecture import Architecture
 from trinity.models.llama import layer
 
@@ -15,12 +15,7 @@ ARCHITECTURES = (Architecture(("ernie4_5",), layer, rope_halves=False),)
 
 # -- In transformers' checkpoints --
 
-_LAYER: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(),
-    "ffn_norm": "post_attention_layernorm",
-    **gated(),
-}
+_LAYER = pre_norm_layer(attention(), gated())
 
 FAMILIES = (
     Family(

@@ -29,6 +29,7 @@ from trinity.formats.huggingface.table import (
     at,
     attention,
     both_rows,
+    pre_norm_layer,
 )
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks, mamba_blocks
@@ -115,12 +116,7 @@ EXPERTS: Table = {
     "ffn_up_shexp": _SHARED_UP,
     "ffn_down_shexp": f"{_SHARED}.output_linear",
 }
-_EXPERT_LAYER: Table = {
-    "attn_norm": "input_layernorm",
-    **ATTENTION,
-    "ffn_norm": "post_attention_layernorm",
-    **EXPERTS,
-}
+_EXPERT_LAYER = pre_norm_layer(ATTENTION, EXPERTS)
 
 
 def _shared_width(values: Values) -> int:

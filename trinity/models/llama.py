@@ -11,7 +11,7 @@ from __future__ import annotations
 from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.table import Table, attention, experts, gated
+from trinity.formats.huggingface.table import attention, experts, gated, pre_norm_layer
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
@@ -62,20 +62,18 @@ ARCHITECTURES = (Architecture(("llama",), _layer, rope_halves=False),)
 
 # -- In transformers' checkpoints --
 
-LAYER: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(bias="attention_bias", output_bias="attention_bias", permuted=True),
-    "ffn_norm": "post_attention_layernorm",
-    **gated(bias="mlp_bias"),
-}
+LAYER = pre_norm_layer(
+    attention(bias="attention_bias", output_bias="attention_bias", permuted=True),
+    gated(bias="mlp_bias"),
+)
 
-_EXPERT_LAYER: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(permuted=True),
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate_inp": "block_sparse_moe.gate",
-    **experts("block_sparse_moe.experts", gate="w1", up="w3", down="w2"),
-}
+_EXPERT_LAYER = pre_norm_layer(
+    attention(permuted=True),
+    {
+        "ffn_gate_inp": "block_sparse_moe.gate",
+        **experts("block_sparse_moe.experts", gate="w1", up="w3", down="w2"),
+    },
+)
 
 
 FAMILIES = (

@@ -12,7 +12,7 @@ from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.rope import read_yarn, rope_parameters, yarn_magnitude
-from trinity.formats.huggingface.table import Table, attention, gated
+from trinity.formats.huggingface.table import attention, gated, pre_norm_layer
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
@@ -53,12 +53,7 @@ _YARN = {
 }  # fmt: skip
 
 
-_LAYER: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(permuted=True),
-    "ffn_norm": "post_attention_layernorm",
-    **gated(),
-}
+_LAYER = pre_norm_layer(attention(permuted=True), gated())
 
 
 def _keys(config: ModelConfig, values: Values) -> Keys:

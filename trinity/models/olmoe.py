@@ -10,7 +10,7 @@ from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.table import Table, attention, experts, head_norms
+from trinity.formats.huggingface.table import attention, experts, head_norms, pre_norm_layer
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -34,14 +34,9 @@ ARCHITECTURES = (Architecture(("olmoe",), _layer, rope_halves=True, needs=(exper
 
 # -- In transformers' checkpoints --
 
-_LAYER: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(),
-    **head_norms(),
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate_inp": "mlp.gate",
-    **experts("mlp.experts"),
-}
+_LAYER = pre_norm_layer(
+    {**attention(), **head_norms()}, {"ffn_gate_inp": "mlp.gate", **experts("mlp.experts")}
+)
 
 
 def _keys(config: ModelConfig, values: Values) -> Keys:

@@ -10,7 +10,7 @@ from functools import partial
 from trinity.formats.huggingface.classifier import with_classifier
 from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.table import Table, attention, gated, head_norms
+from trinity.formats.huggingface.table import attention, gated, head_norms, pre_norm_layer
 from trinity.models.architecture import Architecture
 from trinity.models.llama import layer
 
@@ -30,19 +30,10 @@ WITHOUT_HEAD = (
 WINDOW_OFF = {"use_sliding_window": False}
 
 
-_LAYER2: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(bias=True),
-    "ffn_norm": "post_attention_layernorm",
-    **gated(),
-}
-_LAYER3: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(bias="attention_bias", output_bias="attention_bias"),
-    **head_norms(),
-    "ffn_norm": "post_attention_layernorm",
-    **gated(),
-}
+_LAYER2 = pre_norm_layer(attention(bias=True), gated())
+_LAYER3 = pre_norm_layer(
+    {**attention(bias="attention_bias", output_bias="attention_bias"), **head_norms()}, gated()
+)
 _QWEN2 = Family(
     class_names=("Qwen2ForCausalLM",),
     architectures={"silu": "qwen2"},

@@ -11,7 +11,14 @@ from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.table import Table, attention, experts, gated, head_norms
+from trinity.formats.huggingface.table import (
+    Table,
+    attention,
+    experts,
+    gated,
+    head_norms,
+    pre_norm_layer,
+)
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -69,20 +76,11 @@ WITH_SHARED: Table = {
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
     **gated("mlp.shared_expert", suffix="_shexp"),
 }
-_LAYER2: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(bias="qkv_bias"),
-    "ffn_norm": "post_attention_layernorm",
-    **WITH_SHARED,
-}
-_LAYER3: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(bias="attention_bias", output_bias="attention_bias"),
-    **head_norms(),
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate_inp": "mlp.gate",
-    **experts("mlp.experts"),
-}
+_LAYER2 = pre_norm_layer(attention(bias="qkv_bias"), WITH_SHARED)
+_LAYER3 = pre_norm_layer(
+    {**attention(bias="attention_bias", output_bias="attention_bias"), **head_norms()},
+    {"ffn_gate_inp": "mlp.gate", **experts("mlp.experts")},
+)
 
 
 def _qwen2_keys(config: ModelConfig, values: Values) -> Keys:

@@ -134,6 +134,16 @@ def gated(module: str = "mlp", *, suffix: str = "", bias: bool | str = False) ->
     }
 
 
+def pre_norm_layer(attention: Table, feed_forward: Table) -> Table:
+    """A layer that normalizes the inputs of its attention and of its feed-forward."""
+    return {
+        "attn_norm": "input_layernorm",
+        **attention,
+        "ffn_norm": "post_attention_layernorm",
+        **feed_forward,
+    }
+
+
 def both_rows(both: str, *apart: str) -> tuple[TableRow, TableRow]:
     """Gate and up in one tensor, whose first half of rows is the gate; or in two."""
     gate, up = (
