@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message
 
 from trinity.server.batch_output import BatchOutput
 from trinity.server.batch_rows import Row
-from trinity.server.caller import OWNER
+from trinity.server.caller import OF_BATCH, OWNER
 
 Ask = Callable[[Row], Awaitable[tuple[int, Any] | None]]
 
@@ -69,7 +69,7 @@ async def answer(
     await app({
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
         "path": row.url, "raw_path": row.url.encode(), "query_string": b"", "root_path": "",
-        "trinity.of_batch": of_batch, OWNER: owner,
+        OF_BATCH: of_batch, OWNER: owner,
         "scheme": "http", "server": ("localhost", 80), "client": ("127.0.0.1", 1),
         "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
     }, receive, send)  # fmt: skip

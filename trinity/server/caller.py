@@ -17,6 +17,8 @@ from starlette.types import Scope
 
 IPV6_NETWORK = 64  # bits of an address that one client may have all addresses of
 OWNER = "trinity.owner"  # in the scope: the owner whose API key was checked
+# In a request's scope: whether it is a row of a batch.
+OF_BATCH = "trinity.of_batch"
 
 
 @dataclass(frozen=True, slots=True)

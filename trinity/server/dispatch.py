@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from trinity.errors import ConfigError, FormatError
 from trinity.server.bodies import CountedBody, LeftError, check_encoding, read_body
-from trinity.server.caller import OWNER, Caller, caller_of
+from trinity.server.caller import OF_BATCH, OWNER, Caller, caller_of
 from trinity.server.connection import CROWDED
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, ErrorFamily, api_error
@@ -26,7 +26,7 @@ from trinity.server.kept_stream import LAST_EVENT
 from trinity.server.multipart import form_fields
 from trinity.server.schemas import converted, decoded, has_few_values
 from trinity.server.service import Service
-from trinity.server.stream import Stream
+from trinity.server.stream import DEADLINE, Stream
 from trinity.server.threads import SMALL
 
 log = logging.getLogger("trinity.server")
@@ -56,7 +56,7 @@ class Dispatch:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, and count it in the metrics."""
         began = time.perf_counter()
-        status = 499  # the client left before there was one
+        status = 499  # nginx's status for a client that disconnects before the response
         ignored = Ignored(self._service.settings.strict)
 
         async def watched(message: Message) -> None:
@@ -68,11 +68,11 @@ class Dispatch:
             await send(message)
 
         batches = self._service.batches
-        live = int(batches is not None and not scope.get("trinity.of_batch", False))
+        live = int(batches is not None and not scope.get(OF_BATCH, False))
         if batches is not None:
             batches.traffic.live += live
         try:
-            await self._answer(ignored, scope, receive, watched)
+            await self._counted(ignored, scope, receive, watched)
         except LeftError:
             pass
         except asyncio.CancelledError:
@@ -95,10 +95,11 @@ class Dispatch:
                 seconds = time.perf_counter() - began
                 log.info("%s %s %d %.3f s", scope["method"], self._endpoint.path, status, seconds)
 
-    async def _answer(self, ignored: Ignored, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _counted(self, ignored: Ignored, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the request while the bytes of its body count."""
         upload = await self._upload(scope)
         with self._service.bodies.counted() as body, upload as grow:
-            await self._answer_to(ignored, body, grow, scope, receive, send)
+            await self._read_and_handle(ignored, body, grow, scope, receive, send)
 
     async def _upload(self, scope: Scope) -> AbstractContextManager[Callable[[int], None] | None]:
         """Count the bytes of an uploaded file against the quota while they arrive."""
@@ -108,7 +109,7 @@ class Dispatch:
         _, used = await asyncio.to_thread(files.used)
         return files.upload(used)
 
-    async def _answer_to(
+    async def _read_and_handle(
         self,
         ignored: Ignored,
         coming: CountedBody,
@@ -120,7 +121,7 @@ class Dispatch:
         """Read the body, then run the handler until it ends or the client leaves."""
         settings = self._service.settings
         deadline = asyncio.get_running_loop().time() + settings.request_seconds
-        scope["trinity.deadline"] = deadline
+        scope[DEADLINE] = deadline
         check_connection(scope)
         check_encoding(scope)
         most, folder = settings.max_body, None
@@ -128,7 +129,7 @@ class Dispatch:
             most = getattr(settings, self._endpoint.limit)
             if self._endpoint.limit == "max_file" and self._service.batches is not None:
                 folder = self._service.batches.of(scope.get(OWNER, "")).files.folder
-        in_memory = folder is None and not scope.get("trinity.of_batch", False)
+        in_memory = folder is None and not scope.get(OF_BATCH, False)
         try:
             async with (
                 asyncio.timeout_at(deadline),
@@ -138,7 +139,7 @@ class Dispatch:
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
         caller = caller_of(scope, len(body))
-        working = asyncio.ensure_future(self._work(ignored, body, caller, scope, receive, send))
+        working = asyncio.ensure_future(self._handle(ignored, body, caller, scope, receive, send))
         del body  # it may be large, and the response may take long
         leaving = asyncio.ensure_future(_left(receive))
         try:
@@ -151,10 +152,11 @@ class Dispatch:
                 working.cancel()
                 await asyncio.wait({working})
 
-    async def _work(
+    async def _handle(
         self, ignored: Ignored, body: bytes | mmap, caller: Caller, scope: Scope,
         receive: Receive, send: Send,
     ) -> None:  # fmt: skip
+        """Decode the body, call the endpoint's handler, and send its response."""
         content = await read_content(ignored, self._service, caller, self._endpoint, scope, body)
         del body
         endpoint, request = self._endpoint, Request(scope, receive)
@@ -170,7 +172,7 @@ class Dispatch:
         if endpoint.generates:
             most = self._service.settings.max_queue
             self._service.models.check_queue(content.model, caller.client, most)
-        async with asyncio.timeout_at(scope["trinity.deadline"]):
+        async with asyncio.timeout_at(scope[DEADLINE]):
             answer = await endpoint.handle(call)
         if name and isinstance(answer, Stream):
             answer = call.kept.answer(name_in(name), answer, endpoint.path, caller.body_bytes)
@@ -211,7 +213,7 @@ def refusal(family: ErrorFamily, error: Exception) -> ASGI:
     told = api_error(error)
     if told.status == 500 or isinstance(error, FormatError | ConfigError):
         log.error("a request failed", exc_info=error)
-    return Json(family.form(told), told.status, dict(told.headers))
+    return Json(family.form(told), told.status, told.headers)
 
 
 def check_connection(scope: Scope) -> None:

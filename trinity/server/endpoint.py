@@ -1,10 +1,11 @@
-"""What an endpoint is: a line of the table from which routes and the OpenAPI document are made."""
+"""Endpoints, from whose table the routes and the OpenAPI document are made, and their responses."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from starlette.requests import Request
@@ -28,7 +29,7 @@ ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[B]):
-    """One request: what a handler gets."""
+    """A request, as a handler gets it."""
 
     service: Service
     caller: Caller
@@ -67,7 +68,7 @@ class Call(Generic[B]):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A method and a path, and the function that answers."""
+    """A method and a path, and the function that handles their requests."""
 
     method: str
     path: str
@@ -90,55 +91,55 @@ class Endpoint:
     generates: bool = False  # refused with 429 while the queue is full, before it is prepared
 
 
-PIECE = 1 << 18  # bytes of a body that are handed to a connection at once
+CHUNK = 1 << 18  # bytes of a body that are passed to the connection at once
 
 
-async def send_body(body: bytes, send: Send) -> None:
-    """Send a body in pieces, as fast as the client reads."""
-    for start in range(0, max(1, len(body)), PIECE):
-        if start:
-            await asyncio.sleep(0)  # others' turn, where nothing has held this one up
-        end = start + PIECE
-        part = body[start:end] if len(body) > PIECE else body
-        await send({"type": "http.response.body", "body": part, "more_body": end < len(body)})
-
-
-class PlainText:
-    """An answer of text in UTF-8."""
-
-    __slots__ = ("body", "headers")
-
-    def __init__(self, text: str, media_type: str) -> None:
-        self.body = text.encode()
-        self.headers = [
-            (b"content-type", f"{media_type}; charset=utf-8".encode()),
-            (b"content-length", b"%d" % len(self.body)),
-        ]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        await send({"type": "http.response.start", "status": 200, "headers": self.headers})
-        await send_body(self.body, send)
-
-
-class Json:
-    """An answer of one JSON document: a Struct, or what ``msgspec`` encodes."""
+class Document:
+    """A response with a complete body."""
 
     __slots__ = ("body", "headers", "status")
 
-    def __init__(self, content: Any, status: int = 200, headers: dict[str, str] | None = None):
-        self.body = encode(content)
+    def __init__(
+        self,
+        body: bytes,
+        content_type: str,
+        status: int = 200,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.body = body
         self.status = status
         self.headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(self.body)),
-            *(
-                (k.lower().encode("latin-1"), v.encode("latin-1"))
-                for k, v in (headers or {}).items()
-            ),
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in (
+                ("content-type", content_type),
+                ("content-length", str(len(body))),
+                *headers.items(),
+            )
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the response in chunks, as fast as the client reads."""
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
-        await send_body(self.body, send)
+        size = len(self.body)
+        for start in range(0, max(1, size), CHUNK):
+            if start:
+                await asyncio.sleep(0)  # let other requests run
+            end = start + CHUNK
+            chunk = self.body[start:end] if size > CHUNK else self.body
+            await send({"type": "http.response.body", "body": chunk, "more_body": end < size})
+
+
+def text_document(text: str, media_type: str) -> Document:
+    """Return a response of text in UTF-8."""
+    return Document(text.encode(), f"{media_type}; charset=utf-8")
+
+
+class Json(Document):
+    """A response of one JSON document: a Struct, or another value that ``msgspec`` encodes."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, content: Any, status: int = 200, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        super().__init__(encode(content), "application/json", status, headers)

@@ -1,6 +1,6 @@
-"""What all endpoints share, and how a job is run.
+"""The state that all requests share, and the running of jobs.
 
-An endpoint that answers at once:
+An endpoint that responds at once:
 
     async def handle(call: Call[Body]) -> ASGI:
         job = ChatJob(messages, options, whole=True)
@@ -9,7 +9,7 @@ An endpoint that answers at once:
                 ...
         return Json(...)
 
-One that streams gives ``Stream`` the same call and a generator of what is written:
+One that streams passes the same call to ``Stream``, and a generator of the bytes to send:
 
     async def written(answers: Answers) -> AsyncGenerator[bytes]:
         async for event in answers:
@@ -18,8 +18,8 @@ One that streams gives ``Stream`` the same call and a generator of what is writt
     async def handle(call: Call[Body]) -> ASGI:
         return Stream(partial(call.start, call.body.model, job), written, FAMILY)
 
-``start`` raises what is wrong with the request, before anything was written. A client that leaves
-ends the handler, whose ``with`` then ends the answers; ``Stream`` closes them itself.
+``start`` raises errors of the request before anything is sent. If the client disconnects, the
+handler is cancelled and its ``with`` ends the generation; ``Stream`` ends it itself.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from trinity.runtime.client import AsyncAnswers
     from trinity.runtime.generation import Chunk
 
-# Of a whole response: log-probabilities of alternative tokens.
+# Most log-probabilities of alternative tokens in a response that is not streamed.
 MOST_LOGPROBS = 500_000
 NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 T = TypeVar("T", covariant=True)
@@ -74,7 +74,7 @@ class Writer(Protocol[T]):
         ...
 
     def end(self, end: End) -> Iterable[T]:
-        """What is sent for the end."""
+        """Return what is sent for the end."""
         ...
 
 
@@ -93,7 +93,10 @@ class TokenHash:
 
 
 class Answers:
-    """Responses in progress: iterate for their events; ``close``, or ``with``, ends them."""
+    """The n responses of a job in progress; iterating gives their events.
+
+    ``close``, or the end of ``with``, cancels what is still generated.
+    """
 
     def __init__(
         self, lease: ModelLease, answers: AsyncAnswers, ready: Prepared, metrics: Metrics,
@@ -101,7 +104,7 @@ class Answers:
     ) -> None:  # fmt: skip
         self.name = lease.name  # of the model
         self.model = lease.model
-        self.client = client  # who asks
+        self.client = client  # whose request it is
         self.created = int(time.time())  # seconds since the epoch
         self.options = ready.options  # GenerationOptions of the request
         self.prompts = ready.prompts  # token ids
@@ -127,17 +130,17 @@ class Answers:
             self._read(*await anext(self._answers))
         event = self._events.popleft()
         if isinstance(event, Update) and event.logprobs:
-            await asyncio.sleep(0)  # each takes its time, and many may be there at once
+            await asyncio.sleep(0)  # each takes time, and many may be ready at once
         return event
 
     async def by(self, writer: Writer[T]) -> AsyncGenerator[T, None]:
-        """What ``writer`` makes of the events, in order."""
+        """Yield what ``writer`` makes of the events, in order."""
         async for event in self:
             for made in writer.end(event) if isinstance(event, End) else writer.add(event):
                 yield made
 
     def close(self) -> None:
-        """End the responses and release the model; again is harmless."""
+        """End the generation and release the model. Calling it again has no effect."""
         self._answers.close()
         self._lease.release()
 
@@ -240,9 +243,9 @@ class Service:
     def _prepared(
         self, ignored: Ignored, model: Model, job: ChatJob | TextJob, inbox: AsyncInbox
     ) -> tuple[Prepared, AsyncAnswers]:
-        """The prompts of a job, and its responses before they are submitted."""
+        """Return the prompts of a job, and its request to the engine before it is submitted."""
         ready = prepared(ignored, model, job, self.template_names)
-        # Many log-probabilities at once would keep the event loop from its work.
+        # Many log-probabilities at once would block the event loop.
         whole = job.whole and ready.options.get("logprobs") is None
         return ready, model.prepared(ready.prompts, inbox, n=job.n, whole=whole, **ready.options)
 
@@ -252,7 +255,7 @@ class Service:
         return self.settings.chat_template_kwargs or {}
 
     def _salted(self, caller: Caller, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Options with the salt of the owner's cached prompts. Slots are always the owner's."""
+        """Return options with the salt of the owner's cached prompts; slots need none."""
         shared = self.settings.share_prefix_cache and options.get("slot") is None
         salt = salt_of(caller.owner, options.get("cache_salt", ""), shared=shared)
         return {**options, "cache_salt": salt}
@@ -275,7 +278,7 @@ class Service:
 
 
 def batches_in(settings: ServerOptions, keys: Keys) -> BatchQueue | None:
-    """Where files and batches are kept. Raises: InputError."""
+    """Return the store of files and batches, if there is a state folder. Raises: InputError."""
     if settings.state is None:
         return None
     return BatchQueue(Path(settings.state), settings.max_files, keys.owners)

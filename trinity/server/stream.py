@@ -20,6 +20,8 @@ BEAT = 10.0
 BEAT_COMMENT = b": keep-alive\n\n"
 # Marks an ASGI message that contains whole events only.
 EVENTS = "trinity.events"
+# In a request's scope: the time of the event loop at which the request must be complete.
+DEADLINE = "trinity.deadline"
 # Estimated milliseconds from the head of the response to its first token.
 PREDICTED = b"x-predicted-first-token-ms"
 DONE = b"data: [DONE]\n\n"
@@ -36,14 +38,14 @@ def event(name: str, encoded: bytes) -> bytes:
 
 
 class Started(Protocol):
-    """Responses in progress."""
+    """A response in progress."""
 
     @property
     def predicted(self) -> float | None:
         """Estimated seconds until the first token, or None."""
 
     def close(self) -> None:
-        """End them. Calling it again has no effect."""
+        """End it. Calling it again has no effect."""
 
 
 A = TypeVar("A", bound=Started)
@@ -86,12 +88,12 @@ class Stream:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             beating = asyncio.create_task(self._keep_alive(send))
             try:
-                async with asyncio.timeout_at(scope["trinity.deadline"]):
+                async with asyncio.timeout_at(scope[DEADLINE]):
                     answers = await starting
-                    async with aclosing(self._written(answers)) as pieces:
-                        async for piece in pieces:
+                    async with aclosing(self._written(answers)) as events:
+                        async for encoded in events:
                             self._silent = False
-                            await send({**_body(piece), EVENTS: True})
+                            await send({**_body(encoded), EVENTS: True})
             except Exception as error:
                 await _closed(starting)
                 async with asyncio.timeout(BEAT):  # a client may have stopped reading
@@ -123,12 +125,12 @@ def failure(family: ErrorFamily, error: Exception) -> bytes:
     return family.event(encode(family.form(api_error(error))))
 
 
-def _body(piece: bytes) -> dict[str, object]:
-    return {"type": "http.response.body", "body": piece, "more_body": True}
+def _body(chunk: bytes) -> dict[str, object]:
+    return {"type": "http.response.body", "body": chunk, "more_body": True}
 
 
 async def _closed(starting: asyncio.Future[Any]) -> None:
-    """End responses that nobody will read."""
+    """End a response that nobody will read."""
     if not starting.done():
         starting.cancel()
     elif not starting.cancelled() and starting.exception() is None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from trinity.server.endpoint import ASGI, Json, PlainText
+from trinity.server.endpoint import ASGI, Json, text_document
 from trinity.server.schemas import encode
 from trinity.server.speech import Transcribing
 from trinity.server.stream import data
@@ -97,8 +97,8 @@ def whole(
     """A transcript as one answer; ``pieces`` gives tokens where log-probabilities are wanted."""
     if form in _MEDIA:
         if form == "text":
-            return PlainText(f"{transcript.text}\n", _MEDIA[form])
-        return PlainText((srt if form == "srt" else vtt)(transcript.segments), _MEDIA[form])
+            return text_document(f"{transcript.text}\n", _MEDIA[form])
+        return text_document((srt if form == "srt" else vtt)(transcript.segments), _MEDIA[form])
     more: dict[str, Any] = {"logprobs": logprobs(transcript.segments, pieces)}
     if form == "verbose_json":
         more |= {"task": task, "language": transcript.language, "duration": transcript.duration}

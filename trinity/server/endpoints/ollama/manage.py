@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from starlette.types import Receive, Scope, Send
 
-from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoint import ASGI, Call, Document, Endpoint, Json
 from trinity.server.endpoints.ollama.errors import OLLAMA
 from trinity.server.endpoints.ollama.generate import NDJSON
 from trinity.server.endpoints.ollama.models import ModelTag, tag_of
@@ -64,19 +63,6 @@ class Progress(msgspec.Struct):
     completed: int | UnsetType = UNSET
 
 
-class Lines:
-    """A response of several JSON documents, one per line."""
-
-    def __init__(self, lines: Iterator[msgspec.Struct]) -> None:
-        self._body = b"".join(encode(line) + b"\n" for line in lines)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the lines."""
-        headers = [(b"content-type", f"{NDJSON}; charset=utf-8".encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": self._body})
-
-
 async def pull(call: Call[PullRequest]) -> ASGI:
     """Report a served model as pulled. Raises: ApiError for any other."""
     models, body = call.service.models, call.body
@@ -92,7 +78,8 @@ async def pull(call: Call[PullRequest]) -> ASGI:
     if body.stream is False:
         return Json(Progress("success"))
     tag = await asyncio.to_thread(tag_of, models.find(call.ignored, name))
-    return Lines(steps(tag))
+    lines = b"".join(encode(step) + b"\n" for step in steps(tag))
+    return Document(lines, f"{NDJSON}; charset=utf-8")
 
 
 def steps(tag: ModelTag) -> Iterator[Progress]:
