@@ -92,8 +92,8 @@ def count(title: str, codes: Sequence[CodeType], *, listed: bool) -> None:
         print(f"  {path}: {', '.join(f'{name} {n}' for name, n in by_file[path].items())}")
 
 
-def token_walk(path: str) -> Sequence[CodeType]:
-    """Return the calls from one step of the engine to the next, in a stream of one request."""
+def token_walks(path: str) -> list[Sequence[CodeType]]:
+    """Return the calls of steps of the engine, each to the next, in a stream of one request."""
     calls = Calls()
     with calls.noted(), trinity.load(path) as model:
         for _ in range(2):  # in the second text every token is decoded for a second time
@@ -104,12 +104,11 @@ def token_walk(path: str) -> Sequence[CodeType]:
                 pass
     codes = calls.codes[begun:]
     starts = [i for i, code in enumerate(codes) if code.co_qualname == "EngineLoop._step"]
-    walks = [codes[start:end] for start, end in pairwise(starts[STEADY:])]
-    return median(walks)
+    return [codes[start:end] for start, end in pairwise(starts[STEADY:])]
 
 
-async def request_walk(path: str) -> Sequence[CodeType]:
-    """Return the calls of a chat request from its first byte to its last."""
+async def request_walks(path: str) -> list[Sequence[CodeType]]:
+    """Return the calls of chat requests, each from its first byte to its last."""
     calls, walks = Calls(), list[Sequence[CodeType]]()
     with calls.noted():
         app = make_app(Models([Served("demo", "demo", lambda: trinity.load(path))]))
@@ -120,7 +119,7 @@ async def request_walk(path: str) -> Sequence[CodeType]:
                 if status != 200:
                     raise SystemExit(f"the chat request got status {status}")
                 walks.append(calls.codes[start:])
-    return median(walks[2:])
+    return walks[2:]
 
 
 def median(walks: list[Sequence[CodeType]]) -> Sequence[CodeType]:
@@ -155,5 +154,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="print each file with its functions")
     listed = parser.parse_args().list
-    count("token", token_walk(trinity.demo_model()), listed=listed)
-    count("chat request", asyncio.run(request_walk(trinity.chat_model())), listed=listed)
+    count("token", median(token_walks(trinity.demo_model())), listed=listed)
+    count("chat request", median(asyncio.run(request_walks(trinity.chat_model()))), listed=listed)
