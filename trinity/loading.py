@@ -109,8 +109,8 @@ def _warn_of_pooler(path: str, progress: Callable[[str], None] | None) -> None:
     """Converters leave the layer out that a BERT's classifier was trained behind."""
     message = (
         f"{path}: there is a classifier (cls.output.weight) without the layer before it "
-        "(cls.weight), which converters to GGUF leave out of BERT's rerankers: such scores may "
-        "order texts wrongly; take a reranker of another family, such as bge-reranker"
+        "(cls.weight), which converters to GGUF omit from BERT rerankers: scores may "
+        "order texts wrongly; use a reranker of another family, such as bge-reranker"
     )
     if progress:
         progress(f"warning: {message}")

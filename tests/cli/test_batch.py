@@ -103,8 +103,8 @@ def test_every_row_once_whatever_kills_it(run: Run, tmp_path: Path) -> None:
 
 
 WRONG: list[tuple[Any, str]] = [
-    ("{", r"line 1 is no JSON"),
-    ([1], r"line 1 is no JSON object"),
+    ("{", r"line 1 is not valid JSON"),
+    ([1], r"line 1 is not a JSON object"),
     ({**row(1), "custom_id": 5}, "custom_id is 5; it must be a text"),
     ({**row(1), "method": "GET"}, "method is 'GET'; it must be POST"),
     ({**row(1), "url": "/v1/models"}, "url is '/v1/models'; it must be one of"),
@@ -134,15 +134,15 @@ def test_wrong_files(run: Run, tmp_path: Path) -> None:
     assert "cannot be read" in run(*arguments(tmp_path / "no", tmp_path / "out")).stderr
     source = write(tmp_path / "in.jsonl", [row(1)])
     result = run(*arguments(source, source))
-    assert "is no answer to a row of a batch; give another file" in result.stderr
+    assert "is not a result of a batch; give another file" in result.stderr
     source.write_text(json.dumps(row(1)))  # one line, without an end
     result = run(*arguments(source, source))
-    assert "line 1 is no answer to a row of a batch" in result.stderr
+    assert "line 1 is not a result of a batch" in result.stderr
     assert json.loads(source.read_text()) == row(1)
     write(source, [row(1)])
     assert "cannot be written" in run(*arguments(source, tmp_path / "no" / "out")).stderr
-    assert "is no file" in run(*arguments(source, Path(os.devnull))).stderr
+    assert "is not a file" in run(*arguments(source, Path(os.devnull))).stderr
     other = write(tmp_path / "out", [{"custom_id": "x", "response": {"status_code": 200}}])
-    assert "custom_id 'x' is of no row of this batch" in run(*arguments(source, other)).stderr
+    assert "custom_id 'x' belongs to no row of this batch" in run(*arguments(source, other)).stderr
     assert json.loads(other.read_text())["custom_id"] == "x"
     assert source.read_text().count("\n") == 1

@@ -194,7 +194,7 @@ def test_stats(run: Run, prompts: list[str]) -> None:
     assert "turns: 1; messages: 2" in lines
     # 21 tokens of the prompt, and 3.
     assert "context: 24 of 256 tokens after the last response" in lines
-    assert any(line.startswith("last response: prompt 21 tokens evaluated") for line in lines)
+    assert any(line.startswith("last response: prompt 21 tokens computed") for line in lines)
 
 
 def test_reasoning_goes_to_standard_error(run: Run, engine: ToyEngine, prompts: list[str]) -> None:

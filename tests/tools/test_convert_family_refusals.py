@@ -219,7 +219,7 @@ TENSORS: dict[str, tuple[str, Callable[[Arrays], object], type[TrinityError], st
         "gpt_oss_mxfp4", put(f"{EXPERTS}down_proj_blocks", np.zeros((4, 64, 1, 16), np.uint8)),
         FormatError, r"\(4, 64, 1, 16\)",
     ),
-    "a scale that is no number": (
+    "a scale that is not a number": (
         "gpt_oss_mxfp4", no_number, FormatError, "down_proj_scales' has the scale 255"
     ),
     "experts as blocks and as floats": (

@@ -166,7 +166,7 @@ REFUSED: dict[str, tuple[str, Change, str, type[TrinityError], str]] = {
         "bitnet-packed", put(f"{Q}_scale", np.zeros(1, np.float32)), "i2_s", FormatError,
         "expected a finite number above 0",
     ),
-    "scale that is no number": (
+    "scale that is not a number": (
         "bitnet-packed", put(f"{Q}_scale", np.full(1, np.nan, np.float32)), "i2_s", FormatError,
         "nan; expected a finite number above 0",
     ),

@@ -27,7 +27,7 @@ def batch(
     ],
     model: options.ModelOrDemo = None,
     at_once: Annotated[
-        int, Flag("--at-once", help="Requests under way together.", min=1, max=256)
+        int, Flag("--at-once", help="Number of requests that run at once.", min=1, max=256)
     ] = 16,
     *,
     generation: options.Given,

@@ -25,7 +25,7 @@ def chat(
     template: options.ChatTemplate = None,
     history: Annotated[
         bool,
-        Flag("--history/--no-history", help="Keep a history of what is typed."),
+        Flag("--history/--no-history", help="Store a history of the input."),
     ] = True,
     *,
     generation: options.Given,

@@ -43,9 +43,11 @@ def imatrix(
         Flag("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a chunk."),
     ] = CHUNK,
     chunks: Annotated[
-        int | None, Flag("--chunks", min=1, help="Chunks to evaluate; all if not given.")
+        int | None, Flag("--chunks", min=1, help="Number of chunks to process; all if not given.")
     ] = None,
-    from_chunk: Annotated[int, Flag("--from-chunk", min=0, help="Chunks to leave out.")] = 0,
+    from_chunk: Annotated[
+        int, Flag("--from-chunk", min=0, help="Number of chunks to skip at the start.")
+    ] = 0,
     in_file: Annotated[
         list[str] | None,
         Flag(

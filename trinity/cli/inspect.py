@@ -40,7 +40,7 @@ def inspect(
         Flag(
             "--verify",
             help=(
-                "Show checksums of all tensors and faults in their blocks instead; the exit code "
+                "Show checksums of all tensors and damaged blocks instead; the exit code "
                 "is 1 if there are any."
             ),
         ),

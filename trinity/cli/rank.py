@@ -14,7 +14,7 @@ from trinity.cli.texts import TextFile, Texts, given_texts
 @options.takes(loading=options.LOADING)
 def rank(
     model: Annotated[str, Flag("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}.")],
-    query: Annotated[str, Argument(help="What is asked.")],
+    query: Annotated[str, Argument(help="The query.")],
     texts: Texts = None,
     file: TextFile = None,
     top: Annotated[int | None, Flag("--top", min=1, help="Print at most this many texts.")] = None,

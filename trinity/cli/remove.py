@@ -14,11 +14,9 @@ from trinity.errors import InputError
 def remove(
     names: Annotated[
         list[str] | None,
-        Argument(
-            metavar="NAME", help="Paths or names of files that trinity keeps, as `list` shows them."
-        ),
+        Argument(metavar="NAME", help="Paths or names of quantized models, as `list` shows them."),
     ] = None,
-    every: Annotated[bool, Flag("--all", help="All that trinity keeps.")] = False,
+    every: Annotated[bool, Flag("--all", help="Remove all of them.")] = False,
     yes: Annotated[bool, Flag("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove weights that were quantized while loading; they are recreated when needed."""
@@ -26,7 +24,7 @@ def remove(
     from trinity.tools.installed import own_file, own_files
 
     if every == bool(names):
-        raise BadParameter("give either names of files that trinity keeps, or --all")
+        raise BadParameter("give either names of files, or --all")
     paths = own_files() if every else list(dict.fromkeys(map(own_file, names or ())))
     if not paths:
         say("trinity keeps no weights")

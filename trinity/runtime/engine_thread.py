@@ -101,8 +101,8 @@ class EngineThread:
         while True:
             if inbox.forks != forks.count():
                 raise InputError(
-                    "this stream was opened before the process forked, and goes on in the parent "
-                    "alone; start a new one here"
+                    "this stream was opened before the process forked, and continues only in "
+                    "the parent process; start a new one here"
                 )
             try:
                 return result_of(inbox.items.get(timeout=POLL_SECONDS))

@@ -51,13 +51,15 @@ class BatchOutput:
             raise InputError(f"{self._path}: another process writes to it; wait for it") from error
         done, failed, end = set[str](), 0, 0
         if not stat.S_ISREG(os.fstat(self._file).st_mode):
-            raise InputError(f"{self._path}: is no file; answers are read again to go on")
+            raise InputError(
+                f"{self._path}: is not a file; a batch reads its results again to continue"
+            )
         for number, line in enumerate(lines_of(self._path, LONGEST_ANSWER), 1):
             if not line.endswith(b"\n") and line[: len(BEGINNING)] == BEGINNING[: len(line)]:
                 break  # of a process that was killed
             name, status = self._line(number, line)
             if name not in known or name in done:
-                twice = "is there twice" if name in done else "is of no row of this batch"
+                twice = "appears twice" if name in done else "belongs to no row of this batch"
                 raise InputError(
                     f"{self._path}: line {number}: custom_id {name!r:.80} {twice}; give another "
                     "file for the answers, or remove this one"
@@ -75,8 +77,8 @@ class BatchOutput:
             return str(answer["custom_id"]), int(answer["response"]["status_code"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(
-                f"{self._path}: line {number} is no answer to a row of a batch; give another file "
-                "for the answers"
+                f"{self._path}: line {number} is not a result of a batch; give another file "
+                "for the results"
             ) from error
 
     def add(self, custom_id: str, number: int, status: int, body: Any) -> None:

@@ -60,7 +60,7 @@ def lines_of(path: Path, longest: int) -> Iterator[bytes]:
                 number += 1
                 if len(line) > longest:
                     raise InputError(
-                        f"{path}: line {number} has more than {longest} bytes, which is no row"
+                        f"{path}: line {number} has more than {longest} bytes, the limit for a row"
                     )
                 yield line
     except OSError as error:
@@ -74,9 +74,9 @@ def _row(where: str, number: int, line: bytes) -> Row:
     except ApiError as error:
         raise InputError(f"{where}: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is no JSON: {error}") from error
+        raise InputError(f"{where} is not valid JSON: {error}") from error
     if not isinstance(row, dict):
-        raise InputError(f"{where} is no JSON object, but {line[:40]!r}")
+        raise InputError(f"{where} is not a JSON object: {line[:40]!r}")
     custom_id, url, body = row.get("custom_id"), row.get("url"), row.get("body")
     if not isinstance(custom_id, str) or not 0 < len(custom_id) <= LONGEST_ID:
         raise InputError(

@@ -102,9 +102,9 @@ class Batches:
         try:
             await self._take(name, endpoints)
         except ApiError as error:  # its file has been removed meanwhile
-            log.warning("batch %s cannot go on: %s", name, error)
+            log.warning("batch %s cannot continue: %s", name, error)
         except Exception:
-            log.exception("batch %s cannot go on", name)
+            log.exception("batch %s cannot continue", name)
         finally:
             self._current = None
 

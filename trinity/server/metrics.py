@@ -29,37 +29,35 @@ class Metrics:
         self.began = int(time.time())
         model = ("model",)
         self._requests = Counter(
-            "trinity_requests", "Requests answered.", ("path", "status"), registry=registry
+            "trinity_requests", "Completed requests.", ("path", "status"), registry=registry
         )
-        self._prompt = Counter(
-            "trinity_prompt_tokens", "Tokens of prompts.", model, registry=registry
-        )
+        self._prompt = Counter("trinity_prompt_tokens", "Prompt tokens.", model, registry=registry)
         self._cached = Counter(
             "trinity_cached_prompt_tokens",
-            "Tokens of prompts that were evaluated before.",
+            "Prompt tokens from the cache.",
             model,
             registry=registry,
         )
         self._generated = Counter(
-            "trinity_generated_tokens", "Tokens of answers.", model, registry=registry
+            "trinity_generated_tokens", "Generated tokens.", model, registry=registry
         )
         self._waiting = Histogram(
-            "trinity_queue_seconds", "Time until an answer's first step.", model,
+            "trinity_queue_seconds", "Time until the first step of a response.", model,
             registry=registry, buckets=SECONDS,
         )  # fmt: skip
         self._first = Histogram(
-            "trinity_first_token_seconds", "Time until an answer's first token.", model,
+            "trinity_first_token_seconds", "Time until the first token of a response.", model,
             registry=registry, buckets=SECONDS,
         )  # fmt: skip
         self._token = Histogram(
-            "trinity_token_seconds", "Mean time of an answer's further tokens.", model,
+            "trinity_token_seconds", "Mean time per token after the first.", model,
             registry=registry, buckets=SECONDS,
         )  # fmt: skip
         self._queue = Gauge(
-            "trinity_waiting_answers", "Answers that wait for a step.", model, registry=registry
+            "trinity_waiting_answers", "Waiting responses.", model, registry=registry
         )
         self._running = Gauge(
-            "trinity_running_answers", "Answers with a place in steps.", model, registry=registry
+            "trinity_running_answers", "Running responses.", model, registry=registry
         )
         self._loaded = Gauge(
             "trinity_model_loaded", "Whether a model is loaded.", model, registry=registry
@@ -146,21 +144,26 @@ class LlamaMetrics:
         prompt_rate = self.prompt / self.prompt_seconds if self.prompt_seconds else 0.0
         rate = self.further / self.predicted_seconds if self.predicted_seconds else 0.0
         rows: list[tuple[str, str, str, float]] = [
-            ("prompt_tokens_total", COUNTER, "Prompt tokens evaluated.", self.prompt),
+            ("prompt_tokens_total", COUNTER, "Prompt tokens computed.", self.prompt),
             ("prompt_tokens_cached_total", COUNTER, "Prompt tokens from the cache.", self.cached),
-            ("prompt_seconds_total", COUNTER, "Time of prompts.", self.prompt_seconds),
-            ("tokens_predicted_total", COUNTER, "Tokens of answers.", self.predicted),
-            ("tokens_predicted_seconds_total", COUNTER, "Time of answers.", self.predicted_seconds),
+            ("prompt_seconds_total", COUNTER, "Time spent on prompts.", self.prompt_seconds),
+            ("tokens_predicted_total", COUNTER, "Generated tokens.", self.predicted),
+            (
+                "tokens_predicted_seconds_total",
+                COUNTER,
+                "Time spent on generation.",
+                self.predicted_seconds,
+            ),
             ("n_decode_total", COUNTER, "Steps of all models.", steps),
-            ("n_tokens_max", COUNTER, "Most tokens of a prompt and its answer.", self.longest),
-            ("spec_decode_num_draft_tokens_total", COUNTER, "Tokens guessed.", self.proposed),
-            ("spec_decode_num_accepted_tokens_total", COUNTER, "Of these right.", self.accepted),
-            ("spec_decode_num_drafts_total", COUNTER, "Steps with guesses.", self.drafts),
-            ("prompt_tokens_seconds", GAUGE, "Prompt tokens a second.", prompt_rate),
-            ("predicted_tokens_seconds", GAUGE, "Tokens of answers a second.", rate),
-            ("requests_processing", GAUGE, "Answers that run.", sum(w.running for w in works)),
-            ("requests_deferred", GAUGE, "Answers that wait.", sum(w.waiting for w in works)),
-            ("n_busy_slots_per_decode", GAUGE, "Answers in a step.", shares / max(steps, 1)),
+            ("n_tokens_max", COUNTER, "Largest sequence: prompt and response.", self.longest),
+            ("spec_decode_num_draft_tokens_total", COUNTER, "Speculated tokens.", self.proposed),
+            ("spec_decode_num_accepted_tokens_total", COUNTER, "Accepted tokens.", self.accepted),
+            ("spec_decode_num_drafts_total", COUNTER, "Steps with speculated tokens.", self.drafts),
+            ("prompt_tokens_seconds", GAUGE, "Prompt tokens per second.", prompt_rate),
+            ("predicted_tokens_seconds", GAUGE, "Generated tokens per second.", rate),
+            ("requests_processing", GAUGE, "Running requests.", sum(w.running for w in works)),
+            ("requests_deferred", GAUGE, "Waiting requests.", sum(w.waiting for w in works)),
+            ("n_busy_slots_per_decode", GAUGE, "Mean requests per step.", shares / max(steps, 1)),
         ]
         return "".join(
             f"# HELP llamacpp:{name} {told}\n# TYPE llamacpp:{name} {kind}\n"

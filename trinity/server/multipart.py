@@ -59,7 +59,7 @@ def form_fields(
             try:
                 value = bytes(data).decode()
             except UnicodeDecodeError:
-                raise ApiError(400, f"{name} is no text in UTF-8", name) from None
+                raise ApiError(400, f"{name} is not valid UTF-8", name) from None
         plain = name.removesuffix("[]")
         if plain != name:
             several = fields.setdefault(plain, [])

@@ -180,8 +180,8 @@ def chat_prompt(
         prompt = prompt.continued(begun)
         if prompt.form.inside:
             raise ApiError(
-                400, "the model reasons first, and the message that the answer shall go on with "
-                f"does not have its reasoning, up to {prompt.form.thinking.end!r}", "messages",
+                400, "the model reasons first, and the message to continue "
+                f"does not contain its reasoning, up to {prompt.form.thinking.end!r}", "messages",
             )  # fmt: skip
     if job.before:
         before = checked_ids(job.before, model.config.vocab_size)

@@ -155,7 +155,7 @@ def _refusal(message: str, where: str = "") -> ApiError:
         path = f"{path}.{field['name']}".lstrip(".")
     unknown = field is not None and "unknown" in message
     if unknown:
-        told = f"{path or repr(path)} is no parameter of this endpoint"
+        told = f"{path or repr(path)} is not a parameter of this endpoint"
         return ApiError(400, told, path, "unknown_parameter")
     text = message if place is None else told
     named = f"{path or 'the body'}: {text}"

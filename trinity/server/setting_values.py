@@ -41,7 +41,7 @@ def read_names(flag: str, text: str) -> Mapping[str, object]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{flag} is no JSON: {error}") from error
+        raise InputError(f"{flag} is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise InputError(f"{flag} is {text!r:.40}; it must be a JSON object")
     return value

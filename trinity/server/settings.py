@@ -47,7 +47,7 @@ class ServerOptions:
     host: Annotated[
         str,
         Option(
-            "Address to listen on; several with commas between; 0.0.0.0 for all interfaces.",
+            "Addresses to listen on, separated by commas; 0.0.0.0 for all interfaces.",
             ("--host",),
             check=addresses,
             values="text",
@@ -68,12 +68,16 @@ class ServerOptions:
     ] = None
     allowed_host: Annotated[
         Sequence[str],
-        several("Additional Host of requests; * for any. Repeatable.", "--allowed-host", "NAME"),
+        several(
+            "Further allowed Host of requests; * allows all. Repeatable.", "--allowed-host", "NAME"
+        ),
     ] = ()
     allowed_origin: Annotated[
         Sequence[str],
         several(
-            "Additional origin of web pages; * for any. Repeatable.", "--allowed-origin", "ORIGIN"
+            "Further allowed origin of web pages; * allows all. Repeatable.",
+            "--allowed-origin",
+            "ORIGIN",
         ),
     ] = ()
     any_model_name: Annotated[
@@ -120,43 +124,52 @@ class ServerOptions:
             metavar="JSON",
         ),
     ] = None
-    max_body: Annotated[int, size("Most bytes of a request's body.", "--max-body")] = 4 << 20
-    max_audio: Annotated[int, size("Most bytes of a body with a recording.", "--max-audio")] = (
+    max_body: Annotated[int, size("Maximum size of a request's body.", "--max-body")] = 4 << 20
+    max_audio: Annotated[int, size("Maximum size of a body with a recording.", "--max-audio")] = (
         32 << 20
     )
     max_audio_seconds: Annotated[
-        float, Option("Most seconds of a recording.", ("--max-audio-seconds",), above=0)
+        float,
+        Option("Maximum length of a recording in seconds.", ("--max-audio-seconds",), above=0),
     ] = 7200.0
     max_file: Annotated[
-        int, size("Most bytes of a body with a file of requests.", "--max-file")
+        int, size("Maximum size of a body with a file of requests.", "--max-file")
     ] = 100 << 20
     max_files: Annotated[
         int, size("Uploads are refused once --state's folder exceeds this size.", "--max-files")
     ] = 4 << 30
     max_header: Annotated[
-        int, size("Most bytes of a request's line and headers.", "--max-header", low=1024)
+        int, size("Maximum size of a request's line and headers.", "--max-header", low=1024)
     ] = 64 << 10
     max_messages: Annotated[
-        int, Option("Most messages of a conversation.", ("--max-messages",), low=1)
+        int, Option("Maximum number of messages in a conversation.", ("--max-messages",), low=1)
     ] = 2048
     max_answers: Annotated[
-        int, Option("Most answers to one request: prompts times n.", ("--max-answers",), low=1)
+        int,
+        Option(
+            "Maximum number of responses to one request: prompts times n.",
+            ("--max-answers",),
+            low=1,
+        ),
     ] = 64
     max_connections: Annotated[
         int | None,
         Option(
-            "Most connections; by default half of the open file limit, up to 512.",
+            "Maximum number of connections; by default half of the open file limit, up to 512.",
             ("--max-connections",),
             low=1,
         ),
     ] = None
     max_queue: Annotated[
-        int, Option("Most waiting responses of a model; more get 429.", ("--max-queue",), low=1)
+        int,
+        Option(
+            "Maximum number of waiting responses of a model; more get 429.", ("--max-queue",), low=1
+        ),
     ] = 256
     parallel: Annotated[
         int | None,
         Option(
-            "Most running responses of a model; by default as many as the cache holds.",
+            "Maximum number of running responses of a model; by default as many as fit the cache.",
             ("--parallel", "-np"),
             low=1,
         ),
@@ -164,11 +177,13 @@ class ServerOptions:
     batch_size: Annotated[
         int | None,
         Option(
-            "Most prompt tokens of a step; up to 512 by default.", ("--batch-size", "-b"), low=1
+            "Maximum number of prompt tokens in a step; up to 512 by default.",
+            ("--batch-size", "-b"),
+            low=1,
         ),
     ] = None
     request_seconds: Annotated[
-        float, Option("Most seconds that a request takes.", ("--request-seconds",), above=0)
+        float, Option("Maximum duration of a request in seconds.", ("--request-seconds",), above=0)
     ] = 3600.0
     drain: Annotated[
         float,
@@ -206,18 +221,18 @@ class ServerOptions:
     prefix_cache_bytes: Annotated[
         int,
         size(
-            "Most bytes of cached prompts in --state's folder; 0 for none.",
+            "Maximum size of cached prompts in --state's folder; 0 for none.",
             "--prefix-cache-bytes",
             low=0,
         ),
     ] = 0
     alias: Annotated[
         str | None,
-        text("Further names of the first model, with commas between.", "NAMES", "--alias", "-a"),
+        text("Further names of the first model, separated by commas.", "NAMES", "--alias", "-a"),
     ] = None
     tags: Annotated[
         str | None,
-        text("Tags of the first model in GET /v1/models, with commas between.", "WORDS", "--tags"),
+        text("Tags of the first model in GET /v1/models, separated by commas.", "WORDS", "--tags"),
     ] = None
     share_prefix_cache: Annotated[
         bool,
@@ -227,7 +242,9 @@ class ServerOptions:
     ] = False
     memory_limit: Annotated[
         int | None,
-        size("Most bytes of loaded models; the least used are unloaded.", "--memory-limit"),
+        size(
+            "Maximum size of loaded models; the least recently used are unloaded.", "--memory-limit"
+        ),
     ] = None
     disable: Annotated[
         Sequence[str],

@@ -17,8 +17,7 @@ class SpeechOptions:
     language: Annotated[
         str | None,
         Option(
-            "The language spoken, as a code such as en; found out from the first 30 s if not "
-            "given.",
+            "The language spoken, as a code such as en; detected from the first 30 s by default.",
             ("--language", "-l"),
             values="a code of the model's",
             metavar="CODE",
@@ -27,24 +26,23 @@ class SpeechOptions:
     task: Annotated[
         str,
         Option(
-            "Write what is said, or translate it into English.",
+            "Transcribe, or translate into English.",
             ("--task",),
             choices=("transcribe", "translate"),
         ),
     ] = "transcribe"
     times: Annotated[
         bool,
-        Option("Times of pieces within a window of 30 s.", ("--times/--no-times",)),
+        Option("Print the times of segments within a window of 30 s.", ("--times/--no-times",)),
     ] = True
     word_times: Annotated[
         bool,
-        Option("Times of each word, too, in --json.", ("--word-times/--no-word-times",)),
+        Option("Add the times of each word to --json.", ("--word-times/--no-word-times",)),
     ] = False
     beams: Annotated[
         int,
         Option(
-            "Texts that are followed at the same time; 1 takes the best token each time, which is "
-            "faster and makes more mistakes.",
+            "Number of beams; 1 is greedy decoding, which is faster and makes more mistakes.",
             ("--beams",),
             low=1,
             high=MOST_BEAMS,
@@ -53,7 +51,7 @@ class SpeechOptions:
     first_temperature: Annotated[
         float,
         Option(
-            "How freely tokens are drawn in the first try; 0 takes the best ones.",
+            "Sampling temperature of the first attempt; 0 is greedy or beam search.",
             ("--first-temperature",),
             low=0,
             high=1,
@@ -61,19 +59,19 @@ class SpeechOptions:
     ] = 0.0
     initial_prompt: Annotated[
         str,
-        Option("What the audio is about: names and words that it has.", ("--prompt",)),
+        Option("Names and words that occur in the audio, for their spelling.", ("--prompt",)),
     ] = ""
     carry: Annotated[
         bool,
         Option(
-            "Show the model the text so far: names stay the same, but so do its mistakes.",
+            "Give the model the text so far: names stay consistent, but so do errors.",
             ("--carry/--no-carry",),
         ),
     ] = False
     fallback: Annotated[
         bool,
         Option(
-            "Try a window again with random draws where its text repeats itself or is improbable.",
+            "Decode a window again with sampling if its text repeats itself or is improbable.",
             ("--fallback/--no-fallback",),
         ),
     ] = True

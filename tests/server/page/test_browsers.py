@@ -44,7 +44,7 @@ def test_a_browser_that_forbids_storage_chats_all_the_same(page: Page, name: str
 
 def test_a_browser_without_a_database_says_so(page: Page) -> None:
     with before_each_page(page, "indexedDB.open = () => { throw new Error('forbidden'); };"):
-        assert "keeps no chats: forbidden" in page.find("#error").text
+        assert "cannot save chats: forbidden" in page.find("#error").text
 
 
 def test_copying_without_a_clipboard(page: Page) -> None:

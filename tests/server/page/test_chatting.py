@@ -23,7 +23,7 @@ def test_an_answer_streams_and_is_kept(page: Page) -> None:
     answer = page.texts("article.assistant .body")
     assert all(squashed(answer[0]).startswith(squashed(part)) for part in seen)
     assert "tokens/s" in page.texts("article.assistant .note")[0]
-    assert squashed(page.texts("#said")[0]) == squashed(f"Answer: {answer[0]}")
+    assert squashed(page.texts("#said")[0]) == squashed(f"Response: {answer[0]}")
     page.open()
     assert page.texts("article.assistant .body") == answer
     assert page.texts("article.user .body") == ["Who was Prince Andrew?"]

@@ -115,7 +115,7 @@ def test_the_monitor_draws_what_the_server_does(page: Page) -> None:
     page.find("#monitor-button").click()
     page.until("document.querySelectorAll('#monitor .line[points*=\" \"]').length === 6")
     names = page.texts("#monitor h2")
-    assert names == ["Speed", "Running", "Queue", "Cache", "Memory", "Processor"]
+    assert names == ["Speed", "Running", "Queue", "Cache", "Memory", "CPU"]
     figures = dict(zip(names, page.texts("#monitor strong"), strict=True))
     assert 0.01 < float(figures["Memory"]) < 100
     page.find("#monitor-button").click()

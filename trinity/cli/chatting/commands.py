@@ -100,7 +100,7 @@ def undo(dialogue: Dialogue, _: str) -> None:
 def reset(dialogue: Dialogue, _: str) -> None:
     """Clear the conversation."""
     dialogue.session.reset()
-    say("(the conversation starts anew)")
+    say("(conversation cleared)")
 
 
 def save(dialogue: Dialogue, argument: str) -> None:
@@ -168,7 +168,7 @@ def stats(dialogue: Dialogue, _: str) -> None:
         steps = sum(timing.decode_steps for timing in timings)
         seconds = sum(timing.completion_seconds for timing in timings)
         say_wrapped(
-            f"{name}: prompt {evaluated} tokens evaluated, {cached} "
+            f"{name}: prompt {evaluated} tokens computed, {cached} "
             f"cached{speed(evaluated, prompting)}; response {tokens} tokens{speed(steps, seconds)}",
             2,
         )

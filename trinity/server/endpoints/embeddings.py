@@ -121,7 +121,7 @@ async def embeddings(call: Call[EmbeddingsRequest]) -> ASGI:
 ENDPOINTS = (
     Endpoint(
         "POST", "/v1/embeddings", embeddings,
-        "The vectors of texts: hidden states behind the output norm, pooled, of length 1.",
+        "Embeddings of texts: pooled hidden states after the output norm, normalized to length 1.",
         body=EmbeddingsRequest, answer=Embeddings,
     ),
 )  # fmt: skip

@@ -111,7 +111,7 @@ def path_of(folder: Path, name: str, *, new: bool) -> str:
             raise ApiError(507, f"the slot cannot be saved: {error.strerror}") from error
     if os.path.lexists(path):
         if os.path.islink(path) or not os.path.isfile(path):
-            raise ApiError(400, f"{name!r} is no file of a saved slot", "filename")
+            raise ApiError(400, f"{name!r} is not a file of a saved slot", "filename")
     elif not new:
         raise ApiError(400, f"no slot is saved as {name!r}", "filename")
     elif len(os.listdir(folder)) >= MOST_FILES:

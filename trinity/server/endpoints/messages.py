@@ -267,8 +267,7 @@ def continued(
     if continues and len(messages) > 1 and messages[-2].role == "assistant":
         raise ApiError(
             400,
-            "the answer would go on with the last of two messages of the assistant's; make "
-            "them one",
+            "the response would continue the last of two assistant messages; join them into one",
             f"messages[{len(messages) - 1}]",
         )
     return continues

@@ -13,5 +13,5 @@ export async function copy(text) {
   const done = document.execCommand("copy");
   place.remove();
   before?.focus();
-  if (!done) throw new Error("This browser does not copy.");
+  if (!done) throw new Error("The browser could not copy the text.");
 }

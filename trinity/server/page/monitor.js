@@ -8,26 +8,26 @@ const KEPT = 120;
 const [WIDTH, HEIGHT] = [400, 110];
 const SVG = "http://www.w3.org/2000/svg";
 
-// name, unit, figure of two readings `seconds` apart; undefined where there is none
+// name, unit, and value from two readings `seconds` apart; undefined if it is not available
 const CHARTS = [
-  ["Speed", "tokens of answers a second", (now, before, seconds) => (shares(now) - shares(before)) / seconds],
-  ["Running", "answers", (now) => now["llamacpp:requests_processing"]],
-  ["Queue", "answers that wait", (now) => now["llamacpp:requests_deferred"]],
-  ["Cache", "% of prompt tokens that were evaluated before", (now) => {
+  ["Speed", "generated tokens per second", (now, before, seconds) => (shares(now) - shares(before)) / seconds],
+  ["Running", "requests", (now) => now["llamacpp:requests_processing"]],
+  ["Queue", "waiting requests", (now) => now["llamacpp:requests_deferred"]],
+  ["Cache", "% of prompt tokens taken from the cache", (now) => {
     const all = now.trinity_prompt_tokens_total;
     return all ? (100 * (now.trinity_cached_prompt_tokens_total ?? 0)) / all : 0;
   }],
-  ["Memory", "GB in use by the server", (now) => {
+  ["Memory", "GB used by the server", (now) => {
     const bytes = now.process_resident_memory_bytes;
     return bytes === undefined ? undefined : bytes / 1e9;
   }],
-  ["Processor", "cores busy", (now, before, seconds) => {
+  ["CPU", "busy cores", (now, before, seconds) => {
     const spent = now.process_cpu_seconds_total - before.process_cpu_seconds_total;
     return Number.isNaN(spent) ? undefined : spent / seconds;
   }],
 ];
 
-/** Answers that took part in steps: each gets a token of a step, or more where guesses are right. */
+/** Rows of decoding steps: a request gets one token per row, and more if speculated tokens are accepted. */
 function shares(figures) {
   return figures["llamacpp:n_decode_total"] * figures["llamacpp:n_busy_slots_per_decode"];
 }
@@ -67,7 +67,7 @@ class Chart {
 
   add(value) {
     if (value === undefined) {
-      this.value.textContent = "not known here";
+      this.value.textContent = "not available";
       return;
     }
     this.#values = [...this.#values, Math.max(value, 0)].slice(-KEPT);
@@ -75,7 +75,7 @@ class Chart {
     const short = (number) => String(+number.toFixed(number >= 10 ? 0 : 2));
     const text = short(value);
     this.value.textContent = text;
-    this.top.textContent = `highest of 2 minutes: ${short(top)}`;
+    this.top.textContent = `maximum of 2 minutes: ${short(top)}`;
     this.picture.setAttribute("aria-label", `${this.name}: ${text} ${this.unit}`);
     const start = WIDTH - ((this.#values.length - 1) * WIDTH) / (KEPT - 1);
     const points = this.#values.map((one, i) =>

@@ -1,4 +1,4 @@
-// The page: conversations on the left, the chosen one beside them, its settings, the monitor.
+// The page: conversations on the left, the chosen one next to them, its settings, the monitor.
 
 import { element } from "./markdown.js";
 import { Monitor } from "./monitor.js";
@@ -13,7 +13,7 @@ const input = id("input");
 
 let conversations = [];
 let chosen = null;
-const unwritten = new Set();  // what the browser does not keep, or not yet
+const unwritten = new Set();  // conversations that the browser has not saved yet, or cannot save
 const running = new Map();  // what answers, by the conversation's id
 
 const thread = new Thread(id("thread"), id("scroll"), {
@@ -37,7 +37,7 @@ function choose(conversation) {
 }
 
 function list() {
-  // Whoever moves by keys stays at the button that is made anew.
+  // Keyboard users keep the focus on the button, which is created again.
   const held = document.activeElement?.closest("#conversations button")?.dataset.act;
   id("conversations").replaceChildren(...conversations.map((one) => {
     const open = element("button", { type: "button", class: "open" }, one.title);
@@ -82,7 +82,7 @@ async function keep(conversation) {
     await store.put(conversation);
     unwritten.delete(conversation);
   } catch (error) {
-    fail(`This browser does not keep the chat: ${error?.message ?? error}`);
+    fail(`The browser could not save the chat: ${error?.message ?? error}`);
   }
 }
 
@@ -115,7 +115,7 @@ async function remove(conversation) {
   try {
     await store.remove(conversation.id);
   } catch (error) {
-    fail(`This browser still keeps the chat: ${error?.message ?? error}`);
+    fail(`The browser could not delete the chat: ${error?.message ?? error}`);
   }
   if (conversation !== chosen) list();
   else if (conversations.length) choose(conversations[0]);
@@ -181,7 +181,7 @@ function fail(text) {
 }
 
 function told(error) {
-  if (error.status === 401) return "The server wants an API key. Give it in the settings (⚙).";
+  if (error.status === 401) return "The server requires an API key. Enter it in the settings (⚙).";
   if (error instanceof TypeError) return "The server cannot be reached.";
   return error.message;
 }
@@ -192,7 +192,7 @@ function note(usage, began, first) {
   const speed = usage.completion_tokens > 1 && seconds > 0
     ? ` · ${((usage.completion_tokens - 1) / seconds).toFixed(1)} tokens/s` : "";
   const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
-  return `${usage.completion_tokens} tokens${speed} · first after ${((first - began) / 1000).toFixed(2)} s`
+  return `${usage.completion_tokens} tokens${speed} · first token after ${((first - began) / 1000).toFixed(2)} s`
     + (cached ? ` · ${cached} of ${usage.prompt_tokens} prompt tokens cached` : "");
 }
 
@@ -232,10 +232,10 @@ async function reply(conversation) {
         await keep(conversation);
       }
     }
-    message.note = note(usage, began, first) + (reason === "length" ? " · cut off for want of tokens" : "");
-    if (conversation === chosen) id("said").textContent = `Answer: ${message.content}`;
+    message.note = note(usage, began, first) + (reason === "length" ? " · token limit or context full" : "");
+    if (conversation === chosen) id("said").textContent = `Response: ${message.content}`;
   } catch (error) {
-    message.note = error.name === "AbortError" ? "stopped" : "broken off";
+    message.note = error.name === "AbortError" ? "stopped" : "failed";
     if (error.name !== "AbortError" && conversation === chosen) fail(told(error));
   }
   running.delete(conversation.id);
@@ -245,7 +245,7 @@ async function reply(conversation) {
   list();
 }
 
-/** Go on from a message: it and all behind it are replaced. */
+/** Continue from a message: it and all later ones are replaced. */
 async function again(message, by) {
   if (running.has(chosen.id)) return;
   const place = chosen.messages.indexOf(message);
@@ -350,7 +350,7 @@ let unkept = "";
 try {
   conversations = await store.all();
 } catch (error) {
-  unkept = `This browser keeps no chats: ${error?.message ?? error}`;
+  unkept = `The browser cannot save chats: ${error?.message ?? error}`;
 }
 const last = conversations.find((one) => one.id === store.remembered("chosen"));
 if (last) choose(last);

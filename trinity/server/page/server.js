@@ -31,11 +31,11 @@ async function ask(path, options = {}) {
   if (key.get()) headers.Authorization = `Bearer ${key.get()}`;
   const response = await fetch(path, { ...options, headers, credentials: "omit" });
   if (response.ok) return response;
-  let message = `The server answered ${response.status}.`;
+  let message = `The server returned status ${response.status}.`;
   try {
     message = (await response.json()).error.message;
   } catch {
-    // It is no JSON; the status says enough.
+    // The body is not JSON; the status says enough.
   }
   throw new ServerError(response.status, message);
 }
@@ -60,7 +60,7 @@ export async function* answer(body, signal) {
   let rest = "";
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) throw new ServerError(0, "The connection ended before the answer did.");
+    if (done) throw new ServerError(0, "The connection ended before the response was complete.");
     const lines = (rest + value).split("\n");
     rest = lines.pop();
     for (const line of lines) {

@@ -19,7 +19,7 @@ function open() {
       resolve(request.result);
     };
     request.onerror = () => reject(request.error);
-    setTimeout(() => reject(new Error("its database does not open")), OPENING_MS);
+    setTimeout(() => reject(new Error("its database cannot be opened")), OPENING_MS);
   });
   opened.catch(() => (opened = undefined));
   return opened;

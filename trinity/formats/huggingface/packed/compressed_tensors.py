@@ -68,7 +68,7 @@ def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
         held = [n for n in own if n in names]
         if len(held) != 1:
             raise FormatError(
-                f"{checkpoint.tensor(name).source}: beside the tensor {name!r} there "
+                f"{checkpoint.tensor(name).source}: for the tensor {name!r} there "
                 f"{'are both' if held else 'is neither'} {own[0]!r} {'and' if held else 'nor'} "
                 f"{own[1]!r}; expected one of them: the files belong to different models"
             )
@@ -96,9 +96,9 @@ def _weight(
     for end in (_ZERO, _ORDER):
         if end in parts:
             raise UnsupportedError(
-                f"{codes.source}: there is a tensor {parts[end].name!r} beside codes of "
-                f"{codes.dtype}; trinity reads it beside packed codes of I32 alone: take the "
-                "model it was made from"
+                f"{codes.source}: there is a tensor {parts[end].name!r} for codes of "
+                f"{codes.dtype}; trinity supports it only for packed codes of I32: use the "
+                "unquantized model"
             )
     if codes.dtype == CODES:
         return scaled_codes(name, codes, scales, block)
@@ -115,8 +115,7 @@ def _packed(name: str, codes: SafeTensor, parts: dict[str, SafeTensor]) -> Packe
     if _SHAPE not in parts or len(codes.shape) != 2 or len(scales.shape) != 2:
         raise FormatError(
             f"{codes.source}: tensor {codes.name!r} has shape {codes.shape}, its scales "
-            f"{scales.shape}; expected matrices, and a weight_shape beside them: the files are "
-            "damaged"
+            f"{scales.shape}; expected matrices and a weight_shape: the files are damaged"
         )
     rows, columns = _shape(parts[_SHAPE])
     bits = 32 * codes.shape[1] // columns

@@ -101,8 +101,8 @@ def bits_of(codes: SafeTensor, zeros: SafeTensor, scales: SafeTensor, config: Va
     bits = 32 * zeros.shape[1] // max(1, outputs)
     if bits * outputs != 32 * zeros.shape[1] or not 1 <= bits <= 8:
         raise FormatError(
-            f"{zeros.source}: tensor {zeros.name!r} has shape {zeros.shape} beside scales of shape "
-            f"{scales.shape}; expected 1 to 8 bits for each scale: the files are damaged"
+            f"{zeros.source}: tensor {zeros.name!r} has shape {zeros.shape}, but its scales have "
+            f"shape {scales.shape}; expected 1 to 8 bits for each scale: the files are damaged"
         )
     if bits not in BITS:
         raise UnsupportedError(

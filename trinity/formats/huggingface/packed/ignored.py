@@ -17,8 +17,8 @@ def ignored(checkpoint: Checkpoint) -> tuple[set[str], tuple[str, ...]]:
     cache = {name for name in names if name.endswith(_CACHE)}
     notes = (
         (
-            f"{len(cache)} scales for a quantized cache of keys and values are not used; trinity "
-            "quantizes its cache by itself where it is told to",
+            f"{len(cache)} scales for a quantized KV cache are not used; --kv-type sets the "
+            "type of trinity's cache",
         )
         if cache
         else ()

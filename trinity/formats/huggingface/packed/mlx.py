@@ -113,14 +113,14 @@ def _weight(
         what = "there is no" if biases is None else "there is"
         raise FormatError(
             f"{scales.source}: tensor {codes.name!r} has scales of {scales.dtype}, and {what} "
-            f"{names.biases!r}; expected biases beside scales that are floats alone: {_MISMATCH}"
+            f"{names.biases!r}; expected biases if and only if scales are floats: {_MISMATCH}"
         )
     bits, _, mode = settings
     shape = (*codes.shape[:-1], columns)
     if factor is not None and mode != "nvfp4":
         raise UnsupportedError(
-            f"{factor.source}: there is a tensor {factor.name!r} beside a weight of {mode}; "
-            "trinity knows one in nvfp4 alone: take the model it was made from"
+            f"{factor.source}: there is a tensor {factor.name!r} for a weight of {mode}; "
+            "trinity supports it only in nvfp4: use the unquantized model"
         )
     if biases is not None:
         if (biases.dtype, biases.shape) != (scales.dtype, scales.shape):
