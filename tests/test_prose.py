@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = [*ROOT.glob("[!C]*.md"), ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 PAGE = ROOT / "trinity" / "server" / "page"
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 QUOTED = re.compile(r"(?<![*\w])\*([^*|\n`]{8,})\*(?![*\w])")

@@ -58,7 +58,7 @@ def test_system_message_survives_reset(run: Run, prompts: list[str]) -> None:
         "<s>[system]be</s>[user]hi</s>[assistant]",
         "<s>[system]be</s>[user]so</s>[assistant]",
     ]
-    assert "anew" in result.stderr
+    assert "conversation cleared" in result.stderr
 
 
 def test_help_lists_every_command(run: Run, prompts: list[str]) -> None:

@@ -181,7 +181,7 @@ def read_blocks(needed: HFTensor, checkpoint: LogicalCheckpoint) -> Iterator[NDA
 
     A block is its scale and 16 bytes. Here byte k holds the elements 2k and 2k + 1, in GGUF k and
     k + 16; the first in the lower bits. Source: llama.cpp conversion/gpt_oss.py.
-    Raises FormatError for a scale that is no number.
+    Raises FormatError for a scale that is not a number.
     """
     codes, scales = (checkpoint.tensor(name) for name in needed.stored.names)
     pairs, exponents = (needed.stored.view(tensor.elements()) for tensor in (codes, scales))
@@ -196,7 +196,7 @@ def read_blocks(needed: HFTensor, checkpoint: LogicalCheckpoint) -> Iterator[NDA
             if (blocks[:, 0] == _NO_NUMBER).any():
                 raise FormatError(
                     f"{scales.source}: tensor {scales.name!r} has the scale {_NO_NUMBER}, which is "
-                    "no number; the checkpoint is damaged"
+                    "not a number; the checkpoint is damaged"
                 )
             blocks[:, 1:] = nibbles[:, : BLOCK // 2] | nibbles[:, BLOCK // 2 :] << 4
             yield blocks
