@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 from trinity.errors import InputError, TrinityError, about
 from trinity.model import Model
 from trinity.model_defaults import checked_defaults, with_defaults
+from trinity.options.keywords import unknown_keyword
 from trinity.options.load_options import LoadKeywords, LoadOptions
 from trinity.runtime.generation import Completion
 from trinity.runtime.options import GenerationOptions, Request
@@ -63,6 +64,9 @@ def load(
 
     Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
     """
+    unknown = options.keys() - LoadKeywords.__annotations__.keys()
+    if unknown:
+        raise unknown_keyword(unknown, LoadKeywords.__annotations__)
     chosen = LoadOptions(**options)
     from trinity.formats.configuration import check_is_model
     from trinity.models import check_architecture

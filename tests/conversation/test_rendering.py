@@ -151,3 +151,10 @@ def test_choices() -> None:
         chosen(tools, "nope")
     with pytest.raises(InputError, match="there are no tools"):
         chosen((), "required")
+
+
+def test_a_role_is_usual_or_named_in_the_template() -> None:
+    with pytest.raises(InputError, match="message 1 has the role 'asistant'; it must be one of"):
+        render(PLAIN, [USER, {"role": "asistant", "content": "x"}])
+    critic = ChatTemplate("{% for m in messages %}{{ m.role if m.role == 'critic' }}{% endfor %}")
+    assert render(critic, [{"role": "critic", "content": "x"}]).text == "critic"

@@ -21,6 +21,7 @@ from trinity.formats.defaults import ChatTemplate
 from trinity.tokenizers.chat import RefusedHistoryError, first_known, render_listing
 
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+ROLES = ("system", "user", "assistant", "tool", "developer", "function")
 _NOTHING = Traits(tools=False, calls=False, results=False)
 _GO_VARIABLES = {"enable_thinking": "Think|IsThinkSet"}
 _RESERVED = {"messages", "tools", "bos_token", "eos_token", "add_generation_prompt"}
@@ -56,11 +57,12 @@ def render_conversation(
     If a template does not list ``tools``, ``general`` puts them into a system text. Calls and
     results of tools that it does not write become text. ``variables`` are additional variables.
 
-    Raises InputError for malformed messages and tools, for tools if the template lists none and
-    ``general`` is not set, and for a variable that the template does not have; TokenizerError for a
-    template that fails.
+    Raises InputError for malformed messages and tools, for an unknown role, for tools if the
+    template lists none and ``general`` is not set, and for a variable that the template does not
+    have; TokenizerError for a template that fails.
     """
     read = read_messages(messages)
+    _check_roles(read, templates)
     if opened is not None:
         read = read_messages(opened(read))
     given = [dict(tool) for tool in tools]
@@ -132,6 +134,16 @@ def has_variable(template: ChatTemplate, name: str) -> bool:
     """Whether a template uses the variable ``name``."""
     known = _GO_VARIABLES.get(name, "$^") if template.language == "go" else re.escape(name)
     return re.search(rf"\b{known}\b", template.text) is not None
+
+
+def _check_roles(messages: Sequence[Message], templates: Sequence[ChatTemplate]) -> None:
+    """Raise InputError for a role that is neither usual nor named in a template."""
+    for number, message in enumerate(messages):
+        role = str(message["role"])
+        if role not in ROLES and not any(role in template.text for template in templates):
+            raise InputError(
+                f"message {number} has the role {role!r:.40}; it must be one of {', '.join(ROLES)}"
+            )
 
 
 def _has_calls(messages: Sequence[Mapping[str, Any]]) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trinity.errors import InputError, TokenizerError, UnsupportedError, about
 from trinity.formats.defaults import ChatTemplate, Defaults
+from trinity.options.keywords import unknown_keyword
 from trinity.runtime.chat_options import PromptOptions
 from trinity.runtime.prompts import Messages, check_length
 
@@ -77,7 +78,7 @@ class ChatFormat:
         tokenizer = self._tokenizer
         unknown = options.keys() - PromptOptions.__annotations__.keys()
         if unknown:
-            raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
+            raise unknown_keyword(unknown, PromptOptions.__annotations__)
         template, tools = options.get("template"), options.get("tools") or ()
         given = ChatTemplate(template) if isinstance(template, str) else template
         templates = self.templates if given is None else (given,)

@@ -8,6 +8,7 @@ from typing import Annotated, TypedDict, Unpack
 
 from trinity.errors import InputError
 from trinity.options.checks import check_integer, check_number
+from trinity.options.keywords import unknown_keyword
 from trinity.options.load_options import LARGEST_SCALE
 from trinity.options.option import Declared, Option, check_options, declared
 from trinity.runtime.cancel import Cancel
@@ -247,7 +248,7 @@ class Request:
         """
         unknown = options.keys() - GenerationOptions.__annotations__.keys()
         if unknown:
-            raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
+            raise unknown_keyword(unknown, GenerationOptions.__annotations__)
         rest = options.keys() - SAMPLING - LIMITS
         given: dict[str, object] = {**options}
         return cls(

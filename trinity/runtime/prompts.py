@@ -27,6 +27,11 @@ def checked_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
         array = np.empty(1, object)
     if array.size == 0:
         return []
+    if array.dtype.kind in "US":
+        raise InputError(
+            "the prompt is a list of texts; it must be a text or token ids: generate_batch() "
+            "completes several prompts"
+        )
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InputError(
             f"token ids are {type(token_ids).__name__} of {array.dtype}; "
