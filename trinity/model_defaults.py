@@ -38,8 +38,8 @@ def checked_defaults(provider: WeightProvider) -> Defaults:
 
 def pooling_of(provider: WeightProvider) -> Pooling:
     """How the model's file wants hidden states pooled; "mean" where it does not say a known way."""
-    found = _pooling_type(provider)
-    return _POOLING.get(found, "mean") if isinstance(found, int) else "mean"
+    pooling = _pooling_type(provider)
+    return _POOLING.get(pooling, "mean") if isinstance(pooling, int) else "mean"
 
 
 def made_for(provider: WeightProvider) -> Literal["embed", "rank"] | None:
@@ -47,10 +47,10 @@ def made_for(provider: WeightProvider) -> Literal["embed", "rank"] | None:
 
     The command of that name. Source: Ollama's server/images.go, Capabilities, takes the key alike.
     """
-    found = _pooling_type(provider)
-    if not isinstance(found, int) or found == 0:
+    pooling = _pooling_type(provider)
+    if not isinstance(pooling, int) or pooling == 0:
         return None
-    return "rank" if found == RANKS else "embed"
+    return "rank" if pooling == RANKS else "embed"
 
 
 def _pooling_type(provider: WeightProvider) -> object:

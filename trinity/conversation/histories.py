@@ -134,7 +134,7 @@ def one_call_each(history: Sequence[Mapping[str, Any]]) -> History:
             known = [r for r in results if r.get("tool_call_id") == call["id"]]
             known = (known or [r for r in results if not r.get("tool_call_id")])[:1]
             out += known
-            results = [result for result in results if all(result is not one for one in known)]
+            results = [result for result in results if all(result is not other for other in known)]
         out += results
     return out
 

@@ -30,7 +30,7 @@ def read_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
     if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
         raise InputError('tools must be a list of objects, each with a "function"')
     read = tuple(_tool(number, tool) for number, tool in enumerate(tools))
-    names = [one.name for one in read]
+    names = [known.name for known in read]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"two tools have the name {twice!r}")

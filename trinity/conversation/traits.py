@@ -63,7 +63,9 @@ def traits_of(template: ChatTemplate) -> Traits:
         answered = _text(template, [_USER, {"role": "assistant", "content": "Hi"}, result], None)
         results = answered is not None and _RESULT in answered
         return Traits(tools, False, results, system=system)
-    text, as_text, empty = min(renderings, key=lambda one: (one[0].count("None"), one[2]))
+    text, as_text, empty = min(
+        renderings, key=lambda rendering: (rendering[0].count("None"), rendering[2])
+    )
     return Traits(tools, True, _RESULT in text, as_text, empty, system)
 
 

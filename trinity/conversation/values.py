@@ -90,12 +90,12 @@ def _types(schema: object, depth: int) -> frozenset[str]:
     if isinstance(given, str):
         return frozenset((given,))
     if isinstance(given, list):
-        return frozenset(one for one in given if isinstance(one, str))
+        return frozenset(kind for kind in given if isinstance(kind, str))
     values = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if isinstance(values, list):
         return frozenset(name for value in values for name in _TYPES.get(type(value), ()))
     for key in ("anyOf", "oneOf"):
         if isinstance(schema.get(key), list):
-            types = [_types(one, depth + 1) for one in schema[key]]
+            types = [_types(part, depth + 1) for part in schema[key]]
             return frozenset().union(*types) if all(types) else frozenset()
     return frozenset()

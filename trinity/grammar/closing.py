@@ -145,11 +145,11 @@ class _Closing:
     def _leads_to(self, node: Any, target: Any) -> bool:
         left, seen = [node], set()
         while left:
-            one = left.pop()
-            if not isinstance(one, dict) or id(one) in seen:
+            schema = left.pop()
+            if not isinstance(schema, dict) or id(schema) in seen:
                 continue
-            seen.add(id(one))
-            below = [child for _, child in self._in_place(one)] + _below(one)
+            seen.add(id(schema))
+            below = [child for _, child in self._in_place(schema)] + _below(schema)
             if any(child is target for child in below):
                 return True
             left += below
@@ -176,4 +176,4 @@ def _values(value: Any) -> list[Any]:
 
 
 def _texts(value: Any) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []

@@ -20,12 +20,12 @@ def cycle_from(reference: str, resolve: Callable[[str], Any]) -> list[str]:
     left = [([reference], ref) for ref in _references(resolve(reference))]
     seen: set[str] = set()
     while left:
-        path, one = left.pop()
-        if one == reference:
-            return [*path, one]
-        if one not in seen:
-            seen.add(one)
-            left += [([*path, one], ref) for ref in _references(resolve(one))]
+        path, current = left.pop()
+        if current == reference:
+            return [*path, current]
+        if current not in seen:
+            seen.add(current)
+            left += [([*path, current], ref) for ref in _references(resolve(current))]
     return []
 
 
@@ -34,7 +34,7 @@ def told(cycle: list[str]) -> str:
     shown = (
         cycle if len(cycle) <= LONGEST_SHOWN else [*cycle[: LONGEST_SHOWN - 1], "...", cycle[-1]]
     )
-    return f"the references form a cycle: {' -> '.join(one[:80] for one in shown)}"
+    return f"the references form a cycle: {' -> '.join(reference[:80] for reference in shown)}"
 
 
 def _references(schema: Any) -> Iterator[str]:

@@ -61,14 +61,16 @@ class Disjoint:
     def all(self, schemas: list[Any]) -> bool:
         """Whether no value matches two of the schemas."""
         return all(
-            self.two(one, other) for i, one in enumerate(schemas) for other in schemas[i + 1 :]
+            self.two(first, second)
+            for i, first in enumerate(schemas)
+            for second in schemas[i + 1 :]
         )
 
-    def two(self, one: Any, other: Any, depth: int = 0) -> bool:
+    def two(self, first: Any, second: Any, depth: int = 0) -> bool:
         """Whether no value matches both."""
         if self._left < 0 or depth > DEEPEST:
             return False
-        mine, theirs = self._parts(one), self._parts(other)
+        mine, theirs = self._parts(first), self._parts(second)
         both = [*mine, *theirs]
         self._left -= sum(part.size for part in both) // PER_WORK
         types = ALL.intersection(*(part.types for part in both))
@@ -77,7 +79,7 @@ class Disjoint:
         values = [part.values for part in both if part.values is not None]
         if values and not values[0].intersection(*values[1:]):
             return True
-        for side, opposite in ((mine, other), (theirs, one)):
+        for side, opposite in ((mine, second), (theirs, first)):
             for cases in (cases for part in side for cases in part.cases()):
                 if all(self.two(case, opposite, depth + 1) for case in cases):
                     return True
@@ -87,10 +89,10 @@ class Disjoint:
         """Whether a required property has no value that matches both."""
         names = {name for part in (*mine, *theirs) for name in part.required}
         return any(
-            self.two(one.of_property(name), other.of_property(name), depth + 1)
+            self.two(first.of_property(name), second.of_property(name), depth + 1)
             for name in sorted(names)
-            for one in mine
-            for other in theirs
+            for first in mine
+            for second in theirs
         )
 
     def _parts(self, schema: Any, depth: int = 0) -> list[_SchemaPart]:
@@ -107,7 +109,10 @@ class Disjoint:
             part_of_schema = self._known[id(schema)] = _part(schema)
         inner = schema.get("allOf")
         more = inner if isinstance(inner, list) else []
-        return [part_of_schema, *(part for one in more for part in self._parts(one, depth + 1))]
+        return [
+            part_of_schema,
+            *(part for member in more for part in self._parts(member, depth + 1)),
+        ]
 
 
 def _part(schema: dict[str, Any]) -> _SchemaPart:

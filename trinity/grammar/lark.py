@@ -35,13 +35,13 @@ def checked_lark(text: str, style: dict[str, Any]) -> str:
     """
     depth = 0
 
-    def seen(kind: str, found: str) -> None:
+    def seen(kind: str, syntax: str) -> None:
         nonlocal depth
         depth += {"open": 1, "close": -1}.get(kind, 0)
         if depth > DEEPEST:
             raise InputError(f"the grammar has more than {DEEPEST} levels of brackets")
         if kind == "option":
-            raise InputError(f"the grammar contains {found}: {_HOW[found]}")
+            raise InputError(f"the grammar contains {syntax}: {_HOW[syntax]}")
 
     def schema(value: Any) -> str:
         read = read_schema(value)
@@ -56,8 +56,8 @@ def checked_lark(text: str, style: dict[str, Any]) -> str:
 def numbered(text: str, number: Callable[[str], int]) -> str:
     """Replace token texts, such as <|call|>, by the ids that ``number`` returns."""
 
-    def name(found: str) -> str:
-        return found if _NUMBERS.fullmatch(found) else f"<[{number(found)}]>"
+    def name(token: str) -> str:
+        return token if _NUMBERS.fullmatch(token) else f"<[{number(token)}]>"
 
     return _scanned(text, name=name)
 

@@ -116,7 +116,7 @@ class Negation:
 
 
 def _is_list(value: Any, kind: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, kind) for one in value)
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
 
 
 def _is_number(value: Any) -> bool:

@@ -185,8 +185,8 @@ def kind_of(value: object) -> str:
     return names.get(type(value), "null" if value is None else "a number")
 
 
-def want(fits: bool, what: str, found: object) -> None:
-    """Raise RefusedError unless ``found`` is as ``what`` says."""
+def want(fits: bool, what: str, value: object) -> None:
+    """Raise RefusedError unless ``value`` is as ``what`` says."""
     if not fits:
-        shown = json.dumps(found)
+        shown = json.dumps(value)
         raise RefusedError(f"expected {what}, found {shown[:60]}{'...' if shown[60:] else ''}")

@@ -65,8 +65,8 @@ class GrammarVocabulary:
         self._matchers[key] = newest, length  # the newest is the last
         characters = 0
         # A copy: requests come from several threads.
-        for number, (old, (_, one)) in enumerate(reversed(list(self._matchers.items()))):
-            characters += one
+        for number, (old, (_, size)) in enumerate(reversed(list(self._matchers.items()))):
+            characters += size
             if number >= KEPT or (number and characters > KEPT_CHARACTERS):
                 self._matchers.pop(old, None)
         return newest.deep_copy()

@@ -64,7 +64,9 @@ class CachedRepository:
     def _references(self) -> Iterator[tuple[str, str]]:
         """Branches and tags with their commits; the main branch is last."""
         names = _walk(os.path.join(self.folder, "refs"), _MOST_REFERENCES)
-        for name in sorted(filter(is_revision, names), key=lambda one: (one == MAIN, one)):
+        for name in sorted(
+            filter(is_revision, names), key=lambda reference: (reference == MAIN, reference)
+        ):
             commit = _read(self.reference(name))
             if commit:
                 yield name, commit
@@ -74,7 +76,7 @@ def cached_repositories(root: str) -> Iterator[CachedRepository]:
     """The model repositories in the cache at ``root``, sorted by name."""
     names: list[str] = []
     with suppress(OSError), os.scandir(root) as entries:
-        names = sorted(one.name for one in entries if one.name.startswith("models--"))
+        names = sorted(entry.name for entry in entries if entry.name.startswith("models--"))
     for name in names[:MOST_REPOSITORIES]:
         words = name.split("--")[1:]
         if len(words) == 2 and all(map(is_word, words)):

@@ -97,7 +97,7 @@ def revision_of(name: HubName) -> Revision:
     siblings = info.siblings or []
     if len(siblings) > _MOST_FILES:
         raise _no_hub(name, f"it lists {len(siblings)} files, more than any repository has")
-    files = {one.rfilename: _remote(name, one) for one in siblings}
+    files = {sibling.rfilename: _remote(name, sibling) for sibling in siblings}
     return Revision(name, cache, info.sha, files)
 
 

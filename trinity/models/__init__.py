@@ -61,7 +61,7 @@ class _Architectures(Mapping[str, Architecture]):
 
 
 def _files() -> list[str]:
-    return [found.name for found in pkgutil.iter_modules(__path__)]
+    return [module.name for module in pkgutil.iter_modules(__path__)]
 
 
 def _mentioning(name: str) -> Iterator[str]:

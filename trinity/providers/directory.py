@@ -101,7 +101,7 @@ def _near_directories(name: str) -> list[str]:
     names: list[str] = []
     with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:
         names = [e.name for e in entries if os.path.isfile(os.path.join(e.path, CONFIG))]
-    return [os.path.join(folder, one) for one in near(last, names)]
+    return [os.path.join(folder, match) for match in near(last, names)]
 
 
 DIRECTORY = Kind(

@@ -30,4 +30,4 @@ def near_files(path: str, endings: tuple[str, ...]) -> list[str]:
                 names.append(entry.name)
             if len(names) == _MOST_LISTED:
                 break
-    return [os.path.join(folder, one) for one in near(name, names)]
+    return [os.path.join(folder, match) for match in near(name, names)]

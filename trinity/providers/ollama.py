@@ -80,7 +80,7 @@ def _advice(name: Name, text: str) -> str:
         return "the store does not exist: set OLLAMA_MODELS to the folder that contains manifests"
     close = _near(name)
     if close:
-        return f"did you mean {' or '.join(PREFIX + one for one in close)}?"
+        return f"did you mean {' or '.join(PREFIX + match for match in close)}?"
     return f"`ollama pull {text}` downloads it; if the store is in another place, set OLLAMA_MODELS"
 
 

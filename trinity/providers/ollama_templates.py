@@ -68,8 +68,8 @@ def _prefers(jinja: str, parsed: GoTemplate, text: str) -> bool:
         "insert": "suffix" in parsed.names,
         "thinking": "thinking" in parsed.names,
     }
-    offered = {one for one, has in of_jinja.items() if has}
-    known = {one for one, has in of_go.items() if has}
+    offered = {feature for feature, has in of_jinja.items() if has}
+    known = {feature for feature, has in of_go.items() if has}
     jinja_answers = bool(offered & {"tools"}) and _takes_answers(jinja)
     go_answers = {"tools", "toolcalls"} <= parsed.names and any(
         mark in text for mark in ('eq .Role "tool"', "tool_response", "TOOL_RESULTS")

@@ -107,10 +107,10 @@ def _packed(tensor: Tensor, first: int, last: int) -> Bytes:
     return pack_codes(codes.reshape(-1, I2_S_BLOCK))
 
 
-def _not_ternary(tensor: Tensor, one: np.float32, other: np.float32) -> UnsupportedError:
+def _not_ternary(tensor: Tensor, first: np.float32, second: np.float32) -> UnsupportedError:
     return UnsupportedError(
         f"{tensor.source}: tensor {tensor.name!r} is not ternary: it has weights of magnitude "
-        f"{one:.9g} and {other:.9g}, and I2_S stores -s, 0 and s with one s for the tensor; "
+        f"{first:.9g} and {second:.9g}, and I2_S stores -s, 0 and s with one s for the tensor; "
         "convert the Hugging Face directory of a BitNet model with `python -m trinity convert`, "
         "or use a type like Q4_K_M for other models"
     )

@@ -256,7 +256,7 @@ class Tokenizer:
 
     def whole_text(self, ids: Sequence[int]) -> str:
         """Return the text of tokens with special ones and a leading space."""
-        return b"".join(self._piece(one)[0] for one in ids).decode(errors="replace")
+        return b"".join(self._piece(token_id)[0] for token_id in ids).decode(errors="replace")
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self._vocab.model}: {self.vocab_size} tokens>"

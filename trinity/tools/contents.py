@@ -94,7 +94,7 @@ def files_of(path: str) -> list[str]:
 def _fact(value: object) -> object:
     """Return a value that is short and plain, or its beginning; None for others."""
     if isinstance(value, list):
-        return [_fact(one) for one in value[:MOST_LISTED]]
+        return [_fact(item) for item in value[:MOST_LISTED]]
     if isinstance(value, str):
         return value[:LONGEST_TEXT]
     if isinstance(value, float):

@@ -275,5 +275,5 @@ def _size(folder: Path) -> int:
 
 def _size_of_others(folder: Path) -> int:
     """Return the bytes of other versions' folders next to a folder of kernels: 16 hex digits."""
-    others = [one for one in folder.parent.glob("[0-9a-f]" * 16) if one != folder]
+    others = [other for other in folder.parent.glob("[0-9a-f]" * 16) if other != folder]
     return sum(map(_size, others))

@@ -123,7 +123,7 @@ def _snapshot(cached: CachedRepository, commit: str, called: str) -> Iterator[In
         models_found.append((DIRECTORY if models else "", tuple(files), []))
     for file, parts, missing in models_found:
         typed = name.of_file(file or None)
-        gone = [one for one in parts if not os.path.isfile(os.path.join(folder, one))] + missing
+        gone = [part for part in parts if not os.path.isfile(os.path.join(folder, part))] + missing
         if gone:
             yield Installed(
                 typed,

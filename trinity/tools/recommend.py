@@ -159,7 +159,7 @@ def of_file(provider: WeightProvider) -> Subject:
     kv_heads = [config.kv_heads_of(layer) for layer in range(config.num_layers)]
     recurrent = config.recurrent_layers or tuple(count == 0 for count in kv_heads)
     if not config.layer_kv_heads:
-        kv_heads = [0 if one else config.num_kv_heads for one in recurrent]
+        kv_heads = [0 if is_recurrent else config.num_kv_heads for is_recurrent in recurrent]
     per_token = 4.0 * sum(kv_heads) * config.head_dim
     # Llama models may be trained with ternary weights too, which their type shows.
     ternary = config.architecture.startswith("bitnet") or any(e.type in TERNARY for e in entries)

@@ -32,4 +32,4 @@ DIALECTS: tuple[Dialect, ...] = (
 @lru_cache(maxsize=16)
 def dialect_of(template: str) -> Dialect:
     """The dialect of a chat template; the general one if no other claims it."""
-    return next((one for one in DIALECTS if one.claims(template)), GENERAL)
+    return next((dialect for dialect in DIALECTS if dialect.claims(template)), GENERAL)

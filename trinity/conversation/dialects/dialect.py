@@ -46,7 +46,9 @@ _KNOWN = (
 @lru_cache(maxsize=16)
 def thinking_of(template: str) -> Thinking:
     """The marks that a chat template writes; if it writes none, those of most models."""
-    return next((one for one in _KNOWN if one.end in template and _first(one) in template), TAGS)
+    return next(
+        (marks for marks in _KNOWN if marks.end in template and _first(marks) in template), TAGS
+    )
 
 
 def _first(thinking: Thinking) -> str:
@@ -109,8 +111,10 @@ class Dialect:
 
     def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
         """Write calls of functions, with their names and arguments, as text."""
-        said = ({"name": one["name"], "arguments": one["arguments"]} for one in functions)
-        texts = (json.dumps(one, ensure_ascii=False) for one in said)
+        said = (
+            {"name": function["name"], "arguments": function["arguments"]} for function in functions
+        )
+        texts = (json.dumps(call, ensure_ascii=False) for call in said)
         return "\n".join(f"<tool_call>\n{text}\n</tool_call>" for text in texts)
 
     def read(self, reading: Reading, thinking: Thinking, inside: bool) -> Steps[list[str]]:

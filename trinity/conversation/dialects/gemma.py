@@ -83,14 +83,14 @@ class Gemma(Dialect):
         def value(schema: object) -> str:
             kind = schema.get("type") if isinstance(schema, Mapping) else None
             values = schema.get("enum") if isinstance(schema, Mapping) else None
-            if values and all(isinstance(one, str) for one in values):
-                return f"{quote} ({' | '.join(lark.text(one) for one in values)}) {quote}"
+            if values and all(isinstance(item, str) for item in values):
+                return f"{quote} ({' | '.join(lark.text(item) for item in values)}) {quote}"
             names = {"string": "text", "object": "object", "array": "list", "boolean": "truth"}
             names |= {"integer": "INTEGER", "number": "NUMBER", "null": '"null"'}
             return names.get(str(kind), "value")
 
         def body(tool: Tool) -> str:
-            number = next(i for i, one in enumerate(tools) if one is tool)
+            number = next(i for i, other in enumerate(tools) if other is tool)
             properties = tool.parameters.get("properties") or {}
             required = [k for k in tool.parameters.get("required") or () if k in properties]
             others = [key for key in properties if key not in required]
@@ -101,8 +101,8 @@ class Gemma(Dialect):
                     f"{lark.text(key + ':')} {value(properties[key])}" for key in others
                 )
                 rules.append(f"others_{number}: {choice}")
-                one = f"others_{number}"
-                inner += f' ("," {one})*' if inner else f'({one} ("," {one})*)?'
+                member = f"others_{number}"
+                inner += f' ("," {member})*' if inner else f'({member} ("," {member})*)?'
             head = f"{mark(self.marks[0])} {lark.text(f'call:{tool.name}{{')}"
             return f'{head} {inner} "}}" {mark(self._closing)}'
 

@@ -65,20 +65,20 @@ class JsonCalls(Dialect):
             more = ' (", " call)*' if parallel else ""
             calls = f'calls: {self.open_in(mark)} "[" call{more} "]"{self.close_in(mark)}\n'
             return calls + lark.for_each(tools, "call", body)
-        one = f"one: {self.open_in(mark)} call{self.close_in(mark)}\n"
-        return lark.repeated("one", '"\\n"', parallel) + one + lark.for_each(tools, "call", body)
+        rule = f"one: {self.open_in(mark)} call{self.close_in(mark)}\n"
+        return lark.repeated("one", '"\\n"', parallel) + rule + lark.for_each(tools, "call", body)
 
     def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
         """Write calls as models of this format do."""
         key = self.arguments_key
         texts = [
-            json.dumps({"name": one["name"], key: one["arguments"]}, ensure_ascii=False)
-            for one in functions
+            json.dumps({"name": function["name"], key: function["arguments"]}, ensure_ascii=False)
+            for function in functions
         ]
         if self.in_list:
             return f"{self.opening}[{', '.join(texts)}]{self.closing}"
         inner = self.inner
-        return "\n".join(f"{self.opening}{inner}{one}{inner}{self.closing}" for one in texts)
+        return "\n".join(f"{self.opening}{inner}{text}{inner}{self.closing}" for text in texts)
 
     def open_in(self, mark: Mark) -> str:
         """Return the rule that opens a call."""

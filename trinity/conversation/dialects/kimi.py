@@ -39,9 +39,9 @@ class Kimi(Section):
     def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
         """Write calls as the models do."""
         texts = (
-            f"{_BEGIN}functions.{one['name']}:{i}{_MIDDLE}"
-            f"{json.dumps(one['arguments'], ensure_ascii=False)}{_END}"
-            for i, one in enumerate(functions)
+            f"{_BEGIN}functions.{function['name']}:{i}{_MIDDLE}"
+            f"{json.dumps(function['arguments'], ensure_ascii=False)}{_END}"
+            for i, function in enumerate(functions)
         )
         return f"{_FIRST}{''.join(texts)}{_LAST}"
 

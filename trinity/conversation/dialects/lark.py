@@ -24,7 +24,7 @@ def mark(value: str | int) -> str:
 
 def pieces(value: str, of: Callable[[str], str | int]) -> str:
     """Return a text in which delimiters may be tokens."""
-    return " ".join(mark(of(one)) for one in _MARKS.split(value) if one)
+    return " ".join(mark(of(part)) for part in _MARKS.split(value) if part)
 
 
 def schema(tool: Tool) -> str:

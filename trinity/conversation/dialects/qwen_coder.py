@@ -22,7 +22,7 @@ class QwenCoder(Tagged):
     def claims(self, template: str) -> bool:
         """Recognize its tags."""
         tags = self.tags
-        return all(one in template for one in (tags.call[0], tags.function[0], tags.key[0]))
+        return all(mark in template for mark in (tags.call[0], tags.function[0], tags.key[0]))
 
 
 QWEN_CODER = QwenCoder("qwen-coder", "", break_lines=True)

@@ -51,7 +51,7 @@ class Tagged(Dialect):
         """All delimiters; any of them may be a token."""
         tags = self.tags
         around = (*tags.call, *tags.function, tags.function_end, *tags.key, tags.value)
-        return tuple(one for one in (*around, tags.value_end) if one)
+        return tuple(mark for mark in (*around, tags.value_end) if mark)
 
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
         """Parse functions up to the closing delimiter, or calls as JSON."""
@@ -185,7 +185,7 @@ class Tagged(Dialect):
     def _later(self) -> tuple[str, ...]:
         """Return what ends a value whose own end is missing."""
         tags = self.tags
-        closing = ["\n" + tags.key[0], *("\n" + one for one in self.closers)]
+        closing = ["\n" + tags.key[0], *("\n" + mark for mark in self.closers)]
         if tags.function_end != tags.call[1]:
             closing += (tags.function_end + between + tags.call[1] for between in ("", "\n"))
         else:
@@ -202,7 +202,7 @@ class Tagged(Dialect):
         line = ' "\\n"' if tags.break_lines else ""
 
         def body(tool: Tool) -> str:
-            number = next(i for i, one in enumerate(tools) if one is tool)
+            number = next(i for i, other in enumerate(tools) if other is tool)
             properties = tool.parameters.get("properties") or {}
             required = tool.parameters.get("required") or ()
             parts = [self.head(tool, mark)]
@@ -217,7 +217,7 @@ class Tagged(Dialect):
                 if types_of(tool, key) == {"string"} and "enum" not in whole:
                     rules.append(f"{rule}_value[suffix={lark.text(tags.value_end)}]: /(.|\\n)*/")
                 elif types_of(tool, key) == {"string"}:
-                    texts = " | ".join(lark.text(str(one)) for one in whole["enum"])
+                    texts = " | ".join(lark.text(str(item)) for item in whole["enum"])
                     rules.append(f"{rule}_value: ({texts}) {end}")
                 else:
                     rules.append(f"{rule}_value: %json {json.dumps(whole)} {end}")

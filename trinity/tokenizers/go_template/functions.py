@@ -147,41 +147,41 @@ def _equal(arguments: Sequence[Value], budget: Budget) -> Value:
     first, *others = arguments
     if not others:
         raise _failed("eq has one argument")
-    return any(_same(first, other, budget) for other in others)
+    return any(_same(first, second, budget) for second in others)
 
 
-def _same(one: Value, other: Value, budget: Budget) -> bool:
-    if isinstance(one, Absent) or isinstance(other, Absent):
-        return _is_nil(one) and _is_nil(other)
-    if type(one) is type(other) and (_is_nil(one) or _is_nil(other)):
-        return _is_nil(one) and _is_nil(other)
-    if isinstance(one, Struct) and one.is_pointer and isinstance(other, Struct):
-        return one is other
-    _comparable(one, other)
-    budget.step(len(one) if isinstance(one, str) else 0)
-    return one == other
+def _same(first: Value, second: Value, budget: Budget) -> bool:
+    if isinstance(first, Absent) or isinstance(second, Absent):
+        return _is_nil(first) and _is_nil(second)
+    if type(first) is type(second) and (_is_nil(first) or _is_nil(second)):
+        return _is_nil(first) and _is_nil(second)
+    if isinstance(first, Struct) and first.is_pointer and isinstance(second, Struct):
+        return first is second
+    _comparable(first, second)
+    budget.step(len(first) if isinstance(first, str) else 0)
+    return first == second
 
 
 def _is_nil(value: Value) -> bool:
     return isinstance(value, Absent) or (isinstance(value, Slice | Map) and value.is_nil)
 
 
-def _comparable(one: Value, other: Value) -> None:
-    if type(one) is not type(other) or not isinstance(one, str | bool | int | float):
-        raise _failed(f"{type_name(one)} is compared with {type_name(other)}")
+def _comparable(first: Value, second: Value) -> None:
+    if type(first) is not type(second) or not isinstance(first, str | bool | int | float):
+        raise _failed(f"{type_name(first)} is compared with {type_name(second)}")
 
 
 def _less(arguments: Sequence[Value], budget: Budget) -> bool:
-    one, other = arguments
-    _comparable(one, other)
-    if isinstance(one, str) and isinstance(other, str):
-        budget.step(len(one))
-        return one.encode() < other.encode()
-    if isinstance(one, bool) or isinstance(other, bool):
+    first, second = arguments
+    _comparable(first, second)
+    if isinstance(first, str) and isinstance(second, str):
+        budget.step(len(first))
+        return first.encode() < second.encode()
+    if isinstance(first, bool) or isinstance(second, bool):
         raise _failed("bools have no order")
-    assert isinstance(one, int | float)
-    assert isinstance(other, int | float)
-    return one < other
+    assert isinstance(first, int | float)
+    assert isinstance(second, int | float)
+    return first < second
 
 
 def _less_or_equal(arguments: Sequence[Value], budget: Budget) -> bool:

@@ -45,7 +45,7 @@ class _Lexer:
         self.text = text
         self.at = 0
         self.line = 1
-        self.found: list[Token] = []
+        self.read: list[Token] = []
 
     def run(self) -> list[Token]:
         while (action := self.text.find("{{", self.at)) >= 0:
@@ -62,14 +62,14 @@ class _Lexer:
                 self._action()
         self._literal(self.text[self.at :])
         self._add(END, "the end of the template")
-        return self.found
+        return self.read
 
     def _literal(self, text: str) -> None:
         if text:
             self._add(TEXT, text)
 
     def _add(self, kind: str, text: str) -> None:
-        self.found.append(Token(kind, text, self.line))
+        self.read.append(Token(kind, text, self.line))
 
     def _take(self, kind: str, end: int) -> None:
         text = self.text[self.at : end]

@@ -62,7 +62,7 @@ def collated(messages: Sequence[TemplateMessage]) -> tuple[str, list[TemplateMes
 
     They are separated by a blank line; tools' results are not joined.
     """
-    system = "\n\n".join(one.content for one in messages if one.role == "system")
+    system = "\n\n".join(message.content for message in messages if message.role == "system")
     texts: list[list[str]] = []
     firsts: list[TemplateMessage] = []
     for message in messages:
@@ -79,7 +79,7 @@ def collated(messages: Sequence[TemplateMessage]) -> tuple[str, list[TemplateMes
 
 def characters(messages: Sequence[TemplateMessage]) -> int:
     """Return the number of characters in the messages, without tool calls."""
-    return sum(len(one.content) + len(one.thinking) for one in messages)
+    return sum(len(message.content) + len(message.thinking) for message in messages)
 
 
 def _text(message: Mapping[str, object], key: str) -> str:

@@ -285,4 +285,4 @@ class _Parser:
 
 
 def _is_empty(body: nodes.Body) -> bool:
-    return all(isinstance(one, nodes.TextNode) and not one.text.strip() for one in body)
+    return all(isinstance(node, nodes.TextNode) and not node.text.strip() for node in body)

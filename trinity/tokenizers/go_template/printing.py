@@ -38,13 +38,13 @@ def printed(value: Value, depth: int = 0) -> str:
     if value.as_json:
         return "{}" if isinstance(value, Map) and value.is_nil else as_json(value)
     if isinstance(value, Slice):
-        return "[" + " ".join(printed(one, depth + 1) for one in value.values()) + "]"
+        return "[" + " ".join(printed(item, depth + 1) for item in value.values()) + "]"
     if isinstance(value, Map):
-        pairs = (f"{key}:{printed(one, depth + 1)}" for key, one in value.sorted())
+        pairs = (f"{key}:{printed(item, depth + 1)}" for key, item in value.sorted())
         return "map[" + " ".join(pairs) + "]"
     if value.is_pointer and depth:
         raise UnsupportedError("the Go template prints the address of a message")
-    inner = "{" + " ".join(printed(one, depth + 1) for one in value.fields.values()) + "}"
+    inner = "{" + " ".join(printed(item, depth + 1) for item in value.fields.values()) + "}"
     return "&" + inner if value.is_pointer else inner
 
 
@@ -84,15 +84,15 @@ def _digits(value: float) -> tuple[str, int]:
 
 def quoted(text: str) -> str:
     """Format a string as %q does."""
-    return '"' + "".join(_quoted_character(one) for one in text) + '"'
+    return '"' + "".join(_quoted_character(character) for character in text) + '"'
 
 
-def _quoted_character(one: str) -> str:
-    if one in _QUOTED:
-        return _QUOTED[one]
-    if one.isprintable():
-        return one
-    code = ord(one)
+def _quoted_character(character: str) -> str:
+    if character in _QUOTED:
+        return _QUOTED[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
     if code < 0x80:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
@@ -114,16 +114,16 @@ def as_json(value: Value) -> str:
     if isinstance(value, Slice | Map) and value.is_nil:
         return "null"
     if isinstance(value, Slice):
-        return "[" + ",".join(as_json(one) for one in value.values()) + "]"
+        return "[" + ",".join(as_json(item) for item in value.values()) + "]"
     if isinstance(value, Map):
         pairs = value.sorted()
     else:
         pairs = [
-            (name.removeprefix("?"), one)
-            for name, one in zip(value.names, value.fields.values(), strict=True)
-            if not (name.startswith("?") and _is_empty(one))
+            (name.removeprefix("?"), item)
+            for name, item in zip(value.names, value.fields.values(), strict=True)
+            if not (name.startswith("?") and _is_empty(item))
         ]
-    return "{" + ",".join(f"{as_json(key)}:{as_json(one)}" for key, one in pairs) + "}"
+    return "{" + ",".join(f"{as_json(key)}:{as_json(item)}" for key, item in pairs) + "}"
 
 
 def _json_number(value: float) -> str:

@@ -93,7 +93,7 @@ class GoTemplate:
                 budget, {"Prompt": prompt, "Suffix": suffix, _RESPONSE: "", **thinking}
             )
         if "messages" in self.names:
-            whole = Slice.of([one.value() for one in joined] if joined else None)
+            whole = Slice.of([message.value() for message in joined] if joined else None)
             values = {
                 "System": system,
                 "Messages": whole,
@@ -192,7 +192,7 @@ class _Cut:
     def pipe(self, pipe: nodes.Pipe) -> nodes.Pipe | None:
         commands = []
         for command in pipe.commands:
-            kept = [one for one in map(self.operand, command) if one is not None]
+            kept = [operand for operand in map(self.operand, command) if operand is not None]
             if not kept:
                 return None
             commands.append(kept)
