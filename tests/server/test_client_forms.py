@@ -265,6 +265,41 @@ def test_empty_objects_of_php(client: TestClient, usual: str) -> None:
     assert client.post(CHAT, json={**body, "tools": [tool]}).status_code == 200
 
 
+NO_EFFECT: list[tuple[str, dict[str, Any], str]] = [
+    (CHAT, HELLO, "user"),
+    (CHAT, HELLO, "metadata"),
+    (CHAT, HELLO, "service_tier"),
+    (CHAT, HELLO, "store"),
+    (CHAT, HELLO, "n_discard"),
+    (CHAT, HELLO, "backend_sampling"),
+    (CHAT, HELLO, "prompt_cache_key"),
+    ("/v1/completions", {"prompt": "Who", "max_tokens": 1}, "user"),
+    ("/v1/completions", {"prompt": "Who", "max_tokens": 1}, "best_of"),
+    ("/v1/embeddings", {"input": "Who"}, "user"),
+    ("/v1/embeddings", {"input": "Who"}, "input_type"),
+    ("/v1/responses", {"input": "Who", "max_output_tokens": 1}, "user"),
+    ("/v1/responses", {"input": "Who", "max_output_tokens": 1}, "metadata"),
+    ("/v1/responses", {"input": "Who", "max_output_tokens": 1}, "safety_identifier"),
+    ("/v1/responses", {"input": "Who", "max_output_tokens": 1}, "prompt_cache_key"),
+    ("/v1/responses", {"input": "Who", "max_output_tokens": 1}, "truncation"),
+    ("/v1/messages", HELLO, "metadata"),
+    ("/v1/messages", HELLO, "service_tier"),
+    ("/v1/messages", HELLO, "cache_control"),
+    ("/v1/messages", HELLO, "container"),
+    ("/api/generate", {"model": "demo", "prompt": "Who", "stream": False}, "width"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "name"), NO_EFFECT)
+@pytest.mark.parametrize("value", [7, "x", True, [1], {"a": {"b": 1}}, -1.5, None])
+def test_fields_without_effect_may_have_any_value(
+    client: TestClient, path: str, body: dict[str, Any], name: str, value: object
+) -> None:
+    options = {"options": {"num_predict": 1}} if path.startswith("/api") else {}
+    found = client.post(path, json={**body, **options, name: value})
+    assert found.status_code == 200, found.text
+
+
 def test_blocks_of_anthropics_own_tools_are_ignored(client: TestClient) -> None:
     blocks: list[dict[str, Any]] = [
         {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}},

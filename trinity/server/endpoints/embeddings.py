@@ -13,6 +13,7 @@ from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.messages import TextPart
 from trinity.server.endpoints.vectors import Text, vectors, written
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignorable
 from trinity.server.schemas import Body
 
 Token = Annotated[int, Meta(ge=0)]
@@ -50,7 +51,7 @@ class EmbeddingsRequest(Body):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
-    user: str | None = None
+    user: Ignorable[str | None] = None
 
     def texts(self) -> list[Text]:
         """Each text, or its token ids and texts in turn. Raises: ApiError."""

@@ -80,8 +80,8 @@ class LlamaParameters(Forms, kw_only=True):
     timings_per_token: bool | None = None
     return_progress: bool | None = None
     n_keep: Annotated[int, Meta(ge=-1)] | None = None
-    n_discard: Annotated[int, Meta(ge=0)] | None = None  # no effect: a shift drops half
-    backend_sampling: bool | None = None  # no effect
+    n_discard: Ignorable[int | None] = None  # a shift drops half
+    backend_sampling: Ignorable[bool | None] = None
     n_indent: Ignorable[Annotated[int, Meta(ge=0, le=0)] | None] = None
     n_cache_reuse: Ignorable[Annotated[int, Meta(ge=0, le=0)] | None] = None
     t_max_predict_ms: Ignorable[Annotated[int, Meta(ge=-1, le=0)] | None] = None

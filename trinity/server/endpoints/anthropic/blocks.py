@@ -15,14 +15,8 @@ from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.schemas import Body, encode
 
 FAILED = "Error: "  # prefix of a failed tool's result; chat templates have no flag for it
-
-
-class CacheControl(Body):
-    """Marks a prefix to cache. It has no effect: the server caches every prompt."""
-
-    type: str
-    ttl: str | None = None
-    scope: str | None = None
+# A mark of a prefix to cache. It has no effect: the server caches every prompt.
+CacheControl = Any
 
 
 class CitationsConfig(Body):
@@ -35,7 +29,7 @@ class TextBlock(Body, tag_field="type", tag="text"):
     """A block of text."""
 
     text: str
-    cache_control: CacheControl | None = None
+    cache_control: CacheControl = None
     citations: Any = None  # of an earlier response
 
 
@@ -43,7 +37,7 @@ class ImageBlock(Body, tag_field="type", tag="image"):
     """An image; refused."""
 
     source: Any = None
-    cache_control: CacheControl | None = None
+    cache_control: CacheControl = None
 
 
 class PlainSource(Body, tag_field="type", tag="text"):
@@ -85,7 +79,7 @@ class DocumentBlock(Body, tag_field="type", tag="document"):
     title: str | None = None
     context: str | None = None
     citations: CitationsConfig | None = None
-    cache_control: CacheControl | None = None
+    cache_control: CacheControl = None
 
 
 class SearchResultBlock(Body, tag_field="type", tag="search_result"):
@@ -95,14 +89,14 @@ class SearchResultBlock(Body, tag_field="type", tag="search_result"):
     source: str
     title: str
     citations: CitationsConfig | None = None
-    cache_control: CacheControl | None = None
+    cache_control: CacheControl = None
 
 
 class ToolReferenceBlock(Body, tag_field="type", tag="tool_reference"):
     """The name of a tool that the client's tool search found."""
 
     tool_name: str
-    cache_control: CacheControl | None = None
+    cache_control: CacheControl = None
 
 
 class ThinkingBlock(Body, tag_field="type", tag="thinking"):
@@ -124,8 +118,8 @@ class ToolUseBlock(Body, tag_field="type", tag="tool_use"):
     id: str
     name: str
     input: dict[str, Any]
-    caller: dict[str, Any] | None = None
-    cache_control: CacheControl | None = None
+    caller: Any = None
+    cache_control: CacheControl = None
 
 
 class ServerBlock(Body):
@@ -139,7 +133,7 @@ class ServerBlock(Body):
     content: Any = None
     is_error: Any = None
     caller: Any = None
-    cache_control: CacheControl | None = None
+    cache_control: CacheControl = None
 
 
 class ServerToolUseBlock(ServerBlock, tag_field="type", tag="server_tool_use"):
@@ -187,7 +181,7 @@ class ToolResultBlock(Body, tag_field="type", tag="tool_result"):
     tool_use_id: str
     content: str | list[Readable] | None = None
     is_error: bool | None = None
-    cache_control: CacheControl | None = None
+    cache_control: CacheControl = None
 
 
 Block = (

@@ -107,7 +107,7 @@ class CountRequest(Body, kw_only=True):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     output_format: SchemaOutput | None = None  # the older name of output_config.format
-    cache_control: CacheControl | None = None
+    cache_control: CacheControl = None
     mcp_servers: Ignorable[Annotated[list[Any], Meta(max_length=0)] | None] = None
 
     def job(

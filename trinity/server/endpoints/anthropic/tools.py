@@ -31,8 +31,8 @@ class AnthropicTool(Body):
     type: str | None = None  # "custom", or the name and version of Anthropic's own tool
     strict: bool | None = None
     input_examples: list[dict[str, Any]] | None = None
-    cache_control: CacheControl | None = None
-    eager_input_streaming: bool | None = None  # has no effect: arguments always stream
+    cache_control: CacheControl = None
+    eager_input_streaming: Ignorable[bool | None] = None  # arguments always stream
     defer_loading: Ignorable[Literal[False] | None] = None  # all tools are in the prompt
     allowed_callers: Ignorable[list[Literal["direct"]] | None] = None
 

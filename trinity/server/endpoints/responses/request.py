@@ -73,12 +73,12 @@ class ResponsesRequest(Body):
     background: Ignorable[Literal[False] | None] = None
     truncation: Ignorable[Literal["disabled"] | None] = None
     service_tier: Ignorable[Literal["auto", "default"] | None] = None
-    metadata: dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]] | (
-        None
-    ) = None
-    user: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
+    metadata: Ignorable[
+        dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]] | None
+    ] = None
+    user: Ignorable[str | None] = None
+    safety_identifier: Ignorable[str | None] = None
+    prompt_cache_key: Ignorable[str | None] = None
     cache_salt: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     prompt_cache_retention: Ignorable[Literal["in_memory"] | None] = None
     previous_response_id: str | None = None
