@@ -1,4 +1,4 @@
-"""Load a model, generate text twice: greedily, then sampled with a seed.
+"""Load a model and generate text twice: greedily, then sampled with a seed.
 
 python examples/01_generate.py model.gguf
 """

@@ -1,4 +1,4 @@
-"""A conversation of two turns; the second evaluates only what is new.
+"""A conversation of two turns; the second reuses the cached tokens of the first.
 
 python examples/03_chat.py model.gguf
 """

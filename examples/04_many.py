@@ -1,4 +1,4 @@
-"""Several prompts at once: they share the steps, so all of them take little longer than one.
+"""Generate from several prompts in shared steps, which takes little longer than one prompt.
 
 python examples/04_many.py model.gguf
 """

@@ -1,4 +1,4 @@
-"""JSON of a schema, a choice, and an expression: answers that can only be what they shall be.
+"""Constrain completions to a JSON schema, a choice and a regular expression.
 
 python examples/05_json.py model.gguf
 """

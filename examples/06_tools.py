@@ -1,4 +1,4 @@
-"""Give a model a function to call, and read the call from its answer while it comes.
+"""Give a model a function to call, and parse the call while the response streams.
 
 python examples/06_tools.py model.gguf
 """

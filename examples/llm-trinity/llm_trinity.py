@@ -1,10 +1,10 @@
-"""A plugin of llm (https://llm.datasette.io): GGUF files and directories, run in this process.
+"""A plugin for llm (https://llm.datasette.io) that runs GGUF files and directories in its process.
 
     pip install trinity-llm ./examples/llm-trinity
     llm -m trinity-demo "Who was Prince Andrew?"
 
-TRINITY_MODELS names the models as NAME=MODEL with commas between; the demo chat model is there
-anyway, as trinity-demo.
+TRINITY_MODELS lists the models as NAME=MODEL, separated by commas. The demo chat model is always
+available as trinity-demo.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import trinity
 
 @cache
 def loaded(ref: str) -> trinity.Model:
-    """A model, which stays as long as the process."""
+    """Load a model once; it stays loaded until the process ends."""
     return trinity.load(ref or trinity.chat_model())
 
 
 class TrinityModel(llm.Model):
-    """One model; a conversation is the messages before the prompt."""
+    """One model. A conversation becomes the messages before the prompt."""
 
     can_stream = True
 
@@ -47,7 +47,7 @@ class TrinityModel(llm.Model):
         self, prompt: llm.Prompt, stream: bool, response: llm.Response,
         conversation: llm.Conversation | None,
     ) -> Iterator[str]:  # fmt: skip
-        """The pieces of the answer."""
+        """Yield the chunks of the response."""
         messages: list[dict[str, Any]] = []
         for before in conversation.responses if conversation else ():
             messages += _asked(before.prompt)
@@ -65,7 +65,7 @@ def _asked(prompt: llm.Prompt) -> list[dict[str, Any]]:
 
 @llm.hookimpl
 def register_models(register: Callable[..., None]) -> None:
-    """The demo model, and those of TRINITY_MODELS."""
+    """Return the demo model and those of TRINITY_MODELS."""
     register(TrinityModel("trinity-demo", ""))
     for one in filter(None, os.environ.get("TRINITY_MODELS", "").split(",")):
         name, _, ref = one.partition("=")
