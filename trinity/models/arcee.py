@@ -20,7 +20,6 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [
         *attention_branch(config, index, has),
         *blocks.feed_forward(config, "relu2", form="up"),
-        blocks.feed_forward_output(config),
     ]
 
 

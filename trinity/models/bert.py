@@ -43,7 +43,6 @@ def _layer(config: ModelConfig, index: int, has: Has, *, rotates: bool) -> list[
         *blocks.feed_forward(
             config, "silu" if gated else "gelu_erf", "x", form="gate and up" if gated else "up"
         ),
-        blocks.feed_forward_output(config),
         _norm(config, "layer_output_norm"),
     ]
 

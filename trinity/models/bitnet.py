@@ -30,7 +30,7 @@ def _layer(config: ModelConfig, index: int, has: Has, activation: str) -> list[O
         Norm("a", "attn_sub_norm", "a", config.num_heads * config.head_dim),
         blocks.attention_output(config),
         blocks.norm(config, "x", "ffn_norm", "h"),
-        *blocks.feed_forward(config, activation),
+        *blocks.feed_forward_hidden(config, activation),
         Norm("gate", "ffn_sub_norm", "gate", config.intermediate_size),
         blocks.feed_forward_output(config),
     ]

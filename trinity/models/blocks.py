@@ -20,6 +20,8 @@ from trinity.models.operations import (
     Temperature,
 )
 
+Form = Literal["gate and up", "fused", "up"]  # of the first matrices of a feed-forward
+
 
 def rotation_of(config: ModelConfig, window: int = 0) -> Rotation:
     """The rotation of the configuration, with llama 3's frequency factors if the file has them.
@@ -105,9 +107,19 @@ def attention_output(
 
 
 def feed_forward(
-    config: ModelConfig, activation: str, x: str = "h", *,
-    form: Literal["gate and up", "fused", "up"] = "gate and up",
+    config: ModelConfig, activation: str, x: str = "h", *, form: Form = "gate and up",
+    out: str = "x", scale: float = 1.0,
 ) -> list[Operation]:  # fmt: skip
+    """The feed-forward from x: its result times ``scale`` is added to x, or stored in ``out``."""
+    return [
+        *feed_forward_hidden(config, activation, x, form=form),
+        feed_forward_output(config, out, scale=scale),
+    ]
+
+
+def feed_forward_hidden(
+    config: ModelConfig, activation: str, x: str = "h", *, form: Form = "gate and up"
+) -> list[Operation]:
     """gate = act(gate) * up, from x; "fused": one weight has the rows of both, the gate's first.
 
     "up": gate = act(up), without a gate.
@@ -122,9 +134,8 @@ def feed_forward(
     return [Linear(x, config.hidden_size, products[form], scales_bias=True), gated]
 
 
-def feed_forward_output(
-    config: ModelConfig, out: str = "x", *, add: bool = True, scale: float = 1.0
-) -> Linear:
-    """Project the feed-forward, times ``scale``, to the residual stream or another buffer."""
+def feed_forward_output(config: ModelConfig, out: str = "x", *, scale: float = 1.0) -> Linear:
+    """Project gate, times ``scale``, and add it to the residual stream, or store it in ``out``."""
     product = Product("ffn_down", out, config.hidden_size)
+    add = out == "x"
     return Linear("gate", config.intermediate_size, (product,), add, scale, scales_bias=True)

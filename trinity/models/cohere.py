@@ -47,7 +47,6 @@ def _side_by_side(
         *attention,
         blocks.attention_output(config),
         *blocks.feed_forward(config, "silu"),
-        blocks.feed_forward_output(config),
     ]
 
 

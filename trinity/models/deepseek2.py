@@ -54,13 +54,12 @@ _LATENT_EPSILON = 1e-6  # the default of transformers' DeepseekV3RMSNorm
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     if config.latent is None:
         raise TypeError(f"{config.architecture} has no latent attention in its configuration")
-    dense = config.experts is None or index < config.experts.first_dense_layers
     attention = _expanded if has("attn_kv_b") else _absorbed
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *attention(config, config.latent),
         blocks.norm(config, "x", "ffn_norm", "h"),
-        *(_dense(config) if dense else _experts(config, has)),
+        *expert_blocks.after_dense_layers(config, index, has),
     ]
 
 
@@ -142,17 +141,6 @@ def _scale(config: ModelConfig, latent: LatentConfig) -> float:
     if scaling.type == "yarn" and scaling.factor > 1:
         growth = 1 + 0.1 * _multiplier(config) * math.log(scaling.factor)
     return growth**2 / math.sqrt(latent.key_dim)
-
-
-def _dense(config: ModelConfig) -> list[Operation]:
-    return [*blocks.feed_forward(config, "silu"), blocks.feed_forward_output(config)]
-
-
-def _experts(config: ModelConfig, has: Has) -> list[Operation]:
-    return [
-        *expert_blocks.routed(config, has, "silu", normalize=False),
-        *expert_blocks.shared_expert(config, "silu"),
-    ]
 
 
 ARCHITECTURES = (

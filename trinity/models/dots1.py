@@ -11,24 +11,16 @@ from trinity.formats.huggingface import mixture
 from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import attention, head_norms, pre_norm_layer
-from trinity.models import blocks, expert_blocks
+from trinity.models import expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.llama import attention_branch
 from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    branch = attention_branch(config, index, has, head_norms=True)
-    if index < expert_blocks.experts_of(config).first_dense_layers:
-        return [
-            *branch,
-            *blocks.feed_forward(config, "silu"),
-            blocks.feed_forward_output(config),
-        ]
     return [
-        *branch,
-        *expert_blocks.routed(config, has, "silu", gating="sigmoid", normalize=False),
-        *expert_blocks.shared_expert(config, "silu"),
+        *attention_branch(config, index, has, head_norms=True),
+        *expert_blocks.after_dense_layers(config, index, has, gating="sigmoid"),
     ]
 
 

@@ -28,8 +28,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         *blocks.attention(config, rotation, window=window),
         blocks.attention_output(config, "h", add=False),
         blocks.norm(config, "h", "post_attention_norm", "x", add=True),
-        *blocks.feed_forward(config, "silu", "x"),
-        blocks.feed_forward_output(config, "h", add=False),
+        *blocks.feed_forward(config, "silu", "x", out="h"),
         blocks.norm(config, "h", "post_ffw_norm", "x", add=True),
     ]
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from trinity.config import ExpertConfig, Gating, ModelConfig
 from trinity.errors import ConfigError
+from trinity.models import blocks
 from trinity.models.architecture import Has
 from trinity.models.expert_operations import ExpertGated, ExpertLinear, Mix, Route
 from trinity.models.operations import Gated, GatedAdd, Linear, Operation, Product
@@ -115,6 +116,18 @@ def mixture(
         ExpertGated(activation, size, up="expert_up" if gated else ""),
         ExpertLinear("expert_gate", size, down, *counts, False, scales_results),
         Mix("expert_out", out, hidden, experts.num_experts_per_tok, add=add),
+    ]
+
+
+def after_dense_layers(
+    config: ModelConfig, index: int, has: Has, *, gating: Gating = "softmax"
+) -> list[Operation]:
+    """DeepSeek's feed-forward: dense in the first layers, then experts and a shared expert."""
+    if config.experts is None or index < config.experts.first_dense_layers:
+        return blocks.feed_forward(config, "silu")
+    return [
+        *routed(config, has, "silu", gating=gating, normalize=False),
+        *shared_expert(config, "silu"),
     ]
 
 

@@ -34,7 +34,6 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         *mamba_blocks.mamba(config, has),
         blocks.norm(config, "x", ffn_norm, "h"),
         *blocks.feed_forward(config, "silu"),
-        blocks.feed_forward_output(config),
     ]
 
 

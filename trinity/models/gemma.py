@@ -43,7 +43,6 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.attention_output(config),
         blocks.norm(config, "x", "ffn_norm", "h"),
         *blocks.feed_forward(config, "gelu"),
-        blocks.feed_forward_output(config),
     ]
 
 
@@ -80,8 +79,7 @@ def _between_norms(config: ModelConfig, attention: list[Operation]) -> list[Oper
         blocks.attention_output(config, "h", add=False),
         blocks.norm(config, "h", "post_attention_norm", "x", add=True),
         blocks.norm(config, "x", "ffn_norm", "h"),
-        *blocks.feed_forward(config, "gelu"),
-        blocks.feed_forward_output(config, "h", add=False),
+        *blocks.feed_forward(config, "gelu", out="h"),
         blocks.norm(config, "h", "post_ffw_norm", "x", add=True),
     ]
 

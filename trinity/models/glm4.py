@@ -22,8 +22,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.attention_output(config, "h", add=False),
         blocks.norm(config, "h", "post_attention_norm", "x", add=True),
         blocks.norm(config, "x", "ffn_norm", "h"),
-        *blocks.feed_forward(config, "silu", form="fused"),
-        blocks.feed_forward_output(config, "h", add=False),
+        *blocks.feed_forward(config, "silu", form="fused", out="h"),
         blocks.norm(config, "h", "post_ffw_norm", "x", add=True),
     ]
 

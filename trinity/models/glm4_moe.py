@@ -19,31 +19,19 @@ from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    dense = index < expert_blocks.experts_of(config).first_dense_layers
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *blocks.projections(config, has),
         *blocks.attention(config, blocks.rotation_of(config)),
         blocks.attention_output(config),
         blocks.norm(config, "x", "post_attention_norm", "h"),
-        *(_dense(config) if dense else _experts(config, has)),
+        *expert_blocks.after_dense_layers(config, index, has, gating="sigmoid"),
     ]
 
 
 def _drafting(config: ModelConfig, has: Has) -> list[Operation]:
     """Combine a pair into one row, then a layer like the last one."""
     return [*blocks.drafting_pair(config), *_layer(config, config.num_layers, has)]
-
-
-def _dense(config: ModelConfig) -> list[Operation]:
-    return [*blocks.feed_forward(config, "silu"), blocks.feed_forward_output(config)]
-
-
-def _experts(config: ModelConfig, has: Has) -> list[Operation]:
-    return [
-        *expert_blocks.routed(config, has, "silu", gating="sigmoid", normalize=False),
-        *expert_blocks.shared_expert(config, "silu"),
-    ]
 
 
 ARCHITECTURES = (

@@ -33,7 +33,6 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.attention_output(config),
         *([] if config.parallel_residual else [ffn_norm]),
         *blocks.feed_forward(config, "gelu_erf", "ffn_input", form="up"),
-        blocks.feed_forward_output(config),
     ]
 
 

@@ -43,7 +43,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.norm(config, "x", "attn_norm", "h"),
         *_mixer(config, index, has),
         blocks.norm(config, "x", "ffn_norm", "h"),
-        *(_experts(config, has) if config.experts else _feed_forward(config)),
+        *_feed_forward(config, has),
     ]
 
 
@@ -60,15 +60,10 @@ def _mixer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     ]
 
 
-def _feed_forward(config: ModelConfig) -> list[Operation]:
-    return [
-        *blocks.feed_forward(config, "silu"),
-        blocks.feed_forward_output(config, scale=config.residual_scale or 1.0),
-    ]
-
-
-def _experts(config: ModelConfig, has: Has) -> list[Operation]:
+def _feed_forward(config: ModelConfig, has: Has) -> list[Operation]:
     scale = config.residual_scale or 1.0
+    if not config.experts:
+        return blocks.feed_forward(config, "silu", scale=scale)
     return [
         *expert_blocks.routed(config, has, "silu", size=config.intermediate_size, scale=scale),
         *expert_blocks.shared_expert(config, "silu", scale=scale),

@@ -39,7 +39,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.norm(config, "x", "attn_norm", "h"),
         *_mixer(config, index, has),
         blocks.norm(config, "x", "ffn_norm", "h"),
-        *(_feed_forward(config) if dense else _experts(config, has)),
+        *(blocks.feed_forward(config, "silu") if dense else _experts(config, has)),
     ]
 
 
@@ -72,10 +72,6 @@ def _short_convolution(config: ModelConfig) -> list[Operation]:
         Gated("none", hidden, gate="c", up="u"),
         Linear("c", hidden, (Product("shortconv.out_proj", "x", hidden),), add=True),
     ]
-
-
-def _feed_forward(config: ModelConfig) -> list[Operation]:
-    return [*blocks.feed_forward(config, "silu"), blocks.feed_forward_output(config)]
 
 
 def _experts(config: ModelConfig, has: Has) -> list[Operation]:

@@ -27,7 +27,6 @@ def layer(
     return [
         *attention_branch(config, index, has, head_norms=head_norms),
         *blocks.feed_forward(config, "silu"),
-        blocks.feed_forward_output(config),
     ]
 
 

@@ -45,8 +45,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 def _mixer(config: ModelConfig, has: Has) -> list[Operation]:
     if config.intermediate_size:
-        with_experts = config.experts is not None and has("ffn_gate_inp")
-        return _experts(config, has) if with_experts else _feed_forward(config)
+        return _feed_forward(config, has)
     if not config.num_kv_heads:
         return mamba_blocks.mamba(config, has)
     return [
@@ -56,14 +55,9 @@ def _mixer(config: ModelConfig, has: Has) -> list[Operation]:
     ]
 
 
-def _feed_forward(config: ModelConfig) -> list[Operation]:
-    return [
-        *blocks.feed_forward(config, "relu2", form="up"),
-        blocks.feed_forward_output(config),
-    ]
-
-
-def _experts(config: ModelConfig, has: Has) -> list[Operation]:
+def _feed_forward(config: ModelConfig, has: Has) -> list[Operation]:
+    if config.experts is None or not has("ffn_gate_inp"):
+        return blocks.feed_forward(config, "relu2", form="up")
     return [
         *expert_blocks.routed(config, has, "relu2", gating="sigmoid", gated=False),
         *expert_blocks.shared_expert(config, "relu2", form="up"),

@@ -24,7 +24,6 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         *blocks.attention(config, blocks.rotation_of(config)),
         blocks.attention_output(config),
         *blocks.feed_forward(config, "gelu", form="up"),
-        blocks.feed_forward_output(config),
     ]
 
 

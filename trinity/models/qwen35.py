@@ -65,7 +65,7 @@ def _with_feed_forward(config: ModelConfig, has: Has, branch: list[Operation]) -
         blocks.norm(config, "x", "attn_norm", "h"),
         *branch,
         blocks.norm(config, "x", "post_attention_norm", "h"),
-        *(_experts(config, has) if config.experts else _feed_forward(config)),
+        *(_experts(config, has) if config.experts else blocks.feed_forward(config, "silu")),
     ]
 
 
@@ -135,10 +135,6 @@ def _attention(config: ModelConfig) -> list[Operation]:
         Gated("sigmoid", heads * dim, gate="g", up="a"),
         Linear("g", heads * dim, (Product("attn_output", "x", config.hidden_size),), add=True),
     ]
-
-
-def _feed_forward(config: ModelConfig) -> list[Operation]:
-    return [*blocks.feed_forward(config, "silu"), blocks.feed_forward_output(config)]
 
 
 def _experts(config: ModelConfig, has: Has) -> list[Operation]:

@@ -23,7 +23,6 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.attention_output(config),
         blocks.norm(config, "x", "post_attention_norm", "h"),
         *blocks.feed_forward(config, "silu"),
-        blocks.feed_forward_output(config),
     ]
 
 

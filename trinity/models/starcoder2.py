@@ -22,7 +22,6 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.attention_output(config),
         blocks.norm(config, "x", "ffn_norm", "h", kind="layer"),
         *blocks.feed_forward(config, "gelu", form="up"),
-        blocks.feed_forward_output(config),
     ]
 
 
