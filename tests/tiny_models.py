@@ -69,6 +69,7 @@ def write_tiny_model(
     embedding_type: str | None = None,
     output_type: str | None = None,
     vocab: str = "bytes",
+    vocab_size: int = 0,
     rope_freqs: bool = False,
     bias: bool = False,
     qk_norm: bool = False,
@@ -80,6 +81,7 @@ def write_tiny_model(
     Sizes default to one or two blocks of the type. ``embedding_type`` defaults to ``type`` if rows
     fit its blocks, or F16 for ternary models; ``output_type``, the type of an untied head, to
     ``embedding_type``. ``vocab``: "bytes" (SentencePiece with byte fallback) or "none".
+    ``vocab_size`` is the least number of tokens; unused ones are added.
     ``metadata`` is added to the file's keys, and replaces those of the same name.
     """
     quant = TYPES[type]
@@ -88,6 +90,10 @@ def write_tiny_model(
     head_dim = head_dim or hidden_size // num_heads
     embedding_type = embedding_type or ("F16" if quant.ternary else type)
     tokens, scores, types = sentencepiece_vocabulary()
+    for number in range(len(tokens), vocab_size):
+        tokens.append(f"<unused{number}>")
+        scores.append(-float(number))
+        types.append(5)
     keys: dict[str, object] = {
         "general.architecture": arch,
         "general.name": f"tiny-{arch}-{type}",
@@ -127,11 +133,11 @@ def write_tiny_model(
             file_type = "I2_S" if kind == "I2_S_ARM" else kind
             writer.add_tensor(name, values.shape, file_type, encoded(kind, values))
 
-        vocab_size = len(tokens)
-        add("token_embd.weight", embedding_type, weights.linear(vocab_size, hidden_size, False))
+        count = len(tokens)
+        add("token_embd.weight", embedding_type, weights.linear(count, hidden_size, False))
         add("output_norm.weight", "F32", weights.norm(hidden_size))
         if not tied:
-            head = weights.linear(vocab_size, hidden_size, False)
+            head = weights.linear(count, hidden_size, False)
             add("output.weight", output_type or embedding_type, head)
         if rope_freqs:
             factors = np.geomspace(1, 8, head_dim // 2).astype(np.float32)

@@ -50,6 +50,9 @@ def load(
     reuse what was computed for an earlier response that it contains. The next turn of a chat starts
     sooner, but may differ from the one with an empty cache.
 
+    ``head_sketch`` ("auto"): compute the best logits with a small copy of the output head, which
+    gives the same tokens; "on", "off", or where it is measured to be faster.
+
     ``i2s_layout`` ("x86"): "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM.
     ``tl_config`` (none): the kernel_config.ini of a TL1 or TL2 file, if bitnet.cpp publishes no
     tiles for its shapes. ``weight_scale`` (as config.json says): "multiply" or

@@ -133,6 +133,15 @@ class LoadOptions:
             values="a level that this CPU has",
         ),
     ] = None
+    head_sketch: Annotated[
+        str,
+        Option(
+            "Compute the best logits with a small copy of the output head, same results: auto "
+            "where measured to be faster, on, or off.",
+            ("--head-sketch",),
+            choices=("auto", "on", "off"),
+        ),
+    ] = "auto"
     i2s_layout: Annotated[
         str,
         Option(
@@ -201,6 +210,7 @@ class LoadKeywords(TypedDict, total=False):
     batch_invariant: bool
     reuse_answers: bool
     isa: str | None
+    head_sketch: str
     i2s_layout: str
     tl_config: str | os.PathLike[str] | None
     weight_scale: str | None

@@ -31,6 +31,7 @@ from trinity.runtime.paging import Populating
 from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.profile import OperationTime, profile_step
 from trinity.runtime.rounding import Rounding
+from trinity.runtime.sketched_head import SketchedHead
 from trinity.runtime.step import Step, StepInput
 from trinity.runtime.step_plans import StepPlan, StepPlans
 from trinity.runtime.weights import Weight
@@ -68,6 +69,7 @@ class EngineParts:
     added_rows: AddedRows | None  # position and token-type embeddings of an encoder
     adapter_set: AdapterSet | None
     drafter: Drafter | None
+    sketched_head: SketchedHead | None
     choice: KernelChoice
     layout: PageLayout
     kv_memory: int  # bytes of all pages
@@ -125,7 +127,9 @@ class CPUEngine(Emptied):
         kv_type, few = batch[0].cache.kv_type, len(ids) <= self.few
         plan = self._parts.plans[kv_type, few, rounding, adapted]
         try:
-            self._run(plan, out, adapted)
+            sketched = self._parts.sketched_head
+            if sketched is None or not sketched.run(self._walk, plan, out, batch):
+                self._run(plan, out, adapted)
             self._put_states(batch)
             if self._drafter is not None:
                 self._drafter.note(batch, self._walk)
@@ -247,6 +251,8 @@ class CPUEngine(Emptied):
         self.team.close()
         if self._parts.populating is not None:
             self._parts.populating.end()
+        if self._parts.sketched_head is not None:
+            self._parts.sketched_head.end()
         self.pool.close()
         self.empty(_KEPT)
 

@@ -31,6 +31,7 @@ from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.paging import available_memory, populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.rounding import same_bits
+from trinity.runtime.sketched_head import sketched_head
 from trinity.runtime.step import Step, StepInput
 from trinity.runtime.step_plans import StepPlans
 from trinity.runtime.thread_count import usable_threads
@@ -136,6 +137,12 @@ def _parts(
     if decoder.drafting and heads:
         few = min(DECODE_ROWS, rows)
         drafter = Drafter(builder, buffers, step, heads[0], embeddings[0], few)
+    sketched = None
+    if heads:
+        sketched = sketched_head(
+            heads[0], options.head_sketch, isa, builder.kernel, choice.address, step,
+            capped=bool(architecture.logit_softcap(config)),
+        )  # fmt: skip
     states = builder.states(buffers, step)
     state_records = np.zeros(len(states), RECORD)
     if states:
@@ -167,6 +174,7 @@ def _parts(
         added_rows=added if architecture.encodes else None,
         adapter_set=adapter_set,
         drafter=drafter,
+        sketched_head=sketched,
         choice=choice,
         layout=layout,
         kv_memory=kv_memory,

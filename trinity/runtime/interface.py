@@ -18,6 +18,14 @@ if TYPE_CHECKING:  # otherwise every import of the API would load the compiler
 
 
 @dataclass(frozen=True, slots=True)
+class Best:
+    """The logits of a row that a caller needs: all others may be -inf."""
+
+    count: int  # so many of the largest logits of tokens that are not in ``also``
+    also: NDArray[np.int64]  # tokens, sorted, each of them once
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """The rows of a step that belong to one sequence."""
 
@@ -34,6 +42,8 @@ class Rows:
     following: int | None = None
     # Whether the rows belong to a prompt: then their bits do not depend on how it is divided.
     prompt: bool = False
+    # Which logits of each row are needed; None: all of them.
+    best: Best | None = None
 
 
 class Engine(Protocol):
@@ -139,7 +149,8 @@ class Engine(Protocol):
         sequence's tokens to its cache. ``exact``: each row gets the same bits as in a step of its
         own; ternary weights always do.
         Shapes: returns (n, vocab) for the n rows whose logits are needed, in the order of
-        ``batch``, in the first rows of ``out`` or in a new array.
+        ``batch``, in the first rows of ``out`` or in a new array. Logits that no ``Rows.best``
+        asks for may be -inf.
         Raises: InputError, ContextLengthError; TrinityError if no page is left for a sequence
         (``KVCache.reserve`` checks this before) or if the model's file is damaged.
         """

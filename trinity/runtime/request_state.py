@@ -23,6 +23,7 @@ from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from trinity.runtime.guide import Allowed
+    from trinity.runtime.interface import Best
     from trinity.runtime.kv_cache import KVCache
     from trinity.runtime.mask_thread import MaskThread, Promise
     from trinity.runtime.page import AdapterWeights
@@ -153,6 +154,14 @@ class RequestState(Sequence):
             self._proposals = self._proposed(budget, most, draft)
             self.timings.proposed_tokens += len(self._proposals)
         return self._proposals
+
+    def best(self, proposals: list[int]) -> Best | None:
+        """Those that the sampler needs; all for a grammar or log-probabilities."""
+        if self._guide is not None or self._limits.logprobs is not None:
+            return None
+        # End tokens are not counted while they are not allowed.
+        early = self.timings.completion_tokens < self._limits.min_tokens
+        return self._sampler.needed(self.tokens, proposals, self._barred if early else ())
 
     def prepare(self, mask_thread: MaskThread) -> None:
         """Compute in ``mask_thread`` which tokens the grammar allows."""

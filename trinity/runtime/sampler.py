@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
+from trinity.runtime.interface import Best
 from trinity.runtime.recent_tokens import RecentTokens
 from trinity.runtime.sampling_params import SamplingParams
 from trinity_kernels.isa import interpreted
@@ -28,6 +29,7 @@ FIRST_GUESS = 256  # first number of tokens to search a nucleus in
 GROWTH = 8  # factor of that number if it was too small
 LAST_GUESS = 16384  # number of attempts after which all logits are sorted
 LARGEST_DRAW = 1 - 2.0**-53  # the largest float below 1
+_NO_IDS = np.empty(0, np.int64)
 LONG = 2048  # length of a penalty range from which token counts are kept between calls
 
 
@@ -122,6 +124,27 @@ class Sampler:
         if self._drawn is not None:
             self._drawn = allowed_ids[self._drawn[0]], self._drawn[1]
         return chosen
+
+    def needed(
+        self, history: Sequence[int], proposals: Sequence[int], barred: Sequence[int] | Ids
+    ) -> Best | None:
+        """Which logits ``sample`` needs after ``history``, or after some of ``proposals``, too.
+
+        ``barred``: tokens that may not be allowed. None: all of them.
+        """
+        params = self.params
+        count = 1 if params.temperature == 0 else params.top_k
+        if not count:
+            return None
+        also = [*barred]
+        if self._adjusts:
+            also += self._bias_ids.tolist()
+            if params.has_penalties and params.penalty_last_n:
+                most = params.penalty_last_n
+                if not 0 < most <= LONG:
+                    return None
+                also += [*history[-most:], *proposals]
+        return Best(count, np.unique(np.array(also, np.int64)) if also else _NO_IDS)
 
     def skip(self) -> None:
         """Consume the random number of a token that was chosen elsewhere."""

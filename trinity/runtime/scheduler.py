@@ -60,7 +60,7 @@ class ScheduledRows:
         revocable = bool(self.proposals)
         return Rows(
             self.cache, tokens, self.logits, self.states, second, revocable, following,
-            self.is_prompt,
+            self.is_prompt, self.sequence.best(self.proposals) if self.logits else None,
         )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from trinity.runtime.page import COMMON, AdapterWeights, Domain
 
 if TYPE_CHECKING:
     from trinity.runtime.cancel import Cancel
+    from trinity.runtime.interface import Best
     from trinity.runtime.kv_cache import KVCache
     from trinity.runtime.mask_thread import MaskThread
 
@@ -119,6 +120,12 @@ class Sequence(ABC):
     def cancel(self) -> None:
         """End it before its next step; any thread may call this."""
         self._cancelled = True
+
+    def best(self, proposals: list[int]) -> Best | None:
+        """Which logits ``advance`` needs of each row, if the newest tokens are followed by
+        ``proposals``; None: all.
+        """
+        return None
 
     def prepare(self, mask_thread: MaskThread) -> None:
         """Start work that can run during the step before ``advance``."""

@@ -16,6 +16,7 @@ vector lanes, tiles or threads.
     byte_attention.py     attention over int8 keys and values
     rows.py               kernels that map rows of float32 to rows
     experts.py            kernels of mixture-of-experts layers
+    sketch.py             kernels of the output head's sketch
     states.py             kernels that update a recurrent state
     trial_child.py        the first kernels of a level, in a process that may die (trial.py)
 """
@@ -37,6 +38,7 @@ from trinity_kernels.selftest import (
     quantized,
     rope,
     rows,
+    sketch,
     states,
 )
 from trinity_kernels.selftest.checks import Check
@@ -49,6 +51,7 @@ KERNELS: dict[str, Check] = {
     **rows.CHECKS,
     **byte_attention.CHECKS,
     **experts.CHECKS,
+    **sketch.CHECKS,
     **states.CHECKS,
 }
 
