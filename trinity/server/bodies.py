@@ -21,6 +21,8 @@ from trinity.server.pace import LEAST_RATE, STALL_SECONDS
 FREE_BYTES = 64 << 10
 # Bytes of all bodies together, or twice the largest allowed body if that is more.
 MOST_BYTES = 128 << 20
+# Bytes of a body whose parts a thread joins. Python does not release its lock for fewer.
+JOINED_BYTES = 1 << 20
 # Seconds of silence before a body may be refused to make room.
 SILENT_SECONDS = 0.02
 
@@ -138,7 +140,10 @@ async def read_body(
     Raises: ApiError 413 for a long body, 507 for a full disk; LeftError.
     """
     if folder is None:
-        return b"".join([chunk async for chunk in chunks_of(scope, receive, most)])
+        parts = [chunk async for chunk in chunks_of(scope, receive, most)]
+        if sum(map(len, parts)) < JOINED_BYTES:
+            return b"".join(parts)
+        return await asyncio.to_thread(b"".join, parts)
     try:
         with TemporaryFile(dir=folder) as file:
             async for chunk in chunks_of(scope, receive, most):

@@ -10,6 +10,7 @@ import hmac
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b, sha256
 from pathlib import Path
 
@@ -44,7 +45,11 @@ def caller_of(scope: Scope, body_bytes: int = 0) -> Caller:
 
 def network_of(scope: Scope) -> str:
     """The IPv4 address, or the network of the IPv6 address, of the peer; empty if not known."""
-    host = str((scope.get("client") or ("",))[0])
+    return _network(str((scope.get("client") or ("",))[0]))
+
+
+@lru_cache(1024)
+def _network(host: str) -> str:
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

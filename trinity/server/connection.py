@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trinity.server.caller import network_of
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 HEADER_SECONDS = 60.0
 # Seconds for the rest of a body after the response has been sent.
 REST_SECONDS = 30.0
+# Seconds of the event loop that a small request takes after it is parsed.
+REQUEST_SECONDS = 0.0005
 # Bytes of pipelined requests that are kept while a request is answered.
 MOST_AHEAD = 64 << 10
 # In a request's scope, under "state": its connection.
@@ -44,7 +47,7 @@ class Connection(H11Protocol):
     server_state: Connections
     crowded = False
     _heads: asyncio.TimerHandle | None = None
-    _paused = False  # until the received bytes are parsed
+    _is_queued = False  # its received bytes wait for the client's turn
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
@@ -67,9 +70,12 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
         self._heard = time.monotonic()
+        if self._is_queued:
+            self.conn.receive_data(data)
+            self.flow.pause_reading()
+            return
         if not self._is_answering:
             super().data_received(data)
-            self._watch()
             return
         self._ahead += len(data)
         if self._ahead > MOST_AHEAD or self.conn.their_state is h11.MUST_CLOSE:
@@ -78,17 +84,29 @@ class Connection(H11Protocol):
             self.conn.receive_data(data)
 
     def handle_events(self) -> None:
-        """Handle the parsed events, and keep reading, so that a disconnect is noticed."""
+        """Parse the received bytes, now or when it is the client's turn."""
+        if not self._is_queued:
+            self._is_queued = True
+            self.server_state.turns.run(self.network, self._parse)
+        if self._is_queued:
+            self.flow.pause_reading()
+
+    def _parse(self) -> float:
+        """Parse some received bytes; keep reading afterwards, so that a disconnect is noticed."""
+        self._is_queued = False
         if self.transport.is_closing():
-            return
+            return 0.0
+        before = self.cycle
         self.conn.begin_turn()
         super().handle_events()
         if self.conn.held:
+            self._is_queued = True
             self.flow.pause_reading()
-            self.loop.call_soon(self.handle_events)
-        elif self._is_answering or self._paused:
+            self.server_state.turns.later(self.network, self._parse)
+        elif self._is_answering or self.cycle is None or len(self.cycle.body) <= HIGH_WATER_LIMIT:
             self.flow.resume_reading()
-        self._paused = self.conn.held
+        self._watch()
+        return 0.0 if self.cycle is before else REQUEST_SECONDS
 
     def eof_received(self) -> None:
         """The client closed its sending direction: it counts as disconnected."""

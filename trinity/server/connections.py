@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 from uvicorn.server import ServerState
 
+from trinity.server.turns import Turns
+
 if TYPE_CHECKING:
+    from trinity.server.accepting import Accepted
     from trinity.server.connection import Connection
 
 log = logging.getLogger("trinity.server")
@@ -19,7 +22,7 @@ LEAST_CONNECTIONS = 8
 # One in so many connections is added to the limit; those get 503, except for GET.
 SPARE_PART = 16
 # Seconds of silence before a connection may be replaced.
-SILENT_SECONDS = 0.02
+SILENT_SECONDS = 0.005
 # Unread bytes of all clients together, beyond each transport's own buffer.
 MOST_UNREAD = 128 << 20
 # Seconds between two equal warnings.
@@ -37,14 +40,17 @@ class Connections(ServerState):
         super().__init__()
         self.most = most_connections() if most is None else most
         self.spare = max(1, self.most // SPARE_PART)
-        self.beginning = 0  # accepted, and not yet in ``connections``
+        self.turns = Turns()
+        self.accepted: set[Accepted] = set()  # those that wait for their clients' turns to begin
+        self.beginning = 0  # that begin, and are not yet in ``connections``
         self.total = 0  # that have begun
         self._warned = dict[str, float]()
 
     @property
     def full(self) -> bool:
         """Whether not even a crowded connection can be accepted."""
-        return len(self.connections) + self.beginning >= self.most + self.spare
+        taken = len(self.connections) + len(self.accepted) + self.beginning
+        return taken >= self.most + self.spare
 
     def is_crowded(self) -> bool:
         """Whether there are too many connections and none could be replaced."""
@@ -69,19 +75,21 @@ class Connections(ServerState):
             "room for new ones",
             self.most,
         )
-        alive = [c for c in self.all if not c.transport.is_closing()]
-        waiting = [(since, c) for c in alive if (since := c.waiting_since) is not None]
-        if not waiting:
-            return False
-        counts = Counter(c.network for c in alive)
-        most = max((c.network for _, c in waiting), key=lambda network: counts[network])
-        silent = [
-            (since, c)
-            for since, c in waiting
-            if c.network == most and now - since >= SILENT_SECONDS
+        alive: list[Connection | Accepted] = [
+            connection for connection in self.all if not connection.transport.is_closing()
         ]
+        alive += self.accepted
+        for network, _ in Counter(c.network for c in alive).most_common():
+            own = [c for c in alive if c.network == network]
+            waiting = [(since, c) for c in own if (since := c.waiting_since) is not None]
+            if waiting:
+                break
+        else:
+            return False
+        silent = [(since, c) for since, c in waiting if now - since >= SILENT_SECONDS]
         for _, connection in sorted(silent, key=lambda pair: pair[0])[: self.spare]:
             connection.give_up()
+            self.accepted.discard(connection)  # type: ignore[arg-type]
         return bool(silent)
 
     def check_unread(self) -> None:

@@ -31,8 +31,8 @@ SMALL = 16 << 10
 MOST_LARGE, MOST_LARGE_OF_ONE = 16, 8
 MOST_SMALL, MOST_SMALL_OF_ONE = 4096, 2048
 MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE = 512, 64
-# As many threads as asyncio has by default.
-THREADS = min(32, (os.cpu_count() or 1) + 4)
+# Few threads, because they take turns at the interpreter's lock with the event loop.
+THREADS = min(8, 2 + (os.cpu_count() or 1) // 2)
 MOST_KNOWN: Final = 1024  # clients whose time is remembered
 IDLE_SECONDS: Final = 10.0  # after which a thread without work ends
 

@@ -8,14 +8,14 @@ import h11
 MOST_LINES = 256
 # Chunks of a body: MOST_CHUNKS, plus one for each CHUNK bytes. Parsing a chunk takes 10 us.
 MOST_CHUNKS, CHUNK = 4096, 256
-# Events that are parsed in one turn of the event loop.
+# Events of a connection that are parsed before other clients have their turn.
 IN_TURN = 128
 
 
 class Wire(h11.Connection):
     """h11's connection. ``refusal`` is the reason why a request was refused.
 
-    ``held``: more than ``IN_TURN`` events have arrived; the rest is parsed in the next turn.
+    ``held``: more than ``IN_TURN`` events have arrived; the rest is parsed in a later turn.
     """
 
     refusal: str | None = None
