@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from tests.server.conftest import LIMIT, MakeApp, socket_server
@@ -111,10 +112,50 @@ def test_a_long_query_does_not_hold_the_loop(url: str, held: Held, query: bytes)
     held.check(test)
 
 
-@pytest.mark.parametrize("turn", [1, 2, 3])
+@pytest.mark.parametrize("seconds", [0.0, 2e-5, 1e-4])
 def test_parsing_in_turns_changes_nothing(
-    url: str, monkeypatch: pytest.MonkeyPatch, turn: int
+    url: str, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    monkeypatch.setattr(wire, "IN_TURN", turn)
+    """With 0 each turn parses one event."""
+    monkeypatch.setattr(wire, "TURN_SECONDS", seconds)
     found = asked(url, CHUNKED + chunks(b'{"content":"Prince Andrew"}', 1))
     assert json.loads(found.partition(b"\r\n\r\n")[2])["tokens"]
+
+
+def test_chunks_with_long_extensions_do_not_hold_the_loop(url: str, held: Held) -> None:
+    parts = b"".join(b"1;%b\r\n%c\r\n" % (b"x=y;" * 2000, byte) for byte in text(400))
+
+    def test() -> None:
+        found = asked(url, CHUNKED + parts + b"0\r\n\r\n")
+        assert found.startswith(b"HTTP/1.1 200 ")
+
+    held.check(test)
+
+
+@pytest.mark.parametrize("last", [b"0", b"000;a=b"])
+@pytest.mark.parametrize("pause", [False, True])
+def test_many_trailers_are_refused(url: str, held: Held, last: bytes, pause: bool) -> None:
+    """``pause``: a few lines come first."""
+    lines = b"a: b\r\n" * (MOST_LINES + 2)
+    body = CHUNKED + chunks(text(100), 50)[:-5] + last + b"\r\n"
+
+    def test() -> None:
+        port = int(url.rsplit(":", 1)[1])
+        with socket.create_connection(("127.0.0.1", port), LIMIT) as connection:
+            connection.sendall(body + lines[:60] * pause)
+            if pause:
+                assert httpx.get(f"{url}/health", timeout=LIMIT).status_code == 200
+            connection.sendall(lines[60 * pause :] + b"\r\n")
+            found = b""
+            while piece := connection.recv(1 << 16):
+                found += piece
+        assert found.startswith(b"HTTP/1.1 400 ")
+        assert b"trailer of the request has more than %d lines" % MOST_LINES in found
+
+    held.check(test)
+
+
+def test_a_few_trailers_are_accepted(url: str) -> None:
+    body = CHUNKED + chunks(text(100), 50)[:-2] + b"a: b\r\n" * 10 + b"\r\n"
+    last = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert asked(url, body + last).count(b"HTTP/1.1 200 ") == 2

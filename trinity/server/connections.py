@@ -89,7 +89,7 @@ class Connections(ServerState):
         silent = [(since, c) for since, c in waiting if now - since >= SILENT_SECONDS]
         for _, connection in sorted(silent, key=lambda pair: pair[0])[: self.spare]:
             connection.give_up()
-            self.accepted.discard(connection)  # type: ignore[arg-type]
+            self.accepted.discard(connection)
         return bool(silent)
 
     def check_unread(self) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import json
 
 from tests.soak.attacks.target import CHAT, Target, attack
 
 MESSAGES = [{"role": "user", "content": "x"}]
+numbers = itertools.count()
 MOST = 4 << 20  # bytes that the server takes of a body
 
 
@@ -125,3 +128,22 @@ def many_log_probabilities(target: Target) -> None:
     """Answers that come whole, with 1,024 log-probabilities for each token."""
     body = json.dumps({"prompt": "x", "n_predict": 100, "n_probs": 1024, "ignore_eos": True})
     target.again(lambda: target.ask("/completion", body.encode()), 4)
+
+
+@attack()
+def compressed_bodies(target: Target) -> None:
+    """64 KB that gzip expands to 64 MB."""
+    packed = gzip.compress(b'{"messages": "' + b"x" * (64 << 20) + b'"}')
+    target.again(lambda: target.ask(CHAT, packed, {"Content-Encoding": "gzip"}), 8)
+
+
+@attack()
+def models_that_do_not_exist(target: Target) -> None:
+    """A model with another name of 8 KB in each request."""
+
+    def ask() -> None:
+        name = f"{next(numbers)}" + "m" * 8000
+        target.ask(CHAT, {"model": name, "messages": MESSAGES, "max_tokens": 1})
+        target.ask(f"/v1/models/{name[:4000]}")
+
+    target.again(ask, 8)

@@ -156,3 +156,27 @@ def bodies_of_nothing(target: Target) -> None:
             target.write(client, piece)
 
     target.again(go_on, 8)
+
+
+@attack()
+def dripping_heads(target: Target) -> None:
+    """Heads of requests of which a line comes at a time, on 64 connections."""
+    head = target.head("GET", "/v1/models", {})[:-2]
+
+    def drip() -> None:
+        client = target.send(head)
+        while target.going():
+            target.write(client, b"a: b\r\n")
+            time.sleep(0.01)
+
+    target.again(drip, 64)
+
+
+@attack()
+def extensions_and_trailers(target: Target) -> None:
+    """Chunks with extensions of 8 KB and trailers of 60 KB."""
+    head = target.head("POST", CHAT, {"Transfer-Encoding": "chunked"})
+    chunk = b"1;" + b"x=y;" * 2000 + b"\r\n \r\n"
+    trailers = b"".join(b"X%d: y\r\n" % number for number in range(6000))
+    data = head + chunk * 400 + b"0\r\n" + trailers + b"\r\n"
+    target.again(lambda: target.exchange(data), 8)

@@ -145,3 +145,13 @@ def batch_loops(target: Target) -> None:
         target.ask(f"/v1/batches/{name}/cancel", b"", method="POST")
 
     target.again(loop, 4)
+
+
+@attack()
+def batches_of_one_row(target: Target) -> None:
+    """As many batches as possible, each of one row."""
+    row = (
+        b'{"custom_id":"a","method":"POST","url":"/v1/chat/completions",'
+        b'"body":{"messages":[{"role":"user","content":"x"}],"max_tokens":1}}\n'
+    )
+    target.again(lambda: batch(target, row), 16)

@@ -144,3 +144,18 @@ def as_many_tools_as_are_decoded(target: Target) -> None:
     """16,000 tools of one name, which are decoded and then refused."""
     body = {"messages": MESSAGES, "tools": [{"function": {"name": "x"}}] * 16_000}
     target.again(lambda: target.ask(CHAT, body), 8)
+
+
+@attack()
+def tools_of_many_properties(target: Target) -> None:
+    """Tools with 2,000 properties, others in each request, one of which must be called."""
+
+    def ask() -> None:
+        number = next(numbers)
+        properties = {f"p{number}_{i}": {"type": "integer"} for i in range(2000)}
+        parameters = {"type": "object", "properties": properties, "required": list(properties)}
+        tool = {"type": "function", "function": {"name": "x", "parameters": parameters}}
+        body = {"messages": MESSAGES, "tools": [tool], "tool_choice": "required", "max_tokens": 4}
+        target.ask(CHAT, body)
+
+    target.again(ask, 4)

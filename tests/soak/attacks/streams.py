@@ -119,3 +119,25 @@ def wrong_keys(target: Target) -> None:
     target.again(
         lambda: target.ask("/v1/models", headers={"Authorization": "Bearer " + "x" * 60_000}), 16
     )
+
+
+@attack()
+def chains_of_responses(target: Target) -> None:
+    """Responses each of which continues the one before, so that conversations grow."""
+
+    def chain() -> None:
+        name = ""
+        while target.going():
+            body = {"input": "x", "store": True, "max_output_tokens": 1}
+            answer = target.ask("/v1/responses", {**body, "previous_response_id": name or None})
+            name = answer.partition(b'"id":"')[2].partition(b'"')[0].decode()
+
+    target.again(chain, 4)
+
+
+@attack()
+def resumed_streams(target: Target) -> None:
+    """A kept stream that is read again from its beginning by 32 clients."""
+    name = {"X-Conversation-Id": "resumed"}
+    target.ask(CHAT, {**LONG, "logprobs": True, "top_logprobs": 20}, name)
+    target.again(lambda: target.ask("/v1/stream?conv_id=resumed"), 32)
