@@ -206,3 +206,28 @@ def test_one_thread_runs_all_while_it_lives() -> None:
     assert enough.wait(LIMIT)
     assert len(set(seen)) == 1
     shares.close()
+
+
+def test_an_idle_thread_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a function whose client has left, so that no answer follows."""
+    monkeypatch.setattr(threads, "QUIET_SECONDS", 0.01)
+    may, given_back = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def function() -> None:
+        assert may.wait(LIMIT)
+        done.append("function")
+
+    def give_back() -> None:
+        done.append("give back")
+        given_back.set()
+
+    shares = Shares("test-share", 1, "functions", 10, 10, when_idle=give_back)
+    try:
+        shares.submit("a", function)
+        may.set()
+        assert given_back.wait(LIMIT)
+        assert done == ["function", "give back"]
+        assert shares.submit("a", lambda: "again").result(LIMIT) == "again"
+    finally:
+        shares.close()

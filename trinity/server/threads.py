@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
 from trinity.grammar.trial import PROCESSES, NotCompiledError, only_known
+from trinity.runtime.paging import give_back_heap
 from trinity.server.caller import Caller
 from trinity.server.errors import ApiError, unavailable
 
@@ -34,6 +36,7 @@ MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE = 512, 64
 # Few threads, because they take turns at the interpreter's lock with the event loop.
 THREADS = min(8, 2 + (os.cpu_count() or 1) // 2)
 MOST_KNOWN: Final = 1024  # clients whose time is remembered
+QUIET_SECONDS: Final = 1.0  # after which a thread without work may do something about memory
 IDLE_SECONDS: Final = 10.0  # after which a thread without work ends
 
 
@@ -48,8 +51,9 @@ class Threads:
     def __init__(self) -> None:
         self._small = Shares("trinity-small", THREADS, "requests", MOST_SMALL, MOST_SMALL_OF_ONE)
         self._large = Shares(
-            "trinity-large", 1, "requests with large bodies", MOST_LARGE, MOST_LARGE_OF_ONE
-        )
+            "trinity-large", 1, "requests with large bodies", MOST_LARGE, MOST_LARGE_OF_ONE,
+            when_idle=give_back_heap,
+        )  # fmt: skip
         self._grammars = Shares(
             "trinity-grammar", PROCESSES, "grammars", MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE
         )
@@ -109,8 +113,14 @@ class Shares:
     a while, because starting a thread can block the caller, which is the event loop.
     """
 
-    def __init__(self, name: str, threads: int, what: str, most: int, most_of_one: int) -> None:
+    def __init__(
+        self, name: str, threads: int, what: str, most: int, most_of_one: int,
+        when_idle: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self._name, self._threads = name, threads
+        # Called by a thread that has had no work for QUIET_SECONDS. Its last request may have ended
+        # before it, when the client left.
+        self._when_idle = when_idle
         self._what, self._most, self._most_of_one = what, most, most_of_one
         self._running = 0
         self._idle = 0  # threads that wait for a job
@@ -241,6 +251,9 @@ class Shares:
 
     def _wait(self) -> _Job | None:
         """Wait for a job. Returns None if the thread must end. It counts as idle."""
+        with suppress(Empty):
+            return self._handed.get(timeout=QUIET_SECONDS)
+        self._when_idle()
         try:
             return self._handed.get(timeout=IDLE_SECONDS)
         except Empty:
