@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import select
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -127,6 +128,16 @@ def test_a_system_without_descriptors_is_asked_again(
     assert [one.name for one in caplog.records if "no connection" in one.getMessage()] == [
         "trinity.server"
     ]
+
+
+@pytest.mark.skipif(not hasattr(select, "poll"), reason="needs select.poll")
+def test_whether_a_connection_waits_to_be_accepted_is_known() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert not accepting.is_waited_for(listener)
+        with socket.create_connection(listener.getsockname()):
+            assert accepting.is_waited_for(listener)
+            listener.accept()[0].close()
+            assert not accepting.is_waited_for(listener)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import select
 import socket
 import sys
 import time
@@ -100,7 +101,7 @@ class Accepting:
         waiting = 0  # connections in a row that were already waiting
         while True:
             while self._connections.full:
-                made_room = self._connections.make_room()
+                made_room = is_waited_for(self._listener) and self._connections.make_room()
                 await asyncio.sleep(0 if made_room else BACK_OFF)
             try:
                 try:
@@ -143,6 +144,15 @@ class Accepting:
     def _begun(self, task: asyncio.Task[None]) -> None:
         self._beginning.discard(task)
         self._connections.beginning -= 1
+
+
+def is_waited_for(listener: socket.socket) -> bool:
+    """Whether a connection waits to be accepted. True if unknown."""
+    if not hasattr(select, "poll"):
+        return True
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def has_left(client: socket.socket) -> bool:

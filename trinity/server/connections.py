@@ -22,7 +22,7 @@ LEAST_CONNECTIONS = 8
 # One in so many connections is added to the limit; those get 503, except for GET.
 SPARE_PART = 16
 # Seconds of silence before a connection may be replaced.
-SILENT_SECONDS = 0.005
+SILENT_SECONDS = 0.01
 # Unread bytes of all clients together, beyond each transport's own buffer.
 MOST_UNREAD = 128 << 20
 # Seconds between two equal warnings.
