@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from uvicorn.server import ServerState
 
-from trinity.server.turns import Turns
+from trinity.server.loop_turns import LoopTurns
 
 if TYPE_CHECKING:
     from trinity.server.accepting import Accepted
@@ -40,7 +40,7 @@ class Connections(ServerState):
         super().__init__()
         self.most = most_connections() if most is None else most
         self.spare = max(1, self.most // SPARE_PART)
-        self.turns = Turns()
+        self.turns = LoopTurns()
         self.accepted: set[Accepted] = set()  # those that wait for their clients' turns to begin
         self.beginning = 0  # that begin, and are not yet in ``connections``
         self.total = 0  # that have begun

@@ -12,10 +12,10 @@ from functools import partial
 import pytest
 
 from tests.server.conftest import LIMIT
-from trinity.server import turns
+from trinity.server import loop_turns
 from trinity.server.accepting import BEGIN_SECONDS, Accepting
 from trinity.server.connections import Connections
-from trinity.server.turns import SECONDS, Turns
+from trinity.server.loop_turns import SECONDS, LoopTurns
 
 
 class Done:
@@ -44,7 +44,7 @@ class Done:
 
 def test_a_function_runs_at_once_where_there_is_time() -> None:
     async def test() -> None:
-        done, shared = Done(), Turns()
+        done, shared = Done(), LoopTurns()
         for name in "abc":
             shared.run(name, done.work(name, 0.0))
             assert done.names[-1] == name
@@ -54,7 +54,7 @@ def test_a_function_runs_at_once_where_there_is_time() -> None:
 
 def test_clients_take_turns() -> None:
     async def test() -> None:
-        done, shared = Done(), Turns()
+        done, shared = Done(), LoopTurns()
         for number in range(6):
             shared.run("many", done.work(f"m{number}"))
         shared.run("other", done.work("o0"))
@@ -71,10 +71,10 @@ def test_clients_take_turns() -> None:
 
 def test_processor_time_and_what_follows_count(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(turns.time, "thread_time", lambda: clock[0])
+    monkeypatch.setattr(loop_turns.time, "thread_time", lambda: clock[0])
 
     async def test() -> None:
-        done, shared = Done(), Turns()
+        done, shared = Done(), LoopTurns()
 
         def busy(name: str) -> float:
             clock[0] += SECONDS / 4
@@ -93,7 +93,7 @@ def test_processor_time_and_what_follows_count(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_function_may_wait_for_its_next_turn() -> None:
     async def test() -> None:
-        done, shared = Done(), Turns()
+        done, shared = Done(), LoopTurns()
 
         def again() -> float:
             if len(done.names) < 5:
@@ -112,7 +112,7 @@ def test_a_function_may_wait_for_its_next_turn() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="every 127.x.x.x is an address of its own")
 def test_a_connection_begins_before_those_of_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
     """40 connections wait to be accepted, then one of another client."""
-    monkeypatch.setattr(turns, "SECONDS", BEGIN_SECONDS)  # one begins in each turn
+    monkeypatch.setattr(loop_turns, "SECONDS", BEGIN_SECONDS)  # one begins in each turn
     begun: list[asyncio.BaseTransport] = []
 
     class Begun(asyncio.Protocol):

@@ -15,7 +15,7 @@ SECONDS: Final = 0.001
 Work = Callable[[], float]
 
 
-class Turns:
+class LoopTurns:
     """Runs short functions of clients on the event loop, for ``SECONDS`` in each turn of the loop.
 
     A function runs at once if the turn has time left and nothing waits. Otherwise it waits for a
