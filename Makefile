@@ -126,7 +126,8 @@ wheel: $(VENV)/installed-dev
 	cp -R pyproject.toml README.md LICENSE trinity kernels build/wheel/
 	find build/wheel -name __pycache__ -prune -exec rm -rf {} +
 	cp -R build/code build/wheel/kernels/trinity_kernels/code
-	SOURCE_DATE_EPOCH=1577836800 $(RUN) -m build --wheel --outdir dist build/wheel
+	chmod -R u=rwX,go=rX build/wheel
+	umask 022 && SOURCE_DATE_EPOCH=1577836800 $(RUN) -m build --wheel --outdir dist build/wheel
 
 sdist: $(VENV)/installed-dev
 	rm -rf build/sdist && mkdir -p build/sdist

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kernels.package_code import TARGETS
+from scripts.kernels.package_code import GATHERED, TARGETS, wanted
 from tests.kernels.process import KERNELS, ROOT, run_python
+from trinity_kernels import quants
 from trinity_kernels.isa import _ARCHITECTURES, LEVELS, available_levels, interpreted
 from trinity_kernels.loaded_code import supported
 from trinity_kernels.processor import target
+from trinity_kernels.sources import modules_of
 
 pytestmark = pytest.mark.skipif(
     interpreted() or not supported() or target().architecture != "x86_64",
@@ -76,3 +78,16 @@ def test_every_level_of_both_architectures_is_a_target() -> None:
         if _ARCHITECTURES.get(level, architecture) == architecture
     }
     assert set(TARGETS) == levels
+
+
+def test_code_that_differs_between_processors_of_a_level_is_left_out() -> None:
+    gathered = {
+        name
+        for module in vars(quants).values()
+        if hasattr(module, "READERS") and f"{quants.__name__}.grid" in modules_of(module.__name__)
+        for name in module.READERS
+    }
+    assert gathered == {name for name in quants.READERS if name.startswith(GATHERED)}
+    packaged = {target: {tag for _, tag in wanted(target)} for target in TARGETS}
+    assert not gathered & packaged["x86_64:avx512vnni"]
+    assert gathered < packaged["x86_64:avx2"] & packaged["x86_64:amx"] & packaged["aarch64:neon"]
