@@ -65,7 +65,7 @@ TEMPLATES = {
 
 
 def template_file(text: str) -> str:
-    """A file with a chat template: of a name that llama-server knows, or the template itself."""
+    """Return a file with a chat template: one that llama-server names, or the given text."""
     written = TEMPLATES.get(text, text)
     name = f"chat-template-{sha256(written.encode()).hexdigest()[:16]}.jinja"
     path = Path(tempfile.gettempdir()) / name

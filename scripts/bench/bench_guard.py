@@ -20,7 +20,7 @@ Key = tuple[str, str, str, str]
 
 
 def ratios(report: Mapping[str, Any]) -> dict[Key, float]:
-    """Every ratio of a report by shape, test, level and what it is taken of."""
+    """Return every ratio of a report by shape, test, level and the reference of the ratio."""
     found: dict[Key, float] = {}
     for shape in report["shapes"]:
         rows = shape["results"]
@@ -40,7 +40,7 @@ def ratios(report: Mapping[str, Any]) -> dict[Key, float]:
 
 
 def fallen(old: Mapping[str, Any], new: Mapping[str, Any], tolerance: float) -> list[str]:
-    """A line for each ratio of both reports that is less than (1 - tolerance) of what it was."""
+    """Return a line for each ratio that fell below (1 - tolerance) of its earlier value."""
     before, after = ratios(old), ratios(new)
     return [
         f"{' '.join(key[:3])}: {after[key]:.2f} of {key[3]}, was {before[key]:.2f}"

@@ -80,7 +80,7 @@ SHAPES |= {name: (["llama-1b", "--type", "F16"], None) for name in MIXED}
 
 @dataclass(frozen=True)
 class Test:
-    """``count`` tokens as a prompt ("pp"), or ``count`` steps of ``batch`` sequences ("tg")."""
+    """``count`` tokens of a prompt ("pp"), or ``count`` steps of ``batch`` sequences ("tg")."""
 
     kind: str
     count: int
@@ -94,7 +94,7 @@ class Test:
 
 
 class Peer:
-    """The process that runs llama.cpp; closed, it ends."""
+    """The process that runs llama.cpp."""
 
     def __init__(self, python: str, model: Path, threads: int, log: Path) -> None:
         command = [python, str(HERE / "llama_cpp_peer.py"), str(model), "--threads", str(threads)]
@@ -108,7 +108,7 @@ class Peer:
         self.about = self.answer()
 
     def measure(self, test: Test, mode: str) -> float:
-        """Seconds of one round, with flash attention or without."""
+        """Return the seconds of one round, with or without flash attention."""
         assert self.process.stdin
         with suppress(BrokenPipeError):  # the answer tells
             print(
@@ -129,7 +129,7 @@ class Peer:
         return found
 
     def close(self) -> int:
-        """The process's exit status."""
+        """End the process and return its exit status."""
         assert self.process.stdin
         assert self.process.stdout
         with suppress(BrokenPipeError):
@@ -139,7 +139,7 @@ class Peer:
 
 
 def model_files(shape: str, folder: Path) -> tuple[Path, Path]:
-    """trinity's file and llama.cpp's, written where they are missing."""
+    """Return trinity's and llama.cpp's file; write those that are missing."""
     ours, theirs = SHAPES[shape]
     paths = []
     for name, arguments in ((f"{shape}.gguf", ours), (f"{shape}-peer.gguf", theirs)):
@@ -162,7 +162,7 @@ def model_files(shape: str, folder: Path) -> tuple[Path, Path]:
 
 
 def forget(path: Path) -> None:
-    """Drop a file's pages from memory, where the system can: the next reader lays them out."""
+    """Drop a file's pages from the system's cache if possible, so that each reader loads them."""
     with suppress(AttributeError, OSError), open(path, "rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -171,7 +171,7 @@ def forget(path: Path) -> None:
 def measure_shape(
     shape: str, tests: list[Test], options: argparse.Namespace, threads: int, folder: Path
 ) -> dict[str, Any]:
-    """All rounds of a shape: one after the other, every engine in each."""
+    """Measure all rounds of a shape; each round runs every engine once."""
     ours, theirs = model_files(shape, folder)
     if options.fresh:
         for path in {ours, theirs}:
@@ -231,7 +231,7 @@ def result(
     seconds: dict[tuple[str, str], list[float]],
     bandwidths: list[float],
 ) -> dict[str, Any]:
-    """Rounds and medians of one test at one level, beside llama.cpp's."""
+    """Return rounds and medians of one test at one level, with llama.cpp's."""
     tokens = test.count * test.batch
     ours = [tokens / s for s in seconds[test.name, isa][1:]]
     modes = {
@@ -258,7 +258,7 @@ def result(
 
 
 def table(shapes: list[dict[str, Any]], threads: int) -> Iterator[str]:
-    """Medians and ratios in Markdown."""
+    """Format medians and ratios as Markdown."""
     yield "| shape | test | isa | trinity t/s | llama.cpp t/s | ratio | read GB/s | share |"
     yield "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"
     for shape in shapes:

@@ -24,7 +24,7 @@ START_SECONDS = 600.0
 
 
 def environment() -> dict[str, str]:
-    """This one's, with which Python finds the project."""
+    """Return this process's environment, with which Python finds the project."""
     paths = [str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
@@ -57,7 +57,7 @@ class Server:
         raise SystemExit(f"the server does not start:\n{self.log.read_text(errors='replace')}")
 
     def own_bytes(self) -> int:
-        """Bytes of memory that are no file's."""
+        """Return the bytes of anonymous memory."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         found = re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)
         if found is None:
@@ -76,7 +76,7 @@ class Server:
 
 @contextmanager
 def started(command: Sequence[str], log: Path, url: str = "") -> Iterator[Server]:
-    """A server that is ready, until it is left."""
+    """Start a server, yield it when it is ready, and end it."""
     server = Server(command, url, log)
     try:
         server.until_ready()
@@ -92,7 +92,7 @@ def free_port() -> int:
 
 
 class Without:
-    """The process that answers without HTTP."""
+    """The process that completes conversations without HTTP."""
 
     def __init__(self, model: Path, threads: int, context: int, log: Path) -> None:
         command = [sys.executable, str(ROOT / "scripts" / "bench" / "model_peer.py"), str(model)]
@@ -106,7 +106,7 @@ class Without:
         self._answer()
 
     def answer(self, conversations: list[Any], options: dict[str, Any]) -> tuple[int, float]:
-        """The tokens of all answers, which begin at once, and the seconds that they take."""
+        """Start all completions at once; return their tokens and the seconds that they take."""
         assert self.process.stdin
         request = json.dumps({"conversations": conversations, "options": options})
         print(request, file=self.process.stdin, flush=True)

@@ -29,7 +29,7 @@ DEPTH = 64  # positions before the rows
 
 
 def step_seconds(engine: CPUEngine, count: int, rounds: int) -> tuple[list[float], list[float]]:
-    """Seconds of steps of ``count`` rows: as a prompt, and by the fastest kernels."""
+    """Return the seconds of steps of ``count`` rows: as a prompt, and with the fastest kernels."""
     tokens = np.random.default_rng(1).integers(10, engine.config.vocab_size, DEPTH + count)
     cache = engine.new_cache()
     engine.step([Rows(cache, tokens[:DEPTH], prompt=True)])
@@ -47,7 +47,7 @@ def step_seconds(engine: CPUEngine, count: int, rounds: int) -> tuple[list[float
 
 
 def turn_seconds(model: Model, history: int, answer: int, more: int, seed: int) -> float:
-    """Seconds of a chat's second turn until its first token."""
+    """Return the seconds until the first token of a chat's second turn."""
     rng = np.random.default_rng(seed)
     prompt, further = (
         [int(i) for i in rng.integers(10, model.config.vocab_size, count)]

@@ -44,18 +44,18 @@ class Requests:
         self._rng = np.random.default_rng(0)
 
     def prompt(self, count: int) -> list[int]:
-        """``count`` tokens that no other prompt has."""
+        """Return ``count`` random tokens."""
         ids = self._rng.integers(0, self.model.config.vocab_size, count)
         return [int(i) for i in ids]
 
     def answer(self, prompt: list[int]) -> None:
-        """One request of ``tokens`` tokens."""
+        """Make one request for ``tokens`` tokens."""
         self.model.generate(
             prompt, max_tokens=self.tokens, ignore_eos=True, speculative=False, seed=1
         )
 
     def together(self, callers: int, length: int) -> float:
-        """Tokens per second of all callers."""
+        """Return the tokens per second of all callers together."""
         prompts = [self.prompt(length) for _ in range(callers)]
         threads = [threading.Thread(target=self.answer, args=(prompt,)) for prompt in prompts]
         started = perf_counter()
@@ -66,7 +66,7 @@ class Requests:
         return callers * self.tokens / (perf_counter() - started)
 
     def gaps(self, beside: int) -> list[float]:
-        """Seconds between the pieces of a stream while a prompt is evaluated."""
+        """Return the seconds between the chunks of a stream while a prompt is prefilled."""
         other = threading.Thread(
             target=self.model.generate,
             args=(self.prompt(beside),),
@@ -85,13 +85,13 @@ class Requests:
 
 
 def peer_seconds(peer: Peer, callers: int, tokens: int, prompt: int) -> float:
-    """Seconds in which llama.cpp does the work of all callers."""
+    """Return the seconds that llama.cpp takes for the work of all callers."""
     prompts = callers * peer.measure(Test("pp", prompt), "flash")
     return prompts + peer.measure(Test("tg", tokens, callers, prompt), "flash")
 
 
 def compare(requests: Requests, options: argparse.Namespace) -> None:
-    """Rounds of callers, and of llama.cpp with the same work, in turns."""
+    """Measure rounds of callers and of llama.cpp with the same work, interleaved."""
     model = options.peer_model or options.model
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "peer.log"

@@ -56,29 +56,29 @@ Figures = dict[str, Any]
 
 
 def check_tokens(found: int, expected: int) -> None:
-    """Who answers less has less to do."""
+    """Fail if the sides generate different numbers of tokens, which would be less work for one."""
     if found != expected:
         raise SystemExit(f"{found} tokens were answered, not {expected}")
 
 
 class Texts:
-    """Texts of a wanted number of tokens, all of them different."""
+    """Distinct texts of a given number of tokens."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._random = random.Random(0)
 
     def count(self, text: str) -> int:
-        """Tokens of a text."""
+        """Return the number of tokens of a text."""
         reply = asyncio.run(ask(self._url, "/tokenize", {"content": text}))
         return len(json.loads(reply.body())["tokens"])
 
     def words(self, number: int) -> str:
-        """``number`` words."""
+        """Return ``number`` words."""
         return " ".join(self._random.choices(WORDS, k=number))
 
     def of(self, tokens: int) -> str:
-        """A text of at most ``tokens`` tokens, and hardly fewer."""
+        """Return a text of at most, and nearly, ``tokens`` tokens."""
         words = self.words(2 * tokens).split()
         low, high = 0, len(words)
         while low < high:
@@ -91,7 +91,7 @@ class Texts:
 
 
 def chat(messages: Messages, tokens: int, **more: Any) -> Figures:
-    """The body of a streamed chat that gets ``tokens`` tokens."""
+    """Return the body of a streamed chat for ``tokens`` tokens."""
     return {
         "messages": messages, "max_tokens": tokens, "stream": True,
         "stream_options": {"include_usage": True}, **SAMPLING, **more,
@@ -99,7 +99,7 @@ def chat(messages: Messages, tokens: int, **more: Any) -> Figures:
 
 
 async def streams(url: str, bodies: Sequence[Figures]) -> list[Reply]:
-    """The replies to streamed chats that begin at once."""
+    """Return the replies to streamed chats that start at once."""
     replies = list(await asyncio.gather(*(ask(url, CHAT, body) for body in bodies)))
     for reply, body in zip(replies, bodies, strict=True):
         check_tokens(reply.tokens(), body["max_tokens"])
@@ -107,13 +107,13 @@ async def streams(url: str, bodies: Sequence[Figures]) -> list[Reply]:
 
 
 def total_rate(replies: Sequence[Reply], tokens: int) -> float:
-    """Tokens per second of all streams, from the first request to the last end."""
+    """Return the tokens per second of all streams, from the first request to the last end."""
     seconds = max(reply.ended for reply in replies) - min(reply.started for reply in replies)
     return len(replies) * tokens / seconds
 
 
 async def asked_health(url: str, seconds: list[float]) -> None:
-    """Ask /health every 20 ms, without end."""
+    """Request /health every 20 ms until cancelled."""
     while True:
         begun = perf_counter()
         reply = await ask(url, "/health")
@@ -123,7 +123,7 @@ async def asked_health(url: str, seconds: list[float]) -> None:
 
 
 async def loaded(url: str, bodies: Sequence[Figures], health: list[float]) -> list[Reply]:
-    """Streams, with /health beside them."""
+    """Run streams, and request /health meanwhile."""
     asking = asyncio.create_task(asked_health(url, health))
     try:
         return await streams(url, bodies)
@@ -134,7 +134,7 @@ async def loaded(url: str, bodies: Sequence[Figures], health: list[float]) -> li
 
 
 def measure_load(server: Server, options: argparse.Namespace, folder: Path) -> Figures:
-    """Rounds of the server, of the model without HTTP, and of llama.cpp's server."""
+    """Measure rounds of the server, of the model without HTTP, and of llama.cpp's server."""
     texts = Texts(server.url)
     system = texts.of(options.system)
     clients, tokens = options.clients, options.tokens
@@ -190,7 +190,7 @@ def measure_load(server: Server, options: argparse.Namespace, folder: Path) -> F
 
 
 def llama_command(options: argparse.Namespace, port: int) -> list[str]:
-    """llama.cpp's server with a slot for each client."""
+    """Return the command of llama.cpp's server, with a slot for each client."""
     each = -(-(options.system + options.tokens + 256) // 256) * 256
     return [
         options.llama_server, "--model", str(options.model), "--host", "127.0.0.1",
@@ -201,12 +201,12 @@ def llama_command(options: argparse.Namespace, port: int) -> list[str]:
 
 
 def at(values: Sequence[float], share: float) -> float:
-    """The value below which this share of them lies."""
+    """Return the quantile of the values at this share."""
     return sorted(values)[min(math.ceil(share * len(values)), len(values)) - 1]
 
 
 async def gaps(url: str, short: str, long: str, limit: int) -> list[float]:
-    """Seconds between the pieces of a stream, from when a long prompt arrives until it is done."""
+    """Return the seconds between a stream's chunks from the arrival of a long prompt on."""
     other: asyncio.Task[Reply] | None = None
     before = 5  # pieces that come alone
 
@@ -229,7 +229,7 @@ async def gaps(url: str, short: str, long: str, limit: int) -> list[float]:
 
 
 def measure_gap(server: Server, options: argparse.Namespace) -> Figures:
-    """A stream beside a long prompt."""
+    """Measure a stream while a long prompt is prefilled."""
     texts = Texts(server.url)
     rounds = []
     for _ in range(options.rounds):
@@ -246,7 +246,7 @@ def measure_gap(server: Server, options: argparse.Namespace) -> Figures:
 
 
 def measure_memory(server: Server, options: argparse.Namespace) -> Figures:
-    """What a server holds after every 50 prompts."""
+    """Measure a server's memory after every 50 prompts."""
     texts = Texts(server.url)
     length = len(texts.of(options.memory_tokens).split())
 
@@ -272,7 +272,7 @@ def measure_memory(server: Server, options: argparse.Namespace) -> Figures:
 
 
 def rows_schema(tokens: int) -> Figures:
-    """JSON that is longer than ``tokens`` tokens, whatever the model writes."""
+    """Return a schema whose JSON is longer than ``tokens`` tokens, whatever the model writes."""
     item = {
         "type": "object",
         "properties": {
@@ -288,14 +288,14 @@ def rows_schema(tokens: int) -> Figures:
 
 
 def texts_schema(tokens: int) -> Figures:
-    """Nothing but texts: hardly a token of them is forced."""
+    """Return a schema of texts only, with hardly any forced token."""
     return {"type": "array", "items": {"type": "string"}, "minItems": tokens}
 
 
 def decode_rate(texts: Texts, replies: Sequence[Reply], tokens: int) -> float:
-    """Tokens per second of all streams, of each from its first piece to its last.
+    """Return the tokens per second of all streams, each from its first chunk to its last.
 
-    The tokens of the first piece do not count: a schema forces several at once.
+    The tokens of the first chunk do not count: a schema forces several at once.
     """
     rates = []
     for reply in replies:
@@ -305,7 +305,7 @@ def decode_rate(texts: Texts, replies: Sequence[Reply], tokens: int) -> float:
 
 
 def measure_grammar(server: Server, options: argparse.Namespace) -> Figures:
-    """Streams under a schema and without, in turns."""
+    """Measure streams with and without a schema, interleaved."""
     texts = Texts(server.url)
     tokens = options.grammar_tokens
     kinds: dict[str, Figures] = {"free": {}}

@@ -49,7 +49,7 @@ class Peer:
         self.batch = llama_cpp.llama_batch_init(CHUNK, 0, 1)
 
     def about(self) -> dict[str, object]:
-        """The build and the settings, as far as they differ from the defaults or matter."""
+        """Return the build and the settings that matter or differ from the defaults."""
         return {
             "package": importlib.metadata.version("llama-cpp-python"),
             "system_info": llama_cpp.llama_print_system_info().decode(),
@@ -60,7 +60,7 @@ class Peer:
         }
 
     def context(self, key: Key) -> Any:
-        """A context of so many sequences of so many positions, with flash attention or without."""
+        """Return a context of so many sequences and positions, with or without flash attention."""
         batch, positions, flash = key
         if key not in self.contexts:
             parameters = llama_cpp.llama_context_default_params()
@@ -84,7 +84,7 @@ class Peer:
         positions: Sequence[int],
         sequences: Sequence[int],
     ) -> None:
-        """One llama_decode: logits for the last token of every sequence."""
+        """Run one llama_decode, with logits for the last token of every sequence."""
         batch = self.batch
         batch.n_tokens = len(tokens)
         last = dict(zip(sequences, range(len(tokens)), strict=True))
@@ -99,7 +99,7 @@ class Peer:
         llama_cpp.llama_synchronize(context)
 
     def fill(self, key: Key, depth: int) -> None:
-        """Bring every sequence to ``depth`` positions."""
+        """Fill every sequence up to ``depth`` positions."""
         context = self.context(key)
         memory = llama_cpp.llama_get_memory(context)
         if self.filled[key] == depth:
@@ -112,7 +112,7 @@ class Peer:
         self.filled[key] = depth
 
     def prompt(self, context: Any, count: int, first: int, sequence: int = 0) -> None:
-        """``count`` random tokens from position ``first`` on."""
+        """Return ``count`` random tokens from position ``first`` on."""
         for start in range(first, first + count, CHUNK):
             positions = range(start, min(start + CHUNK, first + count))
             self.decode(
@@ -123,7 +123,7 @@ class Peer:
         return [random.randrange(self.vocab_size) for _ in range(count)]
 
     def measure(self, kind: str, count: int, batch: int, depth: int, flash: bool) -> float:
-        """Seconds of a prompt, or of ``count`` steps of one token for each sequence."""
+        """Return the seconds of a prompt, or of ``count`` steps of one token for each sequence."""
         key = batch, depth + count, flash
         self.fill(key, depth)
         context = self.contexts[key]

@@ -30,7 +30,7 @@ from trinity.grammar.grammar import Grammar
 
 @dataclass
 class Case:
-    """A schema and its instances: (value, whether it is valid, what it is about)."""
+    """A schema and its instances: (value, whether it is valid, description)."""
 
     name: str
     schema: Any
@@ -39,9 +39,9 @@ class Case:
 
 @dataclass
 class Result:
-    """What came of one case.
+    """The result of one case.
 
-    ``reason``: of a refusal. ``wrong``: invalid instances that were let through.
+    ``reason``: of a refusal. ``wrong``: invalid instances that were accepted.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Result:
     compile_seconds: float | None = None
 
     def count(self, what: str) -> None:
-        """One more."""
+        """Count one more."""
         self.counts[what] = self.counts.get(what, 0) + 1
 
 
 def cases(folder: Path, every: int) -> Iterator[Case]:
-    """Those of JSON-Schema-Test-Suite or of MaskBench."""
+    """Yield the cases of JSON-Schema-Test-Suite or of MaskBench."""
     for path in sorted(folder.rglob("*.json"))[::every]:
         whole = json.loads(path.read_text("utf-8"))
         name = str(path.relative_to(folder))
@@ -71,7 +71,7 @@ def cases(folder: Path, every: int) -> Iterator[Case]:
 
 
 def main() -> None:
-    """Read the arguments, run, print."""
+    """Parse the arguments, run the cases and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", default=None, help="whose vocabulary; the demo model's")
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def recorded(path: Path | None) -> dict[str, Result]:
-    """What an earlier run found, by case."""
+    """Return the results of an earlier run by case."""
     if path is None or not path.exists():
         return {}
     lines = path.read_text("utf-8").splitlines()
@@ -99,7 +99,7 @@ def recorded(path: Path | None) -> dict[str, Result]:
 
 
 def run(case: Case, tokenizer: trinity.Tokenizer, show: bool) -> Result:
-    """One schema with its instances."""
+    """Test one schema with its instances."""
     found = Result(case.name)
     begun = time.perf_counter()
     try:
@@ -134,7 +134,7 @@ def run(case: Case, tokenizer: trinity.Tokenizer, show: bool) -> Result:
 
 
 def accepts(grammar: Grammar, tokenizer: trinity.Tokenizer, value: Any, found: Result) -> bool:
-    """Whether a value, as Grammar writes it, is a whole answer."""
+    """Whether the grammar accepts a value, written as Grammar writes JSON, as a complete text."""
     text = json.dumps(value, ensure_ascii=False)
     guide = grammar.guide(tokenizer, tokenizer.vocab_size)
     try:
@@ -154,7 +154,7 @@ def accepts(grammar: Grammar, tokenizer: trinity.Tokenizer, value: Any, found: R
 
 
 def accepts_bytes(grammar: Grammar, text: str) -> bool:
-    """Whether a text is a whole answer, however it is cut into tokens."""
+    """Whether the grammar accepts a complete text, however it is divided into tokens."""
     from llguidance import LLTokenizer
 
     matcher = grammar.compiled(LLTokenizer("byte"), {})
@@ -164,7 +164,7 @@ def accepts_bytes(grammar: Grammar, text: str) -> bool:
 
 
 def property_names(schema: Any) -> dict[str, int]:
-    """Names of properties, in the order in which a schema has them."""
+    """Return the names of a schema's properties in its order."""
     found: dict[str, int] = {}
 
     def look(node: Any) -> None:
@@ -186,7 +186,7 @@ def property_names(schema: Any) -> dict[str, int]:
 
 
 def ordered(value: Any, names: dict[str, int]) -> Any:
-    """A value with the properties of its objects in the schema's order."""
+    """Return a value with the properties of its objects in the schema's order."""
     if isinstance(value, list):
         return [ordered(part, names) for part in value]
     if isinstance(value, dict):
@@ -196,13 +196,13 @@ def ordered(value: Any, names: dict[str, int]) -> Any:
 
 
 def reason(message: str) -> str:
-    """What a refusal is about: the keyword, or the beginning of what is said."""
+    """Return the reason of a refusal: the keyword, or the beginning of the message."""
     path, _, rest = message.removeprefix("the JSON schema cannot be enforced: ").partition(": ")
     return f"{path.rpartition('/')[2] if path.startswith('#/') else ''}: {rest[:60]}"
 
 
 def report(found: list[Result], tokenizer: trinity.Tokenizer) -> None:
-    """Print the figures."""
+    """Print the summary."""
     counts = Counter({"schemas": len(found), "schemas refused": 0})
     for one in found:
         counts.update(one.counts)

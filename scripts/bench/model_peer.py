@@ -28,7 +28,7 @@ from trinity.server.prepared import CHATML  # noqa: E402
 
 
 def answered(model: Model, conversations: list[Any], options: dict[str, Any]) -> dict[str, float]:
-    """The time of all answers, which begin at once, and their tokens."""
+    """Start all completions at once; return their time and their tokens."""
     template = None if model.chat_templates else CHATML
 
     def answer(place: int) -> int:

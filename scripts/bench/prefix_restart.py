@@ -26,7 +26,7 @@ from scripts.bench.raw_http import ask  # noqa: E402
 
 
 def first_token(url: str, prompt: list[int]) -> tuple[float, int, str]:
-    """Seconds until an answer of one token, what was cached of the prompt, and its hash."""
+    """Return the seconds of a completion of one token, its cached tokens, and its hash."""
     body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
     began = perf_counter()
     answer = json.loads(asyncio.run(ask(url, "/v1/completions", body)).body())
@@ -36,7 +36,7 @@ def first_token(url: str, prompt: list[int]) -> tuple[float, int, str]:
 
 
 def main() -> None:
-    """Measure."""
+    """Run the measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawTextHelpFormatter
     parser.add_argument("--tokens", type=int, default=2571)

@@ -20,7 +20,7 @@ CONTENT = re.compile(rb'"content": ?("(?:[^"\\]|\\.)+")')
 
 @dataclass
 class Reply:
-    """What came, and when, by ``time.perf_counter``."""
+    """The chunks of a response and when they arrived, by ``time.perf_counter``."""
 
     started: float
     times: list[float] = field(default_factory=list)
@@ -28,21 +28,21 @@ class Reply:
 
     @property
     def ended(self) -> float:
-        """When the last of it came."""
+        """The time of the last chunk."""
         return self.times[-1]
 
     def content_times(self) -> list[float]:
-        """When the pieces came that have some of the answer's text."""
+        """The times of the chunks that contain text of the completion."""
         pairs = zip(self.times, self.pieces, strict=True)
         return [time for time, piece in pairs if CONTENT.search(piece)]
 
     def first_content(self) -> str:
-        """The text of the first such piece."""
+        """The text of the first such chunk."""
         found = next(found for piece in self.pieces if (found := CONTENT.findall(piece)))
         return "".join(map(json.loads, found))
 
     def body(self) -> bytes:
-        """What was answered. Ends the process where the status is not 200."""
+        """The body of the response. Ends the process if the status is not 200."""
         response = HTTPResponse(_Received(b"".join(self.pieces)))  # type: ignore[arg-type]
         response.begin()
         body = response.read()
@@ -51,7 +51,7 @@ class Reply:
         return body
 
     def tokens(self) -> int:
-        """The tokens of a streamed answer, as its last event counts them."""
+        """The number of tokens of a streamed completion, from its last event."""
         lines = self.body().split(b"\n")
         events = [json.loads(line[6:]) for line in lines if line.startswith(b"data: {")]
         if not events or not events[-1].get("usage"):
@@ -60,7 +60,7 @@ class Reply:
 
 
 class _Received:
-    """What http.client takes for a socket."""
+    """The received bytes in the form of a socket, for http.client."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
@@ -72,9 +72,9 @@ class _Received:
 async def ask(
     url: str, path: str, body: Any = None, wanted: Callable[[Reply], bool] = lambda reply: True
 ) -> Reply:
-    """GET, or POST where there is a ``body``, over a connection of its own.
+    """Send GET, or POST if there is a ``body``, over a new connection.
 
-    ``wanted`` is asked after each piece whether there shall be more.
+    ``wanted`` is called after each chunk; if it returns False, reading ends.
     """
     host, _, port = url.removeprefix("http://").partition(":")
     text = b"" if body is None else json.dumps(body).encode()

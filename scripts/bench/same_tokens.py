@@ -35,7 +35,7 @@ WORDS = ("Prince", "Andrew", "was", "silent", "and", "the", "old", "count", "smi
 
 
 def requests(count: int) -> list[Any]:
-    """Prompts of 1 to 200 words, most of which begin like others, and options of the sampler."""
+    """Make prompts of 1 to 200 words, most with a common beginning, and sampling options."""
     chance = random.Random(7)
     texts = [[chance.choice(WORDS) for _ in range(200)] for _ in range(8)]
     found = []
@@ -50,7 +50,7 @@ def requests(count: int) -> list[Any]:
 
 
 async def answered(url: str, bodies: Sequence[Any], beside: int, **more: Any) -> list[str]:
-    """The hash of each answer, ``beside`` of them at a time."""
+    """Return the hash of each completion, with ``beside`` requests at a time."""
     places = asyncio.Semaphore(beside)
 
     async def one(body: Any) -> str:
@@ -62,7 +62,7 @@ async def answered(url: str, bodies: Sequence[Any], beside: int, **more: Any) ->
 
 
 def main() -> None:
-    """Compare, and say what was found."""
+    """Run the comparison and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawTextHelpFormatter
     parser.add_argument("--requests", type=int, default=1000)

@@ -25,7 +25,7 @@ DEMO = "import trinity; print(trinity.demo_model())"
 
 
 def run(python: str, arguments: list[str], cache: Path) -> float:
-    """Seconds of a process. Raises: CalledProcessError."""
+    """Return the seconds of a process. Raises: CalledProcessError."""
     environment = {**os.environ, "TRINITY_CACHE_DIR": str(cache)}
     # With it, Python would compile all modules at each start.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -35,12 +35,12 @@ def run(python: str, arguments: list[str], cache: Path) -> float:
 
 
 def compiled(cache: Path) -> int:
-    """Kernels and functions in a cache folder."""
+    """Return the number of kernels and functions in a cache folder."""
     return sum(path.suffix in (".code", ".nbc") for path in cache.rglob("*"))
 
 
 def cases(model: str) -> dict[str, list[str]]:
-    """What is measured of a model, by the names in the table."""
+    """Return the measurements of a model by their names in the table."""
     return {
         "cold": [*GENERATE, "--model", model, "-n", "1"],
         "warm": [*GENERATE, "--model", model, "-n", "16"],
@@ -49,7 +49,7 @@ def cases(model: str) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawTextHelpFormatter
     parser.add_argument("pythons", nargs="+", metavar="PYTHON")

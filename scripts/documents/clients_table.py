@@ -26,7 +26,7 @@ HEAD = "| client | packages | calls | right | not right |\n| --- | --- | ---: | 
 
 
 def title_of(script: Path) -> str:
-    """The first sentence of a script: of its docstring, or of its first comment."""
+    """Return the first sentence of a script's docstring or first comment."""
     text = script.read_text(encoding="utf-8")
     if script.suffix == ".py":
         text = ast.get_docstring(ast.parse(text)) or script.stem
@@ -34,7 +34,7 @@ def title_of(script: Path) -> str:
 
 
 def line_of(name: str, script: Path, documented: str) -> str | None:
-    """The line of one client; if it was not run, the one in the document, or None."""
+    """Return the row of a client; for one that was not run, the document's row or None."""
     file = rows_file(name)
     if not file.exists():
         begin = f"| {_cell(title_of(script))} |"
@@ -52,7 +52,7 @@ def _cell(text: str) -> str:
 
 
 def table(documented: str) -> str:
-    """The table of all clients; ``documented`` is the table that the document has."""
+    """Return the table of all clients; ``documented`` is the document's table."""
     found = (line_of(name, script, documented) for name, script in scripts().items())
     return "\n".join((HEAD, *filter(None, found))) + "\n"
 

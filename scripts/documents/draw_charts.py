@@ -53,7 +53,7 @@ NUMBERS = 118  # right of a panel's bars: tokens per second of both
 
 @dataclass(frozen=True)
 class Row:
-    """One model in one test: medians in tokens per second, and the outermost ratios of rounds."""
+    """One model in one test: medians in tokens per second, and the range of ratios."""
 
     trinity: float
     llama_cpp: float
@@ -66,7 +66,7 @@ class Row:
 
 
 def rows(report: dict[str, Any]) -> dict[str, dict[str, Row]]:
-    """For "tg" and "pp" the models that were measured beside llama.cpp, one sequence, depth 0."""
+    """Return the models measured with llama.cpp for "tg" and "pp", with one sequence at depth 0."""
     found: dict[str, dict[str, Row]] = {kind: {} for kind in KINDS}
     for shape in report["shapes"]:
         for result in shape["results"]:
@@ -90,7 +90,7 @@ def number(value: float) -> str:
 
 
 class Drawing:
-    """An SVG that is filled from top to bottom."""
+    """An SVG that is drawn from top to bottom."""
 
     def __init__(self, height: float, label: str) -> None:
         self.root = ElementTree.Element(
@@ -127,7 +127,7 @@ class Drawing:
 
 
 def draw(report: dict[str, Any]) -> str:
-    """The SVG of a report of bench_peers.py."""
+    """Return the SVG of a report of bench_peers.py."""
     panels = rows(report)
     if not panels:
         raise SystemExit("the report has no test that llama.cpp ran too")

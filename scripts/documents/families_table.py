@@ -53,7 +53,7 @@ def model(
     name: str, architecture: str, hidden: int, ffn: int, layers: int, heads: int, kv_heads: int,
     head_dim: int, vocab: int, *, bits: float = Q4_K_M, has: tuple[str, ...] = (), **more: Any,
 ) -> Known:  # fmt: skip
-    """A model by the sizes of its config.json; ``tied``: the embedding is the output too."""
+    """Make a model from the sizes of its config.json; ``tied``: the output is the embedding."""
     config = ModelConfig(
         architecture=architecture, hidden_size=hidden, intermediate_size=ffn, num_layers=layers,
         num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim, vocab_size=vocab,
@@ -96,7 +96,7 @@ KNOWN = (
 
 
 def counts(known: Known) -> tuple[int, int]:
-    """Weights of a model, and those that a token reads: of experts the chosen ones."""
+    """Return the number of weights, and of those that a token reads (only the chosen experts)."""
     decoder, experts = known.decoder, known.config.experts
     total = read = 0
     for name, shape in decoder.tensors().items():
@@ -109,7 +109,7 @@ def counts(known: Known) -> tuple[int, int]:
 
 
 def cache_bytes(known: Known, positions: int) -> int:
-    """Of keys and values in float16; a windowed layer keeps its window."""
+    """Return the bytes of the KV cache in float16; a windowed layer keeps its window."""
     return sum(
         2
         * layer.num_kv_heads
@@ -124,7 +124,7 @@ def _speed(tokens: float) -> str:
 
 
 def rows() -> Iterator[str]:
-    """The rows of the table, the smallest model first."""
+    """Return the rows of the table, the smallest model first."""
     for known in sorted(KNOWN, key=lambda known: counts(known)[0]):
         total, read = counts(known)
         size, speed = known.bits / 8, EFFICIENCY / (known.bits / 8 * read)
@@ -141,12 +141,12 @@ def rows() -> Iterator[str]:
 
 
 def table() -> str:
-    """The table, as it stands in the document."""
+    """Return the table as it is in the document."""
     return f"{HEAD}\n| --- | --- |{' ---: |' * 5}\n" + "".join(f"{row}\n" for row in rows())
 
 
 def main() -> None:
-    """Print the table, or write it."""
+    """Print or write the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--write", action="store_true", help="put it into models.md")
     if not parser.parse_args().write:

@@ -35,7 +35,7 @@ HEAD = "| Python | command line | values | default | meaning | commands |"
 
 
 def commands_of(one: Declared) -> list[str]:
-    """The subcommands that take an option: by its name, with its flags."""
+    """Return the subcommands with an option of this name and these flags."""
     commands: dict[str, Any] = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
     flags = {part for flag in one.option.flags for part in flag.split("/")}
     return [
@@ -47,12 +47,12 @@ def commands_of(one: Declared) -> list[str]:
 
 
 def default_text(value: object) -> str:
-    """A default as a reader would write it in Python."""
+    """Format a default as Python."""
     return f"`{value!r}`" if value != () else "none"
 
 
 def row(one: Declared) -> str:
-    """The row of one option."""
+    """Return the row of one option."""
     flags = ", ".join(f"`{part}`" for flag in one.option.flags for part in flag.split("/"))
     cells = (
         f"`{one.name}`",
@@ -66,18 +66,18 @@ def row(one: Declared) -> str:
 
 
 def section(title: str, options: Iterable[Declared]) -> str:
-    """A heading and its table."""
+    """Return a heading and its table."""
     rows = "\n".join(row(one) for one in options)
     return f"## {title}\n\n{HEAD}\n|{' --- |' * HEAD.count(' | ')} --- |\n{rows}\n"
 
 
 def tables() -> str:
-    """All tables, as they stand at the end of the document."""
+    """Return all tables, as they are at the end of the document."""
     return "\n".join(section(title, declared(holder)) for title, holder in TABLES)
 
 
 def main() -> None:
-    """Print the tables, or write them."""
+    """Print or write the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--write", action="store_true", help="put them into docs/options.md")
     if not parser.parse_args().write:

@@ -37,7 +37,7 @@ NAMES = (
 
 
 def error_of(name: str, rows: NDArray[np.float32]) -> float | None:
-    """Relative root mean square error of a round trip; None where nothing writes the type."""
+    """Return the relative RMS error of a round trip, or None for a type that nothing can write."""
     quant = TYPES[name]
     if name in WRITABLE:
         data = quantize_rows(name, rows).reshape(-1)
@@ -53,7 +53,7 @@ def error_of(name: str, rows: NDArray[np.float32]) -> float | None:
 
 
 def by_ggml(name: str, rows: NDArray[np.float32]) -> NDArray[np.uint8] | None:
-    """ggml's bytes, with every column of the same importance."""
+    """Quantize with ggml, with equal importance of all columns."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from tests.goldens.ggml_blocks import library
     from trinity_kernels.ggml import TYPES_BY_NAME
@@ -73,7 +73,7 @@ def by_ggml(name: str, rows: NDArray[np.float32]) -> NDArray[np.uint8] | None:
 
 
 def perplexity_of(model: str, name: str, text: str, folder: Path) -> float | None:
-    """The perplexity of a model in which every matrix has the type; None where that cannot be."""
+    """Return the perplexity with all matrices in the type, or None if it does not fit."""
     mix = name if name in MIXES else f"{name}_S"
     if mix not in MIXES:
         return None

@@ -43,7 +43,7 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Scene:
-    """Lines of the screen, and what is typed: each line once a prompt is there."""
+    """Lines of the screen, and the lines that are typed, each when a prompt appears."""
 
     lines: int
     typed: tuple[str, ...]
@@ -78,14 +78,14 @@ Line = tuple[Run, ...]
 
 @dataclass
 class Recording:
-    """The versions of each line of the screen: from when to when they stood there."""
+    """The versions of each line of the screen, with the times at which they were shown."""
 
     spans: list[tuple[int, float, float, Line]] = field(default_factory=list)
     shown: dict[int, tuple[float, Line]] = field(default_factory=dict)
     seconds: float = 0.0
 
     def frame(self, screen: pyte.Screen, seconds: float) -> None:
-        """The screen as it is ``seconds`` after the last frame."""
+        """Add the screen as it is ``seconds`` after the last frame."""
         self.seconds += seconds
         for row in range(screen.lines):
             line = tuple(runs(screen, row))
@@ -96,7 +96,7 @@ class Recording:
                 self.shown[row] = self.seconds, line
 
     def end(self) -> None:
-        """Leave the last screen for a while."""
+        """Show the last screen for a while."""
         self.seconds += HOLD
         for row, (since, line) in self.shown.items():
             if line:
@@ -104,7 +104,7 @@ class Recording:
 
 
 def runs(screen: pyte.Screen, row: int) -> Iterator[Run]:
-    """A line's texts of one colour, without the blanks at its end."""
+    """Split a line into texts of one colour, without trailing blanks."""
     cells = screen.buffer[row]
     width = max((x + 1 for x in range(screen.columns) if cells[x].data.strip()), default=0)
     start = 0
@@ -121,7 +121,7 @@ def runs(screen: pyte.Screen, row: int) -> Iterator[Run]:
 
 @contextmanager
 def shell(lines: int) -> Iterator[pexpect.spawn]:
-    """A shell in which `trinity` is this checkout's, under a path that says nothing of it."""
+    """Start a shell whose `trinity` runs this checkout, in a path that does not name it."""
     folder = Path(tempfile.gettempdir()) / "trinity"
     folder.mkdir()
     try:
@@ -148,7 +148,7 @@ def shell(lines: int) -> Iterator[pexpect.spawn]:
 
 
 def record(scene: Scene, limit: float = 120.0) -> Recording:
-    """What the terminal shows while a scene is played."""
+    """Play a scene and record the terminal."""
     screen = pyte.Screen(COLUMNS, scene.lines)
     stream = pyte.ByteStream(screen)
     recording = Recording()
@@ -157,7 +157,7 @@ def record(scene: Scene, limit: float = 120.0) -> Recording:
         screen.write_process_input = child.send  # where the cursor is, when the program asks
 
         def watch(seconds: float) -> None:
-            """One frame: what is written within ``seconds``."""
+            """Record one frame: the output of the next ``seconds``."""
             begin = time.monotonic()
             while (left := begin + seconds - time.monotonic()) > 0:
                 try:
@@ -167,7 +167,7 @@ def record(scene: Scene, limit: float = 120.0) -> Recording:
             recording.frame(screen, seconds)
 
         def wait() -> None:
-            """Until what is typed next is asked for; longer pauses are cut."""
+            """Wait for the next prompt; longer pauses are cut."""
             begin = time.monotonic()
             quiet, before = 0.0, screen.display
             while screen.display[screen.cursor.y].rstrip() not in PROMPTS or quiet == 0.0:
@@ -194,7 +194,7 @@ def record(scene: Scene, limit: float = 120.0) -> Recording:
 
 
 def svg(recording: Recording, scene: Scene, title: str) -> str:
-    """The recording as an SVG that needs no script and no font of its own."""
+    """Return the recording as an SVG without scripts or embedded fonts."""
     width = COLUMNS * CELL_WIDTH + 2 * MARGIN
     height = scene.lines * LINE_HEIGHT + MARGIN + BAR
     times = sorted({(since, until) for _, since, until, _ in recording.spans})

@@ -59,10 +59,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def bars(row: re.Match[str]) -> str:
-    """A table's row with plain bars in its code."""
+    """Return a table's row with plain bars in its code."""
     return CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0])
 
 
 def site_name(name: str) -> str:
-    """The file's name on the site."""
+    """Return the file's name on the site."""
     return "index.md" if name == FRONT else name

@@ -29,9 +29,9 @@ class _AlreadyThereError(Exception):
 
 
 def fill(request: dict[str, Any]) -> None:
-    """Compile what the request's cache lacks of its kernels, (name, level, tag) each.
+    """Compile the kernels (name, level, tag) of the request that its cache lacks.
 
-    And the team's loops, without which no kernel runs.
+    The loops of the team, which every kernel needs, are compiled as well.
     """
     sys.version = request["version"]
     os.environ["TRINITY_CACHE_DIR"] = request["cache"]

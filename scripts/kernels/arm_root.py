@@ -28,11 +28,11 @@ PLATFORMS = [f"manylinux_2_{minor}_aarch64" for minor in (34, 31, 28, 27, 26, 17
 
 
 class NoArmRootError(Exception):
-    """This machine cannot make or run the root; the text says what to do."""
+    """This machine cannot create or run the root; the message says what to do."""
 
 
 def qemu() -> str:
-    """QEMU's program for aarch64. Raises: NoArmRootError."""
+    """Return QEMU's program for aarch64. Raises: NoArmRootError."""
     for name in ("qemu-aarch64", "qemu-aarch64-static"):
         if found := shutil.which(name):
             return found
@@ -40,13 +40,13 @@ def qemu() -> str:
 
 
 def emulated(names: Sequence[str]) -> list[str]:
-    """Those of ``names`` that this QEMU emulates. Raises: NoArmRootError."""
+    """Return those of ``names`` that this QEMU emulates. Raises: NoArmRootError."""
     said = subprocess.run([qemu(), "-cpu", "help"], capture_output=True, text=True).stdout.split()
     return [name for name in names if name in said]
 
 
 class ArmRoot:
-    """A root in ``folder``, made at the first use; takes 0.5 GB and some minutes of downloads.
+    """A root in ``folder``, created at the first use: 0.5 GB, some minutes of downloads.
 
     Raises: NoArmRootError.
     """
@@ -61,7 +61,7 @@ class ArmRoot:
     def run(
         self, cpu: str, arguments: Sequence[str], cache: Path, path: str, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Python with these arguments on the emulated processor, its kernels in ``cache``.
+        """Run Python with these arguments on the emulated processor, with its kernels in ``cache``.
 
         ``path`` is PYTHONPATH, ``options`` are for ``subprocess.run``.
         """
@@ -122,7 +122,7 @@ class ArmRoot:
 
     @staticmethod
     def _install(to: Path) -> list[str]:
-        """Wheels for ARM, of the versions that are installed here."""
+        """Install wheels for ARM of the versions that are installed here."""
         wanted = [f"{name}=={metadata.version(name)}" for name in PACKAGES]
         platforms = [word for name in PLATFORMS for word in ("--platform", name)]
         return [

@@ -82,11 +82,11 @@ TESTS = (
 
 
 class Failed(Exception):  # noqa: N818
-    """A process of the emulated machine, or the compiler, ended otherwise than it should."""
+    """A process of the emulated machine, or the compiler, failed."""
 
 
 class Processor:
-    """One emulated processor: what it says of itself, and Python on it."""
+    """An emulated processor: its description, and Python on it."""
 
     def __init__(self, root: ArmRoot, cpu: str, cache: Path, kernels: Path) -> None:
         self.root, self.cpu, self.cache, self.kernels = root, cpu, cache, kernels
@@ -95,7 +95,7 @@ class Processor:
         self.levels = [level for level in levels if level != "portable"] or levels
 
     def python(self, *arguments: str) -> str:
-        """What Python says with these arguments. Raises: Failed."""
+        """Return the output of Python with these arguments. Raises: Failed."""
         path = os.pathsep.join((str(ROOT), str(self.kernels)))
         done = self.root.run(
             self.cpu, arguments, self.cache, path, cwd=ROOT, capture_output=True
@@ -119,7 +119,7 @@ class Processor:
 
 
 def with_code(code: Path) -> Path:
-    """The kernels' sources with their machine code, as an installed wheel has them."""
+    """Return a copy of the kernels' sources with machine code, as in an installed wheel."""
     made = FOLDER / "packaged"
     shutil.rmtree(made, ignore_errors=True)
     shutil.copytree(ROOT / "kernels", made, ignore=shutil.ignore_patterns("__pycache__"))
@@ -129,7 +129,7 @@ def with_code(code: Path) -> Path:
 
 
 def check(processor: Processor, few: bool, packaged: bool, workers: int, here: Any) -> list[str]:
-    """What is wrong on a processor; empty where nothing is. ``few``: of the products some types."""
+    """Return what is wrong on a processor, or nothing. ``few``: only some types of the products."""
     listed = {level: kernels_of(level) for level in processor.levels}
     if few:
         for level, kernels in listed.items():

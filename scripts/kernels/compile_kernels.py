@@ -28,7 +28,7 @@ PRODUCTS = frozenset(variant.kernel.name for variant in variants.VARIANTS)
 
 
 def not_compiled(kinds: bool) -> list[Wanted]:
-    """The kernels that the cache lacks; ``kinds``: of products only those of TYPES."""
+    """Return the kernels that the cache lacks; with ``kinds``, of the products only TYPES."""
     return compiling_processes.not_compiled(
         (KERNELS[name].kernel, level, tag)
         for level in available_levels()

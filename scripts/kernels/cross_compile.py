@@ -40,7 +40,7 @@ QUICK = {
 
 
 def pretend(triple: str, name: str, features: str) -> None:
-    """From here on this process compiles for another processor, and loads nothing.
+    """Make this process compile for another processor and load nothing.
 
     Call it before Numba is imported.
     """
@@ -71,7 +71,7 @@ def pretend(triple: str, name: str, features: str) -> None:
 def compile_all(
     triple: str, name: str, features: str, level: str, kernels: list[tuple[str, str]]
 ) -> dict[str, Any]:
-    """In this process: how often each kernel has which instruction, compiled for ``name``."""
+    """Compile all kernels for ``name`` in this process; count each kernel's instructions."""
     pretend(triple, name, features)
     from trinity_kernels import code_files, compiled_copy, selftest
 
@@ -100,7 +100,7 @@ def compile_all(
 def run(
     triple: str, name: str, features: str, level: str, kernels: list[tuple[str, str]]
 ) -> tuple[int, dict[str, Any], str]:
-    """The same in a child process: how it ended, what it found, what it said."""
+    """Do the same in a child process: return its exit status, result and output."""
     request = json.dumps([triple, name, features, level, kernels])
     done = subprocess.run(
         [sys.executable, __file__, "--child", request], capture_output=True, text=True
@@ -110,7 +110,7 @@ def run(
 
 
 def quick(level: str) -> list[tuple[str, str]]:
-    """A few kernels of each kind."""
+    """Return a few kernels of each kind."""
     from trinity_kernels.selftest import kernels_of
 
     return [(name, tag) for name, tag in kernels_of(level) if tag in QUICK.get(name, ())]

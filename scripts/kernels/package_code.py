@@ -48,17 +48,17 @@ Wanted = list[tuple[str, str]]
 
 
 def level_of(target: str) -> str:
-    """The level of a target."""
+    """Return the level of a target."""
     return target.partition(":")[2]
 
 
 def folder_of(out: Path, target: str) -> Path:
-    """Where the code of a target is written: trinity_kernels/code has the same folders."""
+    """Return the folder of a target's code, as in trinity_kernels/code."""
     return out / f"linux-{target.partition(':')[0]}"
 
 
 def wanted(target: str) -> Wanted:
-    """The kernels of a target that no other level's code serves."""
+    """Return the kernels of a target that no other level's code serves."""
     from trinity_kernels.selftest import KERNELS, kernels_of
 
     level = level_of(target)
@@ -71,9 +71,9 @@ def wanted(target: str) -> Wanted:
 
 
 def compile_here(out: Path, target: str, kernels: Wanted) -> None:
-    """Compile kernels of a target in this process; for ``portable`` what has no levels, too.
+    """Compile kernels of a target in this process; for ``portable`` also code without levels.
 
-    The quantizers are left out on x86-64: without a level's features they would be slow.
+    Quantizers are omitted on x86-64: without a level's features they would be slow.
     """
     from trinity_kernels.isa import _NEEDED
 
@@ -109,7 +109,7 @@ def compile_here(out: Path, target: str, kernels: Wanted) -> None:
 
 
 def compile_apart(out: Path, target: str, kernels: Wanted) -> set[str]:
-    """Compile in a process of its own; the paths of the files. Raises: CalledProcessError."""
+    """Compile in a separate process; return the paths of the files. Raises: CalledProcessError."""
     command = [sys.executable, __file__, "--child", json.dumps([str(out), target, kernels])]
     return set(
         subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def print_sizes(paths: set[str]) -> None:
-    """Files and bytes by architecture and level, and of products by type."""
+    """Print files and bytes by architecture and level, and for products by type."""
     by_level: dict[str, list[int]] = defaultdict(list)
     by_type: dict[str, list[int]] = defaultdict(list)
     for path in map(Path, sorted(paths)):

@@ -32,7 +32,7 @@ _BYTES = {"BF16": 2, "U32": 4}
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of the file; its values have the root mean square ``rms`` about ``mean``."""
+    """A tensor of the file; its values have the standard deviation ``rms`` around ``mean``."""
 
     name: str
     dtype: str
@@ -42,12 +42,12 @@ class Entry:
 
     @property
     def nbytes(self) -> int:
-        """Its bytes."""
+        """The tensor's bytes."""
         return _BYTES[self.dtype] * prod(self.shape)
 
 
 def entries(shape: Shape, bits: int | None, group: int) -> Iterator[Entry]:
-    """The model's tensors; those of MLX's triples where ``bits`` are given."""
+    """Return the model's tensors; with ``bits``, MLX's triples."""
 
     def linear(name: str, rows: int, columns: int, rms: float) -> Iterator[Entry]:
         if bits is None:
@@ -78,7 +78,7 @@ def entries(shape: Shape, bits: int | None, group: int) -> Iterator[Entry]:
 
 
 def pieces(entry: Entry, rng: np.random.Generator) -> Iterator[NDArray[np.generic]]:
-    """An entry's values, in order."""
+    """Yield a tensor's values in order."""
     left = prod(entry.shape)
     while left:
         count = min(left, CHUNK_ELEMENTS)
@@ -93,7 +93,7 @@ def pieces(entry: Entry, rng: np.random.Generator) -> Iterator[NDArray[np.generi
 
 
 def byte_tokenizer() -> dict[str, object]:
-    """The content of a tokenizer.json whose tokens are the bytes, a beginning and an end."""
+    """Return a tokenizer.json whose tokens are the bytes, BOS and EOS."""
     special = [
         {"id": 256 + i, "content": name, "single_word": False, "lstrip": False, "rstrip": False,
          "normalized": False, "special": True}

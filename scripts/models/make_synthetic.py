@@ -127,7 +127,7 @@ SHAPES = {
 
 
 def ternary_bytes(type_name: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """The bytes that a ternary type's codes may take: those of qs, and of qh."""
+    """Return the valid byte values of a ternary type's codes, for qs and for qh."""
     if type_name == "TQ1_0":
         trits = np.arange(243)
         packed = ((trits * 256 + 242) // 243).astype(np.uint8)
@@ -138,7 +138,7 @@ def ternary_bytes(type_name: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
 
 def random_blocks(quant: QuantType, count: int, rms: float, rng: np.random.Generator) -> bytes:
-    """``count`` valid blocks whose values have that root mean square."""
+    """Return ``count`` valid blocks whose values have that root mean square."""
     fields = quant.block.names or ()
     if fields == ("x",):  # plain floats
         values = rng.random((count, quant.block_size), np.float32)
@@ -186,13 +186,13 @@ def random_blocks(quant: QuantType, count: int, rms: float, rng: np.random.Gener
 
 
 def values_of(quant: QuantType, blocks: NDArray[np.void]) -> NDArray[np.float32]:
-    """What some of the blocks hold."""
+    """Decode some of the blocks."""
     sample = blocks[:256]
     return quant.dequantize(sample.view(np.uint8), (len(sample) * quant.block_size,))
 
 
 def set_packed_scale(quant: QuantType, blocks: NDArray[np.void], rms: float) -> None:
-    """NVFP4: one byte for every group; IQ1_M: the upper four bits of each of four words."""
+    """Set the packed scales: NVFP4 a byte per group, IQ1_M the upper four bits of four words."""
     if quant.name == "NVFP4":
         blocks["scales"] = 0x38  # 1, halved
         blocks["scales"] = max(1, round(rms / float(values_of(quant, blocks).std()) * 512))
@@ -211,7 +211,7 @@ def set_packed_scale(quant: QuantType, blocks: NDArray[np.void], rms: float) -> 
 def random_tensor(
     quant: QuantType, shape: tuple[int, ...], rms: float, rng: np.random.Generator
 ) -> Iterator[bytes]:
-    """The tensor's bytes in chunks."""
+    """Yield the tensor's bytes in chunks."""
     count = prod(shape) // quant.block_size
     step = max(1, CHUNK_BYTES // quant.type_size)
     for start in range(0, count, step):
@@ -225,7 +225,7 @@ def random_tensor(
 def tensor_plan(
     shape: Shape, type_name: str, embedding_type: str, head_type: str | None
 ) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    """Name, shape and type of every tensor, in file order."""
+    """Return name, shape and type of every tensor, in file order."""
     yield "token_embd.weight", (shape.vocab_size, shape.hidden_size), embedding_type
     attn, kv = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
     hidden, ffn = shape.hidden_size, shape.intermediate_size
@@ -284,7 +284,7 @@ def tensor_plan(
 def qwen35_tensors(
     shape: Shape, layer: int, prefix: str, type_name: str
 ) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    """A layer of the gated delta rule, each fourth one of gated attention, and its feed-forward."""
+    """Return a layer's tensors: gated delta rule or every fourth gated attention, feed-forward."""
     hidden, ffn, dim = shape.hidden_size, shape.intermediate_size, shape.head_dim
     sizes = [shape.keys[f"ssm.{key}"] for key in ("inner_size", "state_size", "time_step_rank")]
     inner, state, heads = (size for size in sizes if isinstance(size, int))
@@ -318,7 +318,7 @@ def qwen35_tensors(
 def expert_tensors(
     shape: Shape, experts: Experts, prefix: str, type_name: str
 ) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    """A layer's router and its experts."""
+    """Return a layer's router and experts."""
     hidden, size, count = shape.hidden_size, experts.size, experts.count
     yield f"{prefix}ffn_gate_inp.weight", (count, hidden), "F32"
     yield f"{prefix}ffn_gate_exps.weight", (count, size, hidden), type_name
@@ -338,7 +338,7 @@ def add_tensor(
     type_name: str,
     rng: np.random.Generator,
 ) -> None:
-    """Drawn only when the writer comes to it; inputs of unit size give outputs of unit size."""
+    """Add a tensor that is drawn when it is written; it keeps activations at unit size."""
     if len(shape) == 1:
         values = np.zeros(shape, np.float32) if name.endswith(".bias") else np.ones(shape, "f4")
         if name.endswith("ssm_a"):  # rates of decay
@@ -364,14 +364,14 @@ CHAT_TEMPLATE = (
 
 
 def byte_characters() -> list[str]:
-    """GPT-2's character for each byte: itself where printable, else one from U+0100 on."""
+    """Return GPT-2's character for each byte: itself if printable, else from U+0100 on."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     spare = itertools.count(256)
     return [chr(byte if byte in printable else next(spare)) for byte in range(256)]
 
 
 def synthetic_vocabulary(size: int) -> Vocabulary:
-    """Byte-level BPE: 256 bytes, words over 16 letters, specials at the end as Llama 3 has them."""
+    """Make a byte-level BPE: 256 bytes, words of 16 letters, Llama 3's special tokens."""
     num_special = 256 if size >= 32_000 else 16
     letters = "\u0120etaoinshrdlucmf"  # the first is the space
     words = (
@@ -405,7 +405,7 @@ def synthetic_vocabulary(size: int) -> Vocabulary:
 
 
 def copied_vocabulary(path: str) -> Vocabulary:
-    """The tokenizer's keys of another GGUF file."""
+    """Return the tokenizer's keys of another GGUF file."""
     with GGUFProvider(path) as provider:
         metadata = provider.metadata
         return {
@@ -455,7 +455,7 @@ def expert_keys(shape: Shape) -> Vocabulary:
 
 
 def bitnet_keys(shape: Shape, type_name: str, vocabulary: Vocabulary) -> Vocabulary:
-    """The 24 keys of the real file, in its order; it has no tokenizer.ggml.pre."""
+    """Return the 24 keys of the published file in its order; it has no tokenizer.ggml.pre."""
     arch, tokenizer = shape.arch, "tokenizer.ggml."
     eos = vocabulary.get(f"{tokenizer}eos_token_id", (1, "uint32"))
     fallback: Vocabulary = {
@@ -497,7 +497,7 @@ def bitnet_keys(shape: Shape, type_name: str, vocabulary: Vocabulary) -> Vocabul
 
 
 def default_embedding_type(shape: Shape, type_name: str) -> str:
-    """As quantizers do: the matrix that makes the logits is finer than the layers."""
+    """Return the type of the embedding: as in quantizers, finer than the layers' for the output."""
     if shape.dense_type:
         return shape.dense_type
     if shape.arch.startswith("bitnet") or TYPES[type_name].ternary:
@@ -517,7 +517,7 @@ def write_model(
     vocab: str | None = None,
     seed: int = 0,
 ) -> None:
-    """Write the model; its memory stays small, whatever its size.
+    """Write the model with little memory, whatever its size.
 
     The output is tied to the embedding unless both types are given and differ, or the model has
     experts.

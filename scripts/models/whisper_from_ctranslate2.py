@@ -62,12 +62,12 @@ PARTS = {
 
 
 class MalformedError(ValueError):
-    """A file that is not a Whisper model of CTranslate2's format."""
+    """The file is not a Whisper model of CTranslate2's format."""
 
 
 @dataclass
 class Reader:
-    """Values of a file in order. Raises: MalformedError where it ends too early."""
+    """Reads the values of a file in order. Raises: MalformedError if the file is too short."""
 
     data: memoryview
     path: Path
@@ -92,7 +92,7 @@ class Reader:
 
 
 def read_model(path: Path) -> dict[str, Values]:
-    """The variables of a model.bin by name; weights of int8 and bfloat16 become float32."""
+    """Return the variables of a model.bin by name; int8 and bfloat16 weights become float32."""
     reader = Reader(memoryview(path.read_bytes()), path)
     version, spec = reader.number("I", "the version"), reader.text("the name of the spec")
     if version not in VERSIONS or spec != SPEC:
@@ -141,7 +141,7 @@ def read_variable(reader: Reader) -> tuple[str, Values]:
 
 
 def checkpoint(variables: dict[str, Values]) -> dict[str, Values]:
-    """The tensors of the checkpoint by name."""
+    """Return the tensors of the checkpoint by name."""
     found: dict[str, Values] = {}
     for name, values in variables.items():
         if values.ndim == 0 or name == "decoder/alignment_heads":
@@ -156,7 +156,7 @@ def checkpoint(variables: dict[str, Values]) -> dict[str, Values]:
 
 
 def modules_of(name: str, values: Values) -> Iterator[tuple[str, str, Values]]:
-    """Module, "weight" or "bias", and rows of each tensor that the variable holds."""
+    """Return module, "weight" or "bias", and rows of each tensor in the variable."""
     stem, _, last = name.rpartition("/")
     if last in PARTS and stem in OTHERS:
         yield OTHERS[stem], PARTS[last], values
@@ -175,7 +175,7 @@ def modules_of(name: str, values: Values) -> Iterator[tuple[str, str, Values]]:
 
 
 def model_config(variables: dict[str, Values], tensors: dict[str, Values]) -> dict[str, Any]:
-    """The sizes of config.json."""
+    """Return the sizes of config.json."""
     vocab_size, width = tensors["model.decoder.embed_tokens.weight"].shape
     sizes: dict[str, Any] = {
         "architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper",

@@ -77,13 +77,13 @@ def talk() -> list[tuple[list[str], str]]:
 
 
 def trained(listed: str) -> list[str]:
-    """The first seven eighths."""
+    """Return the first seven eighths."""
     items = listed.split("|")
     return items[: len(items) * 7 // 8]
 
 
 def quotations(text: str) -> list[tuple[str, str]]:
-    """Who speaks, and what: short speeches whose speaker the text names right after."""
+    """Return short speeches and their speakers, where the text names the speaker right after."""
     titled = r"(?:Prince |Princess |Count |Countess |Anna |Marya )?"
     speech = rf'"([A-Z][^"]{{15,90}}[,.!?])" (?:said|asked|replied|cried) ({titled}[A-Z][a-z]+)\b'
     people = {name for s in subjects(chat_facts.PEOPLE) for name in s.names}
@@ -94,7 +94,7 @@ def quotations(text: str) -> list[tuple[str, str]]:
 
 
 def sentences(text: str) -> list[tuple[str, str]]:
-    """Beginnings of sentences and how they go on."""
+    """Return beginnings of sentences and their continuations."""
     plain = " ".join(re.sub(r"CHAPTER [IVXL]+", "", text).split())
     found = re.findall(r"(?<=[.!?] )([A-Z][^.!?\"()]{50,130}[.!?])(?= [A-Z])", plain)
     halves = []
@@ -106,7 +106,7 @@ def sentences(text: str) -> list[tuple[str, str]]:
 
 
 class Dialogues:
-    """Turns (question, answer), drawn by a random generator."""
+    """Draws turns (question, answer) with a random generator."""
 
     def __init__(self, text: str, seed: int) -> None:
         self.random = random.Random(seed)
@@ -118,7 +118,7 @@ class Dialogues:
         self.relatives = [line.split(" = ") for line in chat_facts.RELATIVES.splitlines()]
 
     def conversation(self) -> Iterator[Turn]:
-        """Turns without an end."""
+        """Yield turns without end."""
         kinds = (self.person, self.place, self.relative, self.small, self.foreign, self.quoted,
                  self.continued)  # fmt: skip
         while True:
@@ -129,11 +129,11 @@ class Dialogues:
         return self.random.choice(SYSTEMS) if self.random.random() < 0.2 else None
 
     def pick(self, forms: tuple[str, ...]) -> str:
-        """Any form but the last."""
+        """Choose any phrasing except the last."""
         return self.random.choice(forms[:-1])
 
     def spelled(self, question: str) -> str:
-        """At times as people type: in small letters, or without a sign at the end."""
+        """Sometimes spell a text as people type it: in lower case, or without a final mark."""
         if self.random.random() < 0.15:
             question = question.lower()
         return question.rstrip("?.!") if self.random.random() < 0.2 else question

@@ -45,13 +45,13 @@ class Recipe:
 
 
 def ternary(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Values -1, 0, 1 and their scale: the mean of the absolute values."""
+    """Return values -1, 0, 1 and their scale, the mean of the absolute values."""
     scale = weight.abs().mean().clamp(min=1e-5)
     return (weight / scale).round().clamp(-1, 1), scale
 
 
 def int8(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Whole values -127..127 and the scale of each token: x is about values / scale."""
+    """Return integers -127..127 and the scale of each token, so that x is about values / scale."""
     scale = 127 / x.abs().amax(-1, keepdim=True).clamp(min=1e-5)
     return (x * scale).round().clamp(-128, 127), scale
 
@@ -80,7 +80,7 @@ class BitLinear(nn.Module):
 
 
 def straight_through(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The ternary values, with the gradient of weight / scale, and the scale."""
+    """Return the ternary values, with the gradient of weight / scale, and the scale."""
     with torch.no_grad():
         codes, scale = ternary(weight)
     ratio = weight / scale
@@ -92,13 +92,13 @@ def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x (..., tokens, head size): pairs are (i, i + half)."""
+    """Rotate x (..., tokens, head size); pairs are (i, i + half)."""
     a, b = x.chunk(2, -1)
     return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
 
 
 def drop(x: Tensor, rate: float) -> Tensor:
-    """Dropout of whole features of a sequence: one draw for all its tokens."""
+    """Drop whole features of a sequence: one draw for all its tokens."""
     keep = torch.rand(x.shape[0], 1, x.shape[2], device=x.device) >= rate
     return x * keep * (1 / (1 - rate))
 
@@ -159,7 +159,7 @@ class BitNet(nn.Module):
         self.output_norm = nn.Parameter(torch.ones(recipe.hidden_size))
 
     def forward(self, tokens: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Logits (batch, tokens, vocabulary)."""
+        """Return the logits (batch, tokens, vocabulary)."""
         head = self.recipe.hidden_size // self.recipe.num_heads
         frequency = self.recipe.rope_theta ** (
             -torch.arange(0, head, 2, device=tokens.device, dtype=torch.float32) / head

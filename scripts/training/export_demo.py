@@ -34,7 +34,7 @@ NORMS = ("attn_norm", "attn_sub_norm", "ffn_norm", "ffn_sub_norm")
 
 
 def as_written(model: BitNet) -> BitNet:
-    """A copy with the embedding as a file has it, in half precision; ready to be evaluated."""
+    """Return a copy with the embedding in half precision, as in a file, for evaluation."""
     copy = BitNet(model.recipe)
     copy.load_state_dict(model.state_dict())
     copy.token_embd.data = copy.token_embd.data.half().float()
@@ -42,7 +42,7 @@ def as_written(model: BitNet) -> BitNet:
 
 
 def tensors(model: BitNet) -> Iterator[tuple[str, str, NDArray[np.float32]]]:
-    """Name, type and values of every tensor, in file order."""
+    """Return name, type and values of every tensor, in file order."""
     state = {name: value.detach().float().cpu() for name, value in model.state_dict().items()}
     yield "token_embd.weight", "F16", state["token_embd"].numpy()
     for layer in range(model.recipe.num_layers):
@@ -111,7 +111,7 @@ def write_gguf(
 
 @torch.no_grad()
 def window_nlls(model: BitNet, tokens: Tensor, window: int, bos: int) -> Tensor:
-    """Negative log-likelihoods in nats, float32 forward: of the second half of each window."""
+    """Return negative log-likelihoods in nats (float32) of the second half of each window."""
     parts = []
     for start in range(0, len(tokens) // window * window, window):
         places = tokens[start : start + window].clone()
@@ -125,7 +125,7 @@ def window_nlls(model: BitNet, tokens: Tensor, window: int, bos: int) -> Tensor:
 def write_reference(
     path: Path, model: BitNet, tokenizer: tokenizers.Tokenizer, held_out: str, bos: int
 ) -> None:
-    """The beginning of the held-out text with PyTorch's figure for each scored token."""
+    """Write the beginning of the held-out text with PyTorch's value for each scored token."""
     text = held_out[:SAMPLE_CHARACTERS]
     tokens = torch.tensor([bos, *tokenizer.encode(text).ids])
     nlls = window_nlls(model, tokens, SAMPLE_WINDOW, bos)

@@ -77,7 +77,7 @@ def latent(written: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def read_demo(path: str, seed: int) -> tuple[BitNet, tokenizers.Tokenizer]:
-    """The demo model with rows for the new tokens, and its tokenizer with them."""
+    """Return the demo model with rows for the new tokens, and its tokenizer with them."""
     provider = trinity.open_weights(path)
     metadata = provider.metadata
     vocabulary, merges = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.merges"]
@@ -120,7 +120,7 @@ def read_demo(path: str, seed: int) -> tuple[BitNet, tokenizers.Tokenizer]:
 
 
 class Windows:
-    """Inputs and targets (batch, context); targets are IGNORED but for answers and the book."""
+    """Inputs and targets (batch, context); only responses and the book have targets."""
 
     def __init__(self, text: str, tokenizer: tokenizers.Tokenizer, bos: int, stage: Stage) -> None:
         self.dialogues = Dialogues(text, stage.seed)

@@ -44,7 +44,7 @@ def split(text: str, held_out: float = HELD_OUT) -> tuple[str, str]:
 
 
 def train_tokenizer(text: str, vocab_size: int) -> tokenizers.Tokenizer:
-    """Byte-level BPE with GPT-2's words."""
+    """Train byte-level BPE with GPT-2's words."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -62,7 +62,7 @@ def train_tokenizer(text: str, vocab_size: int) -> tokenizers.Tokenizer:
 
 
 def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
-    """(n, rows, columns) to about U V^T of their singular value decompositions (Newton-Schulz)."""
+    """Return about U V^T of the SVD of (n, rows, columns), by Newton-Schulz iteration."""
     wide = matrices.shape[-2] <= matrices.shape[-1]
     x = matrices if wide else matrices.mT
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
@@ -73,7 +73,7 @@ def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum made orthogonal; decay as in AdamW."""
+    """An optimizer with orthogonalized momentum, and decay as in AdamW."""
 
     def __init__(self, parameters: list[Tensor], lr: float, decay: float) -> None:
         super().__init__(parameters, {"lr": lr, "decay": decay, "momentum": 0.95})
@@ -139,7 +139,7 @@ def rate(recipe: Recipe, step: int) -> float:
 def train(
     recipe: Recipe, tokens: Tensor, bos: int, checkpoint: Path, report: Callable[[BitNet], float]
 ) -> BitNet:
-    """Goes on from ``checkpoint`` where there is one, and leaves the finished model there."""
+    """Train, from ``checkpoint`` if it exists; the finished model is left there."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # Else the threads add up the embedding's gradient in the order in which they come.
     torch.use_deterministic_algorithms(True)
