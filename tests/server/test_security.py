@@ -181,3 +181,16 @@ def test_names_of_headers_are_written_as_usual(url: str) -> None:
     allowed = response.headers["access-control-allow-headers"].lower().split(", ")
     assert {"x-conversation-id", "last-event-id"} <= set(allowed)  # so that pages can resume
     assert "Retry-After" in response.headers["access-control-expose-headers"]
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:3000", "https://evil.example"])
+def test_pages_may_send_the_headers_that_they_ask_for(client: TestClient, origin: str) -> None:
+    """The packages of OpenAI and Anthropic for browsers send headers of their own."""
+    asked = "x-stainless-lang,anthropic-dangerous-direct-browser-access, x-title"
+    headers = {"Origin": origin, "Access-Control-Request-Method": "POST",
+               "Access-Control-Request-Headers": asked}  # fmt: skip
+    found = client.options("/v1/chat/completions", headers=headers).headers
+    allowed = {name.strip() for name in found["access-control-allow-headers"].lower().split(",")}
+    assert {"authorization", "x-stainless-lang", "x-title"} <= allowed
+    known = origin if "localhost" in origin else None
+    assert found.get("access-control-allow-origin") == known  # without it, the rest has no effect

@@ -21,11 +21,14 @@ from trinity.server.settings import ServerOptions
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("0.0.0.0", "::", "")
 METHODS = "GET, POST, DELETE, OPTIONS"
-ASKED = (
+# Request headers that pages may send, in addition to those that they ask for: packages have many
+# of their own, such as x-stainless-lang of OpenAI's.
+USUAL_HEADERS = (
     "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta, X-Conversation-Id, "
     "Last-Event-ID"
 )
-TOLD = "Retry-After, X-Predicted-First-Token-Ms"  # response headers that pages may read
+# Response headers that pages may read.
+TOLD = "Retry-After, X-Predicted-First-Token-Ms, X-Trinity-Ignored"
 # Seconds for which a browser caches the response to a preflight request.
 KEPT = "600"
 
@@ -160,9 +163,11 @@ def _told(send: Send, origin: str) -> Send:
 
 
 async def _preflight(scope: Scope, receive: Receive, send: Send) -> None:
+    asked = Headers(scope=scope).get("access-control-request-headers")
+    allowed = ", ".join(filter(None, (USUAL_HEADERS, asked)))
     headers = [
         (b"access-control-allow-methods", METHODS.encode()),
-        (b"access-control-allow-headers", ASKED.encode()),
+        (b"access-control-allow-headers", allowed.encode("latin-1")),
         (b"access-control-max-age", KEPT.encode()),
     ]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
