@@ -124,7 +124,7 @@ def test_recommend_and_schema(run: Run, model: str) -> None:
 
 def test_transcribe(run: Run, shared_data: Path) -> None:
     folder = shared_data / "encoders" / "whisper"
-    options = ("-l", "en", "--no-fallback", "-t", "2")
+    options = ("-l", "en", "--no-fallback", "-t", "1")
     audio, named = str(folder / "audio.wav"), ("-m", str(folder / "hf"))
     words = ("--word-times",)
     found = [told(run, "transcribe", audio, *named, *options, *more) for more in ((), words)]

@@ -13,14 +13,14 @@ from tests.cli.conftest import Run
 def given(shared_data: Path) -> list[str]:
     folder = shared_data / "encoders" / "whisper"
     audio, model = str(folder / "audio.wav"), str(folder / "hf")
-    return ["transcribe", audio, "-m", model, "-l", "en", "--no-fallback", "-t", "2"]
+    return ["transcribe", audio, "-m", model, "-l", "en", "--no-fallback", "-t", "1"]
 
 
 @pytest.fixture
 def start(given: list[str]) -> str:
     """When the first segment begins, as seconds and milliseconds, by the library."""
     options = {"language": "en", "fallback": False}
-    with trinity.SpeechModel(given[3], threads=2) as model:
+    with trinity.SpeechModel(given[3], threads=1) as model:
         (segment, *_) = model.transcribe(given[1], **options).segments
     return f"{segment.start:06.3f}"
 

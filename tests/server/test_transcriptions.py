@@ -41,14 +41,14 @@ def folder(shared_data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def whisper(folder: Path) -> Iterator[trinity.SpeechModel]:
-    with trinity.SpeechModel(folder / "hf", threads=2) as loaded:
+    with trinity.SpeechModel(folder / "hf", threads=1) as loaded:
         yield loaded
 
 
 @pytest.fixture(scope="module")
 def http(model: Model, folder: Path) -> Iterator[TestClient]:
     """A server of both kinds of models, the second with a limit of 200 kB a recording."""
-    speech = Speech("toy", lambda: trinity.SpeechModel(folder / "hf", threads=2))
+    speech = Speech("toy", lambda: trinity.SpeechModel(folder / "hf", threads=1))
     models = Models([Served("demo", "demo.gguf", lambda: model, model=model)])
     models._unload = _keep  # type: ignore[method-assign]
     app = make_app(models, ServerOptions(max_audio=200_000), speech=speech)
@@ -67,7 +67,7 @@ def send(
 
 
 def test_official_client(model: Model, folder: Path, whisper: trinity.SpeechModel) -> None:
-    speech = Speech("toy", lambda: trinity.SpeechModel(folder / "hf", threads=2))
+    speech = Speech("toy", lambda: trinity.SpeechModel(folder / "hf", threads=1))
     models = Models([Served("demo", "demo.gguf", lambda: model, model=model)])
     models._unload = _keep  # type: ignore[method-assign]
     wanted = whisper.transcribe(folder / "audio.wav", language="en", first_temperature=1.0)
@@ -122,7 +122,7 @@ def test_official_client(model: Model, folder: Path, whisper: trinity.SpeechMode
 @pytest.fixture(scope="module")
 def official(model: Model, folder: Path) -> Iterator[openai.OpenAI]:
     """OpenAI's client and a server whose speech model is called toy."""
-    speech = Speech("toy", lambda: trinity.SpeechModel(folder / "hf", threads=2))
+    speech = Speech("toy", lambda: trinity.SpeechModel(folder / "hf", threads=1))
     models = Models([Served("demo", "demo.gguf", lambda: model, model=model)])
     models._unload = _keep  # type: ignore[method-assign]
     with (

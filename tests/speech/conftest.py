@@ -16,5 +16,5 @@ def folder(shared_data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> Iterator[trinity.SpeechModel]:
-    with trinity.SpeechModel(folder / "hf", threads=2) as loaded:
+    with trinity.SpeechModel(folder / "hf", threads=1) as loaded:
         yield loaded
