@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -12,7 +13,11 @@ import pytest
 from scripts.models import real_models
 from tests.matrix import each_value_once
 from trinity.processes.confined import Confined
+from trinity.runtime import engine_building
+from trinity.runtime.thread_count import usable_threads
+from trinity.speech import model as speech
 from trinity.tokenizers.huggingface import reference
+from trinity_kernels.cores import default_threads
 
 SIGNALS = {
     getattr(signal, name): signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL
@@ -73,6 +78,24 @@ def _libraries_answer_in_one_process() -> Iterator[None]:
         yield
     for one in kept.values():
         Confined.close(one)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _workers_share_the_cores() -> Iterator[None]:
+    """Give a model as many threads as its worker has cores, unless a test says how many.
+
+    Threads wait for each other in loops, so two workers that use all cores delay each other.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    share = max(1, default_threads() // workers)
+
+    def usable(wanted: int | None, progress: Callable[[str], None] | None) -> int:
+        return share if wanted is None else usable_threads(wanted, progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (engine_building, speech):
+            patch.setattr(module, "usable_threads", usable)
+        yield
 
 
 @pytest.fixture(autouse=True)
