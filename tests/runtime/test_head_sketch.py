@@ -128,9 +128,9 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows of logits of each step that used a sketch."""
     found, run = list[int](), HeadSketch.run
 
-    def noted(self: HeadSketch, walk: Any, plan: Any, first: int, out: Any, needs: Any) -> None:
+    def noted(self: HeadSketch, walk: Any, plan: Any, first: int, out: Any, needs: Any) -> bool:
         found.append(len(out))
-        run(self, walk, plan, first, out, needs)
+        return run(self, walk, plan, first, out, needs)
 
     monkeypatch.setattr(HeadSketch, "run", noted)
     return found
@@ -303,12 +303,33 @@ def test_auto_measures_before_it_uses_a_sketch(
             assert head._thread is not None
             head._thread.join()
             assert not used
-            assert head.nbytes > 0
+            assert head.spared == 0
             assert_same(path, engine, None, [Best(1, NONE)], 2 * sketched_head.TRIALS)
             assert len(used) == sketched_head.TRIALS
             assert_same(path, engine, None, [Best(1, NONE)], 3)
             assert len(used) == sketched_head.TRIALS + (3 if gain else 0)
+            assert (head.spared > 0) == (gain > 0)
             used.clear()
+
+
+def test_auto_measures_again_after_failures(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, used: list[int]
+) -> None:
+    monkeypatch.setattr(sketched_head, "LEAST_BYTES", 0)
+    monkeypatch.setattr(sketched_head, "STEPS_BEFORE", 1)
+    monkeypatch.setattr(sketched_head, "GAIN", 1e9)
+    monkeypatch.setattr(head_sketch, "_LEAST", np.inf)
+    path, trials = model_of(folder), sketched_head.TRIALS
+    with engine_of(path, "auto") as engine:
+        head = sketched(engine)
+        assert_same(path, engine, None, [Best(1, NONE)], 1)
+        assert head._thread is not None
+        head._thread.join()
+        assert_same(path, engine, None, [Best(1, NONE)], 3 * trials)
+        assert len(used) == 2 * trials
+        monkeypatch.setattr(sketched_head, "GAIN", 0.0)
+        assert_same(path, engine, None, [Best(1, NONE)], 3 * trials)
+        assert len(used) == 3 * trials
 
 
 def test_auto_has_no_sketch_of_a_small_head(folder: Path) -> None:

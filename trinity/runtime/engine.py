@@ -213,7 +213,8 @@ class CPUEngine(Emptied):
     def bytes_per_token(self, context: int) -> int:
         """Bytes of weights and KV cache that decoding one token at ``context`` positions reads.
 
-        Adapters count with their default scales.
+        Adapters count with their default scales. If the output head has a sketch that is used for
+        single rows, the sketch counts in its place.
         """
         decoder, cache = self._parts.decoder, 0
         for layer in decoder.attention[:-1] if self.drafts else decoder.attention:
@@ -223,7 +224,9 @@ class CPUEngine(Emptied):
             )
         cache += sum(4 * operation.state_width for _, operation in decoder.states)
         adapters = 0 if self._adapters is None else self._adapters.token_bytes
-        return self._parts.weights.token_bytes + adapters + cache
+        sketched = self._parts.sketched_head
+        spared = 0 if sketched is None else sketched.spared
+        return self._parts.weights.token_bytes - spared + adapters + cache
 
     def profile(self, batch: Sequence[Rows], *, rounds: int = 3) -> list[OperationTime]:
         """Measure every operation of a step; see runtime/profile.py."""

@@ -90,20 +90,22 @@ class HeadSketch:
     def run(
         self, walk: Walk, plan: StepPlan, first: int, out: NDArray[np.float32],
         needs: Sequence[Best],
-    ) -> None:  # fmt: skip
+    ) -> bool:  # fmt: skip
         """Run a plan's records from ``first`` on, which may be that of the head, into ``out``.
 
         Each row of logits has those that its element of ``needs`` asks for, and else -inf or the
-        full product's.
+        full product's. False if the full product was computed, too.
         """
         records, product = self._of(plan)
         bounds = records["slots"][-1]
         bounds[op.OUT], bounds[op.OUT_STRIDE] = out.ctypes.data, out.strides[0]
         walk(records[first:])
-        if not self._chosen(walk, product, out, needs):
-            for record, slot in plan.logits:
-                plan.records["slots"][record, slot] = out.ctypes.data
-            walk(plan.records[plan.head :])
+        if self._chosen(walk, product, out, needs):
+            return True
+        for record, slot in plan.logits:
+            plan.records["slots"][record, slot] = out.ctypes.data
+        walk(plan.records[plan.head :])
+        return False
 
     def _chosen(
         self, walk: Walk, product: NDArray[np.void], out: NDArray[np.float32],

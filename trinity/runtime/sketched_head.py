@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from statistics import median
 from time import perf_counter
 
 import numpy as np
@@ -59,6 +60,7 @@ class SketchedHead:
         # By the number of rows: seconds of heads with and without the sketch; whether it gains.
         self._times: dict[int, tuple[list[float], list[float]]] = {}
         self._gains: dict[int, bool] = {}
+        self._failures = 0  # newest steps that took the full product after all
         if always:
             self._make()
             if self._sketch is None:
@@ -68,9 +70,11 @@ class SketchedHead:
                 )
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the sketch; 0 as long as there is none."""
-        return 0 if self._sketch is None else self._sketch.nbytes
+    def spared(self) -> int:
+        """Bytes of the head that a step of one row does not read; candidates are not counted."""
+        if self._sketch is None or not (self._always or self._gains.get(1)):
+            return 0
+        return self._weight.nbytes - self._sketch.nbytes
 
     def run(
         self, walk: Walk, plan: StepPlan, out: NDArray[np.float32], batch: Sequence[Rows]
@@ -86,8 +90,14 @@ class SketchedHead:
         rows, step = len(out), self._step
         step.output_rows[:rows] = step.wanted_rows[:rows]
         step.outputs[0] = rows
-        if self._always or self._gains.get(rows):
+        if self._always:
             sketch.run(walk, plan, 0, out, needs)
+            return True
+        if self._gains.get(rows):
+            self._failures = 0 if sketch.run(walk, plan, 0, out, needs) else self._failures + 1
+            if self._failures == TRIALS:  # the text has changed: measure again
+                del self._gains[rows], self._times[rows]
+                self._failures = 0
             return True
         if rows in self._gains:
             return False
@@ -155,7 +165,7 @@ class SketchedHead:
         walk(plan.records[plan.head :])
         without.append(perf_counter() - started)
         if len(without) == TRIALS:
-            self._gains[rows] = min(with_sketch) < GAIN * min(without)
+            self._gains[rows] = median(with_sketch) < GAIN * median(without)
 
 
 def sketched_head(

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError
 from trinity.options.checks import check_integer
-from trinity.runtime.interface import Engine, Rows
+from trinity.runtime.interface import Best, Engine, Rows
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.options import PROPOSALS
 from trinity.runtime.profile import OperationTime
+from trinity.runtime.sampling_params import SamplingParams
 from trinity.runtime.speculation import Guesses
 from trinity.runtime.speculation_budget import SpeculationBudget
 from trinity.tools.machine import anonymous_rss, peak_rss
@@ -272,6 +273,7 @@ class Bench:
         self.tokens = rng.integers(0, engine.config.vocab_size, shape, np.int32)
         self.caches: list[KVCache] = []
         self.logits = np.empty((MAX_BATCH, engine.config.vocab_size), np.float32)
+        self.best = Best(SamplingParams().top_k, np.empty(0, np.int64))
         self.budget = SpeculationBudget()
 
     def fill(self, depth: int, batch: int) -> list[KVCache]:
@@ -313,12 +315,18 @@ class Bench:
         ]
 
     def generation(self, count: int, depth: int = 0, batch: int = 1) -> float:
-        """Return the seconds to compute ``count`` tokens one by one, in ``batch`` sequences."""
+        """Return the seconds to compute ``count`` tokens one by one, in ``batch`` sequences.
+
+        The logits are those that sampling with the usual options needs.
+        """
         caches, engine = self.fill(depth, batch), self.engine
         steps = self.tokens[:batch, depth : depth + count].T.tolist()
         started = perf_counter()
         for step in steps:
-            rows = [Rows(cache, [token]) for cache, token in zip(caches, step, strict=True)]
+            rows = [
+                Rows(cache, [token], best=self.best)
+                for cache, token in zip(caches, step, strict=True)
+            ]
             engine.step(rows, out=self.logits)
         return perf_counter() - started
 
