@@ -22,7 +22,7 @@ TIME: Call = ("get_time", {})
 
 @dataclass(frozen=True)
 class Crafted:
-    """An answer, and what it means."""
+    """A response and its parsed meaning."""
 
     answer: str
     calls: list[Call] = field(default_factory=list)
@@ -183,7 +183,7 @@ CASES: list[Any] = [
 
 
 def check(writer: Writer, crafted: Crafted) -> None:
-    """The meaning, cut at every place; broken off at every place it still is JSON or text."""
+    """Compare the meaning, with the text split anywhere; cut off, it still is JSON or text."""
     answer, form = crafted.answer, crafted.form(writer)
     assert form.dialect.name == writer.form
     whole = read(form, [answer])

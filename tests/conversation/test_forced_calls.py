@@ -37,7 +37,7 @@ ENDS = (
 
 
 class Table:
-    """A vocabulary of bytes, with marks of reasoning."""
+    """A vocabulary of bytes, with delimiters of reasoning."""
 
     eos_token_id, bos_token_id = END, None
     tokens, special_token_ids = TOKENS, [END]
@@ -56,7 +56,7 @@ def mark(text: str) -> str | int:
 
 
 def written(table: Any, grammar: str, seed: int, opening: bytes = b"") -> str:
-    """An answer that a grammar lets through, chosen by chance."""
+    """Return a random text that a grammar accepts."""
     matcher = llguidance.LLMatcher(table, Grammar.lark(grammar).text)
     assert not matcher.is_error(), matcher.get_error()
     chance, out = random.Random(seed), bytearray()
@@ -161,7 +161,7 @@ def test_an_answer_of_ones_own_after_reasoning(table: Any) -> None:
 
 
 def accepts(table: Any, grammar: str, text: str) -> bool:
-    """Whether a grammar lets a whole text through."""
+    """Whether a grammar accepts a complete text."""
     matcher = llguidance.LLMatcher(table, Grammar.lark(grammar).text)
     assert not matcher.is_error(), matcher.get_error()
     ids = list(text.encode())

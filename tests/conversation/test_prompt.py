@@ -16,7 +16,7 @@ USER = {"role": "user", "content": "hi"}
 
 
 def tokenizer(kind: int) -> Any:
-    """A vocabulary of bytes in which the marks are tokens of a kind."""
+    """Return a vocabulary of bytes in which the delimiters are tokens of a kind."""
     tokens = ["<unk>", "<s>", "</s>", *MARKS, *(f"<0x{i:02X}>" for i in range(256))]
     metadata: dict[str, object] = {
         "tokenizer.ggml.model": "llama",
@@ -74,7 +74,7 @@ def test_chat_prompt_reads_the_answers_to_it() -> None:
 
 
 def _template(calls: str) -> str:
-    """A template of Hermes' form that lists tools, with ``calls`` for those of a message."""
+    """Return a template in Hermes' format that lists tools; ``calls`` renders a message's calls."""
     return (
         "{% if tools %}{{ tools | tojson }} <tool_call>{% endif %}{% for m in messages %}"
         "{{ m.role }}: {{ m.content or '' }}" + calls + "\n{% endfor %}"

@@ -35,7 +35,7 @@ HARD = ("weather", {"city": 'Zü "x" \\ {}\n<b>', "exact": True, "tags": ["a,", 
 
 @dataclass(frozen=True)
 class Transcript:
-    """An answer. ``template`` is what of a chat template shows the form."""
+    """A response. ``template`` is the part of a chat template that identifies the format."""
 
     form: str
     template: str
@@ -47,7 +47,7 @@ class Transcript:
 
     @property
     def name(self) -> str:
-        """For the names of tests."""
+        """The name for test ids."""
         return f"{self.form}: {self.answer[:24]!r}"
 
 

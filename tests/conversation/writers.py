@@ -30,11 +30,11 @@ def dumped(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Writer:
-    """What models of a form write.
+    """Writes responses in the format of a model.
 
-    ``call`` is a call from the text of its arguments; ``values`` makes that text. Calls stand
-    between ``first`` and ``last``, and ``between`` one another. ``thinks`` are the marks of
-    reasoning, ``says`` stands before text and ``ends`` behind it.
+    ``call`` writes a call with the text of its arguments; ``values`` writes that text. Calls are
+    enclosed by ``first`` and ``last`` and separated by ``between``. ``thinks`` are delimiters of
+    reasoning; ``says`` precedes text and ``ends`` follows it.
     """
 
     form: str
@@ -53,7 +53,7 @@ class Writer:
         return self.first + self.between.join(texts) + self.last
 
     def spoilt(self, name: str, arguments: str) -> str:
-        """One call whose arguments are written otherwise."""
+        """Return a call whose arguments are written differently."""
         return self.first + self.call(name, arguments) + self.last
 
     def thought(self, text: str) -> str:

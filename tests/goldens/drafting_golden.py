@@ -35,7 +35,7 @@ from tests.runtime.drafting_model import (  # noqa: E402
 
 
 class Layer(torch.nn.Module):
-    """The layer behind the last: pairs of a state and the next token's embedding to states."""
+    """The MTP layer: it maps pairs of a state and the next token's embedding to states."""
 
     def __init__(self, model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Layer(torch.nn.Module):
 
 
 class LastLayer(torch.nn.Module):
-    """The same of a DeepSeek or GLM, whose norms add nothing to their weights."""
+    """The MTP layer of DeepSeek and GLM, whose norms add nothing to their weights."""
 
     def __init__(self, folder: Path, weights: dict[str, torch.Tensor], count: int) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ def _model(folder: Path, **options: int) -> PreTrainedModel:
 
 @torch.no_grad()
 def drafts(folder: Path) -> list[dict[str, list[float]]]:
-    """What follows each part of the prompt, the model's own token behind it."""
+    """Return the proposal after each part of the prompt, which ends with the model's own token."""
     model, weights = _model(folder), load_file(folder / "model.safetensors")
     if hasattr(model.config, "layer_types"):
         layer = Layer(model, weights).eval()

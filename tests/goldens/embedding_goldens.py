@@ -25,7 +25,7 @@ from tests.real.embedding_texts import PROMPTED, texts  # noqa: E402
 
 
 def main(names: list[str]) -> None:
-    """Write the vectors of the models of these names."""
+    """Write the embeddings of the named models."""
     import sentence_transformers  # type: ignore[import-not-found,unused-ignore]
 
     for name in names:

@@ -50,7 +50,7 @@ WHOLE = {
 
 
 def experts(block: str, router: str = "gate") -> dict[str, str]:
-    """The parts of a block of experts."""
+    """Return the names of a block of experts."""
     return {
         "ffn_gate_inp": f"{block}.{router}",
         "ffn_gate_exps": f"{block}.switch_mlp.gate_proj",
@@ -60,16 +60,16 @@ def experts(block: str, router: str = "gate") -> dict[str, str]:
 
 
 def shared(block: str) -> dict[str, str]:
-    """The parts of an expert that every token takes."""
+    """Return the names of a shared expert."""
     return {f"ffn_{part}_shexp": f"mlp.{block}.{part}_proj" for part in ("gate", "up", "down")}
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A model of MLX: its module, and what its configuration and its tensors' names have apart.
+    """A model of MLX: its module, and the differences of its configuration and tensor names.
 
-    ``permuted``: GGUF has the rows of q and k in another order. ``one``: what GGUF's norms have
-    more. ``change`` makes MLX's tensors of GGUF's.
+    ``permuted``: GGUF stores the rows of q and k in another order. ``one``: what GGUF adds to
+    norms. ``change`` converts GGUF's tensors to MLX's.
     """
 
     module: str
@@ -82,7 +82,7 @@ class Peer:
 
 
 def joined(tensors: small.Tensors) -> small.Tensors:
-    """DeepSeek: the matrices of keys and of values of each head in one."""
+    """DeepSeek: return the matrices of keys and of values of each head in one."""
     result = dict(tensors)
     for name in tensors:
         if name.endswith("attn_k_b.weight"):
@@ -218,7 +218,7 @@ PEERS = {
 
 
 def config(name: str) -> dict[str, Any]:
-    """config.json of the model, as published checkpoints have it."""
+    """Return the model's config.json, as in published checkpoints."""
     family, peer = small.FAMILIES[name], PEERS[name]
     return {
         "model_type": peer.module, "hidden_size": small.HIDDEN,
@@ -232,7 +232,7 @@ def config(name: str) -> dict[str, Any]:
 
 
 def place(name: str, tensor: str) -> str:
-    """GGUF's name of a tensor in MLX's words."""
+    """Translate GGUF's name of a tensor to MLX's."""
     peer = PEERS[name]
     if not tensor.startswith("blk."):
         stem, kind = tensor.split(".")
@@ -244,13 +244,13 @@ def place(name: str, tensor: str) -> str:
 
 
 def halves(values: np.ndarray, heads: int) -> np.ndarray:
-    """Rows of neighbouring pairs as rows of pairs that are half a head apart."""
+    """Reorder rows of neighbouring pairs to pairs that are half a head apart."""
     pairs = values.reshape(heads, -1, 2, *values.shape[1:])
     return pairs.swapaxes(1, 2).reshape(values.shape)
 
 
 def logits(name: str) -> np.ndarray:
-    """MLX's logits after each of the tokens that are kept."""
+    """Return MLX's logits after each of the stored tokens."""
     peer = PEERS[name]
     module = importlib.import_module(f"mlx_lm.models.{peer.module}")
     model = module.Model(module.ModelArgs.from_dict(config(name)))

@@ -26,7 +26,7 @@ BLOCKS = 3
 
 
 class Traits(ctypes.Structure):
-    """The beginning of ggml.h's ggml_type_traits."""
+    """The first fields of ggml.h's ggml_type_traits."""
 
     _fields_ = (
         ("type_name", ctypes.c_char_p),
@@ -39,7 +39,7 @@ class Traits(ctypes.Structure):
 
 
 def library() -> Any:
-    """ggml's base library, as llama-cpp-python installs it."""
+    """Return ggml's base library from llama-cpp-python."""
     import llama_cpp
 
     found = ctypes.CDLL(str(Path(llama_cpp.__file__).parent / "lib" / "libggml-base.so"))
@@ -53,7 +53,7 @@ def library() -> Any:
 
 
 def random_blocks(quant: QuantType, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Any codes; float scales are finite."""
+    """Return random codes with finite float scales."""
     data = rng.integers(0, 256, BLOCKS * quant.type_size, np.uint8)
     blocks = data.view(quant.block)
     for name in quant.block.names or ():
@@ -65,7 +65,7 @@ def random_blocks(quant: QuantType, rng: np.random.Generator) -> NDArray[np.uint
 
 
 def made_blocks(ggml: Any, quant: QuantType, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """What ggml's quantizer makes of one row."""
+    """Quantize one row with ggml."""
     type_id, k = TYPES_BY_NAME[quant.name].id, BLOCKS * quant.block_size
     values = rng.normal(size=k).astype(np.float32)
     importance = np.abs(rng.normal(size=k)).astype(np.float32)
@@ -79,7 +79,7 @@ def made_blocks(ggml: Any, quant: QuantType, rng: np.random.Generator) -> NDArra
 
 
 def values_of(ggml: Any, quant: QuantType, data: NDArray[np.uint8]) -> NDArray[np.float32] | None:
-    """What ggml makes of blocks; None where it has no function for that."""
+    """Decode blocks with ggml; None if it has no function for the type."""
     traits = ggml.ggml_get_type_traits(TYPES_BY_NAME[quant.name].id).contents
     if not traits.to_float:
         return None
@@ -92,7 +92,7 @@ def values_of(ggml: Any, quant: QuantType, data: NDArray[np.uint8]) -> NDArray[n
 
 
 def difficult_rows() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Rows (10, 512) to quantize, and the importance (512,) of their columns."""
+    """Return rows (10, 512) to quantize, and the importance (512,) of their columns."""
     rng = np.random.default_rng(6)
     rows = rng.normal(size=(10, 512)).astype(np.float32)
     rows[4] *= 1 + 50 * (rng.random(512) < 0.01)  # outliers
@@ -105,7 +105,7 @@ def difficult_rows() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 
 def quantized(ggml: Any, quant: QuantType, with_importance: bool) -> NDArray[np.uint8]:
-    """ggml's bytes of ``difficult_rows``."""
+    """Quantize ``difficult_rows`` with ggml."""
     rows, importance = difficult_rows()
     data = np.zeros(quant.nbytes(rows.shape), np.uint8)
     given = importance.ctypes.data if with_importance else None
@@ -115,7 +115,7 @@ def quantized(ggml: Any, quant: QuantType, with_importance: bool) -> NDArray[np.
 
 
 def main() -> None:
-    """Write both files into the folder named on the command line."""
+    """Write both files into the folder of the command line."""
     folder, ggml, rng = Path(sys.argv[1]), library(), np.random.default_rng(5)
     written = {}
     for name in sorted(WRITABLE & TYPES_BY_NAME.keys() - {"Q8_1", "Q8_K"}):

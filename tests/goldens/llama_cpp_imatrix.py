@@ -24,7 +24,7 @@ F32 = 0
 
 
 class Tensor(ctypes.Structure):
-    """ggml.h's ggml_tensor, to its name."""
+    """ggml.h's ggml_tensor, up to its name."""
 
     _fields_ = (
         ("type", ctypes.c_int),
@@ -47,7 +47,7 @@ def tensor(address: int) -> Tensor:
 
 
 def gather(path: str) -> dict[str, NDArray[Any]]:
-    """Sums (K,) by the weight's name, and the ``tokens`` that they are of."""
+    """Return sums (K,) by the weight's name, and the number of ``tokens`` in them."""
     import llama_cpp as lib
 
     sums: dict[str, NDArray[Any]] = {}

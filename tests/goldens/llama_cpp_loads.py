@@ -25,7 +25,7 @@ CONTEXT = 1024  # tokens
 
 
 def evaluate(request: dict[str, Any]) -> None:
-    """Write the result of a request. Raises RuntimeError where llama.cpp refuses the file."""
+    """Write the result of a request. Raises RuntimeError if llama.cpp refuses the file."""
     parameters = llama_cpp.llama_model_default_params()
     parameters.n_gpu_layers = 0
     parameters.use_extra_bufts = False  # no AMX, which emulated machines trap
@@ -62,7 +62,7 @@ def evaluate(request: dict[str, Any]) -> None:
 
 
 def in_a_process(request: dict[str, Any]) -> str | None:
-    """What ``evaluate`` failed with, None where it did not."""
+    """Run ``evaluate`` in a process; return its error, or None."""
     with tempfile.TemporaryFile() as log:
         child = os.fork()
         if child == 0:

@@ -87,7 +87,7 @@ def checkpoint(
     sub_norms: bool,
     embedding: Callable[[int, int], torch.Tensor] | None = None,
 ) -> Tensors:
-    """A model's tensors under transformers' names."""
+    """Return a model's tensors under transformers' names."""
     hidden, ffn = sizes.hidden_size, sizes.intermediate_size
     q, kv = sizes.num_heads * sizes.head_dim, sizes.num_kv_heads * sizes.head_dim
     draw = embedding or (lambda rows, columns: normal(rng, rows, columns, std=0.1))
@@ -127,7 +127,7 @@ def float_linear(rng: np.random.Generator, dtype: torch.dtype) -> Weight:
 
 
 def packed_linear(rng: np.random.Generator, *, divides: bool) -> Weight:
-    """Packed by transformers' own function, with a scale that multiplies or divides."""
+    """Pack a linear with transformers' function; its scale multiplies or divides."""
 
     def make(name: str, rows: int, columns: int) -> Tensors:
         codes = torch.from_numpy(rng.integers(-1, 2, (rows, columns)).astype(np.float32))
@@ -139,7 +139,7 @@ def packed_linear(rng: np.random.Generator, *, divides: bool) -> Weight:
 
 
 def master_linear(rng: np.random.Generator) -> Weight:
-    """Master weights whose rounding is far from ties, so that the order of a sum cannot matter."""
+    """Draw master weights whose rounding is far from ties, so that no sum's order matters."""
 
     def make(name: str, rows: int, columns: int) -> Tensors:
         values = master_values(rng, rows * columns).reshape(rows, columns)
@@ -159,7 +159,7 @@ def master_values(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
 
 
 def write_bpe(path: Path, vocab_size: int) -> None:
-    """Byte-level BPE as Llama 3 has it: its regex, its special tokens at the end, BOS in front."""
+    """Write byte-level BPE like Llama 3's: its regex, special tokens at the end, BOS in front."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors, trainers
 
     special = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"]
@@ -213,7 +213,7 @@ CHAT_TEMPLATE = (
 
 
 def write_sentencepiece(path: Path, vocab_size: int) -> None:
-    """SentencePiece BPE with byte tokens, as Llama 2 has it."""
+    """Write SentencePiece BPE with byte tokens, like Llama 2's."""
     import sentencepiece
 
     model = io.BytesIO()
@@ -273,7 +273,7 @@ def write_shards(path: Path, tensors: Tensors, count: int) -> None:
 
 
 def write_golden(path: Path, sizes: Sizes, seed: int, ternary: type | None) -> None:
-    """What transformers makes of the directory, in float32."""
+    """Write what transformers computes from the directory in float32."""
     tokenizer = AutoTokenizer.from_pretrained(path)
     model: Any = AutoModelForCausalLM.from_pretrained(
         path, dtype=torch.float32, attn_implementation="eager"
@@ -303,7 +303,7 @@ def write_golden(path: Path, sizes: Sizes, seed: int, ternary: type | None) -> N
 
 
 def bitnet_config(sizes: Sizes, mode: str, **more: object) -> dict[str, object]:
-    """As BitNet b1.58 2B-4T's, with the keys that older versions of transformers wrote."""
+    """Return a configuration like BitNet b1.58 2B-4T's, with keys of older transformers."""
     return sizes.config(
         architectures=["BitNetForCausalLM"],
         model_type="bitnet",
@@ -370,7 +370,7 @@ def master_bitnet(path: Path, sizes: Sizes, seed: int) -> None:
 
 
 def packed_llama(path: Path, sizes: Sizes, seed: int) -> None:
-    """As Llama3-8B-1.58 and Falcon3-1.58bit: no sub-norms, the scale divides."""
+    """Write a model like Llama3-8B-1.58 and Falcon3-1.58bit: no sub-norms, dividing scales."""
     rng = np.random.default_rng(seed)
     config = llama_config(
         sizes,
@@ -388,7 +388,7 @@ def packed_llama(path: Path, sizes: Sizes, seed: int) -> None:
 
 
 def grouped_llama(path: Path, sizes: Sizes, seed: int) -> None:
-    """Grouped KV heads, tied, heads wider than hidden_size / heads, Llama 3's RoPE scaling."""
+    """Write grouped KV heads, tied, heads wider than hidden_size / heads, Llama 3's RoPE."""
     rng = np.random.default_rng(seed)
     config = llama_config(
         sizes,
@@ -413,7 +413,7 @@ def grouped_llama(path: Path, sizes: Sizes, seed: int) -> None:
 
 
 def sharded_llama(path: Path, sizes: Sizes, seed: int) -> None:
-    """As many KV heads as heads, untied, linear RoPE scaling, SentencePiece, two files."""
+    """Write as many KV heads as heads, untied, linear RoPE scaling, SentencePiece, two files."""
     rng = np.random.default_rng(seed)
     config = llama_config(
         sizes,

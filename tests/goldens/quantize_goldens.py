@@ -46,7 +46,7 @@ ATTENTION, FEED_FORWARD = ("attn_q", "attn_k", "attn_v", "attn_output"), ("gate"
 
 @dataclass(frozen=True)
 class Shape:
-    """What llama.cpp's rules may look at."""
+    """The properties that llama.cpp's rules depend on."""
 
     layers: int
     heads: int
@@ -58,7 +58,7 @@ class Shape:
     experts: int = 0
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Names and shapes, in the order of a converter."""
+        """Return names and shapes in a converter's order."""
         yield "token_embd.weight", (ROWS, self.hidden)
         for layer in range(self.layers):
             yield f"blk.{layer}.attn_norm.weight", (self.hidden,)
@@ -101,7 +101,7 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the quantizer; types are ggml's names."""
+    """The quantizer's options; types have ggml's names."""
 
     imatrix: bool = False
     pure: bool = False
@@ -127,7 +127,7 @@ VARIED = ("llama-7b", "llama3.2-1b", "rows-of-288", "qwen3-moe")
 
 
 def write_model(path: Path, shape: Shape) -> None:
-    """The model in F16 (vectors in F32)."""
+    """Write the model in F16 (vectors in F32)."""
     keys = {
         "general.architecture": shape.arch,
         "vocab_size": ROWS,
@@ -164,7 +164,7 @@ def write_model(path: Path, shape: Shape) -> None:
 def quantize(
     source: Path, out: Path, mix: str, options: Options, shape: Shape | None = None
 ) -> bool:
-    """Let llama.cpp quantize; False where it refuses."""
+    """Quantize with llama.cpp; False if it refuses."""
     parameters = llama_cpp.llama_model_quantize_default_params()
     parameters.nthread = 1
     parameters.ftype = FTYPES[mix]
@@ -197,7 +197,7 @@ def quantize(
 
 
 def description(out: Path, source: Path) -> dict[str, object]:
-    """What the file says: its file type, and the tensors that have not its commonest type."""
+    """Return the file's type, and the tensors that do not have the most common type."""
     with GGUFProvider(out) as made, GGUFProvider(source) as given:
         names: dict[str, list[str]] = {}
         for name in made.tensor_names():
@@ -217,7 +217,7 @@ def description(out: Path, source: Path) -> dict[str, object]:
 
 
 def grouped(names: list[str]) -> dict[str, str]:
-    """Layers by tensor, as in "0-3,6"; the tensors outside layers have none."""
+    """Format layers by tensor, such as "0-3,6"; tensors outside layers have none."""
     groups: dict[str, list[int]] = {}
     for name in names:
         if name.startswith("blk."):
@@ -229,7 +229,7 @@ def grouped(names: list[str]) -> dict[str, str]:
 
 
 def ranges(numbers: list[int]) -> str:
-    """Numbers in their order, runs of them by their ends."""
+    """Format sorted numbers; runs are written by their ends."""
     starts = [n for n in numbers if n - 1 not in numbers]
     ends = [n for n in numbers if n + 1 not in numbers]
     pairs = zip(starts, ends, strict=True)

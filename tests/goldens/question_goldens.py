@@ -31,7 +31,7 @@ CONTINUED = 8  # tokens that continue a question
 
 
 class Reference:
-    """SmolLM2 by transformers."""
+    """SmolLM2 in transformers."""
 
     def __init__(self, path: Path) -> None:
         self.tokens = LlamaCpp(path, 512).tokens
@@ -40,12 +40,12 @@ class Reference:
         )
 
     def log_likelihood(self, context: list[int], ids: list[int]) -> float:
-        """The sum of the tokens' log-probabilities after a context."""
+        """Return the sum of the tokens' log-probabilities after a context."""
         logits = self.model(torch.tensor([context + ids])).logits[0, len(context) - 1 : -1]
         return float(logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None]).sum())
 
     def continued(self, prompt: list[int]) -> list[tuple[int, float]]:
-        """The greedy tokens after a prompt, each with the difference of the two best logits."""
+        """Return the greedy tokens after a prompt, each with the margin of its logit."""
         ids, cache, found = torch.tensor([prompt]), None, list[tuple[int, float]]()
         for _ in range(CONTINUED):
             done = self.model(ids, past_key_values=cache, use_cache=True)
@@ -56,7 +56,7 @@ class Reference:
 
 
 def results(reference: Reference, fields: Any, case: dict[str, Any]) -> dict[str, Any]:
-    """The results of one question."""
+    """Return the results of one question."""
     pieces = fields["tokenizer.ggml.tokens"].contents()
     bos = fields["tokenizer.ggml.bos_token_id"].contents()
     names = {

@@ -45,7 +45,7 @@ TEXTS = (
 
 
 def in_pairs(folder: Path) -> tuple[list[list[int]], list[float]]:
-    """By transformers, of the texts one after the other."""
+    """Score with transformers, with the texts one after the other."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder, **FORM).eval()
     ids = [tokenizer(*pair)["input_ids"] for pair in PAIRS]
@@ -55,7 +55,7 @@ def in_pairs(folder: Path) -> tuple[list[list[int]], list[float]]:
 
 
 def by_roles(folder: Path, name: str) -> tuple[list[list[int]], list[float]]:
-    """By sentence-transformers, of a template with two roles; a classifier's without sigmoid."""
+    """Score with sentence-transformers and a template of two roles; without a sigmoid."""
     model = CrossEncoder(str(folder), device="cpu", model_kwargs=FORM)
     ids = [
         [int(i) for i in row[mask.bool()]]
@@ -68,7 +68,7 @@ def by_roles(folder: Path, name: str) -> tuple[list[list[int]], list[float]]:
 
 
 def of_file(folder: Path) -> tuple[list[list[int]], list[float]]:
-    """The softmax of the logits of two tokens behind the filled template."""
+    """Return the softmax of the logits of two tokens after the filled template."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, **FORM).eval()
     ids, scores = [], []

@@ -57,7 +57,7 @@ class LlamaCpp:
         self.position = 0
 
     def tokens(self, text: str, *, bos: bool = True, special: bool = False) -> list[int]:
-        """Token ids; ``bos`` counts only if the file asks for it."""
+        """Return token ids; ``bos`` has an effect only if the file asks for BOS."""
         data = text.encode()
         out = (llama_cpp.llama_token * (len(data) + 2))()
         count = llama_cpp.llama_tokenize(self.vocab, data, len(data), out, len(out), bos, special)
@@ -69,7 +69,7 @@ class LlamaCpp:
         self.position = 0
 
     def logits(self, ids: Sequence[int], *, every: bool = False) -> np.ndarray[Any, Any]:
-        """Logits (tokens, vocabulary) after the next tokens, or after the last one (1, ...)."""
+        """Return logits (tokens, vocabulary) after the next tokens, or the last one (1, ...)."""
         self.batch.n_tokens = len(ids)
         for place, token in enumerate(ids):
             self.batch.token[place], self.batch.n_seq_id[place] = token, 1
@@ -82,7 +82,7 @@ class LlamaCpp:
 
 
 def token_ids(peer: LlamaCpp) -> dict[str, Any]:
-    """Ids of all texts without BOS, joined, and their counts; special tokens read and not read."""
+    """Return all texts' ids without BOS and their counts; with and without special tokens."""
     found: dict[str, Any] = {}
     for key, special in (("plain", False), ("special", True)):
         ids = [peer.tokens(text, bos=False, special=special) for text in texts()]
@@ -92,7 +92,7 @@ def token_ids(peer: LlamaCpp) -> dict[str, Any]:
 
 
 def likelihoods(peer: LlamaCpp, window: int) -> dict[str, Any]:
-    """Mean negative log-likelihood of each window's second half, by llama.cpp's perplexity tool."""
+    """Return the mean NLL of each window's second half, as in llama.cpp's perplexity tool."""
     ids = np.array(peer.tokens(prose()))
     windows = ids[: len(ids) // window * window].reshape(-1, window)
     if llama_cpp.llama_vocab_get_add_bos(peer.vocab):
@@ -108,7 +108,7 @@ def likelihoods(peer: LlamaCpp, window: int) -> dict[str, Any]:
 
 
 def greedy(model: Any, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """Greedy ids (prompts, tokens), and by how much each one's logit exceeds the second best."""
+    """Return greedy ids (prompts, tokens), and the margin of each logit."""
     found, margins = [], []
     for prompt in prompts:
         ids, cache = torch.tensor([prompt]), None
@@ -153,7 +153,7 @@ def logits_and_deviations(model: Any, peer: LlamaCpp, ids: Sequence[int]) -> dic
 
 
 def renderings(path: Path, peer: LlamaCpp) -> list[dict[str, Any]]:
-    """Each conversation's text by transformers, and that text's ids by llama.cpp."""
+    """Return each conversation's text by transformers, and the text's ids by llama.cpp."""
     fields = GGUFReader(path).fields
     pieces = fields["tokenizer.ggml.tokens"].contents()
     names = {

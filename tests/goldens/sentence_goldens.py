@@ -34,7 +34,7 @@ def make(folder: Path) -> None:
 
 
 def encode(folder: Path) -> None:
-    """Write the vectors."""
+    """Write the embeddings."""
     import sentence_transformers  # type: ignore[import-not-found,unused-ignore]
 
     texts, found = json.loads((folder / "texts.json").read_text()), {}

@@ -53,7 +53,7 @@ _GRAVITON4 = (
 
 @dataclass(frozen=True)
 class Processor:
-    """One machine, the level that it should get, and LLVM's features that must be off."""
+    """A machine, the level that it should get, and LLVM's features that must be off."""
 
     machine: str
     implementer: str
@@ -66,11 +66,11 @@ class Processor:
 
     @property
     def compiled_for(self) -> str:
-        """The name that Numba gets: LLVM's, unless it cannot compile for that."""
+        """The name that Numba gets: LLVM's, unless LLVM cannot compile for it."""
         return self.numba_name or self.llvm_name
 
     def hwcaps(self) -> tuple[int, int]:
-        """AT_HWCAP and AT_HWCAP2."""
+        """Return AT_HWCAP and AT_HWCAP2."""
         words = self.flags.split()
         assert set(words) <= {*HWCAP.split(), *HWCAP2.split()}
         first, second = (
@@ -80,7 +80,7 @@ class Processor:
         return first, second
 
     def cpuinfo(self) -> str:
-        """/proc/cpuinfo."""
+        """Return /proc/cpuinfo."""
         return "".join(
             f"processor\t: {number}\nBogoMIPS\t: 108.00\nFeatures\t: {self.flags}\n"
             f"CPU implementer\t: {self.implementer}\nCPU architecture: 8\nCPU variant\t: 0x1\n"

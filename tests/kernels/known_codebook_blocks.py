@@ -8,7 +8,7 @@ HALF = np.float16(0.5).tobytes()
 
 
 def known_codebook_blocks() -> dict[str, tuple[bytes, list[float]]]:
-    """Per type a block and its values; rows are those of the codebooks' beginnings and ends."""
+    """Return a block and its values by type, with the first and last rows of codebooks."""
     return {
         # Row 0 of a codebook has its lowest value throughout, row 1 its highest one in front.
         # Indices 0 1 0 0, the first sign and so the eighth, scale 7/2; then zeros, scale 1/2.

@@ -83,7 +83,7 @@ def _iq4_xs() -> tuple[bytes, list[float]]:
 
 
 def known_super_blocks() -> dict[str, tuple[bytes, list[float]]]:
-    """Per type the bytes of a block and its values."""
+    """Return the bytes of a block and its values by type."""
     numbers = range(-128, 128)
     return {
         "I8": (b"\x05\xff", [5.0, -1.0]),

@@ -33,7 +33,7 @@ def launch_all(
     tokens: int,
     team: Team | None = None,
 ) -> None:
-    """Run kernels one after the other, all threads meeting in between."""
+    """Run kernels one after the other, with a barrier between them."""
     rows = np.array([tokens], np.int64)
     plan = np.zeros(len(steps), record.RECORD)
     for slots, (kernel, tag, values) in zip(plan["slots"], steps, strict=True):

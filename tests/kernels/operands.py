@@ -33,7 +33,7 @@ SCALE = 0.3125
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """x (M, K) times rows of weights; ``bias`` and ``out``, where given, are added."""
+    """x (M, K) times rows of weights; ``bias`` and ``out``, if given, are added."""
 
     tag: str
     x: Floats
@@ -50,13 +50,13 @@ class Product:
         return self.out.shape[1], self.x.shape[1]
 
     def first(self, tokens: int) -> Product:
-        """The product of the first tokens alone."""
+        """Return the product of the first tokens only."""
         return replace(
             self, x=self.x[:tokens], packed=self.packed[:tokens], out=self.out[:tokens].copy()
         )
 
     def slots(self, tokens: slice = slice(None)) -> dict[int, Slot]:
-        """The record of some tokens; their row of out is ``out``'s."""
+        """Return the record of some tokens."""
         n, k = self.shape
         packed, out = self.packed[tokens], self.out[tokens]
         return {
@@ -67,7 +67,7 @@ class Product:
         }  # fmt: skip
 
     def run(self, level: str, team: Team | None = None) -> Floats:
-        """What the kernel gives; the operands stay as they are."""
+        """Return the kernel's result; the operands do not change."""
         before = self.out.copy()
         launch(matmul, level, self.tag, len(self.x), self.slots(), team)
         result = self.out.copy()
@@ -75,7 +75,7 @@ class Product:
         return result
 
     def tile_slots(self, threads: int) -> tuple[dict[int, Slot], dict[int, Slot]]:
-        """The records of the kernel that makes tiles and of matmul_tiles."""
+        """Return the records of the kernel that makes tiles and of matmul_tiles."""
         (_, k), form = self.shape, FORMS[self.tag]
         scratch = -(-variants.scratch_bytes(matmul_tiles, self.tag, k) // 64) * 64
         shared: dict[int, Slot] = {
@@ -93,7 +93,7 @@ class Product:
 
 
 def aligned(nbytes: int) -> Bytes:
-    """Bytes of 85 that begin at a cache line."""
+    """Return bytes of value 85 that start at a cache line."""
     raw = np.full(nbytes + 64, 85, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + nbytes]
@@ -103,7 +103,7 @@ def product(
     tag: str, tokens: int, n: int, k: int, *, plain: bool = False, x: Floats | None = None,
     rows: Bytes | None = None,
 ) -> Product:  # fmt: skip
-    """Random operands; ``plain``: no scale, bias or addition."""
+    """Draw random operands; ``plain``: without scale, bias or addition."""
     rng = np.random.default_rng([tokens, n, k])
     rows = reference.random_weights(rng, tag, n, k) if rows is None else rows
     x = rng.normal(size=(tokens, k)).astype(np.float32) if x is None else x
@@ -122,7 +122,7 @@ def product(
 
 
 def row_lengths(tag: str) -> tuple[int, ...]:
-    """1, 2, 3 and 27 blocks; of plain numbers also lengths that fill no vector."""
+    """Return 1, 2, 3 and 27 blocks; for plain numbers also lengths that fill no vector."""
     block = TYPES[tag].block_size
     return (1, 15, 16, 37, 700) if block == 1 else (block, 2 * block, 3 * block, 27 * block)
 
@@ -142,7 +142,7 @@ class Attention:
 
     @property
     def tokens(self) -> int:
-        """M."""
+        """The number of tokens, M."""
         return len(self.out)
 
 
@@ -151,7 +151,7 @@ def attention(
     threads: int = 2, *, value_dim: int = 0, window: int = 0, softcap: float = 0.0,
     with_sinks: bool = False,
 ) -> Attention:  # fmt: skip
-    """Random operands for one token at each of ``positions``; the layer is a page's second."""
+    """Draw random operands for a token at each of ``positions``; the layer is a page's second."""
     rng = np.random.default_rng([head_dim, group, *positions])
     value_dim = value_dim or head_dim
     op, heads, tokens = attention_op, kv_heads * group, len(positions)
@@ -217,12 +217,12 @@ def attention(
 
 
 def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Equal to the last bit, the sign of zero included."""
+    """Whether arrays are equal to the last bit, including the sign of zero."""
     return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def at_the_edge(data: NDArray[np.uint8]) -> Bytes:
-    """A copy whose last byte is the last one that may be read; a read beyond it is fatal."""
+    """Return a copy whose last byte is followed by a protected page."""
     if sys.platform != "linux":
         pytest.skip("protects a page with Linux's mprotect")
     page = mmap.PAGESIZE

@@ -12,7 +12,7 @@ KERNELS = ROOT / "kernels"
 
 
 def run_python(code: str, *, kernels: Path = KERNELS, **environment: str) -> str:
-    """Standard output of ``code``; what chooses kernels comes from ``environment`` alone."""
+    """Return the standard output of ``code``; only ``environment`` chooses kernels."""
     inherited = {
         name: value
         for name, value in os.environ.items()

@@ -56,13 +56,13 @@ def random_weights(rng: np.random.Generator, quant: str, n: int, k: int) -> Byte
 
 
 def is_number(quant: str, field: str) -> bool:
-    """Whether a field of a block is a floating-point number; bfloat16 is one that NumPy lacks."""
+    """Whether a field of a block is a floating-point number; NumPy lacks bfloat16."""
     kind = TYPES[quant].block[field]
     return kind.kind == "f" or (quant.endswith("BF16") and kind == np.dtype("<u2"))
 
 
 def limit_scales(quant: str, blocks: Blocks) -> None:
-    """Make finite what random bytes may not be: IQ1_M's scale in four parts, codes of FP8."""
+    """Make random bytes finite: IQ1_M's scale in four parts, codes of FP8."""
     if quant == "IQ1_M":
         blocks["scales"][..., 3] &= 0xBFFF
     if quant == "FP8":
@@ -70,7 +70,7 @@ def limit_scales(quant: str, blocks: Blocks) -> None:
 
 
 def weight_values(quant: str, rows: Bytes) -> tuple[Doubles, Doubles]:
-    """The values (N, K), and for each the sum of the magnitudes that it is computed from."""
+    """Return the values (N, K), and the sums of magnitudes that they are computed from."""
     kind = TYPES[quant]
     blocks = rows.reshape(-1).view(kind.block)
     values = kind.decode_blocks(blocks).astype(np.float64)
@@ -89,7 +89,7 @@ def weight_values(quant: str, rows: Bytes) -> tuple[Doubles, Doubles]:
 
 
 def roundings(quant: str, k: int) -> int:
-    """How many roundings to float32, at most, a product of K terms passes in ops/matmul/rows.py."""
+    """Return the maximum number of float32 roundings of a product of K terms in rows.py."""
     block = TYPES[quant].block_size
     if quant == "I2_S":
         return 5
@@ -101,24 +101,24 @@ def roundings(quant: str, k: int) -> int:
 
 
 def tile_roundings(k: int) -> int:
-    """As ``roundings`` on int8 tiles: a product for each group of 16, or 32 and a minimum."""
+    """Return the same for int8 tiles: a product for each group of 16, or 32 and a minimum."""
     return k // 16 + 8
 
 
 def round_bf16(x: Floats) -> Floats:
-    """The nearest bfloat16, half to even, as float32."""
+    """Round to bfloat16, half to even, and return float32."""
     bits = np.ascontiguousarray(x).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16 << 16
     return rounded.astype(np.uint32).view(np.float32)
 
 
 def bf16_bytes(x: Floats) -> Bytes:
-    """Float32 that are bfloat16 already, in 2 bytes each."""
+    """Encode float32 values that are bfloat16 numbers in 2 bytes each."""
     return (np.ascontiguousarray(x).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
 
 
 def pack_tiles(form: str, x: Floats) -> Bytes:
-    """Activations (M, K) as tiles [16 tokens][64 bytes of a row], words transposed."""
+    """Pack activations (M, K) as tiles [16 tokens][64 bytes of a row], words transposed."""
     m, k = x.shape
     if form == "ternary":
         lines = pack_ternary(*ternary_codes(x))[:, : unpacked_bytes(form, k)]
@@ -143,7 +143,7 @@ def pack_tiles(form: str, x: Floats) -> Bytes:
 
 
 def norm(kind: str, x: Floats, weight: Floats, eps: float) -> Doubles:
-    """x / sqrt(mean(x^2) + eps) * weight over the last axis; "layer": x without its mean."""
+    """Compute x / sqrt(mean(x^2) + eps) * weight over the last axis; "layer" subtracts the mean."""
     wide = x.astype(np.float64)
     if kind == "layer":
         wide = wide - wide.mean(axis=-1, keepdims=True)
@@ -152,7 +152,7 @@ def norm(kind: str, x: Floats, weight: Floats, eps: float) -> Doubles:
 
 
 def rotate(x: Floats, table: Floats, interleaved: bool) -> Floats:
-    """Heads (..., D) turned by a row of cosines and sines, every step rounded to float32."""
+    """Rotate heads (..., D) by a row of cosines and sines; each step is rounded to float32."""
     half = len(table) // 2
     cos, sin = table[:half], table[half:]
     out = x.copy()
@@ -178,13 +178,13 @@ def page_views(
 
 
 def keys_by_position(keys: AnyFloats) -> AnyFloats:
-    """Keys as kept, to [head][position][dim]."""
+    """Reorder stored keys to [head][position][dim]."""
     pages, heads, tiles, head_dim, lanes = keys.shape
     return keys.transpose(1, 0, 2, 4, 3).reshape(heads, pages * tiles * lanes, head_dim)
 
 
 def keys_as_kept(keys: AnyFloats) -> AnyFloats:
-    """Keys [head][position][dim], whole pages of them, to [page][head][tile][dim][16]."""
+    """Reorder keys [head][position][dim] of whole pages to [page][head][tile][dim][16]."""
     heads, _, head_dim = keys.shape
     return keys.reshape(heads, -1, 8, 16, head_dim).transpose(1, 0, 2, 4, 3)
 
@@ -192,7 +192,7 @@ def keys_as_kept(keys: AnyFloats) -> AnyFloats:
 def attention_parts(
     q: Floats, keys: AnyFloats, values: AnyFloats, scale: float
 ) -> tuple[Doubles, Doubles, Doubles]:
-    """Of queries (H, D) over keys and values (KV, P, D): weighted sums (H, D), m, sums (H,)."""
+    """Return weighted sums (H, D), m and sums (H,) of q (H, D), k and v (KV, P, D)."""
     group = len(q) // len(keys)
     wide_keys = np.repeat(keys.astype(np.float64), group, axis=0)
     wide_values = np.repeat(values.astype(np.float64), group, axis=0)
@@ -206,7 +206,7 @@ def attention(
     q: Floats, keys: AnyFloats, values: AnyFloats, scale: float, softcap: float = 0.0,
     sinks: Floats | None = None,
 ) -> Doubles:  # fmt: skip
-    """softmax(q . k * scale) . v, shapes as for attention_parts; ``sinks`` (H,)."""
+    """Compute softmax(q . k * scale) . v with the shapes of attention_parts; ``sinks`` (H,)."""
     group = len(q) // len(keys)
     wide_keys = np.repeat(keys.astype(np.float64), group, axis=0)
     wide_values = np.repeat(values.astype(np.float64), group, axis=0)
@@ -222,7 +222,7 @@ def attention(
 
 
 def activate(name: str, x: Floats) -> Doubles:
-    """Any activation: "none", "sigmoid", SiLU, two GELUs, squared ReLU, gpt-oss's SwiGLU's gate."""
+    """Apply an activation: "none", "sigmoid", SiLU, two GELUs, squared ReLU, gpt-oss's gate."""
     wide = x.astype(np.float64)
     if name == "none":
         return wide
@@ -246,6 +246,6 @@ def activate(name: str, x: Floats) -> Doubles:
 
 
 def factors(name: str, x: Floats) -> Doubles:
-    """What the values of up multiply an activation by."""
+    """Return what the values of up multiply an activation by."""
     wide = x.astype(np.float64)
     return np.clip(wide, -7, 7) + 1 if name == "swiglu_oai" else wide

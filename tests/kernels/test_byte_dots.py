@@ -30,7 +30,7 @@ EMITTERS = (byte_dots.emit_dot_u8i8, byte_dots.emit_dot_i8i8, byte_dots.emit_dot
 
 
 def assembly(level: str, emit: Callable[..., Any]) -> str:
-    """What LLVM makes of one dot product over pointers."""
+    """Return LLVM's assembly of one dot product over pointers."""
     triple, cpu, features = TARGETS[level]
     module = ir.Module()
     module.triple = triple

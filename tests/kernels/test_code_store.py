@@ -128,7 +128,7 @@ def test_words_that_are_no_numbers_or_out_of_range() -> None:
 
 
 def damaged(rng: random.Random, whole: bytes, other: bytes) -> bytes:
-    """A file's content, cut, flipped, swapped or joined with another's."""
+    """Yield a file's content cut, flipped, swapped or joined with another's."""
     content = bytearray(whole)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         kind = rng.randrange(6)
@@ -149,7 +149,7 @@ def damaged(rng: random.Random, whole: bytes, other: bytes) -> bytes:
 
 
 def change_owner(place: Path) -> bool:
-    """Give a file or folder to another user; False where this user must not."""
+    """Give a file or folder to another user; False if that is not permitted."""
     if os.geteuid() != 0:
         return False
     os.chown(place, 54321, -1)

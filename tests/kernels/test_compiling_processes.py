@@ -19,7 +19,7 @@ WANTED = [("matmul", level, str(number)) for level in ("avx2", "portable") for n
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[list[Wanted]]:
-    """What each process compiled; each kernel takes a fifth of the memory."""
+    """Return what each process compiled; each kernel takes a fifth of the memory."""
     found: list[list[Wanted]] = []
 
     @contextmanager

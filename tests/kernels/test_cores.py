@@ -19,7 +19,7 @@ def capacities(*values: int) -> dict[str, str]:
 
 
 def pairs(count: int) -> dict[str, str]:
-    """Two threads on each of the first cores, as Linux numbers them on hybrid processors."""
+    """Number two threads on each of the first cores, as Linux does on hybrid processors."""
     return {
         f"{CPU}/cpu{cpu}/topology/thread_siblings_list": f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}\n"
         for cpu in range(2 * count)

@@ -36,7 +36,7 @@ LENGTH = -2
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Whose rows are whose: the arrays of expert_rows.py, for CHOSEN (M, PER_TOKEN)."""
+    """The arrays of expert_rows.py for CHOSEN (M, PER_TOKEN)."""
 
     chosen: NDArray[np.int32]
     groups: NDArray[np.int64]
@@ -46,14 +46,14 @@ class Rows:
 
     @property
     def slots(self) -> dict[int, Slot]:
-        """What group_by_expert and spread have in common."""
+        """Return the slots that group_by_expert and spread share."""
         return {
             expert_rows.PER_TOKEN: self.chosen.shape[1], expert_rows.PLACES: self.places,
             expert_rows.TOKENS: self.tokens, expert_rows.GROUPS: self.groups,
         }  # fmt: skip
 
     def of(self, expert: int) -> NDArray[np.int64]:
-        """The rows of an expert, in order."""
+        """Return the rows of an expert, in order."""
         at = np.flatnonzero(self.chosen.reshape(-1) == expert)
         return self.places.reshape(-1)[at].astype(np.int64)
 
@@ -73,7 +73,7 @@ def rows_of(chosen: NDArray[np.int32], level: str = "portable", team: Team | Non
 
 
 def choice(tokens: int) -> NDArray[np.int32]:
-    """Different experts for each token; expert 3 is never chosen, expert 1 often."""
+    """Return different experts for each token; expert 3 is never chosen, expert 1 often."""
     rng = np.random.default_rng(tokens)
     share = np.array([0.1, 0.6, 0.1, 0, 0.1, 0.1])
     drawn = [rng.choice(EXPERTS, PER_TOKEN, replace=False, p=share) for _ in range(tokens)]
@@ -138,7 +138,7 @@ def test_mix(tokens: int, k: int, add: bool, level: str, two: Team) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Each expert's rows of x times its weights, which lie in the order 1, 0, 3, 2, ..."""
+    """Products of each expert's rows of x with its weights, which are stored as 1, 0, 3, 2, ..."""
 
     tag: str
     rows: Rows
@@ -154,7 +154,7 @@ class Product:
     def run(
         self, inner: Kernel, level: str, team: Team | None = None, many: bool = False
     ) -> Floats:
-        """Products of all experts by one kernel, added onto ones."""
+        """Add the products of all experts to ones with one kernel."""
         out = np.ones(self.expected.shape, np.float32)
         k = self.x.shape[1]
         scratch = -(-variants.scratch_bytes(inner, self.tag, k) // 64) * 64
@@ -186,7 +186,7 @@ class Product:
         return out
 
     def one_by_one(self, inner: Kernel, level: str) -> Floats:
-        """The same by a product for each expert."""
+        """Do the same with a product for each expert."""
         out = np.ones(self.expected.shape, np.float32)
         k = self.x.shape[1]
         for expert in range(EXPERTS):
@@ -206,7 +206,7 @@ class Product:
 
 
 def product(tag: str, tokens: int, repeat: int = 1) -> Product:
-    """``repeat``: all tokens come again, so each expert has so many times as many rows."""
+    """Draw operands; ``repeat``: each token occurs so many times."""
     rng = np.random.default_rng([tokens, len(tag)])
     k = row_lengths(tag)[LENGTH]
     rows = rows_of(np.tile(choice(tokens), (repeat, 1)))
@@ -278,7 +278,7 @@ def test_every_row_is_multiplied_by_one_thread(threads: int) -> None:
 
 @kernel
 def note(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Write the record's slots, and which rows it is for, behind those of the calls before."""
+    """Record the slots and the rows of a call."""
     if thread != 0:
         return
     log = get_i64(record + 8 * op.OUT)

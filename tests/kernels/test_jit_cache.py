@@ -24,7 +24,7 @@ FOLDER = "from trinity_kernels.code_files import cache_folder; print(cache_folde
 
 @pytest.fixture
 def kernels(tmp_path: Path) -> Path:
-    """A copy of the package, to be changed."""
+    """A copy of the package that tests may change."""
     copy = tmp_path / "installed"
     shutil.copytree(KERNELS, copy, ignore=shutil.ignore_patterns("__pycache__"))
     return copy

@@ -38,7 +38,7 @@ def run(p: Product, team: Team | None = None, many: bool = False) -> Floats:
 
 
 def bfloat_product(p: Product) -> tuple[Doubles, Doubles]:
-    """What the operands give as tiles hold them, and the sums of magnitudes."""
+    """Return the product of the rounded operands, and the sums of magnitudes."""
     values, magnitudes = reference.weight_values(p.tag, p.rows)
     if FORMS[p.tag] == "f32":
         assert p.bias is not None

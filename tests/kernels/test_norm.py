@@ -22,7 +22,7 @@ def normalize(
     out: Floats | None = None, index: list[int] | None = None, team: Team | None = None,
     add: bool = False, bias: Floats | None = None,
 ) -> Floats:  # fmt: skip
-    """x (rows, groups, K); a weight of two dimensions has one vector for each group."""
+    """Normalize x (rows, groups, K); a weight of two dimensions has one vector per group."""
     rows = len(x) if index is None else len(index)
     out = np.zeros((rows, *x.shape[1:]), np.float32) if out is None else out
     slots: dict[int, Slot] = {
@@ -42,7 +42,7 @@ def operands(shape: tuple[int, int, int]) -> tuple[Floats, Floats]:
 
 
 def bound(kind: str, x: Floats, weight: Floats, expected: Doubles) -> Doubles:
-    """What taking the mean off rounds counts against the largest value."""
+    """Return an error bound; subtracting the mean rounds relative to the largest value."""
     size = np.abs(expected)
     if kind == "layer":
         wide = x.astype(np.float64)
@@ -61,7 +61,7 @@ def test_within_the_bound(kind: str, shape: tuple[int, int, int], level: str, tw
 
 
 def in_lanes(values: Floats) -> np.float32:
-    """A sum as the module promises it: 16 lanes, then halves onto halves."""
+    """Sum as the module documents: 16 lanes, then halves added to halves."""
     lanes = np.zeros(16, np.float32)
     for start in range(0, len(values), 16):
         some = values[start : start + 16]

@@ -48,7 +48,7 @@ def transpose(builder: Any, args: list[Any]) -> None:
 
 
 def compiled(emit: Emit, arguments: int, triple: str, cpu: str, features: str) -> Any:
-    """A module with the function ``f`` of some addresses and numbers, and its target machine."""
+    """Return a module with the function ``f`` of addresses and numbers, and its target machine."""
     module = ir.Module()
     module.triple = triple
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * arguments), "f")
@@ -69,7 +69,7 @@ def compiled(emit: Emit, arguments: int, triple: str, cpu: str, features: str) -
 
 
 def inner_loop(emit: Emit, arguments: int, cpu: str) -> list[str]:
-    """The instructions of the loop that multiplies."""
+    """Return the instructions of the loop that multiplies."""
     parsed, machine = compiled(emit, arguments, ARM, cpu, FEATURES)
     parts = re.split(r"^\.L\w+:.*$", machine.emit_assembly(parsed), flags=re.MULTILINE)
     (loop,) = (part for part in parts if re.search(r"\bu?smmla\b", part))
@@ -105,7 +105,7 @@ def test_codes_of_8_bits_take_the_unsigned_product() -> None:
 
 
 def by_formula(builder: Any, name: str, result: Any, args: list[Any]) -> Any:
-    """Arm's products of 2 x 8 and 8 x 2 bytes, in plain instructions; other calls as they are."""
+    """Replace Arm's products of 2 x 8 and 8 x 2 bytes by plain instructions."""
     if ".neon." not in name:
         return CALL(builder, name, result, args)
     sums, first, second = args
@@ -145,7 +145,7 @@ def run(monkeypatch: pytest.MonkeyPatch, emit: Emit, *arguments: int) -> None:
 
 
 def packed(monkeypatch: pytest.MonkeyPatch, codes: Any) -> Any:
-    """[16 rows][k] bytes to a panel, 64 codes after 64."""
+    """Pack [16 rows][k] bytes to a panel, 64 codes at a time."""
     panel = np.zeros_like(codes).reshape(-1)
     for start in range(0, codes.shape[1], 64):
         part = np.ascontiguousarray(codes[:, start : start + 64])

@@ -41,7 +41,7 @@ print(json.dumps([here.name, here.features, isa.available_levels()]))
 
 
 def pretend(machine: str, before: str = "", **environment: str) -> tuple[str, set[str], list[str]]:
-    """Numba's name of the processor, the features that it was given, the levels there are."""
+    """Set Numba's name of the processor, its features, and the available levels."""
     one = PROCESSORS[machine]
     code = PRETEND.format(name=one.llvm_name, words=one.hwcaps(), before=before)
     name, features, levels = json.loads(run_python(code, **environment))
@@ -50,7 +50,7 @@ def pretend(machine: str, before: str = "", **environment: str) -> tuple[str, se
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    """What isa remembers of this process is put aside."""
+    """Forget what isa knows of this process."""
     remembered = (isa.possible_levels, isa.available_levels, isa._lost)
     for function in remembered:
         function.cache_clear()

@@ -28,7 +28,7 @@ def quantize(form: str, x: Floats, level: str, team: Team | None = None, less: i
 
 
 def meaningful(form: str, rows: Bytes) -> Bytes:
-    """Without what fills the last cache line."""
+    """Return the result without the padding of its last cache line."""
     return rows[:, :-56] if form == "ternary" else rows
 
 

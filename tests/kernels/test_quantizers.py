@@ -25,7 +25,7 @@ COMMON = [0, 1, 2, 3, 4, 6, 7]
 
 @cache
 def ggml_rows() -> dict[str, NDArray[np.uint8]]:
-    """ggml's bytes of the same rows: tests/goldens/ggml_blocks.py."""
+    """Return ggml's bytes of the same rows (tests/goldens/ggml_blocks.py)."""
     with np.load(Path(__file__).parents[1] / "data" / "ggml_rows.npz") as found:
         return dict(found)
 

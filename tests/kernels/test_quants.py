@@ -29,7 +29,7 @@ WRITTEN = pytest.mark.parametrize(
 
 
 def shared_with_gguf(convert: Callable[..., object], *dtype: type) -> pytest.MarkDecorator:
-    """The types for which the gguf package has that direction."""
+    """Return the types that the gguf package can convert in that direction."""
     shared = []
     for quant in TYPES.values():
         data = np.zeros((1, quant.type_size), np.uint8)
@@ -52,7 +52,7 @@ HALF = np.float16(0.5).tobytes()
 
 
 def known_blocks() -> dict[str, tuple[bytes, list[float]]]:
-    """Per type the bytes of a tensor, written by hand, and its values."""
+    """Return a tensor's bytes, written by hand, and its values by type."""
     nibbles = bytes(range(16))  # low nibbles 0..15, high nibbles 0
     low_first = [(i - 8) / 2 for i in range(16)] + [-4.0] * 16
     ternary = [-1.0, 0.0, 1.0]
@@ -122,7 +122,7 @@ def known_blocks() -> dict[str, tuple[bytes, list[float]]]:
 
 
 def affine_blocks() -> dict[str, tuple[bytes, list[float]]]:
-    """Scale -0.5, minimum 3; of 4 bits two neighbours a byte, the first in its lower half."""
+    """Return blocks of scale -0.5 and minimum 3; 4-bit neighbours share a byte."""
     numbers = {
         "BF16": b"\x00\xbf\x40\x40",
         "F16": np.array([-0.5, 3], "<f2").tobytes(),
@@ -139,7 +139,7 @@ def affine_blocks() -> dict[str, tuple[bytes, list[float]]]:
 
 
 def random_tensor(quant: QuantType, rows: int, row_blocks: int) -> NDArray[np.uint8]:
-    """Random bytes, whose half-precision fields go through all finite values."""
+    """Return random bytes whose half-precision fields take all finite values."""
     rng = np.random.default_rng(7)
     blocks = np.frombuffer(rng.bytes(rows * row_blocks * quant.type_size), quant.block).copy()
     finite = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
@@ -153,7 +153,7 @@ def random_tensor(quant: QuantType, rows: int, row_blocks: int) -> NDArray[np.ui
 
 
 def random_values(quant: QuantType, rows: int, row_blocks: int) -> NDArray[np.float32]:
-    """Normally distributed values, or ternary ones where the type holds nothing else."""
+    """Return normally distributed values, or ternary ones for ternary types."""
     rng = np.random.default_rng(8)
     shape = (rows, row_blocks * quant.block_size)
     if quant.ternary:
@@ -212,7 +212,7 @@ def test_dequantize_equals_gguf_bit_for_bit(quant: QuantType) -> None:
 
 
 def ggml_blocks() -> dict[str, NDArray[Any]]:
-    """Blocks and their values by ggml itself: tests/goldens/ggml_blocks.py."""
+    """Return ggml's blocks and their values (tests/goldens/ggml_blocks.py)."""
     with np.load(Path(__file__).parents[1] / "data" / "ggml_blocks.npz") as found:
         return dict(found)
 

@@ -36,7 +36,7 @@ class Case:
         self.moving: dict[int, Array] = {}  # slots with a row for each token
 
     def run(self, level: str, threads: int, size: int) -> tuple[Array, Array]:
-        """What it writes, and the state, after steps of ``size`` tokens."""
+        """Return the result and the state after steps of ``size`` tokens."""
         before = self.row.copy()
         self.parts[:] = np.nan
         team = Team(threads)

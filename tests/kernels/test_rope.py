@@ -24,7 +24,7 @@ SEQUENCE = np.arange(TOKENS) % 2  # of each token
 
 @dataclass(slots=True)
 class Case:
-    """Tokens of two sequences, each with three layers of which the second is written."""
+    """Tokens of two sequences with three layers each, of which the second is written."""
 
     kv_type: str
     kv_heads: int
@@ -69,7 +69,7 @@ class Case:
         }  # fmt: skip
 
     def turned(self, x: Floats) -> Floats:
-        """Heads of all tokens (TOKENS, heads, D), rotated."""
+        """Return the rotated heads (TOKENS, heads, D)."""
         out = x.copy()
         for row, position in zip(out, POSITIONS, strict=True):
             part = row[..., self.first :]
@@ -80,7 +80,7 @@ class Case:
         launch(op.rope_store, level, self.kv_type, TOKENS, self.slots, team)
 
     def check_pages(self, keys: Floats, values: Floats) -> None:
-        """The second layer holds these of all tokens and nothing else; the others nothing."""
+        """Check that the second layer holds exactly these values and the others nothing."""
         assert not self.caches[:, :, [0, 2]].any()
         for s in range(2):
             tiles, lines = reference.page_views(

@@ -23,7 +23,7 @@ GATINGS = pytest.mark.parametrize("gating", op.GATINGS)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Of a choice, as ``Route`` has them."""
+    """The options of ``Route``."""
 
     bias: Floats | None = None
     normalize: bool = True
@@ -38,7 +38,7 @@ def routed(
     gating: str, scores: Floats, per_token: int, level: str, options: Options = Options(),
     team: Team | None = None,
 ) -> tuple[Ints, Floats]:  # fmt: skip
-    """Experts and weights of each token, (M, per_token) both."""
+    """Return the experts and weights of each token, both (M, per_token)."""
     tokens, experts = scores.shape
     padded = np.full((tokens, experts + 5), np.nan, np.float32)
     padded[:, :experts] = scores
@@ -65,7 +65,7 @@ def softmax(x: Any) -> Any:
 def expected(
     gating: str, scores: Floats, per_token: int, options: Options
 ) -> tuple[Any, NDArray[np.float64]]:
-    """By the formulas, in float64: the choice by NumPy's stable sort."""
+    """Compute the same in float64, with NumPy's stable sort."""
     all_chosen, all_weights = [], []
     for row in scores.astype(np.float64):
         p = {

@@ -24,7 +24,7 @@ for name in ("activation", "norm", "matmul.rows", "matmul.panels"):
 
 
 def imported(path: Path) -> set[str]:
-    """What the syntax tree of a file says that it imports of the package."""
+    """Return the package's modules that the syntax tree of a file imports."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

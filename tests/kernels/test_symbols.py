@@ -37,7 +37,7 @@ ENTRIES = [
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[FlatCode]:
-    """The code that is loaded during a test."""
+    """Records the code that is loaded during a test."""
     found: list[FlatCode] = []
     load = _jit.load
 
@@ -50,7 +50,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[FlatCode]:
 
 
 def calls(loaded: list[FlatCode]) -> set[str]:
-    """The C functions that the code calls; what cannot be linked is not loaded in this way."""
+    """Return the C functions that code calls; code that cannot be linked is not loaded this way."""
     (flat,) = loaded
     return {name for name, _ in flat.calls}
 

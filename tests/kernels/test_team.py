@@ -34,7 +34,7 @@ def advance(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
 
 @kernel
 def compare(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Behind a barrier all counters are equal; each thread counts the ones that are not."""
+    """After a barrier all counters are equal; each thread counts those that are not."""
     counters = get_i64(record + 8 * COUNTERS)
     errors = get_i64(record + 8 * ERRORS) + 64 * thread
     for other in range(threads):
@@ -43,7 +43,7 @@ def compare(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
 
 
 class Steps:
-    """A plan of ``pairs`` times advance, barrier, compare, barrier."""
+    """A plan that repeats advance, barrier, compare, barrier."""
 
     def __init__(self, threads: int, pairs: int) -> None:
         self.counters = np.zeros((threads, LINE), np.int64)

@@ -38,14 +38,14 @@ except isa.IsaError as error:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where outcomes are kept, with a processor for which levels must be tried."""
+    """The folder of outcomes, with a processor whose levels must be tried."""
     monkeypatch.setattr(trial, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(trial, "target", lambda: ARM)
     return tmp_path
 
 
 def child(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    """The child runs this instead; ``levels`` are its levels, ``ok(level)`` says that one works."""
+    """Replace the child's work; ``levels`` are its levels, ``ok(level)`` whether one works."""
     start = (
         "import json, os, signal, sys, time\n"
         "levels = json.loads(sys.argv[1])['levels']\n"

@@ -26,7 +26,7 @@ with whole_file(sys.argv[1]) as file:
 
 
 def writer(path: Path) -> subprocess.Popen[bytes]:
-    """A process that has written half a file, and waits."""
+    """A process that has written half a file and waits."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path)],
         stdin=subprocess.PIPE,

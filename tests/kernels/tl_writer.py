@@ -12,7 +12,7 @@ Values = NDArray[np.int8]
 
 
 def _axes(*sizes: int) -> list[NDArray[np.int64]]:
-    """One index array for each dimension, shaped to broadcast."""
+    """Return an index array for each dimension, shaped to broadcast."""
     found = []
     for i, size in enumerate(sizes):
         shape = [1] * len(sizes)
@@ -22,13 +22,13 @@ def _axes(*sizes: int) -> list[NDArray[np.int64]]:
 
 
 def _pairs(w: Values, row: NDArray[np.int64], column: NDArray[np.int64]) -> Bytes:
-    """Bytes of four columns each, from ``column`` on."""
+    """Return the bytes of four columns each, from ``column`` on."""
     a, b, c, d = (w[row, column + i].astype(np.int64) + 1 for i in range(4))
     return ((3 * a + b) * 16 + 3 * c + d).astype(np.uint8)
 
 
 def write_tl1(w: Values, tiling: Tiling) -> Bytes:
-    """The bytes of a matrix (M, K) of -1, 0, +1."""
+    """Encode a matrix (M, K) of -1, 0, +1."""
     (m, k), (tile_m, tile_k, bm) = w.shape, tiling
     by = 256 // bm
     i_m, i_k, ib, jb, r, c, lane = _axes(
@@ -39,12 +39,12 @@ def write_tl1(w: Values, tiling: Tiling) -> Bytes:
 
 
 def _stored_row(position: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The row of 32 that stands at a position: the two middle groups of eight change places."""
+    """Return the row of 32 at a position: the two middle groups of eight are swapped."""
     return np.choose(position // 8, [0, 16, 8, 24]) + position % 8
 
 
 def write_tl2(w: Values, tiling: Tiling) -> Bytes:
-    """The bytes of a matrix (M, K) of -1, 0, +1, and the zeros that the size formula leaves."""
+    """Encode a matrix (M, K) of -1, 0, +1, with the zeros that the size formula requires."""
     (m, k), (tile_m, tile_k, _) = w.shape, tiling
     threes = k // tile_k * tile_k
     parts = []
@@ -79,7 +79,7 @@ def write_tl2(w: Values, tiling: Tiling) -> Bytes:
 
 
 def write_tl(type_name: str, w: Values, tiling: Tiling, scale: float | None = None) -> Bytes:
-    """A tensor's bytes; with ``scale`` whole, with the 32 bytes that begin with it."""
+    """Encode a tensor; with ``scale``, followed by 32 bytes that begin with it."""
     codes = (write_tl1 if type_name == "TL1" else write_tl2)(w, tiling)
     if scale is None:
         return codes

@@ -18,7 +18,7 @@ EMBEDDINGS = ("embed_tokens.weight", "embed_tokens_per_layer.weight", "backbone.
 
 
 def peft_directory(folder: Path, tensors: Mapping[str, NDArray[Any]], **config: object) -> Path:
-    """PEFT's files; ``tensors`` without "base_model.model."."""
+    """Write PEFT's files; ``tensors`` are named without "base_model.model."."""
     folder.mkdir(parents=True)
     values = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA, **config}
     (folder / "adapter_config.json").write_text(json.dumps(values), "utf-8")
@@ -28,7 +28,7 @@ def peft_directory(folder: Path, tensors: Mapping[str, NDArray[Any]], **config: 
 
 
 def mlx_directory(folder: Path, tensors: Mapping[str, NDArray[Any]], **config: object) -> Path:
-    """mlx-lm's files."""
+    """Write mlx-lm's files."""
     folder.mkdir(parents=True)
     parameters = {"rank": RANK, "scale": ALPHA / RANK}
     values = {"fine_tune_type": "lora", "lora_parameters": parameters, **config}
@@ -68,7 +68,7 @@ def random_pairs(arrays: Arrays, seed: int) -> tuple[Arrays, Arrays, Arrays]:
 
 
 def add_experts(arrays: Arrays, merged: Arrays, turned: bool, seed: int) -> Arrays:
-    """PEFT's pairs of the experts' parameters of one module. ``turned``: (experts, in, out)."""
+    """Add PEFT's pairs of the experts' parameters of one module. ``turned``: (experts, in, out)."""
     rng = np.random.default_rng(seed)
     peft = Arrays()
     for name, whole in arrays.items():
@@ -94,7 +94,7 @@ _SWITCHES = {
 
 
 def _with_switches(mlx: Arrays) -> Arrays:
-    """Experts' matrices as mlx-lm has them: all in one, (experts, r, in) and (experts, out, r)."""
+    """Join experts' matrices as mlx-lm does: (experts, r, in) and (experts, out, r)."""
     found, experts = Arrays(), dict[str, list[NDArray[Any]]]()
     for name, array in mlx.items():
         before, between, behind = name.partition(".experts.")

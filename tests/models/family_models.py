@@ -168,7 +168,7 @@ FAMILIES = {
 
 
 def metadata_of(name: str) -> dict[str, object]:
-    """The model's keys, without those of its tokenizer."""
+    """Return the model's keys without its tokenizer's."""
     family = FAMILIES[name]
     keys: dict[str, object] = {
         "vocab_size": vocab_size(), "context_length": CONTEXT, "embedding_length": HIDDEN,
@@ -189,7 +189,7 @@ def vocab_size() -> int:
 
 
 def tensors_of(name: str) -> Tensors:
-    """The float32 tensors under GGUF's names, each drawn by itself."""
+    """Return the float32 tensors under GGUF's names, each drawn separately."""
     family = FAMILIES[name]
     config = config_from_metadata(
         metadata_of(name),
@@ -223,7 +223,7 @@ def _drawn(name: str, tensor: str, shape: tuple[int, ...]) -> NDArray[np.float32
 
 
 def vocabulary() -> dict[str, object]:
-    """The keys of a model's tokenizer."""
+    """Return the keys of a model's tokenizer."""
     tokens, scores, types = sentencepiece_vocabulary()
     keys: dict[str, object] = {
         "model": "llama", "tokens": tokens, "scores": np.array(scores, np.float32),
@@ -244,7 +244,7 @@ def write_family_model(
 
 
 def golden(name: str) -> NDArray[np.float32]:
-    """MLX's logits after the tokens that are kept."""
+    """Return MLX's logits after the stored tokens."""
     with np.load(Path(__file__).parents[1] / "data" / "families.npz") as goldens:
         found: NDArray[np.float32] = goldens[name]
     return found

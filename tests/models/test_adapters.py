@@ -108,7 +108,7 @@ def test_no_folder_is_left_out(shared_data: Path) -> None:
 
 
 class InHalves(GGUFProvider):
-    """A model whose rows of Q and K lie as transformers has them."""
+    """A model whose rows of Q and K have transformers' order."""
 
     @property
     def rope_interleaved(self) -> bool:

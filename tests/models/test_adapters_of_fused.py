@@ -41,7 +41,7 @@ def prompt_of(family: Path) -> list[int]:
 
 
 def fused(path: Path, copy: Path, whole: str, parts: tuple[str, ...]) -> Path:
-    """The same file with the rows of some tensors of each layer as one, as converters may do."""
+    """Write the same file with some tensors of each layer fused, as converters may do."""
     with GGUFProvider(path) as provider, GGUFWriter(copy) as writer:
         for key in provider.metadata:
             writer.add_encoded(key, provider.metadata.encoded(key))

@@ -83,7 +83,7 @@ NEEDED: dict[str, Any] = {
 
 
 def checked(shapes: Mapping[str, tuple[int, ...]], config: ModelConfig = CONFIG) -> Decoder:
-    """The decoder of a file with these tensors."""
+    """Return the decoder of a file with these tensors."""
     return decoder_of(config, shapes.keys(), shapes.__getitem__, "x.gguf")
 
 
@@ -199,7 +199,7 @@ def test_values_of_another_size() -> None:
 
 
 def windowed(architecture: str, **changes: Any) -> Decoder:
-    """A decoder of 8 layers with a window of 16."""
+    """Return a decoder of 8 layers with a window of 16."""
     config = replace(
         CONFIG, **({"architecture": architecture, "num_layers": 8, "sliding_window": 16,
                     "rope_theta": 1e6, "logit_scale": 0.5} | changes),
@@ -208,7 +208,7 @@ def windowed(architecture: str, **changes: Any) -> Decoder:
 
 
 def rotations(decoder: Decoder) -> list[Rotation | None]:
-    """Every layer's."""
+    """Return every layer's rotation."""
     return [o.rotation for layer in decoder.layers for o in layer if isinstance(o, Rope)]
 
 
@@ -325,7 +325,7 @@ def test_names_of_what_lies_beside_a_weight() -> None:
 
 
 def toy(*layers: list[Operation], **parts: Any) -> Decoder:
-    """A decoder of these layers, whose family has these parts."""
+    """Return a decoder of these layers, with these parts of its family."""
     architecture = Architecture(("toy",), lambda config, index, has: layers[index], True, **parts)
     return Decoder(architecture, replace(CONFIG, num_layers=len(layers)), ())
 

@@ -33,7 +33,7 @@ LATENT = LatentConfig(kv_lora_rank=16, q_lora_rank=0, key_dim=192, value_dim=6)
 
 
 def made(architecture: str, *names: str, **changes: Any) -> Decoder:
-    """A decoder of two layers; ``names``: optional tensors that its layers have."""
+    """Return a decoder of two layers; ``names`` are optional tensors of its layers."""
     config = replace(CONFIG, architecture=architecture, experts=EXPERTS, logit_scale=1.0)
     config = replace(config, **changes)
     found = ARCHITECTURES[architecture]
@@ -42,7 +42,7 @@ def made(architecture: str, *names: str, **changes: Any) -> Decoder:
 
 
 def only(decoder: Decoder, kind: type[Operation], layer: int = 1) -> Any:
-    """A layer's one operation of a kind."""
+    """Return a layer's only operation of a kind."""
     (found,) = (operation for operation in decoder.layers[layer] if isinstance(operation, kind))
     return found
 
@@ -111,7 +111,7 @@ def test_tensors_of_experts() -> None:
 
 
 def only_first(decoder: Decoder) -> ExpertLinear:
-    """The first layer's first linear of experts."""
+    """Return the first layer's first linear of experts."""
     return next(o for o in decoder.layers[0] if isinstance(o, ExpertLinear))
 
 
@@ -195,7 +195,7 @@ PATTERN = (True, True, False, True, True, False)
 
 
 def gemma4(*names: str, **changes: Any) -> Decoder:
-    """Six layers, every third one full."""
+    """Return six layers, every third one with full attention."""
     values: dict[str, Any] = {
         "num_layers": 6, "sliding_window": 4, "sliding_window_pattern": PATTERN, "experts": None,
         "head_dim": 16, "rope_dim": 16, "head_dim_swa": 8, "rope_dim_swa": 8, "rope_theta": 1e6,

@@ -99,7 +99,7 @@ def test_logits_and_greedy_tokens(
 
 
 def answers(folder: Path) -> tuple[list[int], list[int], NDArray[np.float32]]:
-    """The prompt, the greedy tokens behind it, and the logits of the prompt's tokens."""
+    """Return the prompt, the greedy tokens after it, and the logits of the prompt's tokens."""
     golden = json.loads((folder / "golden.json").read_text("utf-8"))
     greedy, file = golden["greedy_ids"], "logits.npy"
     if folder.name in OF_THE_FILE_ALONE:
@@ -109,7 +109,7 @@ def answers(folder: Path) -> tuple[list[int], list[int], NDArray[np.float32]]:
 
 
 def dequantized(path: Path, copy: Path) -> Path:
-    """The same file with every tensor in float32."""
+    """Write the same file with every tensor in float32."""
     with GGUFProvider(path) as provider, GGUFWriter(copy) as writer:
         for key in provider.metadata:
             writer.add_encoded(key, provider.metadata.encoded(key))

@@ -21,7 +21,7 @@ Change = Callable[[Draft, random.Random], None]
 
 
 def opened(draft: Draft) -> Decoder:
-    """The decoder of a draft; an error must name the file."""
+    """Return the decoder of a draft; errors must name the file."""
     shapes = {tensor.name: tuple(reversed(tensor.dims)) for tensor in draft.tensors}
     tokens = draft.find("tokenizer.ggml.tokens")
     count = len(tokens.content) if tokens and isinstance(tokens.content, list) else None
@@ -37,7 +37,7 @@ def opened(draft: Draft) -> Decoder:
 
 
 def sound(name: str, seed: int) -> Draft:
-    """A small file of a family, as the fuzzer makes it."""
+    """Return a valid small file of a family, as the fuzzer makes it."""
     draft = models.model(random.Random(f"{name} {seed}"), 0.0, family=name, scaled=False)
     opened(draft)
     return draft

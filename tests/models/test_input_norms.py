@@ -64,7 +64,7 @@ def activated(x: Floats, architecture: str) -> Floats:
 
 
 def states(architecture: str, weights: Tensors) -> Floats:
-    """Hidden states behind the output norm, (tokens, HIDDEN)."""
+    """Return the hidden states after the output norm, (tokens, HIDDEN)."""
     gemma = architecture == "gemma3"
     theta, count = 1e4 if gemma else 1e6, len(TOKENS)
     x: Floats = weights["token_embd.weight"][TOKENS].astype(np.float64)

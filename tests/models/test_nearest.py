@@ -18,7 +18,7 @@ QWEN3 = PLAIN | {f"blk.{layer}.attn_{part}_norm.weight" for layer in range(2) fo
 
 
 def said(name: str, *more: str, without: str = "none") -> str:
-    """Of a file with llama's tensors, some more and without those that have ``without``."""
+    """Return the hint for a file with llama's tensors, plus some and without some."""
     names = {n for n in PLAIN if without not in n}
     return nearest(name, names | set(more), ARCHITECTURES)
 

@@ -19,7 +19,7 @@ KEPT = ("gemma3", "cohere2", "phi2", "granite", "gpt_oss", "deepseek_v3", "qwen2
 
 
 def write_ternary_model(path: Path, family: str) -> int:
-    """The family's small model with the layers' matrices in I2_S; returns how many they are."""
+    """Write the family's small model with I2_S matrices; return their number."""
     count = 0
     with GGUFWriter(path) as writer:
         for key, value in (small.metadata_of(family) | small.vocabulary()).items():

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message
 
 
 class Asked:
-    """One request under way: what was sent so far, and ``leave``, by which the client goes."""
+    """A request in progress: the messages sent so far, and ``leave``, which disconnects."""
 
     def __init__(
         self, app: ASGIApp, path: str, body: object = None, *, method: str = "POST",
@@ -45,29 +45,29 @@ class Asked:
         self._some.set()
 
     async def until(self, count: int) -> None:
-        """Wait until so many messages were sent."""
+        """Wait until so many messages are sent."""
         while len(self.sent) < count:
             self._some.clear()
             await self._some.wait()
 
     async def whole(self) -> Asked:
-        """The request once it is answered."""
+        """Wait for the complete response."""
         await self.done
         return self
 
     @property
     def status(self) -> int:
-        """The answer's status."""
+        """The response's status."""
         return int(self.sent[0]["status"])
 
     @property
     def bytes(self) -> bytes:
-        """The answer's body."""
+        """The response's body."""
         return b"".join(message.get("body", b"") for message in self.sent)
 
     @property
     def json(self) -> Any:
-        """The answer, as strict JSON."""
+        """The response, parsed as strict JSON."""
         return strict(self.bytes)
 
     @property
@@ -77,7 +77,7 @@ class Asked:
 
 
 def strict(data: bytes | str) -> Any:
-    """JSON, which has no NaN and no infinity."""
+    """Parse JSON without NaN and infinity."""
 
     def refuse(name: str) -> Any:
         raise AssertionError(f"{name} is no JSON")
@@ -86,7 +86,7 @@ def strict(data: bytes | str) -> Any:
 
 
 def events(stream: bytes) -> list[Any]:
-    """The data of all events of a stream; "[DONE]" as it is."""
+    """Parse the data of all events of a stream; "[DONE]" as it is."""
     found = []
     for block in stream.decode().split("\n\n"):
         block = re.sub(r"^id: \d+\n", "", block)

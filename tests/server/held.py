@@ -17,7 +17,7 @@ MOST_MS = 10.0
 
 @dataclass
 class Held:
-    """The longest callback since ``clear``."""
+    """Records the longest callback since ``clear``."""
 
     ms: float = 0.0
     what: str = ""  # the callback
@@ -26,7 +26,7 @@ class Held:
         self.ms, self.what = 0.0, ""
 
     def check(self, work: Callable[[], object]) -> None:
-        """Fail if ``work`` holds an event loop too long each time that it runs.
+        """Fail if ``work`` blocks an event loop too long each time that it runs.
 
         ``work`` may call ``clear`` when its preparations are done.
         """

@@ -8,7 +8,7 @@ from tests.server.asgi import strict
 
 
 def named_events(stream: bytes) -> list[Any]:
-    """The data of all events, whose type must be the event's name."""
+    """Return the data of all events; its type must be the event's name."""
     found = []
     for block in stream.decode().split("\n\n"):
         if not block or block.startswith(":"):

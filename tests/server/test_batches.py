@@ -183,7 +183,7 @@ async def _answered(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _two(folder: Path, count: int) -> tuple[BatchQueue, BatchQueue, BatchObject]:
-    """Two servers that share a folder, and a batch of theirs."""
+    """Return two servers that share a folder, and a batch of theirs."""
     one, two = (BatchQueue(folder, 1 << 20, ("",)) for _ in range(2))
     file = one.of("").files.add("a", "batch", lines([row(i) for i in range(count)]))
     return one, two, asyncio.run(one.of("").add(file.id, URL, None))
@@ -282,7 +282,7 @@ def test_kill_minus_nine_leaves_every_row_once(tmp_path: Path) -> None:
 
 
 def wait_for_more(client: httpx.Client, batch: str, seen: int) -> int:
-    """How many rows are answered, once there are more than ``seen``."""
+    """Return the number of completed rows once it exceeds ``seen``."""
     limit = time.monotonic() + 60
     while True:
         found = client.get(f"/v1/batches/{batch}").json()

@@ -14,7 +14,7 @@ CLIENTS = 8
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[tuple[leaving.Watched, int]]:
-    """A server whose steps are long enough for a machine that is busy."""
+    """A server whose steps are long enough for a busy machine."""
     with leaving.watched_demo(4, 0.1) as watched, leaving.served(watched.model) as port:
         yield watched, port
 

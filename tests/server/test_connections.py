@@ -34,7 +34,7 @@ LARGE = 6 << 20  # more than the system takes of what is not read
 
 @contextmanager
 def clients(url: str) -> Iterator[Callable[..., socket.socket]]:
-    """Makes clients that send something and read little of what comes."""
+    """Makes clients that send requests and read little of the responses."""
     with ExitStack() as open_sockets:
 
         def made(sent: bytes, address: str = "127.0.0.1") -> socket.socket:
@@ -50,7 +50,7 @@ def clients(url: str) -> Iterator[Callable[..., socket.socket]]:
 
 
 def is_closed(client: socket.socket) -> bool:
-    """Whether the server has ended a connection; what it sent before is read."""
+    """Whether the server has closed a connection, after reading what it sent."""
     client.setblocking(False)
     try:
         while client.recv(1 << 16):
@@ -186,7 +186,7 @@ def test_connections_are_fewer_than_descriptors(
 
 @pytest.fixture
 def large() -> Starlette:
-    """An application with a large answer, whole and in pieces that it makes when they are taken."""
+    """An application with a large response, whole and in chunks that it makes on demand."""
 
     async def whole(request: Request) -> Response:
         return PlainTextResponse("x" * LARGE)
@@ -244,7 +244,7 @@ def test_who_does_not_read_is_given_up(large: Starlette, monkeypatch: pytest.Mon
         read = 0
 
         def is_reset() -> bool:
-            """Whether the stalled one is given up; its answer stays unread."""
+            """Whether the server gave up the stalled connection and dropped its response."""
             nonlocal read
             read += len(reading.recv(1 << 12))
             return stalled.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNRESET
@@ -296,7 +296,7 @@ def test_half_bodies_have_a_total(make: MakeApp, monkeypatch: pytest.MonkeyPatch
 
 
 def answer(client: socket.socket) -> bytes:
-    """What has come, which is still there to be read."""
+    """Return the received bytes without consuming them."""
     try:
         return client.recv(1 << 16, socket.MSG_PEEK)
     except BlockingIOError:

@@ -19,7 +19,7 @@ PATH = "/v1/completions"
 
 @pytest.fixture
 def estimates() -> Estimates:
-    """Estimates after requests of 2 seconds, half a second of them for the prompt."""
+    """Estimates after requests of 2 seconds, of which the prompt took half a second."""
     found = Estimates()
     for prompt, completion in ((0.25, 1.75), (0.75, 1.25)):
         found.ended(Timings(prompt_seconds=prompt, completion_seconds=completion))

@@ -26,7 +26,7 @@ BYTES = 3_900_000
 
 
 def many(element: bytes) -> bytes:
-    """A list with as many values as are allowed."""
+    """Return a list with as many values as allowed."""
     values, members = values_in(element)
     count = min(BYTES // len(element), (MOST_VALUES - 100) // (values + 1))
     if members:

@@ -112,7 +112,7 @@ def test_a_saved_slot_is_its_owners(make: MakeApp, tmp_path: Path) -> None:
 
 @pytest.fixture
 def two(model: Model, tmp_path: Path) -> Iterator[tuple[TestClient, Path]]:
-    """A server of the demo model and of one whose file is gone, beside another file."""
+    """A server with the demo model and one whose file is missing, and another file."""
     secret = tmp_path / "models" / "secret-neighbour.gguf"
     secret.parent.mkdir()
     secret.write_bytes(b"x")

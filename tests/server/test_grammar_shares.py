@@ -41,7 +41,7 @@ def regex(pattern: str) -> dict[str, Any]:
 
 
 class Held:
-    """Grammars with "heavy" in them are compiled when they may."""
+    """Blocks the compilation of grammars that contain "heavy" until a test allows it."""
 
     def __init__(self) -> None:
         self.may = threading.Event()

@@ -23,7 +23,7 @@ GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
 
 def exchange(url: str, *sent: bytes, end: bool = False) -> bytes:
-    """What a server answers to bytes, until it closes or there is something."""
+    """Send bytes and return the server's response, up to the end of the connection."""
     with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), LIMIT) as connection:
         try:
             for piece in sent:

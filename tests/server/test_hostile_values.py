@@ -54,7 +54,7 @@ def test_every_field(client: TestClient, body: type[msgspec.Struct]) -> None:
 
 
 def least(kind: Any) -> Any:
-    """The least value of a type."""
+    """Return the smallest value of a type."""
     origin = get_origin(kind)
     if origin is Annotated:
         return least(get_args(kind)[0])

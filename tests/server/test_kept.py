@@ -121,7 +121,7 @@ def test_the_query_is_checked(make: MakeApp, query: str, param: str) -> None:
 
 
 class Source:
-    """A stream that begins and goes on when it is told to."""
+    """A stream that begins and continues on command."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -138,7 +138,7 @@ class Source:
 
 
 class Client:
-    """Takes everything."""
+    """Receives everything."""
 
     def __init__(self) -> None:
         self.sent = b""

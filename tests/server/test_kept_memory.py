@@ -26,7 +26,7 @@ CHAT = "/v1/chat/completions"
 
 @pytest.fixture(autouse=True)
 def without_garbage_collection() -> Iterator[None]:
-    """What is dropped is gone at once."""
+    """Disable the garbage collector: dropped objects must be freed at once."""
     gc.collect()
     gc.disable()
     yield
@@ -34,7 +34,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 class Written(Stream):
-    """A stream of ``count`` bytes, which ends when it may."""
+    """A stream of ``count`` bytes, which ends on command."""
 
     def __init__(self, count: int) -> None:
         super().__init__(lambda: None, lambda answers: None, family=OPENAI)  # type: ignore[arg-type,return-value]
@@ -52,11 +52,11 @@ class Written(Stream):
 
 
 async def read(message: Message) -> None:
-    """A client that reads all."""
+    """Run a client that reads everything."""
 
 
 async def kept(streams: KeptStreams, name: str, count: int, nbytes: int = 0) -> Written:
-    """A stream that has written so many bytes, for a request of so many."""
+    """Return a stream that has written so many bytes, for a request of so many."""
     stream = Written(count)
     app = streams.answer(name, stream, request_bytes=nbytes)
     asking = asyncio.ensure_future(app({}, None, read))  # type: ignore[arg-type]

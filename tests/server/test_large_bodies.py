@@ -37,7 +37,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 
 class Held:
-    """Large texts are tokenized when they may; ``begun`` counts them."""
+    """Blocks the tokenization of large texts until a test allows it; ``begun`` counts them."""
 
     def __init__(self, model: Model, patch: pytest.MonkeyPatch) -> None:
         self.begun = self.most = 0
@@ -185,7 +185,7 @@ def test_memory_is_bounded_and_health_is_there_while_large_texts_come() -> None:
 
 
 def peak(pid: int) -> int:
-    """The most bytes of memory that a process has had."""
+    """Return the maximum memory that a process has used."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) << 10

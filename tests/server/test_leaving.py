@@ -37,7 +37,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 @contextmanager
 def nobody_gets_on(model: Model) -> Iterator[None]:
-    """Another thread has the engine, so every request waits."""
+    """Occupy the engine from another thread, so that every request waits."""
     begun, over = threading.Event(), threading.Event()
 
     def hold() -> None:

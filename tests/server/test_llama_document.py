@@ -76,7 +76,7 @@ COMPLETE = {"prompt": "Building a website can be done in 10 simple steps:", "n_p
 
 
 def has_shape(value: Any, shape: Any, where: str = "") -> None:
-    """That a value has the fields of a shape, of their types."""
+    """Check that a value has the fields and types of a shape."""
     if isinstance(shape, dict):
         assert isinstance(value, dict), where
         for name, part in shape.items():

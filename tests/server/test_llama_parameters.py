@@ -64,7 +64,7 @@ def two() -> Iterator[TestClient]:
 
 @pytest.fixture(scope="module")
 def strict_client(make: MakeApp) -> Iterator[TestClient]:
-    """A server that refuses what has no effect."""
+    """A server that refuses fields without an effect."""
     with TestClient(make(strict=True), base_url="http://localhost") as client:
         yield client
 

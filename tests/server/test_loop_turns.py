@@ -19,7 +19,7 @@ from trinity.server.loop_turns import SECONDS, LoopTurns
 
 
 class Done:
-    """The names of functions that have run, and the turn of the loop in which each one ran."""
+    """The functions that have run, and the turn of the event loop in which each ran."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

@@ -35,7 +35,7 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 
 @pytest.fixture
 def client(adapted: Model) -> TestClient:
-    """A new server, in which nothing has been set."""
+    """A new server without changed settings."""
     app = make_app(Models([Served("m", "m.gguf", lambda: adapted, model=adapted)]))
     return TestClient(app, base_url="http://localhost")
 

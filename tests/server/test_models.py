@@ -28,7 +28,7 @@ NO_POOL = SimpleNamespace(pool=SimpleNamespace(limit=10))
 
 
 class FakeModel:
-    """What the server needs of a model that nobody asks anything."""
+    """The parts of a model that the server uses without requests."""
 
     engine = NO_POOL
 

@@ -19,13 +19,13 @@ NAMED = b'Content-Disposition: form-data; name="file"; filename="a"'
 
 
 def form(*parts: tuple[bytes, bytes]) -> bytes:
-    """Headers and content of each part."""
+    """Return headers and content of each part."""
     made = (b"--bound\r\n%b\r\n\r\n%b\r\n" % one for one in parts)
     return b"".join(made) + b"--bound--\r\n"
 
 
 def reference(body: bytes) -> dict[str, bytes]:
-    """Names and contents, as the standard library reads them."""
+    """Return names and contents as parsed by the standard library."""
     whole = BytesParser(policy=HTTP).parsebytes(f"Content-Type: {KIND}\r\n\r\n".encode() + body)
     found = {}
     for part in whole.iter_parts():

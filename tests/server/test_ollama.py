@@ -141,7 +141,7 @@ def test_what_would_change_the_answer_is_refused_by_its_name(
 
 @pytest.fixture
 def job_of(model: Model) -> Callable[..., Any]:
-    """Makes the job of a request's body."""
+    """Make the job of a request's body."""
 
     def made(kind: Any, **body: Any) -> Any:
         data = encode({"model": "demo", **body})

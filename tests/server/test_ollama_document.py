@@ -204,7 +204,7 @@ OTHERS: list[tuple[str, dict[str, Any], set[str], set[str] | None]] = [
 
 @pytest.fixture(scope="module")
 def client(model: Model) -> Iterator[TestClient]:
-    """The demo model under the document's names; answers are short."""
+    """The demo model under the document's names, with short responses."""
     served = Served("demo", "demo.gguf", lambda: model, model=model, aliases=NAMES)
     models = Models([served])
     app = make_app(models, ServerOptions(preload=False), defaults={"max_tokens": 16})

@@ -34,7 +34,7 @@ MESSAGES = [{"role": "user", "content": "Who was he?"}]
 
 @contextmanager
 def process(*flags: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server of the command line and its URL, as soon as it listens."""
+    """Start a server of the command line and return its URL as soon as it listens."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")])
     started = subprocess.Popen(
         [sys.executable, "-m", "trinity", "serve", "--port", "0", "-t", "1", *flags],
@@ -116,7 +116,7 @@ def test_requirement_1_a_closed_socket_ends_the_sequence(
 
 
 def generated(url: str) -> list[str]:
-    """The metrics' lines about tokens of answers that have ended."""
+    """Return the metrics' lines about tokens of completed responses."""
     lines = httpx.get(f"{url}/metrics", timeout=LIMIT).text.splitlines()
     return [line for line in lines if line.startswith("trinity_generated_tokens_total")]
 
@@ -196,7 +196,7 @@ def _is_refused(port: int) -> bool:
 
 
 def seconds(pid: int) -> float:
-    """Processor seconds of a process so far."""
+    """Return the processor seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -60,7 +60,7 @@ def refused(client: TestClient, **body: Any) -> Any:
 def written(
     updates: Sequence[Update], end: End, custom: Sequence[str] = ()
 ) -> tuple[Any, list[Any]]:
-    """The response at last, and all events as a client gets them."""
+    """Return the final response, and all events as a client receives them."""
     body = ResponsesRequest(input="hi")
     writer = ResponseWriter(
         empty_response(body, "m", 1),
@@ -75,7 +75,7 @@ def written(
 
 
 def accumulated(events: Sequence[Any]) -> Any:
-    """What OpenAI's client makes of a stream before the last event tells it."""
+    """Return the response that OpenAI's client accumulates before the last event."""
     state = ResponseStreamState(input_tools=omit, text_format=omit)
     for event in events[:-1]:
         state.handle_event(EVENT.validate_python(event))

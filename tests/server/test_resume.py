@@ -24,7 +24,7 @@ TIMES = re.compile(rb'"(timings|usage)": ?\{.*?\}+(?=[,}])|"cpu_seconds": ?[\d.e
 
 
 def blocks(stream: bytes) -> list[bytes]:
-    """A stream's events, without times."""
+    """Return a stream's events without times."""
     found = [one for one in stream.split(b"\n\n") if one and not one.startswith(b":")]
     numbers = [int(one.split(b"\n")[0].removeprefix(b"id: ")) for one in found]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))

@@ -59,7 +59,7 @@ def test_a_chat_has_it_too(client: TestClient) -> None:
 
 
 def last_of(path: str, content: bytes) -> dict[str, Any]:
-    """The last event of a stream that has figures."""
+    """Return the last event of a stream with token counts."""
     if path.startswith("/api"):
         found = [json.loads(line) for line in content.splitlines()]
     else:
@@ -120,7 +120,7 @@ def test_load_cache_and_restart_change_no_token(type_name: str, tmp_path: Path) 
 
 
 def requests(count: int) -> Any:
-    """Prompts of many lengths, of which several begin alike."""
+    """Return prompts of many lengths, several of which begin alike."""
     chance = random.Random(5)
     text = " ".join(chance.choice(WORDS) for _ in range(60))
     for seed in range(count):

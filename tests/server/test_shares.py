@@ -22,7 +22,7 @@ def shares_of(threads: int, most: int = 100, most_of_one: int = 50) -> Shares:
 
 
 class Work:
-    """Functions that end when they may, and the order in which they began."""
+    """Functions that end on command, and the order in which they began."""
 
     def __init__(self, shares: Shares) -> None:
         self.begun: list[str] = []
@@ -177,7 +177,7 @@ def test_a_thread_that_waits_refers_to_no_function() -> None:
     made = Shares("test-waiting", 2, "functions", 100, 50)
 
     class Large:
-        """What a function refers to."""
+        """An object that a function refers to."""
 
     large = Large()
     seen = weakref.ref(large)
@@ -194,7 +194,7 @@ def test_one_thread_runs_all_while_it_lives() -> None:
     shares, seen, enough = shares_of(1), list[int](), threading.Event()
 
     def submit(done: Future[int] | None = None) -> None:
-        """Submit as soon as the result before is there, before the thread looks for more."""
+        """Submit as soon as the earlier result is set, before the thread takes another job."""
         if done is not None:
             seen.append(done.result())
         if len(seen) == 20:

@@ -23,7 +23,7 @@ OTHER = [*PROMPT[:30], *range(100, 110)]
 
 @pytest.fixture
 def client(make: MakeApp, tmp_path: Path) -> TestClient:
-    """A server that saves slots; what was in them is forgotten."""
+    """A server that saves slots, all of them empty."""
     client = TestClient(make(slot_save_path=str(tmp_path)), base_url="http://localhost")
     for slot in range(4):
         act(client, slot, "erase")
@@ -37,7 +37,7 @@ def act(client: TestClient, slot: int, action: str, **body: Any) -> Any:
 
 
 def ask(client: TestClient, prompt: list[int], slot: int) -> tuple[int, list[int]]:
-    """How many tokens of the prompt were evaluated, and the answer's."""
+    """Return the number of computed prompt tokens, and the response's tokens."""
     body = {"prompt": prompt, "id_slot": slot, "n_predict": 5, "temperature": 0,
             "ignore_eos": True, "return_tokens": True}  # fmt: skip
     found = client.post("/completion", json=body)

@@ -15,7 +15,7 @@ MESSAGES = [{"role": "user", "content": "hi"}]
 
 
 def body_of(path: str, stop: list[str]) -> dict[str, Any]:
-    """A request of four tokens with these stop strings."""
+    """Return a request of four tokens with these stop strings."""
     match path:
         case "/v1/chat/completions":
             return {"messages": MESSAGES, "max_tokens": 4, "stop": stop}

@@ -25,7 +25,7 @@ def url(make: MakeApp) -> Iterator[str]:
 
 
 def asked(url: str, sent: bytes) -> bytes:
-    """What a server answers until it closes."""
+    """Return what a server sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), LIMIT) as connection:
         found = b""
         try:
@@ -46,7 +46,7 @@ def chunks(body: bytes, size: int) -> bytes:
 
 
 def text(size: int) -> bytes:
-    """A body of so many bytes."""
+    """Return a body of so many bytes."""
     return json.dumps({"content": "x" * (size - len(json.dumps({"content": ""})))}).encode()
 
 

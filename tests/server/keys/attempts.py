@@ -22,7 +22,7 @@ UNKNOWN = {"FILE": f"file-{'0' * 24}", "BATCH": f"batch_{'0' * 24}", "REPLY": "r
 
 @dataclass(frozen=True)
 class Attempt:
-    """What ``make`` makes for key A, what ``ask`` tries with a key, and A's ``view`` of it.
+    """``make`` creates key A's data, ``ask`` is the attempt with a key, ``view`` is A's request.
 
     ``unknown`` are names that no object has.
     """

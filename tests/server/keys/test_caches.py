@@ -26,10 +26,10 @@ def secret_of(seed: int) -> list[int]:
 
 
 def stolen(server: Server, key: str, rows: list[int]) -> tuple[list[int], list[tuple[int, ...]]]:
-    """What a key finds out of the prompt that key A was answered, token by token, and from what.
+    """Guess, token by token, the prompt that key A sent, from the counts of cached tokens.
 
-    It takes for right what most is cached of. Of each guess it is told what was cached and what was
-    evaluated; ``rows`` are those that the engine has evaluated.
+    The guess with the most cached tokens is taken as right. Each guess returns its counts of cached
+    and computed tokens; ``rows`` are the rows that the engine computed.
     """
     found, told = list[int](), list[tuple[int, ...]]()
     for _ in secret_of(0):
@@ -47,7 +47,7 @@ def stolen(server: Server, key: str, rows: list[int]) -> tuple[list[int], list[t
 
 @pytest.fixture
 def rows(adapted: Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each step of the model has had."""
+    """Return the number of rows of each step of the model."""
     counts, step = list[int](), adapted.engine.step
 
     def counted(rows: Sequence[Rows], **options: Any) -> Any:
@@ -103,7 +103,7 @@ def test_times_do_not_tell_what_another_key_has_cached(serve: Serve) -> None:
 
 
 def deviations(times: list[tuple[float, bool]]) -> float:
-    """By how many standard deviations the ranks of the marked times differ from chance."""
+    """Return by how many standard deviations the ranks of the marked times differ from chance."""
     ranks = [rank for rank, (_, marked) in enumerate(sorted(times)) if marked]
     n, others = len(ranks), len(times) - len(ranks)
     u = sum(ranks) - n * (n - 1) / 2

@@ -21,7 +21,7 @@ VOLATILE = frozenset(
 
 @dataclass
 class Server:
-    """A server of two keys. ``names`` are those of what key A has, or may have, by placeholder."""
+    """A server with two keys. ``names`` are key A's objects by placeholder."""
 
     client: TestClient
     keys: dict[str, str]
@@ -30,7 +30,7 @@ class Server:
     def ask(
         self, key: str, method: str, path: str, body: Any = None, **options: Any
     ) -> tuple[int, Any]:
-        """Status and content of an answer, without what differs in any case."""
+        """Return status and content of a response without its random parts."""
         headers = {"Authorization": f"Bearer {self.keys[key]}", **options.pop("headers", {})}
         content = json.dumps(body)
         for placeholder, name in self.names.items():
@@ -47,7 +47,7 @@ class Server:
             return found.status_code, [steady(one) for one in data_of(text)] or text
 
     def made(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
-        """What key A has made."""
+        """Return what key A has created."""
         headers = {"Authorization": f"Bearer {self.keys['A']}", **options.pop("headers", {})}
         found = self.client.request(method, path, headers=headers, json=body, **options)
         assert found.status_code == 200, found.text
@@ -55,13 +55,13 @@ class Server:
 
 
 def data_of(text: str) -> list[Any]:
-    """The data of a stream's events."""
+    """Return the data of a stream's events."""
     lines = [line for line in text.split("\n") if line.startswith("data: {")]
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
 def steady(found: Any) -> Any:
-    """JSON without volatile values."""
+    """Return JSON without volatile values."""
     if isinstance(found, dict):
         return {key: steady(one) for key, one in found.items() if key not in VOLATILE}
     return [steady(one) for one in found] if isinstance(found, list) else found
@@ -72,5 +72,5 @@ Make = Callable[[Server], Any]
 
 
 def asking(method: str, path: str, body: Any = None, **options: Any) -> Ask:
-    """An attempt that is one request."""
+    """Make an attempt of one request."""
     return lambda server, key: server.ask(key, method, path, body, **options)

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class Recorder:
-    """An application, the paths that it was asked for, and a pause before each piece it sends."""
+    """An application that records requested paths and pauses before each chunk that it sends."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -40,14 +40,14 @@ class Page:
         self.driver, self.url, self.server = driver, url, server
 
     def open(self) -> None:
-        """Load it, as new."""
+        """Load the page anew."""
         self.driver.get("about:blank")
         self.driver.get(f"{self.url}/")
         self.until("document.body?.dataset.ready === 'true'")
 
     @contextmanager
     def fresh(self) -> Iterator[None]:
-        """Load it in a window of a browser that keeps nothing yet, and close that in the end."""
+        """Load the page in a browser window without stored data; close the window afterwards."""
         first = self.driver.current_window_handle
         self.browser = self.driver.browser.create_user_context()
         try:
@@ -64,7 +64,7 @@ class Page:
             self.driver.browser.remove_user_context(self.browser)
 
     def go_on_in(self, kind: str) -> None:
-        """Go on in a "tab" or a "window" more of the same browser."""
+        """Continue in a new "tab" or "window" of the same browser."""
         made = self.driver.browsing_context.create(type=kind, user_context=self.browser)
         self.driver.switch_to.window(made)
         self.driver.set_window_size(1200, 800)
@@ -73,11 +73,11 @@ class Page:
         return self.driver.execute_script(script, *values)
 
     def wait(self, script: str, *values: object) -> Any:
-        """What a script gives its last argument."""
+        """Return the value that a script passes to its last argument."""
         return self.driver.execute_async_script(script, *values)
 
     def processor_seconds(self) -> float:
-        """What the page's main thread has taken so far."""
+        """Return the processor time of the page's main thread."""
         self.driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
         found = self.driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
         return float(next(one["value"] for one in found if one["name"] == "ThreadTime"))
@@ -104,7 +104,7 @@ class Page:
         self.until("document.querySelector('#send').textContent === 'Send'")
 
     def keep(self, messages: list[dict[str, str]], title: str = "kept") -> None:
-        """Put a conversation into the browser, and load the page with it."""
+        """Store a conversation in the browser, and load the page with it."""
         self.wait(
             """const [messages, title, done] = arguments;
             const request = indexedDB.open('trinity', 1);
@@ -121,7 +121,7 @@ class Page:
         self.open()
 
     def answers_with(self, pieces: list[str], pause_ms: int = 0) -> None:
-        """Let the next answers be these pieces, as a server would stream them."""
+        """Replace the next responses by these chunks, streamed as a server does."""
         self.run(
             """const [pieces, pause] = arguments, real = window.real ??= window.fetch;
             window.fetch = async (path, options) => {
@@ -143,5 +143,5 @@ class Page:
 
 
 def squashed(text: str) -> str:
-    """A text as HTML shows it, without its spaces."""
+    """Return a text as HTML renders it, without white space."""
     return "".join(text.split())

@@ -16,7 +16,7 @@ ANSWER = {"role": "assistant", "content": "two"}
 
 @contextmanager
 def before_each_page(page: Page, script: str) -> Iterator[None]:
-    """Run a script before those of the pages that are loaded."""
+    """Run a script before those of each page that is loaded."""
     made = page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
     try:
         page.open()
