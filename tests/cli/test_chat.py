@@ -18,7 +18,7 @@ CHAT = ("chat", "-m", "toy.gguf", "--temp", "0", "-n", "3")
 
 @pytest.fixture
 def prompts(monkeypatch: pytest.MonkeyPatch, engine: ToyEngine) -> list[str]:
-    """The text of every prompt that is evaluated."""
+    """Records the text of every prompt."""
     seen: list[str] = []
     stream = Model.stream
 

@@ -12,7 +12,7 @@ from trinity.tools.doctor import Diagnosis, examine
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine with one finding, and a bandwidth that nobody measures."""
+    """Fake this machine with one finding and an unmeasured bandwidth."""
     found = replace(examine(), cpu_quota=1.5, findings=(Diagnosis("the quota is low", "raise it"),))
     monkeypatch.setattr(doctor, "examine", lambda: found)
     monkeypatch.setattr(

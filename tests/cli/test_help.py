@@ -20,7 +20,7 @@ COMMANDS: dict[str, Any] = ROOT_COMMAND.commands
 
 
 def squeezed(text: str) -> str:
-    """Without white space: lines are broken at blanks and at hyphens."""
+    """Remove white space, since lines are broken at blanks and hyphens."""
     return "".join(text.split())
 
 
@@ -48,7 +48,7 @@ def test_the_list_of_commands_has_whole_sentences(run: Run) -> None:
 
 
 def completed(line: str) -> list[str]:
-    """What bash offers for the last word of a line."""
+    """Return bash's completions of the last word of a line."""
     paths = [str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [sys.executable, "-m", "trinity"],

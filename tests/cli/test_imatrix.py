@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def given(folder: Path) -> list[str]:
-    """The options that every run has, with the portable kernels, on one thread."""
+    """Return the options of every run: portable kernels, one thread."""
     return [
         "imatrix", "-m", str(folder / "model.gguf"), "-f", str(folder / "text.txt"), "-c", "32",
         "-t", "1", "--isa", "portable",

@@ -214,7 +214,7 @@ def test_a_summary_comes_first_and_tensors_when_they_are_asked_for(
 
 
 def kind_of(run: Run, path: Path) -> tuple[str, dict[str, object]]:
-    """What a file is found to be, by both forms of the answer."""
+    """Return the kind of a file, which both output formats must agree on."""
     result = run("inspect", str(path), "--json")
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)

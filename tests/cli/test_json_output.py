@@ -20,7 +20,7 @@ OPAQUE = {"summary", "header", "config", "metadata", "types", "machine", "versio
 
 
 def documented() -> dict[str, set[str]]:
-    """The keys of each section."""
+    """Return the keys of each section."""
     found: dict[str, set[str]] = {}
     for section in re.split(r"^## ", DOCUMENT.read_text("utf-8"), flags=re.MULTILINE)[1:]:
         cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
@@ -34,7 +34,7 @@ KEYS = documented()
 
 
 def keys_of(value: object, place: str = "") -> Iterator[str]:
-    """The paths of all values below ``value``."""
+    """Return the paths of all values below ``value``."""
     if isinstance(value, dict) and place not in OPAQUE:
         for key, inner in value.items():
             yield from keys_of(inner, f"{place}.{key}" if place else key)

@@ -30,7 +30,7 @@ class Check:
 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
-    """What the self-test of the kernels will answer."""
+    """Replaces the results of the self-test."""
     results = [Check("avx2", "matmul", True, 1.5e-7)]
 
     def run(levels: list[str] | None, progress: Callable[[str], None]) -> list[Check]:

@@ -18,7 +18,7 @@ VALUES = {str: "two words", int: "3", float: "0.5"}
 
 
 class Recorder:
-    """A command with another's parameters that keeps what it is called with."""
+    """A command with another's parameters that records its arguments."""
 
     def __init__(self, command: Callable[..., None]) -> None:
         self.seen: Any = None
@@ -46,7 +46,7 @@ def value_of(one: Parameter) -> str:
 
 
 def lines(parameters: list[Parameter]) -> list[list[str]]:
-    """Command lines that give no option, each option alone in each form, and all of them."""
+    """Yield command lines without options, with each option in each form, and with all of them."""
     needed = [
         value_of(one) for one in parameters if one.required and isinstance(one.declared, Argument)
     ]

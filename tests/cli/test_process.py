@@ -31,7 +31,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals and shells")
 
 
 def toy(seconds: float) -> list[str]:
-    """The command that has a character of the answer every so many seconds."""
+    """Return a command whose model writes a character every so many seconds."""
     code = TOY.format(seconds=seconds)
     return [sys.executable, "-c", code, "generate", "-m", "x", "-p", "ab"]
 

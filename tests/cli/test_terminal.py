@@ -27,7 +27,7 @@ FORBIDDEN = set(map(chr, [*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029, *range
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Model files whose every text is hostile: one that runs, others that are refused."""
+    """Model files whose texts are all hostile: a valid one, and others that are refused."""
     folder = tmp_path_factory.mktemp("hostile")
     sound = folder / f"sound{HOSTILE.replace('/', '')}.gguf"
     write_tiny_model(sound, metadata={"general.name": HOSTILE, f"key.{HOSTILE}": [HOSTILE] * 3})

@@ -18,7 +18,7 @@ def given(shared_data: Path) -> list[str]:
 
 @pytest.fixture
 def start(given: list[str]) -> str:
-    """When the first segment begins, as seconds and milliseconds, by the library."""
+    """Format the start of the first segment as seconds and milliseconds."""
     options = {"language": "en", "fallback": False}
     with trinity.SpeechModel(given[3], threads=1) as model:
         (segment, *_) = model.transcribe(given[1], **options).segments

@@ -18,12 +18,12 @@ Arrays = Mapping[str, NDArray[np.generic]]
 
 
 def entry(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, object]:
-    """What a header says of one tensor."""
+    """Return a header's entry of one tensor."""
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
 def file_bytes(header: object, data: bytes = b"", *, length: int | None = None) -> bytes:
-    """A file; ``header`` is JSON's text, its bytes, or what it says; ``length`` may lie."""
+    """Build a file; ``header`` is text, bytes or an object; ``length`` may be wrong."""
     if isinstance(header, str):
         header = header.encode()
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
@@ -31,12 +31,12 @@ def file_bytes(header: object, data: bytes = b"", *, length: int | None = None) 
 
 
 def bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """The upper halves of float32 values, which should be exact."""
+    """Return the upper halves of float32 values, which should be exact."""
     return (np.ascontiguousarray(values, "<f4").view("<u4") >> 16).astype("<u2")
 
 
 def write_safetensors(path: Path, tensors: Arrays, dtypes: Mapping[str, str] | None = None) -> None:
-    """A well-formed file; uint16 arrays count as BF16, those that ``dtypes`` names as these."""
+    """Write a valid file; uint16 arrays are BF16 unless ``dtypes`` names another type."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     parts: list[bytes] = []
     reached = 0

@@ -56,7 +56,7 @@ def pair(module: str = V, out: int = KV, width: int = HIDDEN, rank: int = 4) -> 
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """A result, or an error that says something."""
+    """Return the result, or the error's message."""
     try:
         return call()
     except TrinityError as error:

@@ -20,7 +20,7 @@ HUGE = [2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
 
 @pytest.fixture
 def refused(tmp_path: Path) -> Refused:
-    """Opening these bytes must raise this error, quickly, without allocating much."""
+    """Check that opening these bytes raises this error, fast and with little memory."""
 
     def check(content: bytes, message: str, kind: type[TrinityError] = FormatError) -> None:
         path = tmp_path / "attack.gguf"

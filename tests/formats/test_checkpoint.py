@@ -18,7 +18,7 @@ FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safete
 
 @pytest.fixture
 def sharded(tmp_path: Path) -> Path:
-    """Two files: a and b in the first, c in the second."""
+    """Write two files: a and b in the first, c in the second."""
     write_safetensors(tmp_path / FIRST, {"a": A, "b": B})
     write_safetensors(tmp_path / SECOND, {"c": C})
     write_index(tmp_path, {"a": FIRST, "b": FIRST, "c": SECOND})

@@ -32,7 +32,7 @@ def config(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     num_tokens: int | None = None,
 ) -> ModelConfig:
-    """The configuration of LLAMA with some keys changed; None removes a key."""
+    """Return the configuration of LLAMA with some keys changed; None removes a key."""
     metadata = {k: v for k, v in (LLAMA | dict(changes or {})).items() if v is not None}
     return config_from_metadata(metadata, shapes or {}, source="x.gguf", num_tokens=num_tokens)
 

@@ -18,7 +18,7 @@ from trinity_kernels.quants import TYPES
 
 
 class Experts:
-    """A provider of experts that have tensors of their own."""
+    """A provider whose experts have separate tensors."""
 
     rope_interleaved = True
     path = "experts"

@@ -29,7 +29,7 @@ EDGES_32 = [*range(45), 133, 135, 142, 2**16, 2**31 - 1, 2**31, 2**32 - 1]
 
 
 def base_file(folder: Path) -> bytes:
-    """A small model that uses every value type, contested tensor types and a configuration."""
+    """Build a small model with every value type, ambiguous tensor types and a configuration."""
     path = folder / "base.gguf"
     with GGUFWriter(path) as writer:
         writer.add("general.architecture", "llama")
@@ -63,7 +63,7 @@ def base_file(folder: Path) -> bytes:
 
 
 def exercise(path: Path) -> str:
-    """Open, decode everything, touch every tensor; the outcome in one word."""
+    """Open a file, decode everything, read every tensor; return the outcome."""
     try:
         with GGUFProvider(path) as model:
             outcome = "opened"
@@ -88,7 +88,7 @@ def exercise(path: Path) -> str:
 
 
 def mutate(content: bytes, rng: random.Random) -> bytes:
-    """One to three injuries."""
+    """Damage a file in one to three places."""
     damaged = bytearray(content)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         kind = rng.randrange(7)
@@ -113,7 +113,7 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
 
 
 def fields(content: bytes) -> list[int]:
-    """Where 8-byte fields of the structure probably lie: small numbers with zeros above."""
+    """Return the likely places of 8-byte fields: small numbers with zeros above."""
     return [
         at for at in range(8, len(content) - 8) if content[at] and not any(content[at + 2 : at + 8])
     ]

@@ -33,7 +33,7 @@ def read(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
 
 
 def official(content: bytes) -> dict[str, tuple[str, tuple[int, ...], bytes]] | None:
-    """What the official package reads, or None where it refuses."""
+    """Return what the official package reads, or None if it refuses."""
     try:
         tensors = safetensors.deserialize(content)
     except safetensors.SafetensorError:
@@ -42,7 +42,7 @@ def official(content: bytes) -> dict[str, tuple[str, tuple[int, ...], bytes]] | 
 
 
 def check_agreement(content: bytes, path: Path) -> bool:
-    """Whether the file was read; what is read, the official package reads alike."""
+    """Return whether the file was read; what is read must equal the official package's result."""
     path.write_bytes(content)
     try:
         ours = read(path)

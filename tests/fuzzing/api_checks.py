@@ -24,14 +24,14 @@ OF_THE_WHOLE = {"invalid_json", "context_length_exceeded", "queue_full"}
 
 
 def place(response: Any, case: Any) -> str:
-    """The operation's path in OpenAI's document; "" for what is no API of OpenAI's."""
+    """Return the operation's path in OpenAI's document, or "" if it is not in it."""
     is_openais = urlsplit(response.request.url).path.startswith("/v1/")
     return str(case.path).removeprefix("/v1") if is_openais else ""
 
 
 @schemathesis.check
 def fits_openai(ctx: Any, response: Any, case: Any) -> None:
-    """A good answer is one by OpenAI's schemas, and so is each event of a stream."""
+    """Check a successful response, or each event of a stream, against OpenAI's schemas."""
     if response.status_code != 200:
         return
     media_type = response.headers["content-type"][0].partition(";")[0]
@@ -54,7 +54,7 @@ def fits_openai(ctx: Any, response: Any, case: Any) -> None:
 
 @schemathesis.check
 def refusals_say_why(ctx: Any, response: Any, case: Any) -> None:
-    """What is refused is refused with a message and, where one is to blame, a parameter's name."""
+    """Check that an error has a message, and a parameter's name if one is wrong."""
     if place(response, case) not in DOCUMENT.paths or response.status_code < 400:
         return
     error = response.json()["error"]
@@ -66,7 +66,7 @@ def refusals_say_why(ctx: Any, response: Any, case: Any) -> None:
 
 
 def check(validator: Any, instance: Any) -> None:
-    """Raise AssertionError with the places that do not fit."""
+    """Raise AssertionError with the places that do not match."""
     errors = list(validator.iter_errors(instance))
     told = [f"{'/'.join(map(str, one.instance_path))}: {one.message}" for one in errors]
     assert not told, f"no answer by OpenAI's schema: {told[:3]}"[:1500]

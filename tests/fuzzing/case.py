@@ -30,7 +30,7 @@ LONGEST_MESSAGE = 20_000
 
 
 class Finding(Exception):  # noqa: N818 - what it is called in the reports
-    """Something that must not happen and is no exception of the code under test."""
+    """A defect that is not an exception of the code under test."""
 
     def __init__(self, kind: str, what: str) -> None:
         super().__init__(f"{kind}: {what}")
@@ -38,7 +38,7 @@ class Finding(Exception):  # noqa: N818 - what it is called in the reports
 
 
 class Case:
-    """What a target gets. ``rng`` depends on target and seed alone; ``folder`` is empty."""
+    """The input of a target. ``rng`` depends only on target and seed; ``folder`` is empty."""
 
     def __init__(self, target: str, seed: int, folder: Path) -> None:
         self.rng = random.Random(f"{target} {seed}")
@@ -51,22 +51,22 @@ class Case:
         self.seconds: dict[str, float] = {}
 
     def write(self, name: str, content: bytes) -> Path:
-        """A file of the case; its size counts for what the case may take."""
+        """Write a file of the case; its size raises the limits of cost."""
         path = self.folder / name
         path.write_bytes(content)
         self.num_bytes += len(content)
         return path
 
     def progress(self, line: str) -> None:
-        """Takes the engine's lines: a case that compiles kernels is not held to the time."""
+        """Receive the engine's progress; a case that compiles kernels has no time limit."""
         self.compiled |= "compiling" in line
 
     def attempt(
         self, stage: str, function: Callable[..., T], *args: object, **options: object
     ) -> T | None:
-        """The function's result, or None where it ends in a TrinityError, as it may.
+        """Return the function's result, or None if it raises a TrinityError.
 
-        What is not a TrinityError goes through.
+        Other exceptions are not caught.
         """
         start = time.process_time()
         try:
@@ -83,7 +83,7 @@ class Case:
         return result
 
     def check_cost(self, grown: int) -> None:
-        """Raise Finding where the case took more than its files justify."""
+        """Raise Finding if the case cost more than its files justify."""
         allowed = MEMORY_FACTOR * self.num_bytes + MEMORY_BYTES
         if grown > allowed:
             raise Finding(
@@ -102,7 +102,7 @@ class Case:
 
 
 def check_refusal(error: TrinityError) -> None:
-    """Raise Finding for a refusal that hides a lack of memory, or that nobody can read."""
+    """Raise Finding for an error that hides a lack of memory or cannot be read."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, MemoryError):
@@ -114,13 +114,13 @@ def check_refusal(error: TrinityError) -> None:
 
 
 class MemoryMeter:
-    """The largest resident memory since ``start``, of this process."""
+    """Measures the peak resident memory of this process since ``start``."""
 
     def __init__(self) -> None:
         self._before = 0
 
     def start(self) -> None:
-        """Forget the largest so far."""
+        """Reset the peak."""
         try:
             with open("/proc/self/clear_refs", "w") as file:
                 file.write("5")
@@ -129,12 +129,12 @@ class MemoryMeter:
         self._before = resident("VmRSS:")
 
     def grown(self) -> int:
-        """Bytes by which the largest exceeds what was there at ``start``."""
+        """Return the bytes by which the peak exceeds the memory at ``start``."""
         return max(0, resident("VmHWM:") - self._before)
 
 
 def resident(field: str) -> int:
-    """A size from the process's status, such as VmRSS, in bytes; 0 where there is none."""
+    """Return a size of the process's status, such as VmRSS, in bytes; 0 if it is missing."""
     try:
         with open("/proc/self/status") as file:
             for line in file:
@@ -146,9 +146,9 @@ def resident(field: str) -> int:
 
 
 def run(target: str, function: Callable[[Case], None], seed: int, folder: Path) -> Case:
-    """One case, held to the rule; a breach counts when a second run has it too.
+    """Run a case within its limits; exceeding one counts only if a second run does so too.
 
-    Raises whatever a case must not raise, and Finding.
+    Raises Finding, and any exception that a case must not raise.
     """
     for again in (False, True):
         meter = MemoryMeter()
@@ -175,7 +175,7 @@ def run(target: str, function: Callable[[Case], None], seed: int, folder: Path) 
 
 
 def clear(folder: Path) -> list[str]:
-    """Empty the folder; the names of temporary files that a writer left."""
+    """Empty the folder; return the names of temporary files that a writer left."""
     remaining = []
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):

@@ -75,13 +75,13 @@ def main() -> int:
 
 @dataclass
 class Counts:
-    """Requests that were made, and those whose answer was wrong."""
+    """The number of requests and of wrong responses."""
 
     cases: int = 0
     failed: int = 0
 
     def add(self, what: str, report: dict[str, Any]) -> None:
-        """Take a run's figures, and tell them."""
+        """Add a run's counts and print them."""
         cases = report["test_cases"]
         wrong = cases["with_failures"] + cases["errored"] + len(report["errors"])
         if not report["complete"] or report["stop_reason"] != "completed":
@@ -92,14 +92,14 @@ class Counts:
 
 
 def paths_of(url: str) -> list[str]:
-    """The paths of a server's document."""
+    """Return the paths of a server's document."""
     with urllib.request.urlopen(f"{url}/openapi.json") as answer:
         return list(json.load(answer)["paths"])
 
 
 @contextmanager
 def server(slots: str) -> Iterator[str]:
-    """The URL of a server of the demo model, with few tokens for each answer."""
+    """Yield the URL of a server with the demo model and short responses."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")])
     started = subprocess.Popen(
         [sys.executable, "-m", "trinity", "serve", "--port", "0", "--max-tokens", "8",
@@ -119,7 +119,7 @@ def server(slots: str) -> Iterator[str]:
 
 
 def run(options: Sequence[str], folder: Path, environment: dict[str, str]) -> dict[str, Any]:
-    """Run schemathesis, which says what is wrong; its report."""
+    """Run schemathesis, which prints what is wrong; return its report."""
     report = folder / "report.json"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "schemathesis.cli", "run", *options,

@@ -62,7 +62,7 @@ TOOLS: list[dict[str, Any]] = [
 
 
 def read(form: Form, pieces: Sequence[str]) -> tuple[tuple[Part, ...], tuple[str, ...]]:
-    """The parts, without ids, of a text that comes in pieces; and what the reader says of it."""
+    """Parse a text that arrives in parts; return the parts without ids, and the reader's state."""
     reader = form.reader()
     parts = [part for piece in pieces for part in reader.push(piece)]
     parts += reader.finish()
@@ -77,7 +77,7 @@ def expected(content: str, thought: str, calls: Sequence[tuple[str, Any]]) -> li
 
 
 def found(parts: Sequence[Part]) -> list[object]:
-    """The same of what was read: a call is its name and its arguments."""
+    """Return a call as its name and arguments, and other parts as they are."""
     out: list[object] = []
     for part in parts:
         if isinstance(part, CallStart):
@@ -97,7 +97,7 @@ def render(template: ChatTemplate, messages: list[Any], prompt: bool) -> Any:
 
 
 def check(source: str) -> Iterator[tuple[str, str]]:
-    """Each case and what came of it."""
+    """Yield each case and its result."""
     template = ChatTemplate(source)
     ask = [said("user", "What is it like?")]
     try:

@@ -31,7 +31,7 @@ Render = Callable[[dict[str, Any]], str]
 
 
 class Generation(Extension):
-    """The tag {% generation %} as transformers has it."""
+    """transformers' tag {% generation %}."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -47,7 +47,7 @@ class Generation(Extension):
 
 
 def plain_compiler(source: str) -> Any:
-    """A template in Jinja2 with transformers' settings."""
+    """Compile a template in Jinja2 with transformers' settings."""
 
     def raise_exception(message: str) -> None:
         raise ValueError(message)
@@ -77,7 +77,7 @@ def plain_compiler(source: str) -> Any:
 
 
 def compiler() -> tuple[str, Callable[[str], Any]]:
-    """The other side: its name, and what compiles a template."""
+    """Return the name and the compiler of the reference."""
     try:
         import transformers
         from transformers.utils.chat_template_utils import _compile_jinja_template
@@ -87,7 +87,7 @@ def compiler() -> tuple[str, Callable[[str], Any]]:
 
 
 def templates(where: Path) -> Iterator[tuple[str, str]]:
-    """Name and text of each template."""
+    """Yield name and text of each template."""
     if where.is_dir():
         for path in sorted(where.rglob("*.jinja")):
             yield path.name, path.read_text("utf-8")
@@ -109,7 +109,7 @@ def called(name: str, arguments: Any, **more: Any) -> dict[str, Any]:
 
 
 def conversations() -> dict[str, list[dict[str, Any]]]:
-    """Conversations as programs send them."""
+    """Return conversations as clients send them."""
     ask, reply = said("user", "What is 2 + 2?"), said("assistant", "4")
     system = said("system", "You are  terse.\n")
     call = said("assistant", "", tool_calls=[called("weather", {"city": "Zürich", "days": 3})])
@@ -180,7 +180,7 @@ TOOLS = [
 
 
 def cases() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and variables of each rendering."""
+    """Yield name and variables of each rendering."""
     for (name, messages), prompt, tools in itertools.product(
         conversations().items(), (True, False), (None, TOOLS)
     ):
@@ -200,7 +200,7 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def outcome(render: Render, variables: dict[str, Any]) -> str | None:
-    """The text, or None for an error."""
+    """Return the rendered text, or None for an error."""
     try:
         return render(json.loads(json.dumps(variables)))
     except Exception:  # a template may raise anything
@@ -208,7 +208,7 @@ def outcome(render: Render, variables: dict[str, Any]) -> str | None:
 
 
 def compare(source: str, compile_other: Callable[[str], Any]) -> Iterator[tuple[str, str]]:
-    """Each case and what came of it: same text, both fail, or differs."""
+    """Yield each case and its result: same text, both fail, or different."""
     other: Render = lambda variables: compile_other(source).render(**variables)  # noqa: E731
     try:
         template = compile_other(source)

@@ -39,17 +39,17 @@ def found(function: Callable[[Case], None]) -> Callable[[Case], None]:
 
 
 def sound() -> Draft:
-    """The same small model each time."""
+    """Return the same small model each time."""
     return models.model(random.Random(3), 0.0, width=128, main="Q8_0", family="bitnet-25")
 
 
 def tensor(draft: Draft, name: str) -> Tensor:
-    """A tensor of a draft."""
+    """Return a tensor of a draft."""
     return next(t for t in draft.tensors if t.name == name)
 
 
 def retyped(draft: Draft, name: str, type_name: str) -> Draft:
-    """The draft with a tensor in another type."""
+    """Return the draft with a tensor in another type."""
     changed = tensor(draft, name)
     changed.type_id = weights.file_type_id(type_name)
     changed.data = weights.content(type_name, changed.dims, random.Random(0), 0.0)
@@ -57,7 +57,7 @@ def retyped(draft: Draft, name: str, type_name: str) -> Draft:
 
 
 def go(case: Case, draft: Draft) -> None:
-    """Write a draft and go the whole way with it."""
+    """Write a draft and run the whole journey with it."""
     travel(case, case.write("model.gguf", bytes(draft.encode()[0])))
 
 

@@ -26,7 +26,7 @@ _USUAL = {"llama", "bitnet", "bitnet-b1.58", "bitnet-25"}
 
 
 def add_keys(draft: Draft, family: str, layers: int, rng: random.Random) -> None:
-    """The keys that ``family`` needs, and now and then some that it does not."""
+    """Add the keys that ``family`` needs, and sometimes others."""
     needed = {field for field, _ in ARCHITECTURES[family].needs}
     often = 0.01 if family in _USUAL else 0.2
     heads = draft.find(f"{family}.attention.head_count")
@@ -50,7 +50,7 @@ def add_keys(draft: Draft, family: str, layers: int, rng: random.Random) -> None
 
 
 def _keys(layers: int, heads: int, rng: random.Random) -> dict[str, dict[str, Value]]:
-    """The keys of each field."""
+    """Return the keys of each field."""
     window = {"attention.sliding_window": Value(U32, rng.choice((1, 3, 16, 1000)))}
     pattern = Value(ARRAY, [rng.random() < 0.5 for _ in range(layers)], BOOL)
     if rng.random() < 0.2:
@@ -142,7 +142,7 @@ def _ssm(rng: random.Random) -> dict[str, Value]:
 
 
 def _kinds(family: str, layers: int, heads: int, rng: random.Random) -> dict[str, Value]:
-    """Which layers are recurrent; the last one has attention."""
+    """Choose the recurrent layers; the last layer has attention."""
     recurrent = [*(rng.random() < 0.6 for _ in range(layers - 1)), False]
     if not ARCHITECTURES[family].mixed:
         return {"attention.recurrent_layers": Value(ARRAY, recurrent, BOOL)}
@@ -180,7 +180,7 @@ def shapes_of(draft: Draft, vocab: int, rng: random.Random) -> dict[str, Shape]:
 
 
 def metadata_of(draft: Draft) -> Mapping[str, object]:
-    """A draft's keys and values as a reader has them."""
+    """Return a draft's keys and values as a reader sees them."""
     found: dict[str, object] = {}
     for key, value in draft.keys:
         content = value.content
@@ -193,7 +193,7 @@ def metadata_of(draft: Draft) -> Mapping[str, object]:
 
 
 class _Sometimes(set[str]):
-    """A file's names, of which each is there by chance."""
+    """A file's names, each of which exists at random."""
 
     def __init__(self, chance: float, rng: random.Random) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ WIDTHS = {kind: struct.calcsize("<" + code) for kind, code in FORMATS.items()}
 
 
 class Mark(NamedTuple):
-    """A number of the structure in a file's bytes."""
+    """A number in the structure of a file."""
 
     at: int
     width: int
@@ -27,14 +27,14 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True)
 class Value:
-    """A value: ``type`` and, of arrays, ``element``. ``raw``: the payload, where it is bytes."""
+    """A value: ``type`` and, of arrays, ``element``. ``raw``: the payload as bytes."""
 
     type: int
     content: object
     element: int = U8
 
     def payload(self) -> bytes:
-        """The bytes behind the type."""
+        """Return the bytes after the type."""
         if isinstance(self.content, bytes):
             return self.content
         if self.type == STRING:
@@ -61,7 +61,7 @@ class Tensor:
 
 @dataclass(slots=True)
 class Draft:
-    """All of a file."""
+    """A file before it is encoded."""
 
     keys: list[tuple[str, Value]] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Draft:
     alignment: int = 32
 
     def find(self, key: str) -> Value | None:
-        """The first value of that key."""
+        """Return the first value of a key."""
         return next((value for name, value in self.keys if name == key), None)
 
     def set(self, key: str, value: Value) -> None:
@@ -81,7 +81,7 @@ class Draft:
         self.keys.append((key, value))
 
     def encode(self) -> tuple[bytearray, list[Mark], list[int]]:
-        """The file, the marks of its numbers, and where its records begin."""
+        """Return the file, the marks of its numbers, and the start of its records."""
         out = bytearray(b"GGUF")
         out += struct.pack("<IQQ", self.version & 0xFFFFFFFF, len(self.tensors), len(self.keys))
         marks, bounds = [Mark(4, 4), Mark(8, 8), Mark(16, 8)], [24]
@@ -119,13 +119,13 @@ class Draft:
 
 
 def string(text: object) -> bytes:
-    """A length and the bytes of a text; lone surrogates are written as they come."""
+    """Encode a length and a text; lone surrogates are encoded as they are."""
     raw = text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogatepass")
     return struct.pack("<Q", len(raw)) + raw
 
 
 def number(kind: int, value: object) -> bytes:
-    """A number in some type, cut to its width; 0 for what is none."""
+    """Encode a number in a type, cut to its width; 0 for other values."""
     if not isinstance(value, int | float):
         value = 0
     code = "<" + FORMATS[kind]
@@ -140,7 +140,7 @@ def number(kind: int, value: object) -> bytes:
 
 
 def any_value(rng: random.Random) -> Value:
-    """A value of any type."""
+    """Draw a value of any type."""
     kind = rng.randrange(13)
     if kind == STRING:
         return Value(STRING, values.text(rng))
@@ -159,7 +159,7 @@ def injure(
     bounds: Sequence[int],
     other: bytes = b"",
 ) -> None:
-    """One to three injuries to the bytes of a file, most of them where its numbers stand."""
+    """Damage a file in one to three places, mostly its numbers."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         kind = rng.random()
         if kind < 0.5:

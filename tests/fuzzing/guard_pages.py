@@ -33,7 +33,7 @@ def guarded(nbytes: int, *, at_end: bool = True, alignment: int = 1) -> Bytes:
 
 
 def guarded_copy(data: NDArray[np.generic], *, at_end: bool = True) -> NDArray[np.generic]:
-    """``data``, contiguous, between protected pages."""
+    """Copy ``data`` between protected pages."""
     plain = np.ascontiguousarray(data)
     copy = guarded(plain.nbytes, at_end=at_end).view(plain.dtype).reshape(plain.shape)
     copy[...] = plain

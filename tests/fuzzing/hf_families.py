@@ -80,12 +80,12 @@ BY_CLASS: dict[str, Json] = {
 
 
 def classes() -> list[str]:
-    """Of every family all classes that stand for themselves."""
+    """Return every class of every family that stands for itself."""
     return [name for family in families() for name in family.class_names]
 
 
 def configuration(class_name: str, vocab_size: int) -> Json:
-    """config.json's object of a small model of the class."""
+    """Return config.json's object of a small model of the class."""
     family = next(family for family in families() if class_name in family.class_names)
     values = _CONFIG | deepcopy(BY_CLASS.get(class_name, {}))
     activation = {family.terms.activation: next(iter(family.architectures))}
@@ -94,7 +94,7 @@ def configuration(class_name: str, vocab_size: int) -> Json:
 
 
 class _Everything(dict[str, str]):
-    """The names of a checkpoint that has every tensor it may have."""
+    """The names of a checkpoint with every optional tensor."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -148,7 +148,7 @@ def _stored_shape(name: str, form: Stored, shapes: list[Shape], model: HFModel) 
 
 
 def description(values: Json) -> str:
-    """All that a configuration says of a model; equal ones compute the same."""
+    """Return everything that a configuration says of a model; equal ones compute the same."""
     model = read_model(values, "config.json")
     tensors = [
         (source, name, shape, entry.permuted, entry.factors, [form.names for form in entry.forms])

@@ -26,7 +26,7 @@ MESSAGES = [
 
 
 def read_all(provider: WeightProvider) -> None:
-    """Every key, every tensor, the configuration."""
+    """Read every key, every tensor and the configuration."""
     for key in provider.metadata:
         with contextlib.suppress(TrinityError):
             _ = provider.metadata[key]
@@ -71,7 +71,7 @@ def travel(case: Case, path: Path, *, deep: bool = True, **options: object) -> N
 
 
 def _inspect(path: Path) -> None:
-    """What the command shows."""
+    """Run what `inspect` shows."""
     from trinity.cli.inspect import inspect
 
     with contextlib.redirect_stdout(io.StringIO()):
@@ -106,7 +106,7 @@ def _one_token(model: Model, prompt: object, sampling: dict[str, object]) -> Non
 
 
 def quantize_file(case: Case, path: Path, imatrix: Path | None = None) -> None:
-    """Quantize, open and compare what was made, now and then load it."""
+    """Quantize, open and compare the result, and sometimes load it."""
     rng = case.rng
     out = path.parent / "out.gguf"
     options: dict[str, object] = {}
@@ -149,5 +149,5 @@ def quantize_with(case: Case, path: Path, imatrix: Path) -> None:
 
 
 def some_text(rng: random.Random) -> str:
-    """A text to tokenize."""
+    """Draw a text to tokenize."""
     return values.prose(rng)

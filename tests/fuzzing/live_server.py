@@ -39,19 +39,19 @@ class RefusedRequest(TrinityError):  # noqa: N818 - what it is
 
 
 class Log(logging.Handler):
-    """Keeps what the server could not cope with."""
+    """Collects the server's log of failures."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.records: list[logging.LogRecord] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one record."""
+        """Collect one record."""
         self.records.append(record)
 
 
 class Live:
-    """The server; ``slots`` is the folder of saved slots."""
+    """The server; ``slots`` is its folder of saved slots."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="trinity-fuzz-server-"))
@@ -94,10 +94,10 @@ class Live:
         self._ready.set()
 
     def exchange(self, case: Case, pieces: list[bytes], *, http: bool = True) -> tuple[int, bytes]:
-        """Send pieces of a request; status and body of the first answer.
+        """Send parts of a request; return status and body of the first response.
 
-        Status 0: the connection ended without one, which ``http`` says must not be.
-        Raises: RefusedRequest for a status of 4xx or of ``FULL``, Finding.
+        Status 0: the connection ended without one. Raises: RefusedRequest for a status of 4xx or of
+        ``FULL``, Finding.
         """
         case.num_bytes += sum(map(len, pieces))
         self.log.records.clear()
@@ -138,19 +138,19 @@ class Live:
 
 @cache
 def live() -> Live:
-    """The one server of this process, started when the first case asks for it."""
+    """Return the only server of this process, started by the first case that needs it."""
     return Live()
 
 
 def sound_whisper() -> bytes:
-    """A random Whisper model whose merges make tokens that it has."""
+    """Return a random Whisper model with a valid tokenizer."""
     draft = whisper(random.Random(3), 0.0)
     draft.set("tokenizer.ggml.merges", Value(ARRAY, [], STRING))
     return bytes(draft.encode()[0])
 
 
 def request(path: str, headers: dict[str, bytes | str], body: bytes, method: str = "POST") -> bytes:
-    """A whole request that ends its connection."""
+    """Return a complete request that closes its connection."""
     given = {
         "Host": "localhost",
         "Content-Length": str(len(body)),

@@ -46,12 +46,12 @@ Known = dict[tuple[int, str], NDArray[np.float32]]
 
 
 def _is_compared(class_name: str) -> bool:
-    """Whether what transformers computes is of each token; a classifier's scores are not."""
+    """Whether transformers computes a value for each token, not a classifier's score."""
     return not class_name.endswith("ForSequenceClassification")
 
 
 def reference(python: str, class_name: str, folder: Path) -> Json:
-    """What transformers makes of the class's cases; ``folder`` may have it from an earlier run."""
+    """Return transformers' results for the class's cases; an earlier run may be in ``folder``."""
     listed = folder / "cases.json"
     if not listed.exists():
         _compute(python, class_name, folder)
@@ -67,7 +67,7 @@ def _compute(python: str, class_name: str, folder: Path) -> None:
 
 
 def recorded(found: Json, folder: Path) -> Json:
-    """What tests compare with: the cases that transformers accepts, and of their logits a few."""
+    """Return what tests compare with: the accepted cases and some of their logits."""
     cases, logits = [], dict[int, list[float]]()
     base = found["cases"][0]["values"]
     for case in found["cases"]:
@@ -84,7 +84,7 @@ def recorded(found: Json, folder: Path) -> Json:
 
 
 def _form(case: Json, folder: Path) -> int | None:
-    """The form of a class's tensors that transformers wrote; None where they are others."""
+    """Return the form of a class's tensors that transformers wrote, or None for another."""
     with Checkpoint(folder / str(case["same"])) as checkpoint:
         stored = {name: checkpoint.tensor(name).shape for name in checkpoint.names()}
     for form in range(4):
@@ -98,7 +98,7 @@ def _form(case: Json, folder: Path) -> int | None:
 
 
 def outcome(case: Json, prompt: list[int], folder: Path, known: Known) -> tuple[str, str]:
-    """What trinity makes of a case: "skipped", "equal", "refused" or "differs"; and details."""
+    """Return the result of a case: "skipped", "equal", "refused" or "differs"; and details."""
     if "same" not in case:
         return "skipped", case["refused"]
     own, expected = folder / str(case["same"]), np.load(folder / f"{case['same']}.npy")
@@ -120,7 +120,7 @@ def outcome(case: Json, prompt: list[int], folder: Path, known: Known) -> tuple[
 
 
 def _vectors(model: trinity.Model, prompt: list[int]) -> NDArray[np.float32]:
-    """Hidden states: of the first token, the mean, of the last token."""
+    """Return hidden states: of the first token, the mean, of the last token."""
     poolings: tuple[Literal["cls", "mean", "last"], ...] = ("cls", "mean", "last")
     return np.stack([model.embed([prompt], one, normalize=False)[0] for one in poolings])
 

@@ -55,7 +55,7 @@ def unused(key: str) -> bool:
 
 
 def values_of(key: str, base: Json, defaults: Json) -> Iterator[tuple[str, object]]:
-    """The odd values of a key, each after its name; an absent one is Ellipsis."""
+    """Yield the odd values of a key, each after its name; Ellipsis removes the key."""
     yield "absent", ...
     yield "null", None
     default = defaults.get(key)
@@ -73,7 +73,7 @@ def values_of(key: str, base: Json, defaults: Json) -> Iterator[tuple[str, objec
 
 
 def cases(base: Json, more: list[str], config_class: Any) -> Iterator[tuple[str, str, Json]]:
-    """Key, what is odd about it, and the configuration."""
+    """Yield the key, the kind of odd value, and the configuration."""
     yield "", "base", base
     found = {field.name: field for field in dataclasses.fields(config_class)}
     defaults = {
@@ -101,7 +101,7 @@ def cases(base: Json, more: list[str], config_class: Any) -> Iterator[tuple[str,
 
 
 def write(values: Json, folder: Path, model_class: Any) -> np.ndarray:
-    """The directory of a model with drawn weights, and its logits."""
+    """Write the directory of a model with drawn weights, and its logits."""
     folder.mkdir(parents=True)
     file = folder / "config.json"
     file.write_text(json.dumps(values), "utf-8")

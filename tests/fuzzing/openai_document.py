@@ -38,7 +38,7 @@ SAID_BY_THE_SERVICE: list[tuple[str, Any]] = [
 
 
 class OpenAIDocument:
-    """The operations and schemas that are looked at."""
+    """The operations and schemas that are used."""
 
     def __init__(self, path: Path) -> None:
         whole = json.loads(path.read_text(encoding="utf-8"))
@@ -57,7 +57,7 @@ class OpenAIDocument:
         at[last] = {"anyOf": [at[last], schema]}
 
     def document(self) -> Json:
-        """A document of these operations alone."""
+        """Return a document of only these operations."""
         return {
             "openapi": "3.1.0",
             "info": {"title": "OpenAI", "version": "1"},
@@ -67,7 +67,7 @@ class OpenAIDocument:
 
     @cache  # noqa: B019
     def answer(self, method: str, path: str, media_type: str) -> jsonschema_rs.Validator | None:
-        """What validates an answer, or an event of a stream; None where nothing is said of it."""
+        """Return the validator of a response or event, or None if the document has none."""
         operation = self.paths.get(path, {}).get(method.lower())
         if operation is None:
             return None
@@ -79,7 +79,7 @@ class OpenAIDocument:
 
 
 def nullable(schema: Any) -> Any:
-    """A schema whose "nullable", which OpenAPI 3.1 no longer has, is written as it has to be."""
+    """Rewrite a schema's "nullable", which OpenAPI 3.1 no longer has."""
     if isinstance(schema, list):
         return [nullable(one) for one in schema]
     if not isinstance(schema, dict):
@@ -89,7 +89,7 @@ def nullable(schema: Any) -> Any:
 
 
 def reachable(what: Any, components: Json) -> Json:
-    """The components that ``what`` refers to, and those that they refer to."""
+    """Return the components that ``what`` refers to, directly or through others."""
     found: Json = {}
     left = list(references(what))
     while left:
@@ -101,5 +101,5 @@ def reachable(what: Any, components: Json) -> Json:
 
 
 def references(what: Any) -> Iterator[tuple[str, str]]:
-    """The kinds and names of components in ``what``."""
+    """Return the kinds and names of components in ``what``."""
     yield from re.findall(r'"\$ref": "#/components/(\w+)/([^"/]+)', json.dumps(what))

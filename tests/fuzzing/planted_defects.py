@@ -13,28 +13,28 @@ from trinity.formats.json_object import parse_json_object
 
 
 def good(case: Case) -> None:
-    """Ends well or in a TrinityError."""
+    """Succeed, or raise a TrinityError."""
     case.attempt("read", parse_json_object, b"{" if case.seed % 2 else b"{}", "x")
 
 
 def dies(case: Case) -> None:
-    """Reads where nothing is."""
+    """Read from an unmapped address."""
     ctypes.string_at(0)
 
 
 def hangs(case: Case) -> None:
-    """Never ends."""
+    """Run forever."""
     time.sleep(10_000)
 
 
 def grows(case: Case) -> None:
-    """400 MB for a file of a few bytes."""
+    """Use 400 MB for a file of a few bytes."""
     case.write("a", b"abc")
     case.attempt("read", lambda: len(bytearray(400 << 20)))
 
 
 def works_long(case: Case) -> None:
-    """More processor time than a small file justifies."""
+    """Use more processor time than a small file justifies."""
 
     def work() -> None:
         until = time.process_time() + 2 * SECONDS * slowness()
@@ -45,12 +45,12 @@ def works_long(case: Case) -> None:
 
 
 def raises(case: Case) -> None:
-    """An exception that is no TrinityError, out of the code under test."""
+    """Raise an exception of the code under test that is not a TrinityError."""
     case.attempt("read", parse_json_object, None, "x")  # type: ignore[arg-type]
 
 
 def hides(case: Case) -> None:
-    """A TrinityError that is a lack of memory."""
+    """Raise a TrinityError for a lack of memory."""
 
     def fail() -> None:
         try:
@@ -62,7 +62,7 @@ def hides(case: Case) -> None:
 
 
 def litters(case: Case) -> None:
-    """A temporary file that nobody removed."""
+    """Leave a temporary file."""
     case.write(".trinity-abc.tmp", b"")
 
 
@@ -73,5 +73,5 @@ TARGETS = {
 
 
 def schedule(names: Sequence[str]) -> list[str]:
-    """One after the other."""
+    """Run one target after the other."""
     return list(names)

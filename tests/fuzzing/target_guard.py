@@ -50,7 +50,7 @@ def combinations() -> list[tuple[str, str, bool]]:
 
 
 def guard(case: Case) -> None:
-    """One type on one level, with random sizes and numbers of tokens."""
+    """Test one type on one level, with random sizes and numbers of tokens."""
     rng = case.rng
     case.compiled = True  # every level is compiled on the way: times mean nothing here
     every = combinations()
@@ -122,7 +122,7 @@ class _Numpy:
         return getattr(np, name)
 
     def zeros(self, shape: Any, dtype: Any = float) -> Any:
-        """Guarded zeros."""
+        """Return guarded zeros."""
         kind = np.dtype(dtype)
         count = int(np.prod(shape))
         raw = guarded(count * kind.itemsize, at_end=self._at_end, alignment=kind.alignment)
@@ -133,7 +133,7 @@ class _Numpy:
 
 @contextlib.contextmanager
 def guarded_buffers(at_end: bool) -> Iterator[None]:
-    """While open, engines are made whose weights, activations and caches are guarded."""
+    """Guard weights, activations and caches of engines that are made meanwhile."""
 
     bound, vector = runtime_weights._bound, plan.PlanBuilder.vector
 

@@ -79,7 +79,7 @@ def _wrong_name(rng: random.Random, name: str) -> str:
 
 
 class _Server:
-    """What a server has and says."""
+    """A server's files and responses."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -113,7 +113,7 @@ class _Server:
         return found
 
     def answer(self, http: Any, request: Any) -> Any:
-        """The response to a request of the client."""
+        """Return the response to a request of the client."""
         rng, path = self.rng, request.url.path
         if self.is_down or rng.random() < 0.01:
             return self._failure(http, request)
@@ -185,7 +185,7 @@ def _digest(content: bytes) -> str:
 
 
 def _files(rng: random.Random) -> dict[str, bytes]:
-    """A repository's files by name."""
+    """Return a repository's files by name."""
     found: dict[str, bytes] = {}
     if rng.random() < 0.6:
         raw = bytes(models.model(rng, 0.0).encode()[0])
@@ -211,7 +211,7 @@ def _files(rng: random.Random) -> dict[str, bytes]:
 
 @functools.cache
 def _http_library() -> Any:
-    """The library that huggingface_hub makes its requests with."""
+    """Return the library with which huggingface_hub makes its requests."""
     from huggingface_hub.utils import get_session
 
     return sys.modules[type(get_session()).__module__.partition(".")[0]]
@@ -219,7 +219,7 @@ def _http_library() -> Any:
 
 @contextlib.contextmanager
 def _answered_by(server: _Server, home: Path) -> Iterator[None]:
-    """While open, the library asks this server and keeps its cache at ``home``."""
+    """Let the library ask this server and keep its cache at ``home``."""
     import huggingface_hub
     from huggingface_hub import constants
     from huggingface_hub.utils import _http as own
@@ -249,7 +249,7 @@ def _answered_by(server: _Server, home: Path) -> Iterator[None]:
 
 
 def _check_places(folder: Path, home: Path) -> None:
-    """Raise Finding for a file outside of the cache, and for a link that leads out of it."""
+    """Raise Finding for a file outside the cache, or a link that leads out of it."""
     inside = os.path.realpath(home)
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -193,7 +193,7 @@ _NAMES = (
 
 
 def response_fields(case: Case) -> None:
-    """Names of the fields that an answer of /completion shall have."""
+    """Draw names of fields for a response of /completion."""
     rng = case.rng
     names: list[object] = []
     for _ in range(rng.choice((0, 1, 2, 5, 30, 2000))):
@@ -257,7 +257,7 @@ def slots(case: Case) -> None:
 
 
 def change(case: Case, slot: str, action: str, body: object) -> None:
-    """Ask for an action on a slot."""
+    """Request an action on a slot."""
     raw = json.dumps(body).encode()
     path = f"/slots/{quote(slot, safe='%')}?action={action}"
     send(case, request(path, {"Content-Type": "application/json"}, raw))

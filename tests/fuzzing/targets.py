@@ -53,6 +53,6 @@ SHARES = {
 
 
 def schedule(names: Sequence[str]) -> list[str]:
-    """The targets of consecutive seeds, spread evenly; repeats."""
+    """Return the targets of consecutive seeds, evenly spread; it repeats."""
     places = [((i + 0.5) / SHARES[name], name) for name in names for i in range(SHARES[name])]
     return [name for _, name in sorted(places)]

@@ -32,7 +32,7 @@ PIECES = (
 
 
 def integer(rng: random.Random) -> int:
-    """An edge, one beside it, or any."""
+    """Draw a limit of a type, a number beside one, or any number."""
     kind = rng.random()
     if kind < 0.7:
         return rng.choice(INTEGERS)
@@ -42,7 +42,7 @@ def integer(rng: random.Random) -> int:
 
 
 def real(rng: random.Random) -> float:
-    """An edge or any 32 bits as a float."""
+    """Draw a limit, or any 32 bits as a float."""
     if rng.random() < 0.8:
         return rng.choice(REALS)
     value: float = struct.unpack("<f", rng.randbytes(4))[0]
@@ -50,14 +50,14 @@ def real(rng: random.Random) -> float:
 
 
 def text(rng: random.Random) -> str:
-    """An edge or some pieces."""
+    """Draw an extreme text, or some parts."""
     if rng.random() < 0.6:
         return rng.choice(TEXTS)
     return "".join(rng.choices(PIECES, k=rng.randrange(1, 12)))
 
 
 def prose(rng: random.Random) -> str:
-    """What somebody may want tokenized."""
+    """Draw an ordinary text to tokenize."""
     kind = rng.random()
     if kind < 0.1:
         return rng.choice(PIECES) * rng.choice((1, 50, 400))

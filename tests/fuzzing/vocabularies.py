@@ -50,7 +50,7 @@ def _bpe() -> tuple[list[str], list[int]]:
 
 
 def add(draft: Draft, rng: random.Random) -> int:
-    """A sound vocabulary's keys; returns the number of tokens."""
+    """Add a valid vocabulary's keys; return the number of tokens."""
     if rng.random() < 0.65:
         tokens, scores, types = _spm(rng.random() < 0.25)
         pairs = [
@@ -80,7 +80,7 @@ def add(draft: Draft, rng: random.Random) -> int:
 
 
 def spoil(draft: Draft, rng: random.Random) -> None:
-    """One change to a vocabulary; the number of tokens mostly stays."""
+    """Damage a vocabulary in one place; the number of tokens mostly stays."""
     kind = rng.randrange(12)
     tokens = draft.find(PREFIX + "tokens")
     if kind == 0:
@@ -148,7 +148,7 @@ def _merge(rng: random.Random) -> str:
 
 
 def _chain(tokens: list[object], rng: random.Random) -> None:
-    """Tokens that are prefixes of one another, or one very long one."""
+    """Return tokens that are prefixes of one another, or one very long token."""
     if not tokens:
         return
     at = rng.randrange(len(tokens))

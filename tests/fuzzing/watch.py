@@ -23,7 +23,7 @@ GROWN_BYTES = 8 << 30
 
 @dataclass
 class Finding:
-    """One kind of finding: how often, and the first case of it."""
+    """A kind of finding: its number and first case."""
 
     target: str
     seed: int
@@ -41,11 +41,11 @@ class Result:
 
     @property
     def cases(self) -> int:
-        """All cases."""
+        """The number of all cases."""
         return sum(row["cases"] for row in self.counts.values())
 
     def add(self, group: str, target: str, seed: int, text: str) -> None:
-        """Note a finding; the first of a group is shown at once."""
+        """Record a finding; print the first of a group at once."""
         if group in self.findings:
             self.findings[group].count += 1
             return
@@ -58,7 +58,7 @@ def _indented(text: str) -> str:
 
 
 class Worker:
-    """One process and the seeds that are its own."""
+    """A process and its seeds."""
 
     def __init__(
         self, number: int, seeds: range, names: Sequence[str], folder: Path, main: Sequence[str]
@@ -73,7 +73,7 @@ class Worker:
         self.start(seeds.start)
 
     def start(self, first: int) -> None:
-        """Go on at seed ``first``."""
+        """Continue at seed ``first``."""
         self.next = first
         if first >= self.seeds.stop:
             self.process = None
@@ -97,7 +97,7 @@ class Worker:
             )
 
     def lines(self) -> list[dict[str, object]]:
-        """What the process wrote since last asked."""
+        """Return what the process has written since the last call."""
         with open(self.folder / "lines") as file:
             file.seek(self._read)
             text = file.read()
@@ -106,12 +106,12 @@ class Worker:
         return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def last_words(self) -> str:
-        """Stacks and messages of a process that is gone."""
+        """Return stacks and messages of a process that has ended."""
         parts = [(self.folder / name) for name in ("stack", "errors")]
         return "\n".join(p.read_text(errors="replace")[-4000:] for p in parts if p.exists())
 
     def resident(self) -> int:
-        """Bytes that the process has in memory."""
+        """Return the resident memory of the process."""
         try:
             with open(f"/proc/{self.process.pid}/statm") as file:  # type: ignore[union-attr]
                 return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -119,7 +119,7 @@ class Worker:
             return 0
 
     def kill(self) -> None:
-        """Ask for its stacks, then kill it."""
+        """Request its stacks, then kill it."""
         assert self.process is not None
         self.process.send_signal(signal.SIGUSR1)
         time.sleep(0.5)
@@ -214,7 +214,7 @@ def _look_at(
 
 
 def _deepest(stack: str) -> str:
-    """The first line of trinity in a stack of faulthandler."""
+    """Return the first line of trinity in a stack of faulthandler."""
     for line in stack.splitlines():
         for package in PACKAGES:
             if f"{package}/" in line and "File" in line:
@@ -230,7 +230,7 @@ def _sum_up(result: Result, crew: Sequence[Worker], begun: float) -> None:
 
 
 def table(result: Result) -> str:
-    """The figures of a run."""
+    """Format the counts of a run."""
     columns = [c for c in STAGES if any(row[c] for row in result.counts.values())]
     lines = [["target", "cases", *columns, "ms"]]
     for name, row in result.counts.items():

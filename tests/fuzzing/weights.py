@@ -25,13 +25,13 @@ LARGEST = 32 << 20  # a tensor that says it has more gets 64 bytes
 
 
 def block_size(type_name: str) -> int:
-    """Elements of a block; rows of I2_S may be of any length, a whole tensor is of 128s."""
+    """Return the elements of a block; an I2_S tensor is a multiple of 128."""
     quant = TYPES.get(type_name)
     return quant.block_size if quant else 4
 
 
 def file_type_id(type_name: str) -> int:
-    """The id that a file has for a type."""
+    """Return a type's id in files."""
     return type_id(type_name)
 
 
@@ -59,7 +59,7 @@ def _drawn(quant: QuantType, rng: np.random.Generator) -> bytes:
 
 
 def own_content(type_name: str, shape: tuple[int, ...], rng: random.Random) -> bytes:
-    """Sound bytes of a tensor of any type of the registry; ``shape`` in NumPy's order."""
+    """Return valid bytes of a tensor of any registered type; ``shape`` in NumPy's order."""
     quant = TYPES[type_name]
     nbytes = prod(shape) // quant.block_size * quant.type_size
     return _cut(_sound(type_name), nbytes, quant.type_size, rng)
@@ -78,7 +78,7 @@ def _cut(pool: bytes, nbytes: int, unit: int, rng: random.Random) -> bytes:
 
 
 def content(type_name: str, dims: list[int], rng: random.Random, hostile: float = 0.1) -> bytes:
-    """A tensor's bytes; with probability ``hostile`` they are noise, zeros, ones, NaN."""
+    """Return a tensor's bytes; with probability ``hostile`` noise, zeros, ones or NaN."""
     nbytes = tensor_nbytes(type_name, dims)
     if nbytes is None or not 0 < nbytes <= LARGEST:
         return bytes(64)
@@ -112,5 +112,5 @@ def _norms() -> bytes:
 
 
 def norm(size: int, rng: random.Random) -> bytes:
-    """Float32 values near 1."""
+    """Return float32 values near 1."""
     return _cut(_norms(), 4 * size, 4, rng)

@@ -27,7 +27,7 @@ RECYCLE_BYTES = 2 << 30
 
 
 class State:
-    """What parent and worker share: seed, start, peak, and counters by target and stage."""
+    """Shared by parent and worker: seed, start, peak, and counters by target and stage."""
 
     _HEAD = struct.Struct("<qqdq")  # stop, seed, start, done
 
@@ -46,24 +46,24 @@ class State:
         return stop, seed, start, done
 
     def stop(self) -> None:
-        """Ask the worker to end after its case."""
+        """Tell the worker to end after its case."""
         struct.pack_into("<q", self._map, 0, 1)
 
     def begin(self, seed: int) -> None:
-        """A case begins."""
+        """Record the start of a case."""
         struct.pack_into("<qd", self._map, 8, seed, time.monotonic())
 
     def end(self, done: int) -> None:
-        """A case has ended."""
+        """Record the end of a case."""
         struct.pack_into("<dq", self._map, 16, 0.0, done)
 
     def add(self, target: str, column: str, count: int = 1) -> None:
-        """Count."""
+        """Increase a counter."""
         at = self._at(target, column)
         struct.pack_into("<q", self._map, at, struct.unpack_from("<q", self._map, at)[0] + count)
 
     def count(self, target: str, column: str) -> int:
-        """What was counted."""
+        """Return a counter."""
         value: int = struct.unpack_from("<q", self._map, self._at(target, column))[0]
         return value
 
@@ -73,7 +73,7 @@ class State:
 
 
 def finding_of(error: BaseException, target: str) -> tuple[str, str]:
-    """Group and text of an exception: its type, and the deepest place in trinity or the target."""
+    """Return group and text of an exception: its type, and the deepest place in trinity."""
     kind = error.kind if isinstance(error, cases.Finding) else type(error).__name__
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
@@ -92,7 +92,7 @@ def run_seeds(
     folder: Path,
     state: State,
 ) -> None:
-    """Cases one after the other, until the last or until told to stop."""
+    """Run cases until the last one or until told to stop."""
     for done, seed in enumerate(seeds, 1):
         if state.read()[0]:
             break
@@ -119,7 +119,7 @@ def run_seeds(
 
 
 def limit_process(log: Path) -> None:
-    """A net under the meters: address space, no core files, stacks of what dies or hangs."""
+    """Limit the address space, disable core files, and print stacks of crashes and hangs."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     file = open(log, "w")  # noqa: SIM115 - lives as long as the process

@@ -145,7 +145,7 @@ def test_hostile_steps_end_within_their_time(make: Any) -> None:
 
 
 def lets_through(grammar: Grammar, text: str) -> bool:
-    """Whether an answer may be this text, by llguidance over bytes."""
+    """Whether llguidance accepts this text byte by byte."""
     matcher = grammar.compiled(LLTokenizer("byte"), {})
     return bool(matcher.consume_tokens(list(text.encode()))) and bool(matcher.is_accepting())
 

@@ -112,7 +112,7 @@ def test_other_texts(texts: set[str]) -> None:
 
 
 def takes(grammar: Grammar, value: Any) -> bool:
-    """Whether a value is an answer, byte by byte."""
+    """Whether the grammar accepts a value byte by byte."""
     from llguidance import LLTokenizer
 
     matcher = grammar.compiled(LLTokenizer("byte"), {})

@@ -236,7 +236,7 @@ def test_nullable_of_openapi(schema: Any, taken: list[str], refused: list[str]) 
 
 
 def check_texts(schema: Any, taken: list[str], refused: list[str]) -> None:
-    """That the grammar of a schema takes some texts and refuses others."""
+    """Check that the grammar of a schema accepts some texts and refuses others."""
     grammar = Grammar.json_schema(schema)
     table = LLTokenizer("byte")
     for text, expected in [*((one, True) for one in taken), *((one, False) for one in refused)]:

@@ -21,7 +21,7 @@ LARGE_PRIME = {"type": "integer", "multipleOf": 99999989}
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The requests that reach a process; nothing is known at first."""
+    """Records the requests that reach a process; the cache is empty at first."""
     found: list[Any] = []
     call = trial._processes.call
 

@@ -26,7 +26,7 @@ REAL = ("llama-bpe", "llama-spm", "phi-3", "qwen2", "gpt-2")
 
 
 def checked(tokenizer: trinity.Tokenizer, texts: list[str]) -> None:
-    """A text goes through token by token as the tokenizer cuts it, and comes out again."""
+    """Check that a tokenized text passes token by token and decodes to itself."""
     vocabulary = vocabulary_of(tokenizer)
     for text in texts:
         ids = vocabulary._cutter(text)

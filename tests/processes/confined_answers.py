@@ -14,7 +14,7 @@ CALLS = []
 
 
 def answer(request: Any) -> Any:
-    """Do what ``request`` names, with its argument."""
+    """Run the function that ``request`` names with its argument."""
     name, argument = request
     CALLS.append(name)
     return globals()[f"_{name}"](argument)
@@ -68,7 +68,7 @@ def _recurse(_: Any) -> None:
 
 
 class Panic(BaseException):
-    """As a Rust library raises."""
+    """An exception as a Rust library raises it."""
 
 
 def _panic(text: str) -> None:
@@ -100,7 +100,7 @@ def _lie(length: int) -> None:
 
 
 def _rights(path: str) -> dict[str, str]:
-    """The error of each thing that must not be possible."""
+    """Return the error of each action that must be impossible."""
     libc = ctypes.CDLL(None, use_errno=True)
     tries = {
         "open": lambda: os.open(path, os.O_RDONLY),

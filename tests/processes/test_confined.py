@@ -34,7 +34,7 @@ def confined() -> Iterator[Confined]:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process ends within a while (a zombie has ended)."""
+    """Whether a process ends soon (a zombie has ended)."""
     for _ in range(500):
         try:
             os.kill(pid, 0)

@@ -63,7 +63,7 @@ pytestmark = pytest.mark.skipif(interpreted(), reason="needs a team of threads")
 
 
 def run(code: str, folder: Path, *flags: str) -> str:
-    """Standard output of a program; what it prints to standard error is a failure."""
+    """Return a program's standard output; output to standard error is a failure."""
     program = folder / "program.py"
     program.write_text(PROLOGUE + textwrap.dedent(code), encoding="utf-8")
     path = os.pathsep.join((str(ROOT), str(ROOT / "kernels")))

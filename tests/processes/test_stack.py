@@ -42,7 +42,7 @@ thread.join()
 
 
 def run(arguments: list[str], soft: int, hard: int) -> subprocess.CompletedProcess[str]:
-    """A process of Python under limits of the stack, in KB."""
+    """Run Python with limits of the stack in KB."""
     paths = os.pathsep.join((str(ROOT), str(ROOT / "kernels")))
     return subprocess.run(
         [sys.executable, *arguments],

@@ -62,7 +62,7 @@ FAMILIES = {"qwen3": QWEN3, "gemma": GEMMA, "nomic": NOMIC}
 
 
 def weights(path: Path, names: tuple[tuple[str, str], ...] = NAMES) -> Arrays:
-    """A GGUF file's tensors under the names of transformers."""
+    """Return a GGUF file's tensors under transformers' names."""
     found = {}
     with trinity.open_weights(path) as provider:
         for name in provider.tensor_names():

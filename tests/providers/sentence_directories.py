@@ -99,7 +99,7 @@ def dense_gelu(folder: Path) -> None:
 
 
 def scalar_products(folder: Path) -> None:
-    """Without Normalize, and lengths count."""
+    """Remove Normalize, so that vectors keep their length."""
     modules(folder)
     settings(folder, "config_sentence_transformers.json", similarity_fn_name="dot")
 

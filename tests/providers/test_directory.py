@@ -43,7 +43,7 @@ def test_families(name: str, shared_data: Path) -> None:
 
 
 def check_answers(folder: Path, level: str | None, name: str | None = None) -> None:
-    """The model that lies in the folder, or has that ``name``, gives the answers there."""
+    """Check that the model in the folder, or of that ``name``, gives the stored results."""
     answers = json.loads((folder / "golden.json").read_text("utf-8"))
     prompt, greedy = answers["prompt_ids"], answers["greedy_ids"]
     directory = folder / "hf" if (folder / "hf").is_dir() else folder

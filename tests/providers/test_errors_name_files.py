@@ -33,7 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def changed(path: Path, keys: Mapping[str, object], without: str = "-") -> None:
-    """A copy of the model with some keys changed, or left out (None), and without some tensors."""
+    """Copy the model with some keys changed or removed (None), and without some tensors."""
     source = path.parent / "whole.gguf"
     with GGUFProvider(source) as model, GGUFWriter(path) as writer:
         for key, value in {**dict(model.metadata), **keys}.items():
@@ -46,7 +46,7 @@ def changed(path: Path, keys: Mapping[str, object], without: str = "-") -> None:
 
 
 def damaged(whole: Path, folder: Path, draw: random.Random) -> Iterator[Path]:
-    """Copies with a key of another value, bytes of another value in the head, or cut."""
+    """Write copies with another value of a key, changed bytes in the header, or cut off."""
     shutil.copy(whole, folder / "whole.gguf")
     with GGUFProvider(whole) as model:
         keys = list(model.metadata)
@@ -68,7 +68,7 @@ def damaged(whole: Path, folder: Path, draw: random.Random) -> Iterator[Path]:
 
 
 def error_of(path: Path) -> str | None:
-    """What goes wrong from opening to the first token."""
+    """Return the error of opening, loading or generating a token."""
     try:
         with trinity.load(path, threads=1, context_length=32) as model:
             model.generate(PROMPT, max_tokens=1)

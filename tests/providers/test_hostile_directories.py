@@ -24,7 +24,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def changed(value: Any, rng: random.Random, depth: int = 0) -> Any:
-    """A JSON value with one place in it changed."""
+    """Return a JSON value with one place changed."""
     if isinstance(value, dict) and value and rng.random() < 0.9:
         key = rng.choice(sorted(value))
         kind = rng.random()
@@ -42,7 +42,7 @@ def changed(value: Any, rng: random.Random, depth: int = 0) -> Any:
 
 
 def spoil(directory: Path, name: str, rng: random.Random) -> None:
-    """Change one file: a value of its JSON, or of the header's, or a few bytes."""
+    """Change one file: a value of its JSON or header, or a few bytes."""
     path = directory / name
     raw = bytearray(path.read_bytes())
     start, end = (
@@ -62,7 +62,7 @@ def spoil(directory: Path, name: str, rng: random.Random) -> None:
 
 
 def read(directory: Path, *, with_tokenizer: bool) -> None:
-    """All that is read before a model is loaded, and its weights."""
+    """Read everything that precedes loading a model, and its weights."""
     with closing(open_weights(directory)) as provider:
         names = provider.tensor_names()
         config = provider.config
@@ -75,7 +75,7 @@ def read(directory: Path, *, with_tokenizer: bool) -> None:
 
 
 def refusal(directory: Path, *, with_tokenizer: bool) -> str | None:
-    """What a TrinityError says; None where there is none."""
+    """Return the message of a TrinityError, or None."""
     try:
         read(directory, with_tokenizer=with_tokenizer)
     except TrinityError as error:

@@ -15,7 +15,7 @@ from trinity.providers import kept_keys, open_weights
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache's folder, where keys of small files are kept too."""
+    """The cache's folder; keys of small files are cached too."""
     monkeypatch.setattr(kept_keys, "cache_folder", lambda kind: tmp_path / "cache" / kind)
     monkeypatch.setattr(kept_keys, "_SMALLEST", 0)
     return tmp_path / "cache" / "tokenizers"

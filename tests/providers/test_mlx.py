@@ -68,7 +68,7 @@ def answers_of(folder: Path) -> dict[str, object]:
 
 
 def check_values(model: str, folder: Path) -> None:
-    """The values of weights are those that MLX dequantized, bit by bit."""
+    """Check that weights equal MLX's dequantized values bit by bit."""
     answers = answers_of(folder)["dequant"]
     assert isinstance(answers, list)
     assert answers

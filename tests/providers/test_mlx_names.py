@@ -76,7 +76,7 @@ RENAMED = {
 
 
 def renamed(folder: str, shared_data: Path, parent: Path) -> Path:
-    """The reference data's directory of a family as mlx-lm writes it."""
+    """Return the reference data's directory of a family as mlx-lm writes it."""
     family = shared_data / "architectures" / folder
     arrays = RENAMED[folder][0](arrays_of(family))
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}

@@ -23,7 +23,7 @@ MESSAGES = [{"role": "user", "content": "x"}]
 
 
 class Provider:
-    """A provider with nothing but defaults."""
+    """A provider with defaults only."""
 
     path = "model.gguf"
 

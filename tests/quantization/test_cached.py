@@ -23,7 +23,7 @@ NAME = "llama-grouped"
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache's folder; that of the compiled kernels stays."""
+    """The cache's folder; that of compiled kernels does not change."""
     place = tmp_path / "cache" / "weights"
     monkeypatch.setattr(cached, "cache_folder", lambda kind: place)
     return place

@@ -31,7 +31,7 @@ def content(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A model of 8 layers in F32, its rows of 64 and 128 weights."""
+    """A model of 8 layers in F32 with rows of 64 and 128 weights."""
     path = tmp_path / "source.gguf"
     write_tiny_model(path, num_layers=8, tied=False, bias=True, qk_norm=False)
     return path
@@ -124,7 +124,7 @@ def test_the_alignment_is_kept(alignment: int, source: Path, tmp_path: Path) -> 
 
 
 def split(source: Path, stem: Path) -> Path:
-    """The model in two files; returns the first."""
+    """Write the model in two files; return the first."""
     with GGUFProvider(source) as given:
         names = given.tensor_names()
         parts = (names[:5], names[5:])

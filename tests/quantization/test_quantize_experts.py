@@ -75,7 +75,7 @@ def test_each_expert_is_quantized_as_if_it_were_alone(
 
 
 def importance(path: Path, layout: Layout = "stacked") -> NDArray[np.float32]:
-    """A matrix for every weight of experts; expert 4 was never taken. Its means (E, 256)."""
+    """Return a matrix for every weight of experts; expert 4 was never used. Means (E, 256)."""
     rng = np.random.default_rng(2)
     sums = (rng.random((EXPERTS, 256)) ** 4 * 100).astype(np.float32)
     counts = np.arange(10, 10 + EXPERTS)

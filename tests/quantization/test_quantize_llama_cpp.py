@@ -29,7 +29,7 @@ TERNARY = ("I2_S", "TQ1_0", "TQ2_0")
 
 @pytest.fixture(scope="module")
 def library() -> Iterator[Any]:
-    """The module, silenced."""
+    """llama-cpp-python without its log."""
     import llama_cpp
 
     silent = llama_cpp.llama_log_callback(lambda level, text, data: None)
@@ -40,7 +40,7 @@ def library() -> Iterator[Any]:
 
 
 def their_logits(library: Any, path: Path) -> NDArray[np.float32]:
-    """What llama.cpp computes after the last token."""
+    """Return llama.cpp's logits after the last token."""
     parameters = library.llama_model_default_params()
     model = library.llama_model_load_from_file(os.fsencode(path), parameters)
     assert model, "llama.cpp does not load the file"
@@ -74,7 +74,7 @@ def test_llama_cpp_runs_it(mix: str, library: Any, tmp_path: Path) -> None:
 
 
 def their_steps(library: Any, path: Path, tokens: list[int]) -> NDArray[np.float32]:
-    """llama.cpp's logits after each of the tokens, one at a time."""
+    """Return llama.cpp's logits after each of the tokens, one at a time."""
     model = library.llama_model_load_from_file(
         os.fsencode(path), library.llama_model_default_params()
     )
@@ -95,7 +95,7 @@ def their_steps(library: Any, path: Path, tokens: list[int]) -> NDArray[np.float
 
 
 def our_greedy(path: Path, start: list[int], count: int) -> list[int]:
-    """trinity's likeliest tokens, one after the other."""
+    """Return trinity's greedy tokens."""
     engine = load_engine(open_weights(path), threads=1)
     cache = engine.new_cache()
     found, step = [], start

@@ -34,7 +34,7 @@ def changed(
     kind: str,
     data: np.ndarray[Any, Any] | None = None,
 ) -> Path:
-    """The model with one other tensor, of the shape of ``values``."""
+    """Write the model with another tensor of the shape of ``values``."""
     with GGUFProvider(source) as given, GGUFWriter(out) as writer:
         for key in given.metadata:
             writer.add_encoded(key, given.metadata.encoded(key))

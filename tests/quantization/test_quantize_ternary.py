@@ -55,7 +55,7 @@ def test_it_makes_what_convert_makes(
 
 
 def effective(path: Path) -> dict[str, NDArray[np.float32]]:
-    """The weights of the layers with all their scales."""
+    """Return the layers' weights times all their scales."""
     with GGUFProvider(path) as model:
         names = model.tensor_names()
         values = {}

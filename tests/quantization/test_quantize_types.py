@@ -41,7 +41,7 @@ for _case in GOLDENS["cases"]:
 
 
 def entries(shape: dict[str, Any], rows: int = 16) -> list[ModelTensor]:
-    """A model of that shape in F16, in the order of a converter."""
+    """Return a model of that shape in F16, in a converter's order."""
     hidden, ffn = shape["hidden"], shape["ffn"]
     made = [ModelTensor("token_embd.weight", (rows, hidden), "F16")]
     for layer in range(shape["layers"]):
@@ -81,7 +81,7 @@ def types(assigned: list[Assigned]) -> dict[str, str]:
 
 
 def expected(case: dict[str, Any], names: list[str]) -> dict[str, str]:
-    """Type by name, out of the golden's short form."""
+    """Return types by name from the golden's short form."""
     wanted = dict.fromkeys(names, case["most"])
     for kind, groups in case["others"].items():
         for tensor, layers in groups.items():

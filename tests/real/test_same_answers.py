@@ -26,7 +26,7 @@ def path(real_model: GetModel) -> Path:
 
 @contextmanager
 def loaded(path: Path, folder: Path | None = None) -> Iterator[trinity.Model]:
-    """A model without a cached prompt, except those in ``folder``."""
+    """Return a model without cached prompts, except those in ``folder``."""
     with trinity.load(path) as model:
         if folder is not None:
             model.keep_prefixes(folder, 1 << 30)
@@ -45,7 +45,7 @@ def prompts(model: trinity.Model) -> Answers:
 def answers(
     model: trinity.Model, wanted: Answers, *, temperature: float = 0.0, cache_prompt: bool = True
 ) -> Answers:
-    """Answers, one after the other, each with the seed of its number."""
+    """Return responses, one after the other, each with its number as seed."""
     return [
         model.generate(
             prompt, max_tokens=LENGTH, temperature=temperature, seed=seed, ignore_eos=True,
@@ -66,7 +66,7 @@ def assert_same(found: Answers, expected: Answers) -> None:
 
 @pytest.fixture(scope="module")
 def cold(path: Path) -> Answers:
-    """Answers of a model that has evaluated nothing else."""
+    """Return responses of a model that has computed nothing else."""
     with loaded(path) as model:
         return answers(model, prompts(model))
 

@@ -38,7 +38,7 @@ def model(name: str, real_model: GetModel) -> Iterator[trinity.Model]:
 def exact_model(
     name: str, real_model: GetModel, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[trinity.Model]:
-    """The model with its weights in float32, which leaves no rounding of activations."""
+    """The model with float32 weights, whose activations are not rounded."""
     path = tmp_path_factory.mktemp(name) / "model.gguf"
     quantize(real_model(name), path, "F32", allow_requantize=True)
     with trinity.load(path, kv_type="f32") as loaded:

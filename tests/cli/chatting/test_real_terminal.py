@@ -38,7 +38,7 @@ main()
 
 
 class Chat:
-    """A chat in a terminal of its own."""
+    """`trinity chat` in its own pseudo-terminal."""
 
     def __init__(self, folder: Path, *arguments: str, code: str | None = None, term: str) -> None:
         program = ["-m", "trinity"] if code is None else ["-c", code]
@@ -52,13 +52,13 @@ class Chat:
         self.child.delaybeforesend = None
 
     def prompt(self) -> str:
-        """The words before the next prompt, without line ends and the terminal's sequences."""
+        """Return the text before the next prompt, without line ends and control sequences."""
         self.child.expect_exact(PROMPT)
         plain = re.sub("\x1b\\[[?0-9;]*[a-zA-Z]", "", self.child.before)
         return " ".join(plain.split())
 
     def enter(self, keys: str) -> str:
-        """Type at a prompt, and wait for the next one; what was written until then."""
+        """Type at a prompt, wait for the next one, and return the output in between."""
         self.child.send(keys + "\r")
         return self.prompt()
 
@@ -66,14 +66,14 @@ class Chat:
         self.child.expect_exact(text)
 
     def end(self) -> int:
-        """The exit status, or the negative signal."""
+        """Return the exit status, or the negative signal."""
         self.child.expect(pexpect.EOF)
         self.child.wait()
         status: int | None = self.child.exitstatus
         return -self.child.signalstatus if status is None else status
 
     def messages(self) -> list[dict[str, Any]]:
-        """The conversation, by /save."""
+        """Return the conversation that /save writes."""
         self.enter("/save --force saved.json")
         found: list[dict[str, Any]] = json.loads((self.folder / "saved.json").read_text("utf-8"))[
             "messages"
@@ -81,7 +81,7 @@ class Chat:
         return found
 
     def asked(self) -> list[str]:
-        """The user's messages."""
+        """Return the user's messages."""
         return [one["content"] for one in self.messages() if one["role"] == "user"]
 
 

@@ -86,7 +86,7 @@ def _published(tensor: str, config: dict[str, Any]) -> str:
 
 
 def write(name: str, folder: Path) -> Path:
-    """Write a model's directory; a tensor's values follow from its name alone."""
+    """Write a model's directory; each tensor is drawn from its name."""
     folder.mkdir(parents=True)
     config = CONFIGS[name]
     (folder / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
@@ -100,6 +100,6 @@ def write(name: str, folder: Path) -> Path:
 
 
 def golden(name: str) -> tuple[NDArray[np.float32], list[int]]:
-    """transformers' logits after each token of PROMPT, and the greedy tokens after it."""
+    """Return transformers' logits after each token of PROMPT, and the greedy tokens after it."""
     with np.load(Path(__file__).parents[2] / "data" / "classes.npz") as goldens:
         return goldens[name], goldens[f"{name} greedy"].tolist()

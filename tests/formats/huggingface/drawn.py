@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def drawn_tensor(name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """A weight, a norm's or a bias, by what its name says."""
+    """Draw a weight, a norm or a bias, according to its name."""
     values = np.random.RandomState(zlib.crc32(name.encode())).standard_normal(shape)
     if name.endswith("bias"):
         values = values * 0.2

@@ -21,7 +21,7 @@ E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def e4m3(code: int) -> float:
-    """OCP 8-bit Floating Point Specification, E4M3."""
+    """Decode E4M3 (OCP 8-bit Floating Point Specification)."""
     mantissa, exponent = code & 7, code >> 3 & 15
     size = mantissa * 2.0**-9 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 10)
     return -size if code > 127 else size
@@ -32,7 +32,7 @@ E4M3 = np.array([e4m3(code) for code in range(256)], np.float32)
 
 @dataclass
 class Weight:
-    """Tensors of a module by the ends of their names, the dtypes NumPy lacks, and the values."""
+    """A module's tensors by the ends of their names, dtypes that NumPy lacks, and the values."""
 
     tensors: dict[str, Array]
     values: Floats
@@ -40,7 +40,7 @@ class Weight:
 
 
 def stored(scales: Floats, dtype: str) -> tuple[Array, Floats]:
-    """Scales as a tensor of a dtype, and their values then."""
+    """Return scales as a tensor of a dtype, and their rounded values."""
     if dtype == "F16":
         half = scales.astype(np.float16)
         return half, half.astype(np.float32)
@@ -51,12 +51,12 @@ def stored(scales: Floats, dtype: str) -> tuple[Array, Floats]:
 
 
 def positive(rng: np.random.Generator, *shape: int, bits: int = 4) -> Floats:
-    """Scales that make weights of usual sizes of integers of ``bits``."""
+    """Draw scales that give weights of usual size from integers of ``bits``."""
     return (rng.uniform(0.001, 0.02, shape) * 2.0 ** (4 - bits)).astype(np.float32)
 
 
 def packed(codes: Array, bits: int) -> Array:
-    """Codes along the last axis to I32 words, lowest bits first; zeros fill the last."""
+    """Pack codes along the last axis into I32 words, lowest bits first, padded with zeros."""
     each = 32 // bits
     words = np.zeros((*codes.shape[:-1], -(-codes.shape[-1] // each)), np.uint32)
     for i in range(codes.shape[-1]):
@@ -69,7 +69,7 @@ def codes_of(rng: np.random.Generator, bits: int, *shape: int) -> Array:
 
 
 def fp8_codes(rng: np.random.Generator, *shape: int) -> Array:
-    """Every code but NaN."""
+    """Draw any codes except NaN."""
     codes = rng.integers(0, 254, shape)
     return (codes + (codes > 126)).astype(np.uint8)
 
@@ -78,7 +78,7 @@ def fp8(
     rng: np.random.Generator, rows: int, columns: int, *, scale: str, dtype: str = "F32",
     of: str = "block", block: tuple[int, int] = (128, 128),
 ) -> Weight:  # fmt: skip
-    """E4M3 with one scale ``of`` a block, a row, a group of a row or all."""
+    """Make E4M3 weights with one scale per block, row, group or tensor."""
     codes = fp8_codes(rng, rows, columns)
     height, width = {"block": block, "row": (1, columns), "group": (1, 64), "all": (rows, columns)}[
         of
@@ -132,7 +132,7 @@ def pack_quantized(
     rng: np.random.Generator, rows: int, columns: int, *, bits: int = 4, group: int = 64,
     dtype: str = "BF16", zeros: bool = False,
 ) -> Weight:  # fmt: skip
-    """compressed-tensors, integers; ``group`` 0: of the whole row."""
+    """Make compressed-tensors integers; ``group`` 0: one scale per row."""
     group = group or columns
     half, groups = 1 << (bits - 1), columns // group
     codes = codes_of(rng, bits, rows, columns) - half

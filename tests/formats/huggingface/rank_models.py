@@ -78,7 +78,7 @@ FILE = "qwen3_file"  # by llama.cpp's converter of qwen3_logits, without its cha
 
 
 def tokenizer(name: str) -> dict[str, Any]:
-    """The bytes, and the marks of Qwen's messages; of qwen3_ended padding ends each text."""
+    """Return the bytes and Qwen's delimiters; in qwen3_ended a padding token ends each text."""
     made: dict[str, Any] = byte_tokenizer()
     one = made["added_tokens"][0]
     made["added_tokens"] = [one | {"id": 256 + i, "content": t} for i, t in enumerate(SPECIALS)]
@@ -97,7 +97,7 @@ def tokenizer(name: str) -> dict[str, Any]:
 
 
 def weights(name: str) -> dict[str, NDArray[np.float32]]:
-    """The tensors by the checkpoint's names; values follow from names alone."""
+    """Return the checkpoint's tensors, drawn from their names."""
     config = CONFIGS[name]
     hidden, width, dim = (config[k] for k in ("hidden_size", "intermediate_size", "head_dim"))
     query, keys = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
@@ -168,7 +168,7 @@ def _write_modules(folder: Path, yes: int, no: int | None, *, begun: bool) -> No
 
 
 def write_file(path: Path, template: str | None = PLACES) -> Path:
-    """The GGUF file that llama.cpp's converter makes of qwen3_logits.
+    """Write the GGUF file that llama.cpp's converter makes of qwen3_logits.
 
     Source: llama.cpp conversion/qwen.py, Qwen3Model.
     """

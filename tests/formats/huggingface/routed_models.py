@@ -71,7 +71,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def shapes(config: dict[str, Any]) -> Shapes:
-    """Of a checkpoint's tensors, by its names."""
+    """Return the shapes of a checkpoint's tensors by name."""
     hidden, vocab = config["hidden_size"], config["vocab_size"]
     found: Shapes = {
         "model.embed_tokens.weight": (vocab, hidden),
@@ -145,7 +145,7 @@ def _gated(hidden: int, width: int, start: str) -> Shapes:
 
 
 def write(name: str, folder: Path) -> Path:
-    """Write a model's directory; a tensor's values follow from its name alone."""
+    """Write a model's directory; each tensor is drawn from its name."""
     folder.mkdir(parents=True)
     config = CONFIGS[name]
     (folder / "config.json").write_text(json.dumps(config, indent=1), "utf-8")

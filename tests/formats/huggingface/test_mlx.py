@@ -26,7 +26,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def packed_bits(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
-    """Codes (..., columns) as bytes: the lowest bit of the first code first."""
+    """Pack codes (..., columns) into bytes, lowest bit of the first code first."""
     all_bits = np.unpackbits(codes[..., None], axis=-1, bitorder="little")[..., :bits]
     return np.packbits(all_bits.reshape(*codes.shape[:-1], -1), axis=-1, bitorder="little")
 
@@ -40,7 +40,7 @@ def as_floats(array: NDArray[Any]) -> NDArray[np.float32]:
 def affine(
     bits: int, group: int, kind: str, shape: tuple[int, ...]
 ) -> tuple[Arrays, NDArray[np.float32]]:
-    """Random tensors, scales of either sign, and their values in float32."""
+    """Draw tensors and scales of either sign; return them with their float32 values."""
     rng = np.random.default_rng([bits, group])
     codes = rng.integers(0, 1 << bits, shape, np.uint8)
     drawn = rng.normal(size=(2, *shape[:-1], shape[-1] // group)).astype(np.float32)
@@ -51,7 +51,7 @@ def affine(
 
 
 def coded(mode: str, shape: tuple[int, ...]) -> tuple[Arrays, NDArray[np.float32]]:
-    """Of a mode whose scales are bytes."""
+    """Draw tensors of a mode whose scales are bytes."""
     rng = np.random.default_rng(5)
     group = 16 if mode == "nvfp4" else 32
     scales = rng.integers(100, 130, (*shape[:-1], shape[-1] // group), np.uint8)

@@ -44,7 +44,7 @@ def test_odd_configurations(class_name: str, tmp_path: Path) -> None:
 def logits(
     values: dict[str, Any], form: int, prompt: list[int], folder: Path
 ) -> NDArray[np.float32]:
-    """Of the last token of the prompt."""
+    """Return the logits of the prompt's last token."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(values), "utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), "utf-8")

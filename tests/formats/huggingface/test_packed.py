@@ -27,7 +27,7 @@ NAME = "model.layers.0.mlp.up_proj"
 
 
 def logical(folder: Path, config: dict[str, Any], weight: Weight) -> LogicalCheckpoint:
-    """A checkpoint of this weight alone; its mapping ends with the object."""
+    """Return a checkpoint of this weight only."""
     tensors = {f"{NAME}.{end}": values for end, values in weight.tensors.items()}
     dtypes = {f"{NAME}.{end}": dtype for end, dtype in weight.dtypes.items()}
     write_safetensors(folder / "model.safetensors", tensors, dtypes)
@@ -123,7 +123,7 @@ def test_long_weights_come_in_pieces(tmp_path: Path) -> None:
 
 
 def changed(layout: str, end: str, value: Any, dtype: str | None = None) -> Any:
-    """A layout's weight with one tensor replaced, or taken away."""
+    """Return a layout's weight with one tensor replaced or removed."""
     config, weight = drawn(layout, (64, 128))
     if value is None:
         del weight.tensors[end]
