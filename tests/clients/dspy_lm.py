@@ -1,13 +1,13 @@
 """dspy: language models through LiteLLM."""
 
-# packages: dspy==3.4.1
+# packages: dspy==3.4.1 numpy
 
 from __future__ import annotations
 
 from typing import Literal
 
 import dspy
-from rows import CHAT, SCRIPTED, SCRIPTED_URL, URL, main, row
+from rows import CHAT, EMBEDDER, SCRIPTED, SCRIPTED_URL, URL, main, row
 
 
 def model(name: str = CHAT, url: str = URL) -> dspy.LM:
@@ -25,6 +25,18 @@ class Sentiment(dspy.Signature):
 @row("LM call openai/")
 def _() -> None:
     assert model()("Say hello.")[0]
+
+
+@row("LM call ollama_chat/")
+def _() -> None:
+    lm = dspy.LM(f"ollama_chat/{CHAT}", api_base=URL, max_tokens=20, cache=False, num_retries=0)
+    assert lm("Say hello.")[0]
+
+
+@row("Embedder openai/")
+def _() -> None:
+    embedder = dspy.Embedder(f"openai/{EMBEDDER}", api_base=f"{URL}/v1", api_key="none")
+    assert embedder(["one", "two"]).shape == (2, 384)
 
 
 @row("Predict JSONAdapter")

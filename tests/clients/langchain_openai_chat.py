@@ -8,6 +8,7 @@ import asyncio
 from typing import Any, Literal
 
 from langchain.agents import create_agent
+from langchain.agents.structured_output import ProviderStrategy
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
@@ -112,6 +113,14 @@ def agent(responses: bool) -> None:
     assert found["messages"][-1].text == "It is 18 degrees in Paris."
 
 
+def structured_agent(responses: bool) -> None:
+    made = create_agent(
+        scripted(responses), [get_weather], response_format=ProviderStrategy(Person)
+    )
+    found = made.invoke({"messages": [HumanMessage("A Person called Ann as JSON, please.")]})
+    assert found["structured_response"] == Person(name="Ann", age=40)
+
+
 FEATURES: dict[str, Any] = {
     "invoke": invoke, "stream": stream, "astream / abatch": asynchronous,
     "system+ai+human messages": several, "bind_tools auto": bound,
@@ -120,6 +129,7 @@ FEATURES: dict[str, Any] = {
     "with_structured_output function_calling": structured("function_calling"),
     "with_structured_output json_schema": structured("json_schema"),
     "json mode": json_mode, "stop words, temperature per call": stop, "create_agent": agent,
+    "create_agent response_format=ProviderStrategy + tools": structured_agent,
 }  # fmt: skip
 for responses, name in ((False, "ChatOpenAI"), (True, "use_responses_api")):
     for feature, run in FEATURES.items():

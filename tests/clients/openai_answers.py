@@ -216,6 +216,26 @@ def _() -> None:
     assert {len(one.embedding) for one in short.data} == {8}
 
 
+@row("embeddings: token ids, user")
+def _() -> None:
+    ids = [[101, 2028, 102], [101, 2048, 102]]
+    found = client.embeddings.create(model=EMBEDDER, input=ids, user="me").data
+    texts = client.embeddings.create(model=EMBEDDER, input=["one", "two"]).data
+    for one, other in zip(found, texts, strict=True):
+        assert math.isclose(
+            sum(a * b for a, b in zip(one.embedding, other.embedding, strict=True)), 1, abs_tol=1e-3
+        )
+
+
+@row("beta.chat.completions.parse (old name)")
+def _() -> None:
+    found = client.beta.chat.completions.parse(
+        model=CHAT, messages=HELLO, max_tokens=60,
+        response_format={"type": "json_schema", "json_schema": FORM},
+    )  # fmt: skip
+    assert json.loads(found.choices[0].message.content)["age"] in (1, 2, 3)
+
+
 @row("responses: usage, metadata")
 def _() -> None:
     answer = respond(instructions="Be short.", metadata={"a": "b"})

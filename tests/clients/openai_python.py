@@ -504,6 +504,12 @@ def _() -> None:
     raises(openai.NotFoundError, lambda: client.moderations.create(input="x"), "moderations")
 
 
+@row("files + batches (clear 501 without --state)")
+def _() -> None:
+    raises(openai.InternalServerError, lambda: client.files.list(), "--state")
+    raises(openai.InternalServerError, lambda: client.batches.list(), "--state")
+
+
 @row("beta.assistants (clear 404)")
 def _() -> None:
     raises(openai.NotFoundError, lambda: client.beta.assistants.list(), "assistants")

@@ -391,6 +391,8 @@ def test_a_form() -> None:
     body += part("list[]", b"1") + part("list[]", b"2") + part("text", "ä".encode()) + b"--x--\r\n"
     assert form_fields(body, FORM) == {"file": audio, "list": ["1", "2"], "text": "ä"}
     assert form_fields(b"before\r\n" + body, FORM)["text"] == "ä"
+    nameless = part("file", audio) + part("text", b"a") + b"--x--\r\n"
+    assert form_fields(nameless, FORM, with_filename=True) == {"file": audio, "text": "a"}
 
 
 @pytest.mark.parametrize(

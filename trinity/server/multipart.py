@@ -40,6 +40,7 @@ def form_fields(
 ) -> dict[str, object]:
     """Each field's text; of a file its bytes; of a name that ends with "[]" the list of all texts.
 
+    A part with a filename is a file, and so is the part "file" without one.
     Where ``body`` is a file, the bytes are a view of it. Names are without "[]".
     ``with_filename``: the field "filename" is the name of the first file.
     Raises: ApiError 415 for a body of another type, 400 for a damaged one.
@@ -49,9 +50,9 @@ def form_fields(
     for part in _parts(body, _boundary(content_type)):
         name, filename = _disposition(part)
         data = view[part.start : part.start + part.length]
-        if filename is not None:
+        if filename is not None or name == "file":
             value: object = data if isinstance(body, mmap) else bytes(data)
-            if with_filename:
+            if with_filename and filename is not None:
                 fields.setdefault("filename", filename)
         elif len(data) > _TEXT:
             raise ApiError(400, f"{name} has {len(data)} bytes; at most {_TEXT} are taken", name)
