@@ -24,7 +24,7 @@ LONGEST_ID = 512  # characters
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One request; ``number`` is its line number, from 1."""
+    """A request of a batch; ``number`` is its line number, from 1."""
 
     number: int
     custom_id: str

@@ -28,7 +28,7 @@ _NAME = re.compile(r"batch_[0-9a-f]{24}")
 
 
 class BatchError(msgspec.Struct):
-    """What is wrong with a file of requests; ``line`` counts from 1."""
+    """An error in a file of requests; ``line`` counts from 1."""
 
     code: str
     message: str
@@ -37,7 +37,7 @@ class BatchError(msgspec.Struct):
 
 
 class BatchErrors(msgspec.Struct):
-    """All that is known to be wrong."""
+    """All known errors of a batch."""
 
     data: list[BatchError]
     object: Literal["list"] = "list"

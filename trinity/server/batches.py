@@ -38,7 +38,7 @@ SAVE_SECONDS = 1.0  # between writings of how many rows are answered
 
 
 class Traffic:
-    """What batches wait for: ``live`` requests of clients, and changes of batches."""
+    """What batches wait for: ``live`` requests of clients, and changes to batches."""
 
     def __init__(self) -> None:
         self.live = 0

@@ -66,7 +66,7 @@ class Bodies:
 
 
 class CountedBody:
-    """One body: ``counts`` bytes of it are counted; ``heard`` is when the last one arrived."""
+    """A body: ``counts`` bytes of it count; ``heard`` is when the last byte arrived."""
 
     def __init__(self, bodies: Bodies) -> None:
         self.counts = 0

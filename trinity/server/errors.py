@@ -40,7 +40,7 @@ RETRY_SECONDS = 2
 
 @dataclass
 class ApiError(Exception):
-    """A response that tells a client what is wrong."""
+    """An error response."""
 
     status: int
     message: str
@@ -60,7 +60,7 @@ class ApiError(Exception):
 
 
 class ErrorBody(msgspec.Struct):
-    """What is wrong."""
+    """The body of an error."""
 
     message: str
     type: str
@@ -144,7 +144,7 @@ def without_folder(error: TrinityError) -> str:
 
 
 def unavailable(message: str) -> ApiError:
-    """What the server cannot do at the moment, and that the client may try again."""
+    """Return the error for what the server cannot do now; the client may try again."""
     return ApiError(503, message, headers={"Retry-After": str(RETRY_SECONDS)})
 
 

@@ -95,9 +95,9 @@ class FileStore:
 
     @contextmanager
     def upload(self, used: int) -> Iterator[Callable[[int], None]]:
-        """What notes that bytes of a file have come, which is there in part until ``with`` ends.
+        """Yield a function that counts the bytes of an upload, which stops counting after ``with``.
 
-        It raises ApiError 413 where all such files and the ``used`` bytes are too many.
+        The function raises ApiError 413 if all uploads and the ``used`` bytes exceed the limit.
         """
         own = 0
 
@@ -170,7 +170,7 @@ class FileStore:
         return self.folder / f"{file_id}.json"
 
     def _remove_left(self) -> None:
-        """Remove what a process was writing when it was killed, not what another one writes."""
+        """Remove temporary files of killed processes, but not those of running ones."""
         for entry in list(os.scandir(self.folder)):
             described = entry.name.endswith(".json")
             if described or Path(self.folder, entry.name).with_suffix(".json").exists():

@@ -59,9 +59,9 @@ class Ignored:
 
 
 def pruned(value: Any, kind: Any, where: str, dropped: Ignored) -> Any:
-    """``value`` without what ``kind`` does not declare; ``where`` is its JSON path.
+    """Return ``value`` without what ``kind`` does not declare; ``where`` is its JSON path.
 
-    The result need not be valid. Null in place of an optional field counts as not given.
+    The result need not be valid. Null in an optional field counts as absent.
     """
     kind = _bare(kind)
     if value == [] and _element(kind) is None and _takes_object(kind):

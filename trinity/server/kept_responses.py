@@ -66,17 +66,17 @@ class KeptResponses:
         return response
 
     def drop(self, name: str) -> None:
-        """Forget a response. Raises: ApiError 404."""
+        """Delete a response. Raises: ApiError 404."""
         self._bytes -= self.find(name).size
         del self._kept[name]
 
     def newest_first(self) -> list[KeptResponse]:
-        """All responses."""
+        """Return all responses."""
         return list(reversed(self._kept.values()))
 
 
 def part_of_responses(owners: int) -> KeptResponses:
-    """The store of one of so many owners, who have equal parts of the limits."""
+    """Return the store of one owner; owners have equal parts of the limits."""
     return KeptResponses(
         part_of(MOST_RESPONSES, owners, LEAST_RESPONSES), part_of(MOST_BYTES, owners, LEAST_BYTES)
     )
@@ -85,7 +85,7 @@ def part_of_responses(owners: int) -> KeptResponses:
 def kept_response(
     body: bytes, given: Sequence[dict[str, Any]], before: KeptResponse | None
 ) -> KeptResponse:
-    """The response ``body`` to the items ``given``, which followed those of ``before``.
+    """Make the stored response of ``body`` to the items ``given``, which followed ``before``.
 
     Not for the event loop.
     """
@@ -97,9 +97,9 @@ def kept_response(
 
 
 def resolved(items: Sequence[dict[str, Any]], kept: Sequence[KeptResponse]) -> list[dict[str, Any]]:
-    """Items, with those of kept responses in place of references to them.
+    """Replace references to items by the items of stored responses.
 
-    Not for the event loop. Raises: ApiError for a reference to one that is not kept.
+    Not for the event loop. Raises: ApiError for a reference to an item that is not stored.
     """
     wanted = {str(item.get("id")) for item in items if item.get("type") == REFERENCE}
     known: dict[str, dict[str, Any]] = {}

@@ -64,7 +64,7 @@ class Metrics:
         )
 
     def text(self, models: Models) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         works = {
             name: SchedulerStats() if served.model is None else served.model.scheduler_stats()
             for name, served in models.served.items()

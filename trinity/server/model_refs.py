@@ -58,10 +58,10 @@ def served_models(
 
 
 def settled(loaded: Callable[[], Model]) -> Model:
-    """A model, loaded; what then exists is left out of garbage collection from the first one on.
+    """Load a model; at the first one, exclude all existing objects from garbage collection.
 
-    A full collection looks at every object, most of them modules and the compiler, in 60 ms, for
-    which the event loop stands still.
+    A full collection would visit every object (modules and the compiler) and block the event loop
+    for 60 ms.
     """
     model = loaded()
     if not gc.get_freeze_count():
@@ -71,7 +71,7 @@ def settled(loaded: Callable[[], Model]) -> Model:
 
 
 def with_prefixes(loaded: Callable[[], Model], folder: str, limit: int) -> Model:
-    """A model that keeps what it evaluates in ``folder``."""
+    """Load a model that stores computed prefixes in ``folder``."""
     model = loaded()
     model.keep_prefixes(folder, limit)
     return model

@@ -29,7 +29,7 @@ VENDORS = re.compile(
 
 
 class Models:
-    """All models of a server. Requests that name no model get the first."""
+    """All models of a server. Requests that name no model use the first."""
 
     def __init__(
         self, served: Sequence[Served], *, memory_limit: int | None = None, any_name: bool = False
@@ -52,7 +52,7 @@ class Models:
 
     @property
     def names(self) -> Collection[str]:
-        """All names of models, with their aliases."""
+        """All names of models and their aliases."""
         return self._by_name.keys()
 
     def check_queue(self, name: str | None, client: str, most: int) -> None:

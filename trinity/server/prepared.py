@@ -74,7 +74,7 @@ class PlainReader:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is submitted for a job."""
+    """A job's prompts, options and reader, ready to be submitted."""
 
     prompts: Sequence[list[int]]  # token ids
     options: Mapping[str, Any]

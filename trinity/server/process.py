@@ -82,7 +82,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _give_back(self) -> None:
-        """Let the system have what requests have freed, once they have ended."""
+        """Return memory to the system once the requests that used it have ended."""
         state = self._connections
         done = state.total + state.total_requests
         if done != self._given_back and not state.tasks:
@@ -90,7 +90,7 @@ class Server(uvicorn.Server):
             asyncio.get_running_loop().run_in_executor(None, give_back_heap)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more requests, let running ones end, then close what is left."""
+        """Accept no more requests, let running ones end, then close the rest."""
         await super().shutdown(sockets)
         if self._connections.tasks:
             await asyncio.wait(self._connections.tasks, timeout=LAST_SECONDS)
@@ -136,7 +136,7 @@ async def end_tasks(seconds: float) -> None:
 
 
 def config(app: Any, options: ServerOptions) -> uvicorn.Config:
-    """How uvicorn runs the application."""
+    """Return uvicorn's configuration."""
     return uvicorn.Config(
         written_to(app), http=Connection, ws="none", lifespan="on", log_config=None,
         log_level="error", access_log=False, server_header=False, proxy_headers=False,

@@ -49,14 +49,14 @@ class Body(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def encoded(part: object) -> Any:
-    """A part of a long response, encoded early: encoding it all at once would take too long."""
+    """Encode a part of a long response early, because encoding all of it at once takes too long."""
     return msgspec.Raw(encode(part))
 
 
 def encoded_list(parts: Iterable[object]) -> Any:
-    """A list in JSON, encoded in parts; not for the event loop.
+    """Encode a list in parts; not for the event loop.
 
-    msgspec keeps the interpreter's lock while it encodes.
+    msgspec holds the interpreter's lock while it encodes.
     """
     left, encoded_parts = iter(parts), list[bytes]()
     while some := list(islice(left, _AT_ONCE)):
@@ -65,7 +65,7 @@ def encoded_list(parts: Iterable[object]) -> Any:
 
 
 def encoded_text(text: str) -> Any:
-    """A text in JSON; as ``encoded_list``."""
+    """Encode a text; as ``encoded_list``."""
     some = (encode(text[i : i + _CHARACTERS])[1:-1] for i in range(0, len(text), _CHARACTERS))
     return msgspec.Raw(b'"%b"' % b"".join(some))
 
@@ -88,7 +88,7 @@ def decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
 
 
 def decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
-    """The body of a request, without the fields that it does not declare (see ``ignored``).
+    """Decode the body of a request, without the fields that it does not declare (see ``ignored``).
 
     Raises: ApiError 400 whose ``param`` is the JSON path, 413 for too many values.
     """
@@ -122,9 +122,9 @@ def _decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
 
 
 def converted(ignored: Ignored, value: Any, kind: type[T], where: str, *, strict: bool = True) -> T:
-    """A part of a body, decoded already, that lies at ``where``. Raises: as ``decoded``.
+    """Convert a decoded part of a body, at the path ``where``. Raises: as ``decoded``.
 
-    Where it is not ``strict``, texts may stand for numbers.
+    If not ``strict``, texts may stand for numbers.
     """
     decoder(cast(Hashable, kind))
     try:
@@ -136,7 +136,7 @@ def converted(ignored: Ignored, value: Any, kind: type[T], where: str, *, strict
 
 
 def _pruned(value: Any, kind: type[T], where: str, dropped: Ignored) -> T:
-    """What is left once undeclared fields are dropped; numbers and truths may come as texts."""
+    """Drop undeclared fields, then convert; numbers and booleans may be texts."""
     try:
         return msgspec.convert(pruned(value, kind, where, dropped), kind, strict=False)
     except msgspec.ValidationError as error:

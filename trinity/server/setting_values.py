@@ -12,7 +12,7 @@ from trinity_kernels.whole_file import check_writable
 
 
 def texts(name: str, value: object) -> tuple[str, ...]:
-    """Several non-empty texts. Raises: InputError."""
+    """Check several non-empty texts. Raises: InputError."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InputError(f"{name} is {value!r:.40}; it must be a list of texts")
     for text in value:
@@ -22,7 +22,7 @@ def texts(name: str, value: object) -> tuple[str, ...]:
 
 
 def addresses(name: str, value: object) -> str:
-    """Addresses, separated by commas. Raises: InputError."""
+    """Check addresses separated by commas. Raises: InputError."""
     text = check_text(name, value)
     if "," in text and not all(part.strip() for part in text.split(",")):
         raise InputError(f"{name} is {text!r:.80}; an address between its commas is missing")
@@ -30,14 +30,14 @@ def addresses(name: str, value: object) -> str:
 
 
 def names(name: str, value: object) -> Mapping[str, object] | None:
-    """Names with values. Raises InputError."""
+    """Check names with values. Raises: InputError."""
     if value is not None and not isinstance(value, Mapping):
         raise InputError(f"{name} is {value!r:.40}; it must be an object of names and values")
     return value
 
 
 def read_names(flag: str, text: str) -> Mapping[str, object]:
-    """A JSON object. Raises InputError."""
+    """Parse a JSON object. Raises: InputError."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -48,7 +48,7 @@ def read_names(flag: str, text: str) -> Mapping[str, object]:
 
 
 def listed(name: str, text: str | None) -> tuple[str, ...]:
-    """The comma-separated parts of a text, without duplicates. Raises: InputError."""
+    """Return the comma-separated parts of a text without duplicates. Raises: InputError."""
     if text is None:
         return ()
     parts = [part.strip() for part in text.split(",")]

@@ -16,7 +16,7 @@ SHORTEST_KEY = 8
 
 
 def size(help: str, flag: str, low: int = 1) -> Option:
-    """A number of bytes, such as 4MB on the command line."""
+    """Parse a number of bytes, such as 4MB on the command line."""
     return Option(help, (flag,), low=low, read=parse_bytes, metavar="SIZE")
 
 
@@ -281,7 +281,7 @@ class ServerOptions:
         return tuple(host.strip() for host in self.host.split(","))
 
     def all_keys(self) -> tuple[str, ...]:
-        """All keys, those of the file too. Raises: InputError for a file that gives none."""
+        """All API keys, including those of the file. Raises: InputError for an empty file."""
         keys = list(self.api_key)
         if self.api_key_file is not None:
             keys += read_keys(self.api_key_file)

@@ -16,7 +16,7 @@ MOST_OPERATIONS = 64  # on slots, at a time
 
 
 class SlotFiles:
-    """One thread for slot files, and a limit on waiting operations."""
+    """A thread for slot files, with a limit on waiting operations."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "trinity-slots")
@@ -39,7 +39,7 @@ class SlotFiles:
             self._operations -= 1
 
     async def run(self, function: Callable[[], T]) -> T:
-        """What ``function`` returns, called in the thread. Not for a client that left."""
+        """Run ``function`` in the thread and return its result. Not for a client that left."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ class Speech:
         return Transcribing(running, segments, left)
 
     async def transcribe(self, client: str, audio: bytes, **options: Any) -> Transcript:
-        """What is said in a file of these bytes; options are those of SpeechOptions.
+        """Transcribe a file of these bytes; options are those of SpeechOptions.
 
         Cancelling the caller ends it. Raises: ApiError, also if the audio cannot be read.
         """
@@ -115,7 +115,7 @@ class Speech:
             )
 
     def close(self) -> None:
-        """Begin nothing more, and end what runs."""
+        """Accept nothing more, and end running transcriptions."""
         self._closing.set()
         self._shares.close()
         wait(list(self._futures))
@@ -196,7 +196,7 @@ class Transcribing:
         return await self._running
 
     async def begun(self) -> Transcribing:
-        """Wait for the first segment or the end. Raises: what ``transcript`` raises."""
+        """Wait for the first segment or the end. Raises: as ``transcript``."""
         try:
             self._first = await self._segments.get()
             if self._first is None:

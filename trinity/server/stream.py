@@ -28,12 +28,12 @@ DONE = b"data: [DONE]\n\n"
 
 
 def data(encoded: bytes) -> bytes:
-    """An event without a name."""
+    """Format an event without a name."""
     return b"data: %b\n\n" % encoded
 
 
 def event(name: str, encoded: bytes) -> bytes:
-    """An event with a name."""
+    """Format an event with a name."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), encoded)
 
 
@@ -55,8 +55,8 @@ class Stream:
     """Starts responses, sends what ``written`` makes of them, and closes them at the end.
 
     ``start`` is called when the response begins, for example ``Service.start``. An error within
-    ``PATIENCE`` seconds sets the status; a later one ends the stream in the family's form.
-    ``beat`` keeps a silent connection alive.
+    ``PATIENCE`` seconds sets the status; a later one is the stream's last event, in the family's
+    format. ``beat`` keeps a silent connection alive.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Stream:
 
 
 def failure(family: ErrorFamily, error: Exception) -> bytes:
-    """An error as the event that ends a stream."""
+    """Format an error as the last event of a stream."""
     return family.event(encode(family.form(api_error(error))))
 
 

@@ -26,11 +26,11 @@ def can_think(template: str) -> bool:
 
 
 def effort_variables(ignored: Ignored, effort: str, param: str, template: str) -> dict[str, Any]:
-    """The chat template's variables for an effort: "none", "some" or a degree such as "low".
+    """Return the chat template's variables for an effort: "none", "some" or a degree.
 
-    A degree for a model without degrees only turns thinking on. Two efforts are ignored under the
-    name ``param``: any for a model that cannot think, and "none" for one that always thinks, which
-    then thinks as little as it can.
+    A degree such as "low" only turns thinking on if the model has no degrees. Two efforts are noted
+    as ignored under the name ``param``: any effort for a model that cannot think, and "none" for
+    one that always thinks, which then thinks as little as possible.
     """
     switches, thinks = _switches(template), can_think(template)
     if not thinks:

@@ -61,9 +61,9 @@ class Threads:
     async def run(
         self, caller: Caller, function: Callable[P, T], *args: P.args, **named: P.kwargs
     ) -> T:
-        """What ``function`` returns, run for a request of ``caller``.
+        """Run ``function`` for a request of ``caller`` and return its result.
 
-        Raises: what it raises; ApiError 429 if too many wait.
+        Raises: its exceptions; ApiError 429 if too many wait.
 
         It does not start for a client that left before its turn. It may run twice, the second time
         in a thread for grammars.
@@ -131,10 +131,10 @@ class Shares:
         self._seconds = 1.0  # that the newest function took
 
     def submit(self, client: Hashable, function: Callable[[], T]) -> Future[T]:
-        """What ``function`` returns, run in the caller's context; cancelled, it is not begun.
+        """Run ``function`` in the caller's context; if the future is cancelled, it is not started.
 
-        Raises: ApiError 429 where too many wait. The future raises ApiError 503 where the system
-        has no thread to spare.
+        Raises: ApiError 429 if too many wait. The future raises ApiError 503 if the system cannot
+        start a thread.
         """
         future: Future[T] = Future()
         with self._lock:
@@ -169,7 +169,7 @@ class Shares:
             future.cancel()
 
     def _check(self, own: _Client) -> None:
-        """Drop what was cancelled. Raises: ApiError 429."""
+        """Drop cancelled jobs. Raises: ApiError 429."""
         everybody = sum(len(other.waiting) for other in self._clients.values())
         if len(own.waiting) < self._most_of_one and everybody < self._most:
             return
@@ -187,7 +187,7 @@ class Shares:
         )
 
     def _next(self) -> _Job | None:
-        """What may run now; it counts as running. The caller holds the lock."""
+        """Return the next job and count it as running. The caller holds the lock."""
         while self._running < self._threads:
             most = max(1, self._threads - 1)
             ready = [c for c in self._clients.values() if c.waiting and c.running < most]

@@ -28,14 +28,14 @@ class BatchBody(Body):
 
 
 class BatchQuery(Body):
-    """Which batches are listed, ``after`` that one, the newest first."""
+    """The query of batches: those ``after`` one, the newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     after: str | None = None
 
 
 class BatchList(msgspec.Struct):
-    """Some of the batches; ``has_more``: there are others behind them."""
+    """A page of batches; ``has_more``: more follow."""
 
     data: list[BatchObject]
     first_id: str | None
@@ -66,12 +66,12 @@ async def listed(call: Call[Any]) -> ASGI:
 
 
 async def described(call: Call[Any]) -> ASGI:
-    """How a batch stands."""
+    """Return a batch."""
     return Json(batches_of(call).get(call.request.path_params["batch_id"]))
 
 
 async def cancel(call: Call[Any]) -> ASGI:
-    """End a batch; what is answered stays."""
+    """Cancel a batch; completed rows are kept."""
     return Json(batches_of(call).cancel(call.request.path_params["batch_id"]))
 
 

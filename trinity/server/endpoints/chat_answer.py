@@ -112,7 +112,7 @@ class AnswerMessage(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """One response, and the hash of its tokens."""
+    """A response, and the hash of its tokens."""
 
     index: int
     message: AnswerMessage
@@ -162,7 +162,7 @@ class Gathered:
     calls: dict[int, _Called] = field(default_factory=dict)
 
     def add(self, parts: Iterable[Part]) -> None:
-        """Add parts to what there is."""
+        """Add parts."""
         for part in parts:
             if isinstance(part, Text):
                 self.text.append(part.text)
@@ -190,16 +190,16 @@ class Gathered:
 
 @dataclass(slots=True)
 class Deltas:
-    """Makes of one answer's parts what the chunks of a stream add to its message.
+    """Converts one response's parts to the deltas of a stream.
 
-    The input of a custom tool comes whole, since the model writes it as a JSON text.
+    The input of a custom tool is one delta, because the model writes it as a JSON text.
     """
 
     box: Toolbox
     custom: _Called | None = None
 
     def of(self, parts: Iterable[Part]) -> Iterator[Delta]:
-        """What parts add."""
+        """Return the deltas of parts."""
         for part in parts:
             if isinstance(part, CallArguments):
                 if self.custom is not None:
@@ -216,7 +216,7 @@ class Deltas:
                 yield self._start(part)
 
     def rest(self) -> Iterator[Delta]:
-        """What was held back, once a call has ended."""
+        """Return what was held back, once a call has ended."""
         called, self.custom = self.custom, None
         if called is not None:
             text = input_of("".join(called.arguments))

@@ -82,7 +82,7 @@ class ShownParts:
 async def whole(
     answers: Answers, body: ChatRequest, box: Toolbox, *, verbose: bool
 ) -> ChatCompletion:
-    """All choices in one completion."""
+    """Join all choices in one completion."""
     n = body.count
     gathered = [Gathered(box) for _ in range(n)]
     shown = [ShownParts(body) for _ in range(n)]

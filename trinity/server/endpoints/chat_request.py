@@ -57,7 +57,7 @@ class ChatRequest(Sampling, kw_only=True):
         return toolbox(ignored, self.tools, self.tool_choice)
 
     def job(self, ignored: Ignored, box: Toolbox, *, whole: bool) -> ChatJob:
-        """What the service runs. Raises: ApiError where parameters contradict each other."""
+        """Return the job. Raises: ApiError if parameters contradict each other."""
         options = self.options(ignored) | self.form_options(ignored)
         if self.max_completion_tokens is not None:
             most = self.max_completion_tokens if self.max_completion_tokens >= 0 else None
@@ -94,7 +94,7 @@ class ChatRequest(Sampling, kw_only=True):
         )
 
     def _effort(self) -> tuple[Effort | None, int | None]:
-        """How much the model thinks, and the most tokens of it."""
+        """Return the reasoning effort and the token budget of reasoning."""
         more = self.reasoning or ReasoningSettings()
         if self.reasoning_effort is not None:
             return self.reasoning_effort, more.max_tokens

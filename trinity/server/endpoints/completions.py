@@ -60,7 +60,7 @@ class CompletionRequest(Sampling, kw_only=True):
             self.logprobs = 1 if self.logprobs else None
 
     def job(self, ignored: Ignored, *, whole: bool) -> TextJob:
-        """What the service runs. Raises: ApiError for a prompt of another form."""
+        """Return the job. Raises: ApiError for a prompt of another type."""
         options = self.options(ignored) | self.form_options(ignored)
         options["parse_special"] = True
         if self.n_predict is None:
@@ -87,7 +87,7 @@ class CompletionLogprobs(msgspec.Struct):
 
 
 class CompletionChoice(msgspec.Struct):
-    """One response, or a chunk's addition to it; the last one has the hash of all its tokens."""
+    """A response, or a chunk's part of it; the last chunk has the hash of all tokens."""
 
     index: int
     text: str
@@ -139,7 +139,7 @@ class CompletionWriter:
             self.logprobs.top_logprobs.append(encoded(top))
 
     def take(self) -> tuple[str, CompletionLogprobs | None]:
-        """What was added since the last call."""
+        """Return what was added since the last call."""
         text, logprobs = "".join(self.text), self.logprobs
         self.text, self.logprobs = [], CompletionLogprobs([], [], [], [])
         return text, logprobs if self.wants else None

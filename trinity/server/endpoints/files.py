@@ -28,7 +28,7 @@ class FileForm(Body):
 
 
 class FileQuery(Body):
-    """Which files are listed, ``after`` that one, the newest first if not told otherwise."""
+    """The query of files: those ``after`` one, the newest first by default."""
 
     purpose: Purpose | None = None
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 10_000
@@ -37,7 +37,7 @@ class FileQuery(Body):
 
 
 class FileList(msgspec.Struct):
-    """Some of the files; ``has_more``: there are others behind them."""
+    """A page of files; ``has_more``: more follow."""
 
     data: list[FileObject]
     first_id: str | None
@@ -55,7 +55,7 @@ class FileDeleted(msgspec.Struct):
 
 
 def batches_of(call: Call[Any]) -> Batches:
-    """What keeps files and batches. Raises: ApiError 501 where nothing does."""
+    """Return the store of files and batches. Raises: ApiError 501 if there is none."""
     batches = call.service.batches
     if batches is None:
         raise ApiError(
@@ -69,9 +69,9 @@ def batches_of(call: Call[Any]) -> Batches:
 def page_of(
     items: list[T], after: str | None, limit: int
 ) -> tuple[list[T], str | None, str | None, bool]:
-    """``limit`` of them from behind ``after``, the ends of these, and whether there are more.
+    """Return ``limit`` items ``after`` one, their first and last id, and whether more follow.
 
-    Raises: ApiError 404 where ``after`` is none of them.
+    Raises: ApiError 404 if ``after`` is not one of them.
     """
     if after is not None:
         names = [item.id for item in items]
@@ -84,13 +84,13 @@ def page_of(
 
 
 async def add(call: Call[FileForm]) -> ASGI:
-    """Keep a file."""
+    """Store a file."""
     body, files = call.body, batches_of(call).files
     return Json(await asyncio.to_thread(files.add, body.filename, body.purpose, body.file))
 
 
 async def listed(call: Call[Any]) -> ASGI:
-    """The files."""
+    """List the files."""
     query: FileQuery = call.query
     files = batches_of(call).files
 
@@ -103,12 +103,12 @@ async def listed(call: Call[Any]) -> ASGI:
 
 
 async def described(call: Call[Any]) -> ASGI:
-    """What a file is."""
+    """Return a file's description."""
     return Json(batches_of(call).files.get(call.request.path_params["file_id"]))
 
 
 async def content(call: Call[Any]) -> ASGI:
-    """What is in a file."""
+    """Return a file's content."""
     files = batches_of(call).files
     path = files.path(files.get(call.request.path_params["file_id"]).id)
     if not path.is_file():

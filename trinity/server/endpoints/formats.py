@@ -69,7 +69,7 @@ def response_format_of(
 
 
 def _schema_in(rest: dict[str, Any]) -> dict[str, Any]:
-    """The named schema, which may lie without its name, or in llama.cpp's place for it."""
+    """Return the named schema; it may have no name, or be where llama.cpp has it."""
     schema = rest.get("json_schema")
     if schema is None:
         return {"schema": rest.get("schema"), "name": rest.get("name")}
@@ -79,7 +79,7 @@ def _schema_in(rest: dict[str, Any]) -> dict[str, Any]:
 
 
 class StructuredOutputs(Body):
-    """vLLM's structured output: one of these; other settings have no effect."""
+    """vLLM's structured output: one of these fields; its other settings have no effect."""
 
     json: Any = None
     regex: str | None = None
@@ -126,9 +126,9 @@ class Forms(Body, kw_only=True):
     guided_json_object: bool | None = None
 
     def form_options(self, ignored: Ignored) -> dict[str, Any]:
-        """GenerationOptions of the form; not for the event loop, since schemas take their time.
+        """Return the ``GenerationOptions`` of the format; not for the event loop, since it is slow.
 
-        Raises: ApiError for what cannot be enforced, and for two forms.
+        Raises: ApiError for a format that cannot be enforced, and for two formats.
         """
         given = [
             (name, form)
@@ -210,7 +210,7 @@ def format_options(
 
 
 def llama_options(json_schema: Any, grammar: str | None) -> dict[str, Any]:
-    """GenerationOptions of llama.cpp's parameters of these names. Raises: ApiError."""
+    """Return the ``GenerationOptions`` of llama.cpp's parameters. Raises: ApiError."""
     if json_schema is not None and grammar:
         raise ApiError(400, "json_schema and grammar are both given; use one", "grammar")
     if json_schema is not None:

@@ -33,7 +33,7 @@ OFF: dict[str, Any] = {
 
 
 class LlamaTop(msgspec.Struct):
-    """One of the most probable tokens: the model's own logarithm, or the probability it had."""
+    """One of the most probable tokens, with its log-probability or its probability."""
 
     id: int
     token: str
@@ -120,7 +120,7 @@ def whole_answer(
 def probabilities(
     model: Model, tokens: Iterable[TokenLogprob], *, drawn: bool
 ) -> list[LlamaLogprob]:
-    """Log-probabilities as llama.cpp has them; those of what was ``drawn`` as probabilities."""
+    """Convert log-probabilities as llama.cpp does; for ``drawn``, to probabilities."""
     if drawn:
         return [
             LlamaLogprob(*named(model, token), prob=math.exp(token.logprob),

@@ -61,7 +61,7 @@ class LlamaRequest(LlamaParameters, kw_only=True):
     response_fields: Annotated[list[Field], Meta(max_length=MOST_FIELDS)] | None = None
 
     def options(self, ignored: Ignored) -> dict[str, Any]:
-        """GenerationOptions of what was given. Raises: ApiError."""
+        """Return the ``GenerationOptions``. Raises: ApiError."""
         options = {name: value for name, value in self.draw_options().items() if value is not None}
         options |= self.llama_options(ignored, stream=self.stream)
         most = self.n_predict if self.n_predict is not None else self.max_tokens
@@ -140,7 +140,7 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
 async def pieces(
     answers: Answers, texts: Sequence[str], body: LlamaRequest
 ) -> AsyncGenerator[LlamaAnswer, None]:
-    """The events of a stream; the last one of a response has no text."""
+    """Yield the chunks of a stream; a response's last one has no text."""
     gathered = [GatheredCompletion() for _ in range(len(texts) * body.count)]
     for_piece = [GatheredCompletion() for _ in gathered]
     async for event in answers:
@@ -173,7 +173,7 @@ async def pieces(
 
 
 def chosen(answer: LlamaAnswer, fields: list[str] | None) -> Any:
-    """The response, or its ``fields``, such as "generation_settings/n_predict"."""
+    """Return the response, or its ``fields`` such as "generation_settings/n_predict"."""
     if not fields:
         return answer
     everything = msgspec.json.decode(encode(answer))
@@ -188,10 +188,10 @@ def chosen(answer: LlamaAnswer, fields: list[str] | None) -> Any:
 
 
 def prompts_of(model: Model, prompt: Any) -> tuple[list[list[int]], list[str]]:
-    """The tokens of each prompt, and its text as the model reads it.
+    """Return the tokens of each prompt, and its text as the model reads it.
 
-    A list of ids and texts is one prompt; one with lists, or of texts alone, is several. Special
-    tokens that a text writes are such, as in llama.cpp's server. Raises: ApiError.
+    A list of ids and texts is one prompt; a list of lists, or of texts only, is several. Special
+    tokens in a text are parsed, as in llama.cpp's server. Raises: ApiError.
     """
     if isinstance(prompt, str | PromptObject):
         parts = [[prompt]]
@@ -208,7 +208,7 @@ def prompts_of(model: Model, prompt: Any) -> tuple[list[list[int]], list[str]]:
 
 
 def mixed_ids(model: Model, parts: Sequence[int | str | PromptObject]) -> list[int]:
-    """The tokens of ids and texts in turn; a text at the beginning has the model's first token.
+    """Return the tokens of ids and texts; a text at the beginning gets BOS.
 
     Raises: ContextLengthError for a long text that cannot fit, before it is tokenized.
     """

@@ -26,7 +26,7 @@ class Changed(msgspec.Struct):
 
 
 async def adapters(call: Call[Any]) -> ASGI:
-    """All adapters."""
+    """List all adapters."""
     lease = await call.lease(None)
     with lease as model:
         lora = lease.lora_of(call.caller.owner)

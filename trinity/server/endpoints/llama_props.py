@@ -15,7 +15,7 @@ from trinity.server.prepared import CHATML
 
 
 class Props(msgspec.Struct):
-    """What llama.cpp's clients ask of a server."""
+    """The properties that llama.cpp's clients query."""
 
     default_generation_settings: dict[str, Any]
     total_slots: int

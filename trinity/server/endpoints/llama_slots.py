@@ -38,7 +38,7 @@ class SlotFile(Body):
 
 
 class SaveTimings(msgspec.Struct):
-    """How long it took."""
+    """The duration of the operation."""
 
     save_ms: float | UnsetType = UNSET
     restore_ms: float | UnsetType = UNSET

@@ -35,7 +35,7 @@ class ChatLogprob(msgspec.Struct):
 
 
 class ChatLogprobs(msgspec.Struct):
-    """Of all tokens of an answer, or of a chunk."""
+    """The log-probabilities of all tokens of a response or chunk."""
 
     content: list[ChatLogprob]
     refusal: None = None

@@ -56,7 +56,10 @@ class ToolCall(Body):
     index: int | None = None
 
     def as_template_has_it(self, where: str) -> dict[str, Any]:
-        """The call as chat templates know it. Raises: ApiError for one without a function."""
+        """Return the message for chat templates, with its content as one text.
+
+        ``between`` joins the parts of the content. Raises: ApiError for a part that is not text.
+        """
         if self.function is not None:
             called = {"name": self.function.name, "arguments": self.function.text}
         elif self.custom is not None:
@@ -124,7 +127,7 @@ class Message(Body):
 
 
 def text_parts(ignored: Ignored, content: Sequence[str | dict[str, Any]], where: str) -> list[str]:
-    """The texts of a message's parts. Raises: ApiError for images, audio and files."""
+    """Return the texts of a message's parts. Raises: ApiError for images, audio and files."""
     texts = []
     for number, part in enumerate(content):
         at = f"{where}[{number}]"
@@ -160,7 +163,7 @@ class ToolBody(Body):
 
 
 def tools_of(tools: Sequence[ToolBody] | None) -> list[dict[str, Any]]:
-    """Tools as chat templates know them."""
+    """Convert tools for chat templates."""
     functions = []
     for tool in tools or ():
         function = {

@@ -11,7 +11,7 @@ from trinity.server.endpoint import ASGI, Call, Endpoint
 
 
 async def metrics(call: Call[Any]) -> ASGI:
-    """All figures, those of the moment too."""
+    """Return all metrics, including the current values."""
     figures = call.service.metrics
     return Response(
         figures.text(call.service.models),

@@ -20,7 +20,7 @@ class Status(msgspec.Struct):
 
 
 class ModelArchitecture(msgspec.Struct):
-    """What a model reads and writes, in llama.cpp's words."""
+    """The modalities of a model, in llama.cpp's terms."""
 
     input_modalities: list[str] = msgspec.field(default_factory=lambda: ["text"])
     output_modalities: list[str] = msgspec.field(default_factory=lambda: ["text"])
@@ -52,14 +52,14 @@ class ModelCard(msgspec.Struct):
 
 
 class ModelList(msgspec.Struct):
-    """All models, the first of which answers where none is named."""
+    """All models; requests that name none use the first."""
 
     data: list[ModelCard]
     object: Literal["list"] = "list"
 
 
 def card(served: Served) -> ModelCard:
-    """What is said of a model."""
+    """Return a model's entry in the list."""
     model = served.model
     length = None if model is None else model.context_length
     loaded = model is not None
@@ -77,12 +77,12 @@ def meta(model: Model) -> Meta:
 
 
 async def models(call: Call[Any]) -> ASGI:
-    """All models."""
+    """List all models."""
     return Json(ModelList([card(served) for served in call.service.models.served.values()]))
 
 
 async def model(call: Call[Any]) -> ASGI:
-    """One model."""
+    """Describe a model."""
     return Json(card(call.service.models.find(call.ignored, call.request.path_params["model"])))
 
 

@@ -105,7 +105,7 @@ class LlamaParameters(Forms, kw_only=True):
 
     @property
     def count(self) -> int:
-        """How many answers each prompt gets. Raises: ApiError."""
+        """The number of responses per prompt. Raises: ApiError."""
         if self.n is not None and self.n_cmpl not in (None, self.n):
             raise ApiError(400, "n and n_cmpl differ; give one", "n_cmpl")
         return self.n or self.n_cmpl or 1
@@ -132,7 +132,7 @@ class LlamaParameters(Forms, kw_only=True):
         return None if given is None else [text for text in given if text]
 
     def llama_options(self, ignored: Ignored, *, stream: bool) -> dict[str, Any]:
-        """GenerationOptions of these, but for ``n_predict``. Raises: ApiError."""
+        """Return the ``GenerationOptions`` except ``n_predict``. Raises: ApiError."""
         options: dict[str, Any] = {}
         if self.repeat_penalty is not None:
             options["repetition_penalty"] = self.repeat_penalty
@@ -149,9 +149,9 @@ class LlamaParameters(Forms, kw_only=True):
         return options
 
     def chain(self, ignored: Ignored) -> dict[str, Any]:
-        """GenerationOptions that turn off what ``samplers`` leaves out.
+        """Return ``GenerationOptions`` that turn off the samplers missing in ``samplers``.
 
-        Another order than that in which they act is noted as ignored.
+        An order other than the engine's is noted as ignored.
         """
         if self.samplers is None:
             return {}
@@ -162,9 +162,9 @@ class LlamaParameters(Forms, kw_only=True):
         return {name: value for off in left for name, value in off.items()}
 
     async def model_options(self, call: Call[Any]) -> dict[str, Any]:
-        """GenerationOptions for which the model is asked: the slot, and additions to logits.
+        """Return the ``GenerationOptions`` that depend on the model: the slot and the logit bias.
 
-        Raises: ApiError for a slot that is not there, and a bias that is none.
+        Raises: ApiError for a slot that does not exist, and for an invalid bias.
         """
         options: dict[str, Any] = {}
         slot = self.id_slot if self.id_slot is not None and self.id_slot >= 0 else None
@@ -223,11 +223,11 @@ class Sampling(LlamaParameters):
         return self.final_usage and bool(self.stream_options.continuous_usage_stats)  # type: ignore[union-attr]
 
     def stop_shown(self, stop: str | None) -> str:
-        """What the stop string that ended an answer adds to its text."""
+        """Return the text of the stop string that is shown after a response."""
         return stop if stop and self.include_stop_str_in_output else ""
 
     def options(self, ignored: Ignored) -> dict[str, Any]:
-        """GenerationOptions of what was given. Raises: ApiError."""
+        """Return the ``GenerationOptions``. Raises: ApiError."""
         given = {name: getattr(self, name) for name in ENGINE_NAMES} | self.draw_options()
         if self.seed is not None:
             given["seed"] = self.seed % 2**64

@@ -141,7 +141,7 @@ async def tokenize(call: Call[TokenizeRequest]) -> ASGI:
 
 
 async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
-    """The text of tokens."""
+    """Return the text of tokens."""
     with await call.lease(call.body.model) as model:
 
         def text() -> Any:
@@ -161,7 +161,7 @@ async def apply_template(call: Call[TemplateRequest]) -> ASGI:
 
 
 async def input_tokens(call: Call[TemplateRequest]) -> ASGI:
-    """How many tokens a conversation has."""
+    """Count the tokens of a conversation."""
     return Json(TokenCount(len((await prompt_of(call)).ids)))
 
 

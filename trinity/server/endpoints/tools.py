@@ -37,7 +37,7 @@ class Function(Body):
 
 
 class GrammarText(Body):
-    """What the input of a custom tool looks like, in a grammar."""
+    """The grammar of a custom tool's input."""
 
     definition: str
     syntax: str = "lark"
@@ -90,9 +90,9 @@ class Toolbox:
 def toolbox(
     ignored: Ignored, tools: Sequence[dict[str, Any]] | None, choice: str | dict[str, Any] | None
 ) -> Toolbox:
-    """The tools of a request. Raises: ApiError for a malformed one, and a choice of none of them.
+    """Return the tools of a request. Raises: ApiError for a malformed tool or an invalid choice.
 
-    A type of tool that is not known is noted as ignored.
+    An unknown type of tool is noted as ignored.
     """
     check_count(tools or (), "tools")
     functions, custom = [], set()
@@ -111,7 +111,7 @@ def toolbox(
 
 
 def check_count(tools: Sequence[object], where: str) -> None:
-    """Raises: ApiError for more tools than are taken."""
+    """Raise ApiError if there are too many tools."""
     if len(tools) > MOST_TOOLS:
         raise ApiError(
             400, f"{where} has {len(tools)} entries; at most {MOST_TOOLS} are taken", where
@@ -121,7 +121,7 @@ def check_count(tools: Sequence[object], where: str) -> None:
 def functions_box(
     ignored: Ignored, functions: Sequence[dict[str, Any]], choice: str | dict[str, Any] | None
 ) -> Toolbox:
-    """The tools of a request with OpenAI's older ``functions``. Raises: as ``toolbox``."""
+    """Return the tools of OpenAI's older ``functions``. Raises: as ``toolbox``."""
     check_count(functions, "functions")
     listed = [
         _listed(converted(ignored, function, Function, f"functions[{number}]"))
@@ -158,7 +158,7 @@ def chosen(
 
 
 def input_of(arguments: str) -> str:
-    """A custom tool's input from the arguments of the call; those that were cut as they are."""
+    """Return a custom tool's input from a call's arguments; those cut off stay as they are."""
     try:
         given = json.loads(arguments)[INPUT]
     except (ValueError, KeyError, TypeError):
@@ -167,12 +167,12 @@ def input_of(arguments: str) -> str:
 
 
 def arguments_of(text: str) -> str:
-    """The arguments of a call of a custom tool with this input."""
+    """Return the arguments of a call of a custom tool with this input."""
     return json.dumps({INPUT: text}, ensure_ascii=False)
 
 
 def _allowed(box: Toolbox, choice: Any, param: str) -> Toolbox:
-    """The tools that a choice of type allowed_tools names. Raises: ApiError."""
+    """Restrict the tools to those that allowed_tools names. Raises: ApiError."""
     mode = choice.get("mode", "auto") if isinstance(choice, dict) else None
     listed = choice.get("tools") if isinstance(choice, dict) else None
     if not isinstance(mode, str) or mode not in WORDS or not isinstance(listed, list) or not listed:

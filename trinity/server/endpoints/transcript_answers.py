@@ -62,9 +62,9 @@ class TranscriptLogprob(msgspec.Struct):
 
 
 class Transcription(msgspec.Struct):
-    """What is said; ``task`` and the fields after it are of verbose_json.
+    """A transcript; ``task`` and the fields after it are in verbose_json only.
 
-    ``language`` is a code, ``logprobs`` are those that ``include`` asks for.
+    ``language`` is a code. ``logprobs`` are present if ``include`` names them.
     """
 
     text: str
@@ -94,7 +94,7 @@ class TranscriptDone(msgspec.Struct, tag_field="type", tag="transcript.text.done
 def whole(
     transcript: Transcript, form: Format, task: str, words: bool, pieces: Pieces | None
 ) -> ASGI:
-    """A transcript as one answer; ``pieces`` gives tokens where log-probabilities are wanted."""
+    """Format a transcript as one response; ``pieces`` gives tokens for log-probabilities."""
     if form in _MEDIA:
         if form == "text":
             return text_document(f"{transcript.text}\n", _MEDIA[form])

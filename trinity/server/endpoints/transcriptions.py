@@ -50,7 +50,7 @@ class TranscriptionForm(TranslationForm):
 
 
 async def transcriptions(call: Call[TranscriptionForm]) -> ASGI:
-    """What is said, in its own language."""
+    """Transcribe speech in its own language."""
     body = call.body
     granularities = as_list(body.timestamp_granularities)
     if granularities and body.response_format != "verbose_json":
@@ -75,7 +75,7 @@ def code_of(language: str | None) -> str | None:
 
 
 async def translations(call: Call[TranslationForm]) -> ASGI:
-    """What is said, in English."""
+    """Translate speech to English."""
     return await _answer(call, "translate", call.body.prompt)
 
 

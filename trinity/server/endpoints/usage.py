@@ -47,7 +47,7 @@ def usage_so_far(prompt_tokens: int, completion_tokens: int) -> Usage:
 
 
 class LlamaTimings(msgspec.Struct):
-    """What an answer has cost; times in milliseconds. ``prompt_n`` leaves out what was cached."""
+    """The cost of a response in tokens and milliseconds. ``prompt_n`` excludes cached tokens."""
 
     cache_n: int
     prompt_n: int

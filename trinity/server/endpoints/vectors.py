@@ -43,11 +43,11 @@ async def vectors(
     dimensions: int | None = None, priority: int = 0, truncate: bool = True,
     prompt_name: str | None = None,
 ) -> Vectors:  # fmt: skip
-    """A vector for each text; the first ``dimensions`` of it, made of length 1 again.
+    """Embed texts; ``dimensions`` keeps the first ones and normalizes again.
 
-    ``param`` is the parameter that has the texts. ``truncate``: too long texts are cut, which the
-    log says, or refused. ``prompt_name``: the model's prompt that goes before each text.
-    Raises: ApiError, ContextLengthError.
+    ``param`` is the parameter with the texts. ``truncate``: texts that are too long are cut, with a
+    warning in the log, instead of refused. ``prompt_name``: the model's prompt that precedes each
+    text. Raises: ApiError, ContextLengthError.
     """
     if not 1 <= len(texts) <= MOST_TEXTS:
         raise ApiError(400, f"{param} has {len(texts)} texts; 1 to {MOST_TEXTS} are taken", param)
@@ -79,7 +79,7 @@ async def vectors(
 
 
 def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Each row divided by its Euclidean length; a row of zeros stays."""
+    """Divide each row by its Euclidean length; a row of zeros stays."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True).astype(np.float32)
     divided = rows.copy()
     np.divide(rows, lengths, out=divided, where=lengths != 0)
@@ -87,7 +87,7 @@ def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 async def written(rows: NDArray[np.float32]) -> list[Any]:
-    """Each vector as encoded JSON.
+    """Encode each vector as JSON.
 
     A thread encodes them one by one: all at once would block the event loop.
     """
