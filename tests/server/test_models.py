@@ -24,7 +24,7 @@ from trinity.server.models import Models
 from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
 
-NO_POOL = SimpleNamespace(pool=SimpleNamespace(limit=10))
+NO_POOL = SimpleNamespace(pool=SimpleNamespace(limit=7), sketch_bytes=3)
 
 
 class FakeModel:

@@ -194,6 +194,12 @@ class CPUEngine(Emptied):
         parts = self._parts
         return "single" if parts.same_bits else f"{parts.builder.kernel.name} {self.isa}"
 
+    @property
+    def sketch_bytes(self) -> int:
+        """See runtime/interface.py."""
+        sketched = self._parts.sketched_head
+        return 0 if sketched is None else sketched.nbytes
+
     def gather(self, squares: ChannelSquares | None) -> None:
         """Add the squares of the linears' inputs to ``squares`` in every following step.
 

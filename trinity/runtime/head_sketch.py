@@ -82,11 +82,6 @@ class HeadSketch:
         # By the address of a plan's records: the plan, which is kept alive, and the records here.
         self._records: dict[int, tuple[StepPlan, NDArray[np.void], NDArray[np.void]]] = {}
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the sketch, which every use reads."""
-        return self._sketch.panels.nbytes
-
     def run(
         self, walk: Walk, plan: StepPlan, first: int, out: NDArray[np.float32],
         needs: Sequence[Best],

@@ -100,6 +100,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def sketch_bytes(self) -> int:
+        """Bytes of the sketch of the output head, which may be made later; 0 if there is none."""
+        ...
+
+    @property
     def adapters(self) -> tuple[tuple[str, float], ...]:
         """The path and the default scale of each adapter."""
         ...

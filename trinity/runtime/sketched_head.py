@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from statistics import median
 from time import perf_counter
 
@@ -70,11 +71,16 @@ class SketchedHead:
                 )
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the sketch, whether it is made or not."""
+        return self._weight.n // op.PANEL * op.panel_bytes(self._weight.k)
+
+    @property
     def spared(self) -> int:
         """Bytes of the head that a step of one row does not read; candidates are not counted."""
         if self._sketch is None or not (self._always or self._gains.get(1)):
             return 0
-        return self._weight.nbytes - self._sketch.nbytes
+        return self._weight.nbytes - self.nbytes
 
     def run(
         self, walk: Walk, plan: StepPlan, out: NDArray[np.float32], batch: Sequence[Rows]
@@ -127,13 +133,12 @@ class SketchedHead:
     def _wait(self) -> None:
         """Count a step without a sketch; begin to make it after some."""
         self._waited += 1
-        if self._waited == STEPS_BEFORE:
-            nbytes = self._weight.n // op.PANEL * op.panel_bytes(self._weight.k)
-            if nbytes * MEMORY_SHARE < available_memory():
-                self._thread = threading.Thread(
-                    target=self._make, name="trinity-sketch", daemon=True
-                )
-                self._thread.start()
+        if self._waited == STEPS_BEFORE and self.nbytes * MEMORY_SHARE < available_memory():
+            # No daemon: the interpreter's exit must not free memory while compiled code runs.
+            thread = threading.Thread(target=self._make, name="trinity-sketch")
+            with suppress(RuntimeError):  # the system refuses a thread
+                thread.start()
+                self._thread = thread
 
     def _make(self) -> None:
         try:

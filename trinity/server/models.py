@@ -120,7 +120,8 @@ class Models:
             finally:
                 served.loading = False
             # The limit of the KV cache is known only after loading.
-            served.bytes = need + served.model.engine.pool.limit
+            engine = served.model.engine
+            served.bytes = need + engine.pool.limit + engine.sketch_bytes
             await self._make_room(0, served)
 
     async def _make_room(self, need: int, wanted: Served) -> None:
