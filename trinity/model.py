@@ -474,9 +474,12 @@ class Model:
     ) -> list[int]:  # fmt: skip
         """The token ids of ``text``, with BOS and EOS if the model's file asks for them.
 
-        ``add_eos`` defaults to ``add_bos``.
+        ``add_eos`` defaults to ``add_bos``. A BOS or EOS that the text has itself is not added
+        again, except in models that end texts with EOS: their ids are those that ``embed`` reads.
         """
         add_eos = add_bos if add_eos is None else add_eos
+        if add_bos and add_eos and parse_special and self._tokenizer.add_eos:
+            return self._tokenizer.encode_whole(text)
         return self._tokenizer.encode(
             text, add_bos=add_bos, add_eos=add_eos, parse_special=parse_special
         )

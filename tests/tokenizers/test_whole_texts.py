@@ -18,6 +18,7 @@ def test_they_are_the_tokens_that_they_name(shared_data: Path, name: str) -> Non
     with trinity.load(shared_data / "encoders" / name / "model.gguf", threads=1) as model:
         for text, ids in GOLDEN[name].items():
             assert model.tokenizer.encode_whole(text) == ids
+            assert model.tokenize(text, parse_special=True) == ids
             assert np.array_equal(model.embed([text]), model.embed([ids]))
 
 
