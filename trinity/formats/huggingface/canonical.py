@@ -40,9 +40,9 @@ _TYPES = ("BF16", "F16", "F32")  # as GGUF's types are called, too
 
 
 class CanonicalTensors:
-    """The tensors that a checkpoint has of what its configuration asks for.
+    """A checkpoint's tensors under GGUF's names, as its configuration requires.
 
-    Raises FormatError or UnsupportedError where one is stored in another form or shape.
+    Raises FormatError or UnsupportedError if one is stored in another form or shape.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class CanonicalTensors:
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Canonical name to shape, in order."""
+        """Return the shape of each tensor by canonical name, in order."""
         shapes = {
             name: needed.shape if expert is None else needed.shape[1:]
             for name, (needed, expert) in self._parts.items()
@@ -78,7 +78,7 @@ class CanonicalTensors:
         return shapes | {name: tensor.shape for name, tensor in self._scales.items()}
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of a name of ``shapes``. Raises FormatError where a file was cut meanwhile."""
+        """Return the tensor of a name of ``shapes``. Raises FormatError if a file was truncated."""
         if name in self._scales:
             return self._scales[name]
         needed, expert = self._parts[name]
@@ -112,7 +112,7 @@ class CanonicalTensors:
         return MadeTensor(name, shape, type_name, make, stored.source, stored.name)
 
     def _joined(self, name: str, needed: HFTensor, packed: Packed | None) -> Tensor:
-        """The rows of several views of one tensor, each times its factor where it has one."""
+        """Join the rows of several views of a tensor, each times its factor."""
         parts, factors = needed.stored.parts, needed.factors
         if packed is None:
             stored = self._checkpoint.tensor(needed.source)
@@ -147,14 +147,14 @@ class CanonicalTensors:
         )
 
     def copied_bytes(self) -> int:
-        """Bytes of all tensors that are made anew; what the files hold as needed costs nothing."""
+        """Return the bytes of all tensors that must be computed rather than mapped."""
         tensors = map(self.tensor, self._parts)
         return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, MadeTensor))
 
     def _elements(
         self, needed: HFTensor, expert: int | None
     ) -> tuple[SafeTensor, NDArray[np.generic]]:
-        """The stored tensor that has the values, and these in it."""
+        """Return the stored tensor with the values, and its elements."""
         stored = self._checkpoint.tensor(_name_of(needed, expert))
         elements = needed.stored.view(stored.elements())
         if expert is not None and elements.ndim == len(needed.shape):
@@ -162,7 +162,7 @@ class CanonicalTensors:
         return stored, elements
 
     def _is_apart(self, needed: HFTensor) -> bool:
-        """Whether experts become a tensor each: no view of the file is the whole stack."""
+        """Whether experts become separate tensors: no view of the file is the whole stack."""
         if not needed.name.endswith(_EXPERTS) or needed.stored.blocks:
             return False
         if len(needed.stored.names) > 1:
@@ -219,7 +219,7 @@ class CanonicalTensors:
 
 
 def _seen(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that a view makes of an array's."""
+    """Return the shape that a view gives an array."""
     return view(np.broadcast_to(np.uint8(0), shape)).shape
 
 
@@ -242,7 +242,7 @@ def _multiplied(
 
 
 def _name_of(needed: HFTensor, expert: int | None) -> str:
-    """The checkpoint's tensor that has the values; of one expert where each has its own."""
+    """Return the checkpoint's tensor with the values; for separate experts, that of one expert."""
     names = needed.stored.names
     return names[(expert or 0) % len(names)]
 

@@ -16,7 +16,7 @@ _WRITES = "ForCausalLM"
 
 
 def label_count(values: Values) -> int:
-    """Rows of the classifier. Source: transformers' PreTrainedConfig, num_labels."""
+    """Return the rows of the classifier. Source: transformers' PreTrainedConfig, num_labels."""
     labels = values.values.get("id2label")
     if isinstance(labels, dict) and labels:
         return len(labels)
@@ -24,14 +24,14 @@ def label_count(values: Values) -> int:
 
 
 def label_keys(values: Values) -> dict[str, object]:
-    """GGUF's key of the classifier's labels."""
+    """Return GGUF's key of the classifier's labels."""
     return {"classifier.output_labels": [f"LABEL_{i}" for i in range(label_count(values))]}
 
 
 def with_classifier(family: Family) -> Family:
-    """The family of the same classes with a classifier of the last token's state.
+    """Return the family of the same classes with a classifier of the last token's state.
 
-    With one label it makes a reranker. Source: transformers, GenericForSequenceClassification.
+    With one label it is a reranker. Source: transformers, GenericForSequenceClassification.
     """
 
     def ends(config: ModelConfig, values: Values) -> Table:

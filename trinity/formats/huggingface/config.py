@@ -31,53 +31,45 @@ _NULL: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class ExpertTerms:
-    """The keys of a class's experts; of several for one value the first that is there.
-
-    ``switch``: the key that says whether there are any, where a class has one; ``optional``: there
-    are none where their number is missing or 0; ``kinds``: words for a layer with experts; there
-    are none where layers are listed and no layer has such a word.
-    """
+    """A class's keys of its experts. Of several keys for a value, the first that exists counts."""
 
     count: tuple[str, ...]
     used: str = "num_experts_per_tok"
     width: str = "moe_intermediate_size"
-    switch: str | None = None
-    optional: bool = False
+    switch: str | None = None  # a key that says whether there are experts
+    optional: bool = False  # without a count, or with 0, there are no experts
     kinds: tuple[str, ...] = ()
+    """Names of layers with experts. If layers are listed without such a name, there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a class calls the values that every configuration has.
-
-    ``defaults`` hold for keys that are absent; those of transformers' class belong here.
-    ``fields``: further fields of ModelConfig, and their names in config.json.
-    ``window_period``: where layers are not listed, each last of so many has no window; 0: all have
-    it. ``rope_types``: scaling that GGUF can say of the architecture. ``partial_rope``: a part of a
-    head may rotate. ``quantization``: known methods. ``windows``: the class reads sliding_window,
-    which others ignore. ``max_window_layers``: where layers are not listed, only those after so
-    many, or before, have a window. ``kinds``: what has an entry for each layer, where their number
-    may be missing. ``older``: what values without their key are called in older configurations.
-    """
+    """A class's names and defaults of the values that every configuration has."""
 
     defaults: Mapping[str, object] = field(default_factory=dict)
+    """Values of missing keys, as in transformers' configuration class."""
     fields: Mapping[str, str] = field(default_factory=dict)
+    """Further fields of ModelConfig, and their names in config.json."""
     activation: str = "hidden_act"
     epsilon: str = "rms_norm_eps"
     context: tuple[str, ...] = ("max_position_embeddings",)
     experts: ExpertTerms | None = None
     window_period: int = 0
+    """If layers are not listed, each last of so many has no window; 0: all have it."""
     rope_types: tuple[str, ...] = ("linear", "llama3", "yarn")
-    partial_rope: bool = False
-    quantization: tuple[str, ...] = ()
-    windows: bool = False
+    """The kinds of scaling that GGUF can express for the architecture."""
+    partial_rope: bool = False  # a part of a head may rotate
+    quantization: tuple[str, ...] = ()  # supported methods
+    windows: bool = False  # the class reads sliding_window, which others ignore
     max_window_layers: Literal["", "after", "before"] = ""
-    kinds: tuple[str, ...] = ()
+    """If layers are not listed, only those after, or before, this number have a window."""
+    kinds: tuple[str, ...] = ()  # keys with an entry per layer, if their number may be missing
     older: Mapping[str, str] = field(default_factory=dict)
+    """Names of keys in older configurations."""
 
 
 def class_name_of(values: Values) -> str:
-    """The name of the model's class. Raises ConfigError where there is no one name."""
+    """Return the name of the model's class. Raises ConfigError unless there is exactly one."""
     names = values.values.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
         raise ConfigError(
@@ -88,7 +80,7 @@ def class_name_of(values: Values) -> str:
 
 
 def with_defaults(given: Mapping[str, object], source: str, terms: Terms) -> Values:
-    """The values of the object ``given`` of the file ``source``, with those that the class has."""
+    """Return the values of the object ``given`` of ``source``, with the class's defaults."""
     older = {key: given[name] for key, name in terms.older.items() if name in given}
     absent = {key for key in terms.older if given.get(key) is None}
     said = {key: value for key, value in given.items() if key not in absent}
@@ -96,11 +88,11 @@ def with_defaults(given: Mapping[str, object], source: str, terms: Terms) -> Val
 
 
 def common_config(values: Values, terms: Terms) -> tuple[ModelConfig, RopeParameters]:
-    """What every configuration has; the architecture is left out.
+    """Return what every configuration has, without the architecture.
 
-    ``sliding_window_pattern`` says of each layer whether it has the window, which is 0 where none
-    has it. Raises ConfigError for values that are missing, impossible or at odds; UnsupportedError
-    for what trinity cannot read.
+    ``sliding_window_pattern`` lists the layers with a window; without any, ``sliding_window`` is 0.
+    Raises ConfigError for missing, impossible or contradictory values; UnsupportedError for values
+    that trinity does not support.
     """
     hidden_size = values.size("hidden_size", "hidden_size")
     num_heads = values.size("num_attention_heads", "num_heads")
@@ -144,7 +136,7 @@ def common_config(values: Values, terms: Terms) -> tuple[ModelConfig, RopeParame
 
 
 def _without_nulls(given: Mapping[str, object]) -> dict[str, object]:
-    """The values; each null is replaced by the value that it stands for."""
+    """Return the values with each null replaced by the value that it stands for."""
     return {
         key: _NULL[key] if value is None else value
         for key, value in given.items()
@@ -155,7 +147,7 @@ def _without_nulls(given: Mapping[str, object]) -> dict[str, object]:
 def check_heads(
     values: Values, num_layers: int, num_heads: int, num_kv_heads: int, head_dim: int
 ) -> None:
-    """Raises ConfigError where heads are more than trinity runs."""
+    """Raise ConfigError for more heads than trinity supports."""
     if num_heads * head_dim > MAX_QUERY_WIDTH:
         raise values.error(
             "num_attention_heads",
@@ -187,7 +179,7 @@ def _rope(values: Values, terms: Terms, context_length: int, head_dim: int) -> R
 
 
 def _windows(values: Values, terms: Terms, num_layers: int) -> tuple[int, tuple[bool, ...]]:
-    """The window, and which layers have it."""
+    """Return the window, and which layers have it."""
     none = (False,) * num_layers
     is_off = (
         not terms.windows
@@ -232,7 +224,7 @@ def _windowed(values: Values, terms: Terms, num_layers: int) -> tuple[bool, ...]
 
 
 def every_layer_but_each_last_of(period: int, num_layers: int) -> tuple[bool, ...]:
-    """Layers with a window; ``period`` 0: all of them."""
+    """Return which layers have a window; with ``period`` 0 all of them."""
     return tuple(period == 0 or (layer + 1) % period != 0 for layer in range(num_layers))
 
 

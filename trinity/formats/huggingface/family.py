@@ -66,7 +66,7 @@ class Family:
     drafting_key: str = ""
 
     def architecture(self, config: ModelConfig, values: Values) -> str:
-        """The value of general.architecture. Raises UnsupportedError for another activation."""
+        """Return general.architecture. Raises UnsupportedError for another activation."""
         activation = values.text(self.terms.activation, "silu")
         if activation not in self.architectures:
             raise UnsupportedError(

@@ -42,13 +42,13 @@ NAMES = (
 
 
 def files_of_directory(directory: str) -> dict[str, str]:
-    """Name to path of those of the files that the directory has. Raises as ``directory_file``."""
+    """Return the paths by name of those files that exist. Raises as ``directory_file``."""
     paths = {name: directory_file(directory, name) for name in NAMES}
     return {name: path for name, path in paths.items() if os.path.lexists(path)}
 
 
 def optional_object(files: Mapping[str, str], name: str) -> dict[str, object]:
-    """The object in a JSON file, {} where there is no such file.
+    """Return the object of a JSON file, or {} if the file does not exist.
 
     Raises as ``read_json_object``.
     """
@@ -56,7 +56,7 @@ def optional_object(files: Mapping[str, str], name: str) -> dict[str, object]:
 
 
 def model_name(directory: str) -> str:
-    """The directory's name; in Hugging Face's cache, models--OWNER--NAME/snapshots/HASH, NAME."""
+    """Return the directory's name; for models--OWNER--NAME/snapshots/HASH in a cache, NAME."""
     *_, model, above, last = ("", "", *os.path.abspath(directory).split(os.sep))
     if above == "snapshots" and model.startswith("models--"):
         return model.rpartition("--")[2]

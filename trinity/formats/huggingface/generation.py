@@ -18,11 +18,11 @@ _ALWAYS = {"repetition_penalty": "repetition_penalty", "stop_strings": "stop"}
 
 
 def generation_defaults(files: Mapping[str, str]) -> Defaults:
-    """The defaults of a model whose files have these paths, by name.
+    """Return the defaults of a model from the files at these paths, by name.
 
-    The ends of generation_config.json take the place of those of config.json. ``do_sample`` false
-    there makes the other values count for nothing. Raises ConfigError for ends that are no token
-    ids; options are not checked here.
+    End tokens of generation_config.json override those of config.json. If ``do_sample`` is false
+    there, the other values are ignored. Raises ConfigError for ends that are not token ids; options
+    are not checked here.
     """
     source = files.get(GENERATION_CONFIG, files.get(CONFIG, ""))
     values = optional_object(files, GENERATION_CONFIG)
@@ -32,7 +32,7 @@ def generation_defaults(files: Mapping[str, str]) -> Defaults:
 
 
 def end_ids(files: Mapping[str, str]) -> tuple[int, ...]:
-    """The tokens that end an answer. Raises ConfigError for what is no token id."""
+    """Return the end-of-generation tokens. Raises ConfigError if one is not a token id."""
     for name in (GENERATION_CONFIG, CONFIG):
         value = optional_object(files, name).get("eos_token_id")
         if value is None:

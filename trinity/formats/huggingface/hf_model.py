@@ -15,7 +15,7 @@ from trinity.formats.huggingface.values import Values
 
 @dataclass(frozen=True, slots=True)
 class HFModel:
-    """The family of a class, and what its config.json says in the words of ModelConfig."""
+    """The family of a class, and its config.json as a ``ModelConfig``."""
 
     family: Family
     # config.json, with the class's defaults.
@@ -37,17 +37,17 @@ class HFModel:
         return unused if isinstance(unused, str) else unused(self.config, self.values)
 
     def rope_factors(self) -> Tensors:
-        """GGUF's tensors of what rotary frequencies are divided by."""
+        """GGUF's tensors of divisors of rotary frequencies."""
         own = self.own_fields.get("rope_dim")
         rope_dim = own if isinstance(own, int) else self.config.rope_dim
         return self.rope.scaling.tensors(self.rope.theta, rope_dim)
 
 
 def hf_model(given: Mapping[str, object], source: str, family: Family) -> HFModel:
-    """The model that the object ``given`` of the file ``source`` describes.
+    """Return the model that the object ``given`` of the file ``source`` describes.
 
-    Raises ConfigError for values that are missing, impossible or at odds; UnsupportedError for
-    what trinity cannot read, and for what GGUF cannot say of the architecture.
+    Raises ConfigError for missing, impossible or contradictory values; UnsupportedError for what
+    trinity does not support or GGUF cannot express for the architecture.
     """
     terms = family.terms
     values = with_defaults(given, source, terms)

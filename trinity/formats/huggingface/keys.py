@@ -9,15 +9,15 @@ from trinity.formats.huggingface.config import every_layer_but_each_last_of
 
 
 def windowed_layers(config: ModelConfig) -> tuple[bool, ...]:
-    """Whether each layer of a configuration that config.json gave has the window."""
+    """Return whether each layer of a configuration of config.json has the window."""
     pattern = config.sliding_window_pattern
     return pattern if isinstance(pattern, tuple) else ()
 
 
 def window_keys(config: ModelConfig, period: int = 0) -> dict[str, object]:
-    """The window and which layers have it.
+    """Return the window, and which layers have it.
 
-    Without further word every layer but each last of ``period`` has it; 0: nothing goes without.
+    By default every layer except each last of ``period`` has it; with 0 all layers have it.
     """
     if not config.sliding_window:
         return {}

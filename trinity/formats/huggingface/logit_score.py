@@ -22,9 +22,9 @@ _CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 
 def logit_score_keys(files: Mapping[str, str]) -> dict[str, object]:
-    """GGUF's keys of such a model, without the architecture; {} of another.
+    """Return GGUF's keys of such a model without the architecture, or {} for other models.
 
-    Raises: as ``read_json_object``, and ConfigError where the module's file names no token.
+    Raises: as ``read_json_object``, and ConfigError if the module's file names no token.
     """
     tokens = _tokens(files)
     if not tokens:
@@ -35,7 +35,7 @@ def logit_score_keys(files: Mapping[str, str]) -> dict[str, object]:
 def logit_score_tensors(
     files: Mapping[str, str], model: HFModel, needed: Sequence[HFTensor]
 ) -> list[HFTensor]:
-    """The classifier, of rows of the output among the tensors ``needed``; [] where there is none.
+    """Return the classifier, made of rows of the output, or [] if there is none.
 
     Raises: as ``logit_score_keys``; ConfigError for a token beyond the vocabulary, UnsupportedError
     for a class whose logits are more than products.
@@ -66,7 +66,7 @@ def logit_score_tensors(
 
 
 def _tokens(files: Mapping[str, str]) -> list[int]:
-    """The token for a text that answers, and the one for another where the module has one."""
+    """Return the token for a relevant text, and the one for an irrelevant text, if any."""
     if LOGIT_SCORE not in files:
         return []
     values = read_json_object(files[LOGIT_SCORE])

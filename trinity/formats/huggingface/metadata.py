@@ -21,7 +21,7 @@ _WINDOWED = frozenset(("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "mistr
 
 
 def model_metadata(model: HFModel, name: str) -> dict[str, object]:
-    """The model's keys, without those of its tokenizer; ``name`` is general.name."""
+    """Return the model's keys without its tokenizer's; ``name`` is general.name."""
     config, rope = model.config, model.rope
     epsilon = "rms_epsilon" if model.family.terms.epsilon == "rms_norm_eps" else "epsilon"
     keys: dict[str, object] = {
@@ -55,7 +55,7 @@ def model_metadata(model: HFModel, name: str) -> dict[str, object]:
 
 
 def drafting_keys(metadata: Mapping[str, object]) -> dict[str, object]:
-    """The keys of ``metadata`` that change where a layer that proposes tokens follows the last."""
+    """Return the keys of ``metadata`` that change if an MTP layer follows the last layer."""
     architecture = metadata["general.architecture"]
     count, recurrent = f"{architecture}.block_count", f"{architecture}.attention.recurrent_layers"
     layers = metadata[count]
@@ -67,9 +67,9 @@ def drafting_keys(metadata: Mapping[str, object]) -> dict[str, object]:
 
 
 def usable_context(model: HFModel) -> int:
-    """The context within which attention is what the model was trained with, in tokens.
+    """Return the context length within which attention is as it was trained.
 
-    Where GGUF has no sliding window, full attention is the same up to the window's length.
+    If GGUF cannot store a sliding window, full attention is the same up to the window's length.
     """
     config = model.config
     window = 0 if model.family.window_in_keys else config.sliding_window
@@ -77,7 +77,7 @@ def usable_context(model: HFModel) -> int:
 
 
 def beyond_gguf(known: ModelConfig, model: HFModel) -> ModelConfig:
-    """The configuration with what GGUF's keys, of which ``known`` was made, cannot say."""
+    """Add to ``known``, made from GGUF's keys, what these keys cannot express."""
     config, scaling = model.config, model.rope.scaling
     if known.architecture in _WINDOWED and usable_context(model) != config.context_length:
         known = replace(

@@ -41,9 +41,10 @@ _PAIR: Table = {
 def keys_of_experts(
     config: ModelConfig, values: Values, *, sigmoid: bool, grouped: bool = True
 ) -> Keys:
-    """``sigmoid``: what gives the experts' probabilities, else softmax, which is GGUF's silence.
+    """Return the keys of experts.
 
-    ``grouped``: experts come out of the best groups, where the configuration has several.
+    ``sigmoid``: experts' probabilities are the sigmoid of scores, otherwise the softmax, GGUF's
+    default. ``grouped``: experts are chosen from the best groups, if there are several.
     """
     keys: dict[str, object] = {
         "first_dense_layers": _dense_layers(config, values),
@@ -57,7 +58,7 @@ def keys_of_experts(
 
 
 def refuse_other(values: Values, expected: dict[str, tuple[object, ...]]) -> None:
-    """Raise UnsupportedError for values that GGUF cannot say or that trinity does not know."""
+    """Raise UnsupportedError for values that GGUF cannot express or trinity does not know."""
     given = values.values
     for key, known in expected.items():
         if given.get(key) not in known:
@@ -69,7 +70,7 @@ def refuse_other(values: Values, expected: dict[str, tuple[object, ...]]) -> Non
 
 
 def drafting(layer: Tables) -> tuple[tuple[str, Tables], ...]:
-    """The first layer after the last, which has what ``layer`` says, and more.
+    """Return the table of the MTP layer: that of ``layer``, and its own tensors.
 
     Its embedding and its output's weight are copies of the model's.
     """
@@ -81,14 +82,14 @@ def drafting(layer: Tables) -> tuple[tuple[str, Tables], ...]:
 
 
 def unused(config: ModelConfig, values: Values) -> str:
-    """The drafting layers' tensors, which the class leaves out as well."""
+    """Return a pattern of the MTP layers' tensors, which the class ignores as well."""
     first, count = config.num_layers, _drafting_layers(values)
     numbers = "|".join(str(index) for index in range(first, first + count))
     return rf"model\.layers\.({numbers})\..*" if count else ""
 
 
 def _groups(values: Values) -> Keys:
-    """Of experts; a token's come out of the best groups."""
+    """Return the groups of experts, and how many of them a token uses."""
     if not values.has("n_group"):
         return {}
     return {
@@ -111,5 +112,5 @@ def _shared_count(values: Values) -> int:
 
 
 def _drafting_layers(values: Values) -> int:
-    """Of the layers behind the last; without the key such tensors belong to another model."""
+    """Return the number of MTP layers; without the key, such tensors are not expected."""
     return values.size(DRAFTING_KEY, "nextn_layers", 0, smallest=0)

@@ -15,22 +15,19 @@ _INSTEAD = "take the model it was made from, or a GGUF file of it"
 
 @dataclass(frozen=True, slots=True)
 class TernaryPacking:
-    """How a checkpoint stores ternary weights.
-
-    ``packed``: four codes to a byte and a ``weight_scale`` beside; otherwise float master weights
-    that transformers rounds to ternary at each step. ``divides``: weight_scale divides the
-    product (linear_class "bitlinear") rather than multiplies it ("autobitlinear").
-    """
+    """How a checkpoint stores ternary weights."""
 
     packed: bool
+    """Four codes per byte and a ``weight_scale``; otherwise floats that transformers rounds."""
     divides: bool = False
+    """weight_scale divides the product ("bitlinear"), or multiplies it ("autobitlinear")."""
 
 
 def read_quantization(values: Values, methods: Collection[str]) -> TernaryPacking | None:
-    """Ternary weights, or None.
+    """Return how ternary weights are stored, or None.
 
-    A class knows the ``methods`` beside those of packed weights; others are UnsupportedError.
-    Weights in MXFP4 need no word: their tensors' names tell.
+    A class knows the ``methods`` in addition to those of packed weights; others raise
+    UnsupportedError. Weights in MXFP4 are recognized by their tensors' names.
     """
     if method_of(values) is not None:
         return None
@@ -48,12 +45,12 @@ def read_quantization(values: Values, methods: Collection[str]) -> TernaryPackin
 
 
 def _is_mlx(value: object) -> bool:
-    """Whether an object is one of MLX's, whose weights are known by their tensors."""
+    """Whether an object is MLX's, whose weights are recognized by their tensors."""
     return isinstance(value, dict) and "bits" in value and "quant_method" not in value
 
 
 def _bitnet(read: Values) -> TernaryPacking:
-    """Source: transformers BitNetQuantConfig."""
+    """Read BitNet's settings. Source: transformers BitNetQuantConfig."""
     linear_class = read.text("linear_class", "bitlinear")
     mode = read.text("quantization_mode", "offline")
     if linear_class not in ("bitlinear", "autobitlinear") or mode not in ("offline", "online"):

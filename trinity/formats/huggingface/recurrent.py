@@ -20,11 +20,11 @@ from trinity.formats.huggingface.values import Values, shown
 def layer_kinds(
     config: ModelConfig, values: Values, kinds: Mapping[str, bool], default: int = 0
 ) -> tuple[bool, ...]:
-    """Whether each layer has a recurrent state, by ``layer_types``.
+    """Return whether each layer has a recurrent state, from ``layer_types``.
 
-    ``kinds``: the words, and whether they mean that. Without a list every layer has it but each
-    last of ``full_attention_interval`` ones, which is ``default`` where it is missing too.
-    Raises ConfigError for a list of another length, UnsupportedError for other words.
+    ``kinds``: the words, and whether they mean a state. Without a list every layer has one except
+    each last of ``full_attention_interval``, by default ``default``. Raises ConfigError for a list
+    of another length, UnsupportedError for other words.
     """
     listed = values.values.get("layer_types")
     if listed is None and default:
@@ -47,7 +47,7 @@ def layer_kinds(
 
 
 def convolution(source: str, *views: View, bias: bool | str = False) -> TableRow:
-    """The taps of each channel, in the order of ``views``."""
+    """Return the taps of each channel, in the order of ``views``."""
     parts = tuple(_taps_of(view) for view in views)
     return TableRow((Stored((f"{source}.weight",), taps, parts),), bias)
 
@@ -57,7 +57,7 @@ def _taps_of(view: View) -> View:
 
 
 def decay(source: str, view: View = as_it_is, *, column: bool = False) -> TableRow:
-    """A of each head, of which checkpoints have the logarithm of -A."""
+    """Return A of each head; checkpoints store the logarithm of -A."""
     form = Stored((f"{source}.A_log",), view)
     return TableRow((form,), change=_negative_exponential, column=column)
 
@@ -72,7 +72,7 @@ _NO_LIMITS = (None, [0.0, float("inf")], [0.0, {"__float__": "Infinity"}])
 
 
 def check_plain(values: Values, *keys: str) -> None:
-    """Raises UnsupportedError for what GGUF's files of these classes have no tensors for."""
+    """Raise UnsupportedError for settings without tensors in GGUF's files of these classes."""
     for key in keys:
         if values.flag(key):
             raise UnsupportedError(
@@ -83,7 +83,7 @@ def check_plain(values: Values, *keys: str) -> None:
 def mamba_table(
     config: ModelConfig, source: str, bias: str, norm: str = ""
 ) -> dict[str, str | TableRow]:
-    """A layer. ``bias``, ``norm``: keys that say whether there is the convolution's, and a norm."""
+    """Return a layer's table. ``bias``, ``norm``: keys that turn on these tensors."""
     groups = config.ssm.num_groups if config.ssm else 1
     norms = Stored((f"{source}.norm.weight",), lambda array: array.reshape(groups, -1))
     return {
@@ -98,9 +98,9 @@ def mamba_table(
 
 
 def checked(values: Values, key: str, states: SSMConfig) -> SSMConfig:
-    """Raises ConfigError where heads do not share values or groups.
+    """Raise ConfigError if heads do not divide values or groups.
 
-    Raises UnsupportedError for steps that are cut at a limit, which GGUF has no key for.
+    Raises UnsupportedError for a limit of steps, for which GGUF has no key.
     """
     limit = values.values.get("time_step_limit")
     if limit not in _NO_LIMITS:
@@ -118,5 +118,5 @@ def checked(values: Values, key: str, states: SSMConfig) -> SSMConfig:
 
 
 def kv_heads(config: ModelConfig, without: tuple[bool, ...]) -> NDArray[np.int32]:
-    """For each layer the heads of keys, 0 in those without attention."""
+    """Return the number of KV heads of each layer, 0 for layers without attention."""
     return np.array([0 if is_without else config.num_kv_heads for is_without in without], np.int32)

@@ -25,14 +25,14 @@ _UNROTATED = 1e30  # angles divided by it are 0
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How frequencies are stretched; this one does nothing."""
+    """A scaling of rotary frequencies; this one changes nothing."""
 
     def keys(self) -> dict[str, object]:
-        """GGUF's keys for it, without the architecture."""
+        """GGUF's keys without the architecture."""
         return {}
 
     def tensors(self, theta: float, rope_dim: int) -> Tensors:
-        """GGUF's tensors for it: what each of rope_dim / 2 frequencies is divided by."""
+        """GGUF's tensors: a divisor of each of rope_dim / 2 frequencies."""
         return {}
 
 
@@ -49,7 +49,7 @@ class LinearScaling(Scaling):
 
 @dataclass(frozen=True, slots=True)
 class Llama3Scaling(Scaling):
-    """Frequencies stretched as Llama 3.1 has it; original_context_length in tokens."""
+    """Llama 3.1's scaling of frequencies; original_context_length in tokens."""
 
     factor: float
     low_freq_factor: float
@@ -77,19 +77,15 @@ class Llama3Scaling(Scaling):
 
 @dataclass(frozen=True, slots=True)
 class YarnScaling(Scaling):
-    """YaRN; cosines and sines are multiplied by ``attention_factor``.
-
-    ``mscale_all_dim`` is what DeepSeek's and Mistral's classes know besides. ``truncate``: the ends
-    of the ramp are whole dimensions, as they always are for a reader of GGUF.
-    """
+    """YaRN scaling."""
 
     factor: float
     original_context_length: int
     beta_fast: float
     beta_slow: float
-    attention_factor: float
-    mscale_all_dim: float | None
-    truncate: bool = True
+    attention_factor: float  # multiplies cosines and sines
+    mscale_all_dim: float | None  # of DeepSeek's and Mistral's classes
+    truncate: bool = True  # the ramp ends at whole dimensions, as always for readers of GGUF
 
     def keys(self) -> dict[str, object]:
         """All keys; a reader multiplies by 1 + 0.1 ln(factor) itself."""
@@ -110,7 +106,7 @@ class YarnScaling(Scaling):
 
 @dataclass(frozen=True, slots=True)
 class LongRope(Scaling):
-    """A divisor for each frequency, within the original context and beyond it."""
+    """A divisor of each frequency, within the original context and beyond it."""
 
     short: tuple[float, ...]
     long: tuple[float, ...]
@@ -146,21 +142,18 @@ UNSCALED = Scaling()
 
 @dataclass(frozen=True, slots=True)
 class RopeParameters:
-    """``share`` of each head rotates, by frequencies of base ``theta``, stretched by ``scaling``.
-
-    Windowed layers have the base ``theta_swa`` without scaling where it is not None.
-    """
+    """The rotation of a model."""
 
     theta: float
-    share: float
+    share: float  # the part of each head that rotates
     scaling: Scaling
-    theta_swa: float | None
+    theta_swa: float | None  # the base of windowed layers, which then have no scaling
 
 
 def read_rope(
     values: Values, types: Collection[str], context_length: int, head_dim: int
 ) -> RopeParameters:
-    """Rotary positions of a configuration whose class knows scaling of these ``types``.
+    """Read the rotary positions of a class that supports scaling of these ``types``.
 
     Raises ConfigError for impossible values, UnsupportedError for other types.
     """
@@ -186,7 +179,7 @@ def read_rope(
 
 
 def read_yarn(values: Values, context_length: int) -> YarnScaling | None:
-    """YaRN of layers without a window; None where they have another scaling or none."""
+    """Read the YaRN scaling of layers without a window; None for another scaling or none."""
     parameters = rope_parameters(values)
     if parameters.has(_FULL) or parameters.has(_SLIDING):
         parameters = parameters.inner(_FULL)
@@ -194,13 +187,13 @@ def read_yarn(values: Values, context_length: int) -> YarnScaling | None:
 
 
 def rope_parameters(values: Values) -> Values:
-    """The object of rotary positions; as in transformers the older name overrides the newer one."""
+    """Return the object of rotary positions; as in transformers, the older name overrides."""
     older = values.values.get("rope_scaling")
     return values.inner("rope_scaling" if older else "rope_parameters")
 
 
 def yarn_magnitude(factor: float, mscale: float) -> float:
-    """What YaRN multiplies cosines and sines by."""
+    """Return the factor that YaRN applies to cosines and sines."""
     return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
 
@@ -249,7 +242,7 @@ def _llama3(parameters: Values, context_length: int) -> Llama3Scaling:
 
 
 def _yarn(parameters: Values, context_length: int) -> YarnScaling:
-    """Source: transformers modeling_rope_utils.py, _compute_yarn_parameters."""
+    """Read YaRN. Source: transformers modeling_rope_utils.py, _compute_yarn_parameters."""
     factor = parameters.real("factor", "rope_factor")
     mscale, all_dim = (
         parameters.real(key, "yarn_log_multiplier") if parameters.has(key) else None
@@ -270,7 +263,7 @@ def _yarn(parameters: Values, context_length: int) -> YarnScaling:
 
 
 def _long_rope(parameters: Values, outer: Values, context_length: int, rope_dim: int) -> LongRope:
-    """Source: transformers modeling_rope_utils.py, _compute_longrope_parameters."""
+    """Read LongRoPE. Source: transformers modeling_rope_utils.py, _compute_longrope_parameters."""
     key = "original_max_position_embeddings"
     original = _original(outer if outer.has(key) else parameters, context_length)
     if original < 2:

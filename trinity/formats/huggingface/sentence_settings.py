@@ -101,7 +101,7 @@ def _check_transformer(settings: Mapping[str, Any], source: str) -> None:
 
 
 def _model_keys(files: Mapping[str, str], *, unit: bool) -> dict[str, object]:
-    """Of config_sentence_transformers.json: prompts, similarity, dimensions."""
+    """Return prompts, similarity and dimensions of config_sentence_transformers.json."""
     values = optional_object(files, SENTENCE_TRANSFORMERS)
     source = files.get(SENTENCE_TRANSFORMERS, "")
     prompts = values.get("prompts") or {}
@@ -133,7 +133,7 @@ def _limit(values: Mapping[str, object], key: str, source: str) -> int | None:
 def _object(
     values: Mapping[str, object], key: str, source: str, known: set[str] | None
 ) -> dict[str, Any]:
-    """The object under a key, {} if it is missing. Raises UnsupportedError for unknown keys."""
+    """Return the object of a key, {} if it is missing. Raises UnsupportedError for unknown keys."""
     entries = values.get(key) or {}
     if not isinstance(entries, dict):
         raise ConfigError(f"{source}: {key} is {entries!r:.40}; expected an object")

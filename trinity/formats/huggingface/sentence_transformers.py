@@ -44,7 +44,7 @@ _DENSE_INPUT = (None, "sentence_embedding")
 
 
 def module_kinds(files: Mapping[str, str]) -> list[str]:
-    """The kinds of modules in order, [] where there is no modules.json.
+    """Return the kinds of modules in order, or [] without modules.json.
 
     Raises UnsupportedError for modules that trinity does not know, or in another order.
     """
@@ -52,9 +52,9 @@ def module_kinds(files: Mapping[str, str]) -> list[str]:
 
 
 def pooling_keys(files: Mapping[str, str]) -> dict[str, object]:
-    """The key pooling_type, without the architecture, where the files say how to pool.
+    """Return the key pooling_type, without the architecture, if the files define pooling.
 
-    Raises UnsupportedError for another way.
+    Raises UnsupportedError for another kind of pooling.
     """
     if POOLING not in files:
         return {}
@@ -79,7 +79,7 @@ def includes_prompt(files: Mapping[str, str]) -> bool:
 
 
 def template_names(files: Mapping[str, str]) -> dict[str, object]:
-    """The names that a chat template gets beside a pair's messages.
+    """Return the variables that a chat template gets in addition to a pair's messages.
 
     Source: sentence_transformers.base.modules.Transformer, processing_kwargs. Raises: as
     ``read_json_object``.
@@ -92,9 +92,9 @@ def template_names(files: Mapping[str, str]) -> dict[str, object]:
 
 
 def dense_tensors(files: Mapping[str, str]) -> dict[str, Tensor]:
-    """The layers after pooling by GGUF's names: dense_2.weight, dense_3.weight, and their biases.
+    """Return the layers after pooling by GGUF's names, such as dense_2.weight and dense_2.bias.
 
-    Raises UnsupportedError for what is more than a linear layer, FormatError where one is missing.
+    Raises UnsupportedError for more than a linear layer, FormatError if a tensor is missing.
     """
     tensors: dict[str, Tensor] = {}
     for name, folder in _dense(files):
@@ -117,7 +117,7 @@ def dense_tensors(files: Mapping[str, str]) -> dict[str, Tensor]:
 
 
 def dense_keys(files: Mapping[str, str], tensors: Mapping[str, Tensor]) -> dict[str, object]:
-    """The keys of the dense layers without the architecture: widths as llama.cpp wants them.
+    """Return the dense layers' keys without the architecture: widths as llama.cpp needs them.
 
     Source: llama.cpp conversion/gemma.py, EmbeddingGemma.
     """
@@ -129,7 +129,7 @@ def dense_keys(files: Mapping[str, str], tensors: Mapping[str, Tensor]) -> dict[
 
 
 def activation_keys(files: Mapping[str, str]) -> dict[str, object]:
-    """The functions that follow dense layers, where one changes its values."""
+    """Return the activations after dense layers, if one is not the identity."""
     names = {
         activation_key(name): _activation(files, folder, _dense_values(files, folder))
         for name, folder in _dense(files)
@@ -138,13 +138,13 @@ def activation_keys(files: Mapping[str, str]) -> dict[str, object]:
 
 
 def _dense(files: Mapping[str, str]) -> list[tuple[str, str]]:
-    """GGUF's name and the folder of each dense module."""
+    """Return GGUF's name and the folder of each dense module."""
     folders = [path for kind, path in _modules(files) if kind == "Dense"]
     return [(f"dense_{number}", folder) for number, folder in enumerate(folders, 2)]
 
 
 def _dense_values(files: Mapping[str, str], folder: str) -> dict[str, object]:
-    """The configuration of a dense module. Raises UnsupportedError for more than a layer."""
+    """Return a dense module's settings. Raises UnsupportedError for more than a layer."""
     config = f"{folder}/config.json"
     if config not in files:
         raise _missing(files, folder, config)
@@ -160,7 +160,7 @@ def _dense_values(files: Mapping[str, str], folder: str) -> dict[str, object]:
 
 
 def _activation(files: Mapping[str, str], folder: str, values: Mapping[str, object]) -> str:
-    """The last word of the function's name. Raises UnsupportedError for one that is not known."""
+    """Return the last word of the function's name. Raises UnsupportedError for another one."""
     given = values.get("activation_function", "torch.nn.modules.activation.Tanh")
     if given is None:
         return "Identity"
@@ -181,7 +181,7 @@ def _missing(files: Mapping[str, str], folder: str, file: str) -> FormatError:
 
 
 def _modules(files: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The kind and the folder of each module. Raises UnsupportedError for what is not known."""
+    """Return the kind and the folder of each module. Raises UnsupportedError for other kinds."""
     modules: list[tuple[str, str]] = []
     for module in read_json_list(files[MODULES]) if MODULES in files else ():
         values = module if isinstance(module, dict) else {}
@@ -212,7 +212,7 @@ def _modules(files: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _check_logit_score(module: Mapping[str, object], files: Mapping[str, str]) -> None:
-    """Raise FormatError where the module's file is not where it is read."""
+    """Raise FormatError if the module's file is not where it is read."""
     if f"{module.get('path')}/config.json" != LOGIT_SCORE or LOGIT_SCORE not in files:
         raise FormatError(
             f"{files[MODULES]}: names the module LogitScore in {str(module.get('path'))[:40]!r}, "

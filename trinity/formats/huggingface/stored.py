@@ -16,17 +16,17 @@ BLOCK = 32  # values of a block of MXFP4, in 16 bytes
 
 
 def as_it_is(array: NDArray[Any]) -> NDArray[Any]:
-    """The view that takes the whole array."""
+    """Take the whole array."""
     return array
 
 
 def rows(start: int, stop: int | None = None, step: int = 1) -> View:
-    """Some rows of matrices, (..., rows, columns)."""
+    """Return a view of some rows of matrices (..., rows, columns)."""
     return lambda array: array[..., start:stop:step, :]
 
 
 def part(number: int, count: int) -> View:
-    """The part ``number`` of the rows of matrices, which hold ``count`` parts of equal size."""
+    """Return a view of part ``number`` of the rows of matrices with ``count`` equal parts."""
 
     def view(array: NDArray[Any]) -> NDArray[Any]:
         total = array.shape[-2]
@@ -36,7 +36,7 @@ def part(number: int, count: int) -> View:
 
 
 def heads_in_turns(groups: int, heads: int, *, first: int = 0) -> View:
-    """Rows from ``first`` on, reordered: head h of group g becomes head h * groups + g."""
+    """Return a view that reorders rows from ``first`` on: head h of group g to h * groups + g."""
 
     def view(array: NDArray[Any]) -> NDArray[Any]:
         rest = array[first:]
@@ -47,18 +47,18 @@ def heads_in_turns(groups: int, heads: int, *, first: int = 0) -> View:
 
 
 def transposed(array: NDArray[Any]) -> NDArray[Any]:
-    """Matrices stored as (inputs, outputs)."""
+    """Transpose matrices that are stored as (inputs, outputs)."""
     return array.swapaxes(-1, -2)
 
 
 def taps(array: NDArray[Any]) -> NDArray[Any]:
-    """The taps of each channel of a convolution, stored as (channels, 1, kernel)."""
+    """Return the taps of each channel of a convolution (channels, 1, kernel)."""
     return array[:, 0]
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One way in which a checkpoint may hold the values of a tensor."""
+    """One form in which a checkpoint may store a tensor's values."""
 
     # The checkpoint's tensors; several are the parts along the first axis. In a table, which has
     # names without the prefix of a layer, "{}" stands for the number of each expert.
@@ -82,7 +82,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class HFTensor:
-    """One tensor of a model in a checkpoint."""
+    """A tensor of a model in a checkpoint."""
 
     name: str  # the canonical one
     shape: tuple[int, ...]  # of the values, whatever form they are stored in

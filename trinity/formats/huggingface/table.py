@@ -23,7 +23,7 @@ _BIAS, _WEIGHT = ".bias", ".weight"
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """Where a checkpoint has one tensor, and how its values differ from the model's."""
+    """A tensor's names in a checkpoint, and how its values differ from the model's."""
 
     # The ways in which checkpoints store it. The first one is named if the tensor is missing.
     forms: tuple[Stored, ...]
@@ -56,9 +56,9 @@ def at(
     *modules: str, add: float = 0.0, bias: bool | str = False, when: str = "",
     permuted: bool = False, shape: tuple[int, ...] | None = None,
 ) -> TableRow:  # fmt: skip
-    """The weight of a module, which checkpoints may have under several names.
+    """Return the row of a module's weight, which checkpoints may name differently.
 
-    ``add``: what GGUF's values have more.
+    ``add``: what GGUF adds to the values.
     """
     forms = tuple(Stored((f"{module}{_WEIGHT}",)) for module in modules)
     change = partial(_plus, add) if add else None
@@ -66,7 +66,7 @@ def at(
 
 
 def tensor(*names: str, when: str = "") -> TableRow:
-    """A tensor under its whole name, of several the one that there is."""
+    """Return the row of a tensor with its whole name; the first existing name is used."""
     return TableRow(tuple(Stored((name,)) for name in names), when=when)
 
 
@@ -75,7 +75,7 @@ def _plus(addend: float, values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def table_rows(tables: Tables, config: ModelConfig, values: Values) -> dict[str, TableRow]:
-    """Whole name to row, in order, each weight's bias after it."""
+    """Return the rows by whole name, in order, each weight's bias after it."""
     rows: dict[str, TableRow] = {}
     for name, given in (tables(config, values) if callable(tables) else tables).items():
         row = at(given) if isinstance(given, str) else given
@@ -109,7 +109,7 @@ def attention(
     *, bias: bool | str = False, output_bias: bool | str = False, permuted: bool = False,
     module: str = "self_attn", output: str = "o_proj",
 ) -> Table:  # fmt: skip
-    """Projections to queries, keys and values, and from their heads. ``bias``: of the former."""
+    """Return query, key, value and output projections. ``bias`` is that of the first three."""
     return {
         "attn_q": at(f"{module}.q_proj", bias=bias, permuted=permuted),
         "attn_k": at(f"{module}.k_proj", bias=bias, permuted=permuted),
@@ -119,7 +119,7 @@ def attention(
 
 
 def head_norms(*, add: float = 0.0, when: str = "") -> Table:
-    """Norms of queries and keys."""
+    """Return norms of queries and keys."""
     return {
         "attn_q_norm": at("self_attn.q_norm", add=add, when=when),
         "attn_k_norm": at("self_attn.k_norm", add=add, when=when),
@@ -127,7 +127,7 @@ def head_norms(*, add: float = 0.0, when: str = "") -> Table:
 
 
 def gated(module: str = "mlp", *, suffix: str = "", bias: bool | str = False) -> Table:
-    """A gated feed-forward. ``suffix`` of GGUF's names: "_shexp" of a shared expert."""
+    """Return a gated feed-forward. ``suffix`` of GGUF's names: "_shexp" for a shared expert."""
     return {
         f"ffn_{name}{suffix}": at(f"{module}.{name}_proj", bias=bias)
         for name in ("gate", "up", "down")
@@ -135,7 +135,7 @@ def gated(module: str = "mlp", *, suffix: str = "", bias: bool | str = False) ->
 
 
 def pre_norm_layer(attention: Table, feed_forward: Table) -> Table:
-    """A layer that normalizes the inputs of its attention and of its feed-forward."""
+    """Return a layer that normalizes the inputs of its attention and of its feed-forward."""
     return {
         "attn_norm": "input_layernorm",
         **attention,
@@ -145,7 +145,7 @@ def pre_norm_layer(attention: Table, feed_forward: Table) -> Table:
 
 
 def both_rows(both: str, *apart: str) -> tuple[TableRow, TableRow]:
-    """Gate and up in one tensor, whose first half of rows is the gate; or in two."""
+    """Return gate and up, stored in one tensor with the gate's rows first, or in two."""
     gate, up = (
         TableRow(
             (Stored((both,), part(i, 2)), *(Stored((name.format(part_name),)) for name in apart))
@@ -158,10 +158,10 @@ def both_rows(both: str, *apart: str) -> tuple[TableRow, TableRow]:
 def experts(
     module: str, *, gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj"
 ) -> Table:
-    """Experts: a matrix each, all in one tensor, or with the rows of gate and up together.
+    """Return experts: one matrix each, one tensor for all, or gate and up in one tensor.
 
-    ``gate`` "": the experts have none. mlx-lm's stacks are called switch_mlp; those of Ollama's
-    tensor blobs keep transformers' name.
+    ``gate`` "": there is no gate. mlx-lm names stacks switch_mlp; Ollama's tensor blobs have
+    transformers' name.
     """
     both = f"{module}.gate_up_proj"
     together = {

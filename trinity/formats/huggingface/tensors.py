@@ -29,12 +29,12 @@ _CONVOLUTIONS = (".ssm_conv1d.weight", ".shortconv.conv.weight")
 
 
 def other_networks(model: HFModel) -> bool:
-    """Whether the class holds networks beside the one that writes, which are not read."""
+    """Whether the class contains other networks than the text decoder, which are ignored."""
     return class_name_of(model.values) in model.family.wrappers
 
 
 def own_names(model: HFModel, checkpoint: Checkpoint | LogicalCheckpoint) -> dict[str, str]:
-    """The names that the model's own class has for the tensors, and those that they have here."""
+    """Return the names of the tensors in the model's own class, and their names here."""
     renames, left_out = model.family.renames, tuple[str, ...]()
     if other_networks(model):
         renames, left_out = WITHIN, _OTHER_NETWORKS
@@ -54,9 +54,9 @@ def own_names(model: HFModel, checkpoint: Checkpoint | LogicalCheckpoint) -> dic
 
 
 def as_mlx_has_them(tensors: list[HFTensor], checkpoint: LogicalCheckpoint) -> list[HFTensor]:
-    """The tensors as a directory of mlx-lm's has them, if this is one.
+    """Return the tensors as mlx-lm stores them, if the directory is mlx-lm's.
 
-    Taps of its convolutions are on the second axis, and its norms have the 1 added.
+    Convolutions have their taps on the second axis, and 1 is added to norms.
     """
     turned = {tensor.name for tensor in tensors if _is_turned(tensor, checkpoint)}
     if not turned:
@@ -65,7 +65,7 @@ def as_mlx_has_them(tensors: list[HFTensor], checkpoint: LogicalCheckpoint) -> l
 
 
 def _is_turned(tensor: HFTensor, checkpoint: LogicalCheckpoint) -> bool:
-    """Whether it is a convolution's, which mlx-lm has as (channels, kernel, 1)."""
+    """Whether it is a convolution in mlx-lm's layout (channels, kernel, 1)."""
     if not tensor.name.endswith(_CONVOLUTIONS) or tensor.source in checkpoint.packed:
         return False
     return tensor.shape[1] > 1 and checkpoint.tensor(tensor.source).shape == (*tensor.shape, 1)
@@ -86,7 +86,7 @@ def _of_turned(view: View) -> View:
 def check_tied(
     source: str, checkpoint: LogicalCheckpoint, actual: dict[str, str], embedding: str
 ) -> None:
-    """Raise ConfigError where an output weight beside tied embeddings is not a copy of them."""
+    """Raise ConfigError if the output weight of tied embeddings is not a copy of them."""
     if not _is_copy(checkpoint, actual[HEAD], actual[embedding]):
         raise ConfigError(
             f"{source}: tie_word_embeddings is true, but {HEAD} differs from {embedding}; "

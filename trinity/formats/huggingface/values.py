@@ -11,43 +11,43 @@ from trinity.formats.config_limits import FIELDS, checked_integer, checked_real
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The ``values`` of one object; ``source`` says where it stands. null counts as missing.
+    """The ``values`` of an object; ``source`` says where it is. null counts as missing.
 
-    A ``field`` is a name of FIELDS, which have its range. A missing value is
-    ``default``, without which it is an error: every method raises ConfigError that names the key.
+    A ``field`` is a name of FIELDS, which define its range. A missing value is ``default``, or an
+    error without one: every method raises ConfigError that names the key.
     """
 
     values: Mapping[str, object]
     source: str
 
     def error(self, key: str, what: str) -> ConfigError:
-        """A ConfigError that shows the key's value."""
+        """Return a ConfigError that shows the key's value."""
         return ConfigError(f"{self.source}: {key} is {shown(self.values.get(key))}; it {what}")
 
     def has(self, key: str) -> bool:
-        """True where the key has a value."""
+        """Whether the key has a value."""
         return self.values.get(key) is not None
 
     def first_of(self, keys: tuple[str, ...]) -> str:
-        """The first of the keys that has a value, else the first."""
+        """Return the first of the keys that has a value, else the first key."""
         return next((key for key in keys if self.has(key)), keys[0])
 
     def size(
         self, key: str, field: str, default: int | None = None, *, smallest: int | None = None
     ) -> int:
-        """A whole number from ``smallest``, or the field's, to the field's largest."""
+        """Return a whole number from ``smallest``, or the field's, to the field's largest."""
         return checked_integer(field, self._value(key, default), f"{self.source}: {key}", smallest)
 
     def real(self, key: str, field: str, default: float | None = None) -> float:
-        """A number within the field's range."""
+        """Return a number within the field's range."""
         return checked_real(field, self._value(key, default), f"{self.source}: {key}")
 
     def of_field(self, key: str, field: str) -> float:
-        """A number of a field, whole where its range is."""
+        """Return a number of a field, a whole one if the field's range is."""
         return (self.real if isinstance(FIELDS[field].low, float) else self.size)(key, field)
 
     def reals(self, key: str, field: str, count: int) -> tuple[float, ...]:
-        """A list of ``count`` such numbers."""
+        """Return a list of ``count`` such numbers."""
         value = self._value(key, None)
         if not isinstance(value, list) or len(value) != count:
             state = f"{len(value)} values" if isinstance(value, list) else shown(value)
@@ -55,21 +55,21 @@ class Values:
         return tuple(checked_real(field, item, f"{self.source}: {key}") for item in value)
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """true or false."""
+        """Return a boolean."""
         value = self._value(key, default)
         if not isinstance(value, bool):
             raise self.error(key, "must be true or false")
         return value
 
     def text(self, key: str, default: str) -> str:
-        """A string."""
+        """Return a string."""
         value = self._value(key, default)
         if not isinstance(value, str):
             raise self.error(key, "must be a string")
         return value
 
     def inner(self, key: str) -> Values:
-        """An object within this one; empty where it is missing."""
+        """Return an object within this one, or an empty one if it is missing."""
         value = self._value(key, {})
         if not isinstance(value, dict):
             raise self.error(key, "must be an object")
@@ -83,5 +83,5 @@ class Values:
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it."""
+    """Format a value for an error."""
     return f"{value!r:.80}"

@@ -25,10 +25,10 @@ _NO_NUMBER = 255  # among MXFP4's scales
 def check_stored(
     needed: HFTensor, ternary: TernaryPacking | None, checkpoint: LogicalCheckpoint
 ) -> None:
-    """Raises FormatError where the checkpoint's tensor cannot hold the one that is needed.
+    """Raise FormatError if the checkpoint's tensor cannot hold the required one.
 
-    Form, shape and dtype are looked at, no weights. ``ternary``: how layers' weights are stored
-    in a ternary model. Raises UnsupportedError for a dtype that is not read.
+    This checks form, shape and dtype without reading weights. ``ternary``: how layers' weights are
+    stored in a ternary model. Raises UnsupportedError for another dtype.
     """
     known = checkpoint.packed
     packed = [known[name] for name in needed.stored.names if name in known]
@@ -84,13 +84,13 @@ def _check_packed(needed: HFTensor, ternary: TernaryPacking, checkpoint: Logical
 
 
 def _check_shape(stored: SafeTensor | Packed, shape: tuple[int, ...]) -> None:
-    """Raises FormatError where the tensor has another shape than config.json implies."""
+    """Raise FormatError if the tensor's shape is not the one that config.json implies."""
     if stored.shape != shape:
         raise _misfit(stored, shape)
 
 
 def _check_views(stored: SafeTensor | Packed, needed: HFTensor) -> None:
-    """Raises FormatError where what the views take of the tensor is not what is needed."""
+    """Raise FormatError if the views of the tensor do not give the required values."""
     shape = needed.shape
     if len(needed.stored.names) > 1:  # one of several along the first axis
         shape = shape[1:]
@@ -115,7 +115,7 @@ def is_seen(stored: Stored, stored_shape: tuple[int, ...], shape: tuple[int, ...
 
 
 def seen_shape(view: View, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The shape that a view makes of an array's; None if the view cannot be taken of it."""
+    """Return the shape that a view gives an array, or None if it cannot be taken."""
     try:
         return view(np.broadcast_to(np.uint8(0), shape)).shape
     except (IndexError, ValueError, ZeroDivisionError):
@@ -132,7 +132,7 @@ def _misfit(stored: SafeTensor | Packed, shape: tuple[int, ...]) -> FormatError:
 def weight_scale(
     needed: HFTensor, ternary: TernaryPacking, checkpoint: LogicalCheckpoint
 ) -> np.float32:
-    """What the codes of a packed weight are multiplied with.
+    """Return the factor of the codes of a packed weight.
 
     Source: transformers integrations/bitnet.py: AutoBitLinear multiplies by weight_scale,
     BitLinear divides by it.
@@ -157,7 +157,7 @@ def weight_scale(
 def read_ternary(
     needed: HFTensor, ternary: TernaryPacking, checkpoint: LogicalCheckpoint
 ) -> TernaryMatrix:
-    """The whole matrix. Raises FormatError for a code that means nothing, or values not finite."""
+    """Read the whole matrix. Raises FormatError for an invalid code or a non-finite value."""
     stored = checkpoint.tensor(needed.source)
     if ternary.packed:
         return TernaryMatrix(_unpacked(stored), weight_scale(needed, ternary, checkpoint))
@@ -167,7 +167,7 @@ def read_ternary(
 def read_floats(
     stored: SafeTensor, elements: NDArray[np.generic], change: Change | None
 ) -> Iterator[NDArray[np.float32]]:
-    """``elements`` of ``stored`` as float32, piece by piece, each changed by ``change``."""
+    """Yield ``elements`` of ``stored`` as float32 in chunks, each changed by ``change``."""
     for piece in rows_of(elements, CHUNK_ELEMENTS):
         values = stored.floats(piece)
         if change is not None:
@@ -203,7 +203,7 @@ def read_blocks(needed: HFTensor, checkpoint: LogicalCheckpoint) -> Iterator[NDA
 
 
 def _unpacked(stored: SafeTensor) -> NDArray[np.uint8]:
-    """Four blocks of rows from each byte, the first in the lowest two bits.
+    """Unpack four blocks of rows from each byte, the first in the lowest two bits.
 
     Source: transformers integrations/bitnet.py, pack_weights.
     """
@@ -224,7 +224,7 @@ def _unpacked(stored: SafeTensor) -> NDArray[np.uint8]:
 
 
 def _rounded(stored: SafeTensor) -> TernaryMatrix:
-    """Master weights, rounded in units of their mean magnitude.
+    """Round master weights in units of their mean magnitude.
 
     Source: transformers integrations/bitnet.py, WeightQuant: s = 1 / max(mean |w|, 1e-5),
     w = clamp(round half to even (w * s), -1, 1) / s, in float32.

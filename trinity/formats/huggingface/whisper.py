@@ -52,7 +52,7 @@ def is_whisper(files: Mapping[str, str]) -> bool:
 
 
 def gguf_name(name: str) -> str | None:
-    """GGUF's name of a checkpoint's tensor; None for one that no such model has."""
+    """Return GGUF's name of a checkpoint's tensor, or None for one that no such model has."""
     bare = name.removeprefix("model.")
     layer = _LAYER.fullmatch(bare)
     if layer is not None:
@@ -63,10 +63,10 @@ def gguf_name(name: str) -> str | None:
 
 
 def whisper_metadata(directory: str, files: Mapping[str, str], name: str) -> dict[str, object]:
-    """The model's keys, but for the tokenizer's other than its end.
+    """Return the model's keys; of the tokenizer's only the end.
 
-    Raises: ConfigError for a value that no such model has, UnsupportedError for a model whose
-    layers or features are of another kind.
+    Raises: ConfigError for an impossible value, UnsupportedError for other kinds of layers or
+    features.
     """
     values = Values(read_json_object(files[CONFIG]), files[CONFIG])
     _check_fixed(values)
@@ -102,7 +102,7 @@ def whisper_metadata(directory: str, files: Mapping[str, str], name: str) -> dic
 
 
 def end_id(files: Mapping[str, str]) -> int:
-    """The token that ends a text. Raises: ConfigError."""
+    """Return the token that ends a text. Raises: ConfigError."""
     values = read_json_object(files[CONFIG])
     given = optional_object(files, GENERATION_CONFIG)
     key = "eos_token_id"
@@ -174,10 +174,10 @@ def _ids(values: Values, key: str, vocab_size: int) -> list[int]:
 
 
 def _alignment_heads(values: Values, model: Values) -> list[int]:
-    """Layer and head, layer and head, ... of the decoder that ``model`` describes.
+    """Return layer, head, layer, head, ... of the decoder that ``model`` describes.
 
-    None where one of them is no head of it: models with few layers come with the list of the one
-    that they learned from (kotoba-whisper-bilingual).
+    None if one of them does not exist: distilled models with few layers contain the list of their
+    teacher (kotoba-whisper-bilingual).
     """
     key = "alignment_heads"
     pairs = values.values.get(key) or []
@@ -201,7 +201,7 @@ def _is_pair(value: object) -> bool:
 
 
 def _languages(generation: Mapping[str, object]) -> list[str]:
-    """The codes of lang_to_id, in the order of the ids."""
+    """Return the codes of lang_to_id in the order of the ids."""
     listed = generation.get("lang_to_id")
     if not isinstance(listed, dict):
         return []

@@ -32,10 +32,10 @@ _PARTS = (".qzeros", ".scales")
 
 
 def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
-    """The weights with a qweight.
+    """Find the weights with a qweight.
 
     Raises FormatError for tensors that are missing or do not fit together, ConfigError for a width
-    that the tensors contradict, UnsupportedError for versions and widths that are not read.
+    that contradicts the tensors, UnsupportedError for other versions and widths.
     """
     version = config.text("version", "gemm")
     if version.lower() != "gemm":
@@ -69,7 +69,7 @@ def _weight(module: str, tensors: dict[str, SafeTensor], config: Values) -> Pack
 
 
 def _pack(codes: SafeTensor, zeros: SafeTensor, scales: SafeTensor, numbers: Part) -> Bytes:
-    """Rows of AFFINE4_F32, of the outputs ``numbers`` (rows, 1)."""
+    """Return rows of AFFINE4_F32 for the outputs ``numbers`` (rows, 1)."""
     rows = np.asarray(numbers[:, 0], np.int64)
     first, end = int(rows[0]) // _EACH, int(rows[-1]) // _EACH + 1
     own = rows - _EACH * first
@@ -89,5 +89,5 @@ def _pack(codes: SafeTensor, zeros: SafeTensor, scales: SafeTensor, numbers: Par
 
 
 def _bytes(tensor: SafeTensor) -> Bytes:
-    """Words as bytes, (rows, words, 4)."""
+    """Return words as bytes (rows, words, 4)."""
     return tensor.data.reshape(*tensor.shape, 4)

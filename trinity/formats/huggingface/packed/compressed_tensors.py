@@ -45,10 +45,10 @@ _MX_GROUP = 32
 
 
 def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
-    """The weights with a scale beside them.
+    """Find the weights that have a scale.
 
     Raises FormatError for tensors that are missing or do not fit together, UnsupportedError for
-    formats, widths and orders that are not read.
+    other formats, widths and orders.
     """
     _check(config)
     block = _block_structure(config)
@@ -110,7 +110,7 @@ def _weight(
 
 
 def _packed(name: str, codes: SafeTensor, parts: dict[str, SafeTensor]) -> Packed:
-    """Codes of 2, 4 or 8 bits in words."""
+    """Return codes of 2, 4 or 8 bits from words."""
     scales = parts[_SCALE]
     if _SHAPE not in parts or len(codes.shape) != 2 or len(scales.shape) != 2:
         raise FormatError(
@@ -160,7 +160,7 @@ def _parts(codes: SafeTensor, scales: SafeTensor) -> tuple[Part, ...]:
 def _pack(
     bits: int, scales: SafeTensor, zeros: SafeTensor | None, codes: Bytes, d: Part, numbers: Part
 ) -> Bytes:
-    """Rows of AFFINE types. Codes and zero points are moved up alike."""
+    """Return rows of AFFINE types. Codes and zero points are shifted alike."""
     if zeros is None:
         return rows_of_blocks(bits, scales, codes, d, 1 << (bits - 1))
     rows = numbers[:, 0]
@@ -229,7 +229,7 @@ def _check(config: Values) -> None:
 
 
 def _block_structure(config: Values) -> tuple[int, int] | None:
-    """The rows and columns of a block that has a scale, where a group of modules says so."""
+    """Return the rows and columns of a block with one scale, if a group of modules has some."""
     for group in config.inner("config_groups").values.values():
         weights = group.get("weights") if isinstance(group, dict) else None
         structure = weights.get("block_structure") if isinstance(weights, dict) else None

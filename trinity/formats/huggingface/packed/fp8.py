@@ -27,10 +27,10 @@ _DAMAGED = "the checkpoint is damaged: download it again"
 
 
 def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
-    """The weights with a scale beside them.
+    """Find the weights that have a scale.
 
     Raises FormatError for codes without scales, scales without codes and shapes that do not fit
-    together, ConfigError for a weight_block_size that is none, UnsupportedError for other codes.
+    together, ConfigError for an invalid weight_block_size, UnsupportedError for other codes.
     """
     block = _block_size(config)
     names = set(checkpoint.names())
@@ -61,12 +61,11 @@ def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
 def scaled_codes(
     name: str, codes: SafeTensor, scales: SafeTensor, block: tuple[int, int] | None
 ) -> Packed:
-    """The weight ``name``: E4M3 codes times scales.
+    """Return the weight ``name``: E4M3 codes times scales.
 
-    The scales' shape tells whose they are: one of all, one for each row, (rows, 1) or (rows,), for
-    each of equal groups of a row, (rows, groups), or for each ``block`` of (rows, columns), blocks
-    at the edges being smaller. Raises FormatError where it tells none of them, UnsupportedError for
-    dtypes and groups that are not read.
+    The scales' shape tells what each belongs to: the whole weight, a row ((rows, 1) or (rows,)),
+    equal groups of a row (rows, groups), or a ``block`` of (rows, columns), which is smaller at the
+    edges. Raises FormatError for another shape, UnsupportedError for other dtypes and groups.
     """
     where = f"{codes.source}: tensor {codes.name!r}"
     if codes.dtype != CODES or len(codes.shape) < 2 or 0 in codes.shape:
@@ -124,7 +123,7 @@ def _are_groups(shape: tuple[int, ...], of: tuple[int, ...]) -> bool:
 
 
 def _parts(codes: SafeTensor, scales: SafeTensor, height: int) -> tuple[Part, ...]:
-    """Codes, and for each row the number of its row of scales."""
+    """Return the codes, and for each row the number of its row of scales."""
     *leading, rows, _ = codes.shape
     tall = -(-rows // height)
     starts = np.arange(int(np.prod(leading)), dtype=np.int64)[:, None] * tall
@@ -135,7 +134,7 @@ def _parts(codes: SafeTensor, scales: SafeTensor, height: int) -> tuple[Part, ..
 def _pack(
     tensor: SafeTensor, scales: SafeTensor, across: int, width: int, codes: Bytes, numbers: Part
 ) -> Bytes:
-    """Blocks of FP8, (rows, columns / 32 * 36) bytes."""
+    """Return blocks of FP8, (rows, columns / 32 * 36) bytes."""
     if ((codes & np.uint8(0x7F)) == 0x7F).any():
         raise FormatError(
             f"{tensor.source}: tensor {tensor.name!r} has codes that are NaN; {_DAMAGED}"
@@ -150,7 +149,7 @@ def _pack(
 
 
 def scale_values(tensor: SafeTensor, elements: NDArray[np.generic]) -> NDArray[np.float32]:
-    """Elements of a tensor of scales as float32. Raises FormatError where one is not finite."""
+    """Return a tensor of scales as float32. Raises FormatError if one is not finite."""
     if tensor.dtype == "F8_E8M0":
         # The exponent of a float32; 0 is the subnormal 2 ** -127, 255 no number.
         bits = elements.astype(np.uint32) << 23
@@ -167,7 +166,7 @@ def scale_values(tensor: SafeTensor, elements: NDArray[np.generic]) -> NDArray[n
 
 
 def _block_size(config: Values) -> tuple[int, int] | None:
-    """weight_block_size; none where it is null: one scale for a row or for all."""
+    """Return weight_block_size, or None if it is null: one scale for a row or for all."""
     if config.text("fmt", "e4m3") not in ("e4m3", "float8_e4m3fn"):
         raise UnsupportedError(
             f"{config.source}: fmt is {shown(config.values['fmt'])}; trinity reads e4m3"

@@ -33,10 +33,10 @@ _WEIGHT, _PARTS = ".qweight", (".qzeros", ".scales")
 
 
 def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
-    """The weights with a qweight.
+    """Find the weights with a qweight.
 
     Raises FormatError for tensors that are missing or do not fit together, ConfigError for a width
-    that the tensors contradict, UnsupportedError for formats, widths and orders that are not read.
+    that contradicts the tensors, UnsupportedError for other formats, widths and orders.
     """
     form = config.text("checkpoint_format", "gptq")
     if form not in _FORMATS:
@@ -56,9 +56,9 @@ def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
 def modules(
     checkpoint: Checkpoint, parts: tuple[str, ...]
 ) -> list[tuple[str, dict[str, SafeTensor]]]:
-    """The modules with a qweight, and the tensors of each by name, g_idx included.
+    """Return the modules with a qweight, and the tensors of each by name, with g_idx.
 
-    Raises FormatError where one of ``parts`` is missing, or qweight of those.
+    Raises FormatError if one of ``parts``, or their qweight, is missing.
     """
     names = set(checkpoint.names())
     listed = []
@@ -84,9 +84,9 @@ def modules(
 
 
 def bits_of(codes: SafeTensor, zeros: SafeTensor, scales: SafeTensor, config: Values) -> int:
-    """Bits of a code, which the shapes of zero points and scales tell.
+    """Return the bits of a code, from the shapes of zero points and scales.
 
-    Raises FormatError where they tell none, ConfigError where config.json says something else.
+    Raises FormatError if they are inconsistent, ConfigError if config.json contradicts them.
     """
     if len(codes.shape) != 2 or len(scales.shape) != 2 or len(zeros.shape) != 2:
         raise FormatError(
@@ -136,14 +136,14 @@ def _weight(module: str, tensors: dict[str, SafeTensor], less: int, config: Valu
 
 
 def row_numbers(count: int) -> tuple[Part]:
-    """What stands for rows that lie across other axes."""
+    """Return row numbers, which look up rows that are stored along another axis."""
     return (np.arange(count)[:, None],)
 
 
 def _pack(
     bits: int, less: int, codes: SafeTensor, zeros: SafeTensor, scales: SafeTensor, numbers: Part
 ) -> Bytes:
-    """Rows of AFFINE types, of the outputs ``numbers`` (rows, 1)."""
+    """Return rows of AFFINE types for the outputs ``numbers`` (rows, 1)."""
     rows = np.asarray(numbers[:, 0], np.int64)
     first, end = int(rows[0]), int(rows[-1]) + 1
     turned = np.ascontiguousarray(words(codes)[:, first:end].T)[rows - first]

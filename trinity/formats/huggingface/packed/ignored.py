@@ -12,7 +12,7 @@ _CACHE = (".k_scale", ".v_scale", ".q_scale", ".k_zero_point", ".v_zero_point")
 
 
 def ignored(checkpoint: Checkpoint) -> tuple[set[str], tuple[str, ...]]:
-    """Their names, and what the user should know of them."""
+    """Return the names of ignored tensors, and notes for the user."""
     names = checkpoint.names()
     cache = {name for name in names if name.endswith(_CACHE)}
     notes = (

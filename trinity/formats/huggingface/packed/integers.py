@@ -23,17 +23,17 @@ Words = NDArray[np.uint32]
 
 
 def type_of(bits: int, columns: int, groups: int) -> str:
-    """The quantization type that holds rows of ``columns`` codes of ``bits`` in ``groups``."""
+    """Return the type for rows of ``columns`` codes of ``bits`` in ``groups``."""
     return affine_type(bits, columns // groups, "F32")
 
 
 def rows_of_blocks(
     bits: int, scales: SafeTensor, codes: Bytes, d: Part, zeros: Part | int
 ) -> Bytes:
-    """Rows of blocks.
+    """Encode rows of blocks.
 
     Shapes: codes (rows, bytes), lowest bits first; d and zeros (rows, groups).
-    Raises FormatError for a scale that is no finite number, or too large.
+    Raises FormatError for a scale that is not finite or too large.
     """
     scale = scale_values(scales, d)
     minima = np.asarray(zeros, np.float32) * -scale
@@ -47,12 +47,12 @@ def rows_of_blocks(
 
 
 def words(tensor: SafeTensor) -> Words:
-    """The elements of 32 bits, in the tensor's shape: a view of the mapping."""
+    """Return the 32-bit elements in the tensor's shape, as a view of the mapping."""
     return tensor.data.view("<u4").reshape(tensor.shape)
 
 
 def expect(tensor: SafeTensor, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> None:
-    """Raises FormatError where the tensor has another dtype or shape."""
+    """Raise FormatError if the tensor has another dtype or shape."""
     if tensor.dtype not in dtypes or tensor.shape != shape:
         raise FormatError(
             f"{tensor.source}: tensor {tensor.name!r} is {tensor.dtype} of shape {tensor.shape}; "
@@ -61,7 +61,7 @@ def expect(tensor: SafeTensor, dtypes: tuple[str, ...], shape: tuple[int, ...]) 
 
 
 def check_groups(tensor: SafeTensor, columns: int, groups: int) -> None:
-    """Raises FormatError where rows are no whole groups, UnsupportedError for uneven ones."""
+    """Raise FormatError if rows are not whole groups, UnsupportedError for uneven ones."""
     if groups == 0 or columns == 0 or columns % groups:
         raise FormatError(
             f"{tensor.source}: tensor {tensor.name!r} has {groups} groups for {columns} weights of "
@@ -75,9 +75,9 @@ def check_groups(tensor: SafeTensor, columns: int, groups: int) -> None:
 
 
 def check_order(tensor: SafeTensor, columns: int, groups: int) -> None:
-    """Of ``g_idx``: raises UnsupportedError where a group is not made of neighbours.
+    """Raise UnsupportedError if a group of ``g_idx`` does not consist of neighbours.
 
-    All -1, compressed-tensors' word for that they are, counts as well.
+    A ``g_idx`` of -1 only is compressed-tensors' way to say that it does.
     """
     expect(tensor, ("I32",), (columns,))
     index = tensor.data.view("<i4")

@@ -11,9 +11,9 @@ from trinity.formats.safetensors import SafeTensor
 
 
 class LogicalCheckpoint:
-    """``checkpoint`` with the weights of ``packed`` in place of the tensors that hold them.
+    """``checkpoint`` with the weights of ``packed`` instead of their tensors.
 
-    Raises FormatError where a weight is there both quantized and plain.
+    Raises FormatError if a weight exists both quantized and plain.
     """
 
     def __init__(self, checkpoint: Checkpoint, packed: PackedWeights | None = None) -> None:
@@ -32,7 +32,7 @@ class LogicalCheckpoint:
 
     @property
     def directory(self) -> str:
-        """Where the files lie."""
+        """The directory of the files."""
         return self._checkpoint.directory
 
     @property
@@ -45,7 +45,7 @@ class LogicalCheckpoint:
         return self._names
 
     def tensor(self, name: str) -> SafeTensor:
-        """The plain tensor of that name. Raises FormatError where there is none."""
+        """Return the plain tensor of that name. Raises FormatError if there is none."""
         if name in self._packed:
             raise FormatError(
                 f"{self._packed[name].source}: tensor {name!r} is quantized, and the model needs "

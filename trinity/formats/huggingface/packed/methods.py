@@ -21,7 +21,7 @@ METHODS: Mapping[str, Find] = {
 
 
 def method_of(values: Values) -> str | None:
-    """The method of METHODS that a model's configuration names, if it is one of them."""
+    """Return the method of METHODS that a model's configuration names, or None."""
     config = values.values.get("quantization_config")
     method = config.get("quant_method") if isinstance(config, dict) else None
     return method if isinstance(method, str) and method in METHODS else None
@@ -30,11 +30,11 @@ def method_of(values: Values) -> str | None:
 def logical_checkpoint(
     checkpoint: Checkpoint, values: Values, columns: Callable[[], Mapping[str, int]]
 ) -> LogicalCheckpoint:
-    """The checkpoint of the model that config.json's ``values`` describe.
+    """Return the checkpoint of the model that config.json's ``values`` describe.
 
-    What MLX quantized is known by its tensors, whatever method is named: Ollama leaves config.json
-    as it was when it changes the tensors. ``columns`` gives those of the model's weights. Raises as
-    methods do.
+    Weights quantized by MLX are recognized by their tensors, whatever method is named: Ollama
+    changes tensors without changing config.json. ``columns`` are those of the model's weights.
+    Raises as the methods do.
     """
     if mlx.is_packed(checkpoint):
         return LogicalCheckpoint(checkpoint, mlx.find(checkpoint, values, columns()))

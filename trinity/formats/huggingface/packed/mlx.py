@@ -35,7 +35,7 @@ _MISMATCH = "config.json and the files belong to different models, or the files 
 
 
 class _Names(NamedTuple):
-    """What a weight's companions are called."""
+    """The names of a weight's scales and biases."""
 
     scales: str
     biases: str
@@ -44,7 +44,7 @@ class _Names(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """How a weight is quantized."""
+    """The quantization of a weight."""
 
     bits: int
     group: int
@@ -57,10 +57,10 @@ def is_packed(checkpoint: Checkpoint) -> bool:
 
 
 def find(checkpoint: Checkpoint, config: Values, columns: Mapping[str, int]) -> PackedWeights:
-    """The weights of which the model has ``columns``; others are left for it to refuse.
+    """Find the weights in ``columns``; others are left to the model, which refuses them.
 
     Raises FormatError for companions that are missing or do not fit, ConfigError for settings that
-    contradict the tensors, UnsupportedError for widths, groups and modes that are not read.
+    contradict the tensors, UnsupportedError for other widths, groups and modes.
     """
     named = _named_settings(config)
     present = set(checkpoint.names())
@@ -92,7 +92,7 @@ def find(checkpoint: Checkpoint, config: Values, columns: Mapping[str, int]) -> 
 
 
 def _companions(name: str, base: str) -> tuple[_Names, ...]:
-    """As MLX names them, as Ollama does, and did until February 2026."""
+    """Return the companions' names: MLX's, Ollama's, or Ollama's until February 2026."""
     return (
         _Names(f"{base}.scales", f"{base}.biases", f"{base}.global_scale", _LARGEST_NVFP4),
         _Names(f"{name}.scale", f"{name}.bias", f"{name}.global_scale", 1),
@@ -169,7 +169,7 @@ def _parts(codes: SafeTensor, *others: SafeTensor) -> partial[tuple[Part, ...]]:
 
 
 def _views(codes: SafeTensor, others: tuple[SafeTensor, ...]) -> tuple[Part, ...]:
-    """The codes as bytes, the others as their elements."""
+    """Return the codes as bytes, and the others as elements."""
     as_bytes: Bytes = codes.data.reshape(*codes.shape[:-1], -1)
     return as_bytes, *(tensor.elements() for tensor in others)
 
@@ -204,7 +204,7 @@ def _settings_of(codes: SafeTensor, scales: SafeTensor, columns: int) -> Setting
 
 
 def _factors(tensor: SafeTensor, rows: tuple[int, ...], divisor: int) -> Part:
-    """Factors (...) of the axes before the rows, or (..., rows, 1) where rows have their own."""
+    """Return factors (...) of the axes before the rows, or (..., rows, 1) of rows."""
     values = tensor.floats(tensor.elements()) / np.float32(divisor)
     if not np.isfinite(values).all():
         raise FormatError(
@@ -224,9 +224,9 @@ def _factors(tensor: SafeTensor, rows: tuple[int, ...], divisor: int) -> Part:
 
 
 def _named_settings(config: Values) -> dict[str, Settings]:
-    """What config.json says of single modules; false and names of plain modules say nothing.
+    """Return the settings of single modules; false and names of plain modules have no effect.
 
-    Raises ConfigError for what is no setting.
+    Raises ConfigError for an invalid setting.
     """
     value = config.values.get("quantization", config.values.get("quantization_config"))
     if not isinstance(value, dict) or "bits" not in value:
@@ -240,7 +240,7 @@ def _named_settings(config: Values) -> dict[str, Settings]:
 
 
 def _read(source: str, what: str, value: dict[str, object]) -> Settings:
-    """A setting; an entry without a mode is affine, whatever stands above it."""
+    """Parse a setting; an entry without a mode is affine, whatever the outer one is."""
     bits, group = value.get("bits", 4), value.get("group_size", 64)
     mode = value.get("mode", "affine")
     for number in (bits, group):

@@ -30,7 +30,7 @@ _DAMAGED = "the checkpoint is damaged: download it again"
 
 
 def affine_type(bits: int, group: int, stored: str) -> str:
-    """The type that holds codes of ``bits`` under scales of type ``stored`` for each ``group``."""
+    """Return the type for codes of ``bits`` with scales of type ``stored`` per ``group``."""
     if bits > 4:
         return f"AFFINE8_{stored}"
     return f"AFFINE4_{stored}" if group % 64 == 0 else f"AFFINE4_32_{stored}"
@@ -39,9 +39,9 @@ def affine_type(bits: int, group: int, stored: str) -> str:
 def affine(
     bits: int, scales: SafeTensor, minima: SafeTensor, codes: Bytes, d: Part, m: Part
 ) -> Bytes:
-    """Blocks of ``affine_type``: ``codes`` (rows, bytes), ``d`` and ``m`` (rows, groups).
+    """Encode blocks of ``affine_type``: ``codes`` (rows, bytes), ``d`` and ``m`` (rows, groups).
 
-    Raises FormatError for a scale or a minimum that is no finite number.
+    Raises FormatError for a scale or minimum that is not finite.
     """
     for tensor, numbers in ((scales, d), (minima, m)):
         kind, exponent = _EXPONENTS[tensor.dtype]
@@ -55,7 +55,7 @@ def affine(
 
 
 def affine_blocks(bits: int, stored: str, codes: Bytes, d: Part, m: Part) -> Bytes:
-    """As ``affine``; ``stored`` is the type of ``d`` and ``m``, whose numbers are not looked at."""
+    """As ``affine``, without checks; ``stored`` is the type of ``d`` and ``m``."""
     from trinity_kernels.quants import TYPES
 
     rows, groups = d.shape
@@ -76,7 +76,7 @@ def affine_blocks(bits: int, stored: str, codes: Bytes, d: Part, m: Part) -> Byt
 
 
 def mxfp4(scales: SafeTensor, codes: Bytes, exponents: Bytes) -> Bytes:
-    """Blocks of MXFP4. Raises FormatError for an exponent that the type has not."""
+    """Encode blocks of MXFP4. Raises FormatError for an exponent outside the type."""
     from trinity_kernels.quants import TYPES
 
     kind = TYPES["MXFP4"]
@@ -89,7 +89,7 @@ def mxfp4(scales: SafeTensor, codes: Bytes, exponents: Bytes) -> Bytes:
 
 
 def nvfp4(scales: SafeTensor, codes: Bytes, d: Bytes) -> Bytes:
-    """Blocks of NVFP4, of four groups of 16. Raises FormatError for a scale that is none."""
+    """Encode blocks of NVFP4, of four groups of 16. Raises FormatError for an invalid scale."""
     from trinity_kernels.quants import TYPES
 
     kind = TYPES["NVFP4"]
@@ -102,7 +102,7 @@ def nvfp4(scales: SafeTensor, codes: Bytes, d: Bytes) -> Bytes:
 
 
 def nvfp4_floats(scales: SafeTensor, codes: Bytes, d: Bytes, factors: Floats) -> Bytes:
-    """Rows of float32, of weights that fill no blocks or whose rows have factors of their own."""
+    """Return float32 rows for weights that fill no blocks or whose rows have factors."""
     from trinity_kernels.quants import dequantize
 
     (rows, groups), group = d.shape, 16
@@ -118,7 +118,7 @@ def nvfp4_floats(scales: SafeTensor, codes: Bytes, d: Bytes, factors: Floats) ->
 
 
 def mxfp8(tensor: SafeTensor, scales: SafeTensor, codes: Bytes, exponents: Bytes) -> Bytes:
-    """Blocks of FP8. Raises FormatError for codes and exponents that are NaN."""
+    """Encode blocks of FP8. Raises FormatError for codes and exponents that are NaN."""
     from trinity_kernels.quants import TYPES
 
     for of, is_nan in ((tensor, (codes & np.uint8(0x7F)) == 0x7F), (scales, exponents == 255)):
@@ -146,7 +146,7 @@ def _refuse_unused(scales: SafeTensor, kind: str, blocks: NDArray[np.void]) -> N
 
 
 def _halves(codes: Bytes, half: int) -> Bytes:
-    """Nibbles of neighbours to nibbles ``half`` bytes apart: of 2 * ``half`` bytes each."""
+    """Move neighbouring nibbles ``half`` bytes apart, within each 2 * ``half`` bytes."""
     words = np.ascontiguousarray(codes).view(f"<u{half}").reshape(-1, 2)
     low = words.dtype.type(int.from_bytes(b"\x0f" * half, "little"))
     four = words.dtype.type(4)
@@ -160,7 +160,7 @@ def _halves(codes: Bytes, half: int) -> Bytes:
 
 
 def _unpacked(bits: int, codes: Bytes) -> Bytes:
-    """A code to a byte."""
+    """Return one code per byte."""
     count, nbytes = _RUNS[bits]
     runs = codes.reshape(-1, nbytes)
     kind: Any = np.uint8 if nbytes == 1 else np.uint32 if nbytes == 3 else np.uint64

@@ -23,9 +23,9 @@ _SCALE, _SECOND = ".weight_scale", ".weight_scale_2"
 
 
 def with_own_file(values: dict[str, object], files: Mapping[str, str]) -> dict[str, object]:
-    """config.json's values, with what hf_quant_config.json says where they say nothing.
+    """Add values of hf_quant_config.json that config.json does not have.
 
-    Raises ConfigError where that file is malformed.
+    Raises ConfigError if that file is malformed.
     """
     if values.get("quantization_config") is not None or QUANT_CONFIG not in files:
         return values
@@ -35,10 +35,10 @@ def with_own_file(values: dict[str, object], files: Mapping[str, str]) -> dict[s
 
 
 def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
-    """The weights with a scale beside them.
+    """Find the weights that have a scale.
 
     Raises FormatError for tensors that are missing or do not fit together, UnsupportedError for
-    algorithms that are not read.
+    other algorithms.
     """
     algorithm = config.values.get("quant_algo")
     if algorithm not in _ALGORITHMS:

@@ -23,9 +23,9 @@ GROUP, _BLOCK = 16, 64
 def nvfp4_weight(
     name: str, codes: SafeTensor, scales: SafeTensor, whole: SafeTensor, *, divides: bool
 ) -> Packed:
-    """The weight ``name``, all of which ``whole``'s number multiplies or ``divides``.
+    """Return the weight ``name``, multiplied, or divided, by the number of ``whole``.
 
-    Raises FormatError for tensors that do not fit together, or a number that is none.
+    Raises FormatError for tensors that do not fit together, or an invalid number.
     """
     if codes.dtype != "U8" or len(codes.shape) != 2 or 0 in codes.shape:
         raise FormatError(

@@ -24,7 +24,7 @@ Bytes = NDArray[np.uint8]
 
 
 class _ChunkPlace(NamedTuple):
-    """Where a chunk begins: the axes before the rows, the row there, and the row of all."""
+    """The start of a chunk: the axes before the rows, the row there, and the row of all."""
 
     axes: tuple[int, ...]
     first: int
@@ -33,27 +33,27 @@ class _ChunkPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A quantized weight.
-
-    ``name`` and ``shape`` are those of the floats it stands for, (..., rows, columns); ``dtype``
-    is the name of a type of trinity_kernels.quants, ``source`` the file. ``parts()`` gives arrays
-    (..., rows, anything) with the weight's leading axes; what lies in other rows is looked up by a
-    part of row numbers. ``pack`` takes the same rows of all parts, (rows, anything) each, and gives
-    these rows in ``dtype``: uint8 (rows, bytes of a row); it raises FormatError for values that are
-    no numbers. ``scale``: float32 of the shape of the axes before the rows, which multiplies all
-    values beside what ``dtype`` holds.
-    """
+    """A quantized weight."""
 
     name: str
-    shape: tuple[int, ...]
-    dtype: str
-    source: str
+    shape: tuple[int, ...]  # of the values, (..., rows, columns)
+    dtype: str  # a type of trinity_kernels.quants
+    source: str  # the file
     parts: Callable[[], tuple[Part, ...]]
+    """Returns arrays (..., rows, anything) with the weight's leading axes.
+
+    Values that are stored along other rows are looked up with a part of row numbers.
+    """
     pack: Callable[..., Bytes]
+    """Encodes the same rows of all parts, (rows, anything) each, as uint8 (rows, bytes of a row).
+
+    It raises FormatError for values that are not numbers.
+    """
     scale: NDArray[np.float32] | None = None
+    """A factor of all values, with the shape of the axes before the rows."""
 
     def keeps_rows(self, view: View, shape: tuple[int, ...]) -> bool:
-        """Whether ``view``, which makes the weight's shape ``shape``, leaves rows as they are."""
+        """Whether ``view``, which gives the shape ``shape``, leaves rows unchanged."""
         rows = np.broadcast_to(np.uint8(0), (*self.shape[:-1], 1))
         # A view that takes columns fails or gives another shape.
         try:
@@ -63,14 +63,14 @@ class Packed:
         return seen == (*shape[:-1], 1) and shape[-1] == self.shape[-1]
 
     def pieces(self, view: View) -> Iterator[Bytes]:
-        """The rows that ``view`` takes, some whole ones after the other, in ``dtype``."""
+        """Yield the rows that ``view`` takes in ``dtype``, some rows at a time."""
         for _, packed in self._chunks(view):
             yield packed
 
     def fill(self, view: View, out: Bytes) -> None:
-        """The rows that ``view`` takes, one after the other in ``dtype``, into ``out`` (bytes,).
+        """Write the rows that ``view`` takes in ``dtype`` into ``out`` (bytes,).
 
-        Each thread writes what it makes, so new memory is touched by all of them.
+        Each thread writes what it computes, so all of them touch the new memory.
         """
         parts = [view(part) for part in self.parts()]
 
@@ -88,9 +88,9 @@ class Packed:
                 done.result()
 
     def floats(self, view: View, shape: tuple[int, ...]) -> Iterator[NDArray[np.float32]]:
-        """The values times ``scale`` of what ``view`` takes, for views of any kind.
+        """Yield the values times ``scale`` that ``view`` takes, for any view.
 
-        One that does not keep rows needs memory for the whole weight.
+        A view that does not keep rows needs memory for the whole weight.
         """
         if self.keeps_rows(view, shape):
             for _, values in self._values(view):
@@ -134,7 +134,7 @@ class Packed:
                 yield first.axes, packed.result()
 
     def _places(self, rows: Part) -> list[_ChunkPlace]:
-        """Chunks of all rows of a part, in order."""
+        """Yield the chunks of all rows of a part, in order."""
         *leading, count, _ = rows.shape
         step = max(1, CHUNK_ELEMENTS // self.shape[-1])
         return [
@@ -152,15 +152,11 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """What a method finds in a checkpoint.
+    """The weights that a method finds in a checkpoint."""
 
-    ``weights`` by their names, ``used``: the checkpoint's tensors that belong to them or mean
-    nothing here, ``notes``: what the user should know.
-    """
-
-    weights: Mapping[str, Packed] = field(default_factory=dict)
-    used: frozenset[str] = frozenset()
-    notes: tuple[str, ...] = ()
+    weights: Mapping[str, Packed] = field(default_factory=dict)  # by name
+    used: frozenset[str] = frozenset()  # tensors that belong to them or have no effect
+    notes: tuple[str, ...] = ()  # for the user
 
 
 # Takes a checkpoint and the object of config.json that describes the quantization.
