@@ -249,7 +249,7 @@ def test_scales_of_activations_and_caches_are_left_out(tmp_path: Path) -> None:
     weight.tensors |= dict.fromkeys(("input_scale", "k_scale"), np.ones(1, np.float32))
     found = logical(tmp_path, config, weight)
     assert found.names() == [f"{NAME}.weight"]
-    assert [note for note in found.notes if "1 scales for a quantized cache" in note]
+    assert [note for note in found.notes if "1 scales for a quantized KV cache" in note]
 
 
 def test_a_weight_that_is_there_twice(tmp_path: Path) -> None:
