@@ -235,6 +235,54 @@ def test_nullable_of_openapi(schema: Any, taken: list[str], refused: list[str]) 
     check_texts(schema, taken, refused)
 
 
+INTEGER = {"type": "integer"}
+AB = {"type": "string", "enum": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "taken", "refused"),
+    [
+        (  # zod's record
+            {"type": "object", "propertyNames": {"type": "string"},
+             "additionalProperties": INTEGER},
+            ["{}", '{"x": 1, "y": 2}'], ['{"x": "1"}'],
+        ),
+        (  # zod's record with an enum as key
+            {"type": "object", "propertyNames": AB, "additionalProperties": INTEGER,
+             "required": ["a", "b"]},
+            ['{"a": 1, "b": 2}'], ['{"a": 1}', '{"a": 1, "b": "2"}', '{"a": 1, "b": 2, "c": 3}'],
+        ),
+        (  # pydantic's dict with Literal keys
+            {"type": "object", "propertyNames": {"enum": ["a", "b"]},
+             "additionalProperties": INTEGER},
+            ["{}", '{"b": 2}', '{"a": 1, "b": 2}'], ['{"c": 1}'],
+        ),
+        (
+            {"type": "object", "propertyNames": {"const": "a"}, "properties": {"a": INTEGER}},
+            ["{}", '{"a": 1}'], ['{"a": "x"}', '{"b": 1}'],
+        ),
+        ({"type": "object", "propertyNames": AB}, ["{}", '{"a": [1], "b": "x"}'], ['{"c": 1}']),
+    ],
+)  # fmt: skip
+def test_names_of_properties(schema: Any, taken: list[str], refused: list[str]) -> None:
+    assert set(states(schema).values()) == {"enforced"}
+    check_texts(schema, taken, refused)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"propertyNames": {"pattern": "^a"}},
+        {"propertyNames": {"type": "integer"}},
+        {"propertyNames": {"enum": ["a", 1]}},
+        {"propertyNames": AB, "properties": {"c": {}}},
+        {"propertyNames": AB, "patternProperties": {"^c": {}}},
+    ],
+)
+def test_other_names_of_properties_are_refused(more: dict[str, Any]) -> None:
+    assert "#/propertyNames: only a list of names is" in refusal({"type": "object", **more})
+
+
 def check_texts(schema: Any, taken: list[str], refused: list[str]) -> None:
     """Check that the grammar of a schema accepts some texts and refuses others."""
     grammar = Grammar.json_schema(schema)

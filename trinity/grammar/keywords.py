@@ -44,7 +44,8 @@ REFUSED: Final = {
     "minContains": _SAY,
     "maxContains": _SAY,
     "uniqueItems": _SAY,
-    "propertyNames": "write patternProperties and additionalProperties: false instead",
+    "propertyNames": "only a list of names is; write patternProperties and "
+    "additionalProperties: false instead",
     "unevaluatedProperties": "write additionalProperties instead",
     "unevaluatedItems": "write items instead",
     "nullable": 'without a single type: write "null" among the types instead',

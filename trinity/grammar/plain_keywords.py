@@ -39,26 +39,13 @@ class Note(Exception):  # noqa: N818
     """A keyword excludes nothing."""
 
 
-def take_null(node: dict[str, Any]) -> None:
-    """Add null to what a schema with OpenAPI's ``nullable`` and one type allows."""
-    kind, values = node.get("type"), node.get("enum", [])
-    if node.get("nullable") is True and isinstance(kind, str) and isinstance(values, list):
-        if "const" in node:
-            return
-        node["type"] = [kind, "null"]
-        if "enum" in node and None not in values:
-            node["enum"] = [*values, None]
-
-
 def plain_keyword(node: Any, key: str) -> None:
     """Handle a keyword that contains no schema."""
     value = node[key]
     if key in INERT and INERT[key](node, value):
         del node[key]
         raise Note
-    if key == "nullable" and value is True and "null" in node.get("type", ()):
-        del node[key]  # see take_null
-    elif key in CLOSED and value is False and not any(name in node for name in IN_PLACE):
+    if key in CLOSED and value is False and not any(name in node for name in IN_PLACE):
         del node[key]
         node.setdefault(CLOSED[key], False)
     elif key in REFUSED:

@@ -36,10 +36,10 @@ from trinity.grammar.plain_keywords import (
     kind_of,
     pattern_of,
     plain_keyword,
-    take_null,
     want,
 )
 from trinity.grammar.references import References, below, pointer
+from trinity.grammar.rewriting import rewritten
 
 State = Literal["enforced", "note", "refused"]
 MADE = "/~"  # in the path of a rewritten keyword; no JSON pointer contains it
@@ -194,7 +194,8 @@ class _SchemaReader:
             return
         self._seen[id(node)] = node
         more: list[Any] = []  # schemas that express keywords by other keywords
-        take_null(node)
+        for key in rewritten(node):
+            self._add(below(path, key), key, "enforced")
         for key in list(node):
             if key in DEFINITIONS or key not in node:
                 continue

@@ -21,7 +21,7 @@ log = logging.getLogger("trinity.server")
 
 # Names that programs have built in. A server with one model accepts them.
 VENDORS = re.compile(
-    r"(openai/)?(chatgpt|gpt-?[345]|o[134](-|$)|text-davinci|davinci|codex)"
+    r"(openai/)?(chatgpt|gpt-?[345]|o[134](-|$)|text-davinci|text-embedding-|davinci|codex)"
     r"|(anthropic/)?claude-|(google/|models/)?gemini-"
     r"|(default|local|local-model|llama_cpp)$",
     re.IGNORECASE,

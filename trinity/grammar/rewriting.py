@@ -1,0 +1,53 @@
+"""Keywords that are rewritten before a schema is read: ``nullable`` and ``propertyNames``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trinity.grammar.keywords import ANNOTATIONS
+
+_OF_NAMES = ANNOTATIONS | {"type", "enum", "const"}
+
+
+def rewritten(node: dict[str, Any]) -> list[str]:
+    """Express keywords of one schema by others, and return the names of those keywords."""
+    return [key for key, rule in _RULES.items() if key in node and rule(node)]
+
+
+def _nullable(node: dict[str, Any]) -> bool:
+    """OpenAPI's ``nullable``, with one type: that type or null."""
+    kind, values = node.get("type"), node.get("enum", [])
+    if node["nullable"] is not True or not isinstance(kind, str) or "const" in node:
+        return False
+    if not isinstance(values, list):
+        return False
+    del node["nullable"]
+    node["type"] = sorted({kind, "null"})
+    if "enum" in node and None not in values:
+        node["enum"] = [*values, None]
+    return True
+
+
+def _property_names(node: dict[str, Any]) -> bool:
+    """``propertyNames`` that lists names, as for dictionaries with such keys: ``properties``."""
+    rule, given = node["propertyNames"], node.get("properties", {})
+    if not isinstance(rule, dict) or not isinstance(given, dict) or "patternProperties" in node:
+        return False
+    if rule.keys() - _OF_NAMES or rule.get("type", "string") != "string":
+        return False
+    if "enum" not in rule and "const" not in rule:  # every name is text
+        del node["propertyNames"]
+        return True
+    names = [rule["const"]] if "const" in rule else rule["enum"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return False
+    if given.keys() - set(names) or ("const" in rule and "enum" in rule):
+        return False
+    del node["propertyNames"]
+    others = node.get("additionalProperties", True)
+    node["properties"] = given | {name: others for name in names if name not in given}
+    node["additionalProperties"] = False
+    return True
+
+
+_RULES = {"nullable": _nullable, "propertyNames": _property_names}
