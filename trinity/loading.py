@@ -113,7 +113,7 @@ def load(
 
 
 def _warn_of_pooler(path: str, progress: Callable[[str], None] | None) -> None:
-    """Converters leave the layer out that a BERT's classifier was trained behind."""
+    """Warn if a BERT reranker lacks the layer before its classifier, which converters omit."""
     message = (
         f"{path}: there is a classifier (cls.output.weight) without the layer before it "
         "(cls.weight), which converters to GGUF omit from BERT rerankers: scores may "
@@ -127,7 +127,7 @@ def _warn_of_pooler(path: str, progress: Callable[[str], None] | None) -> None:
 
 @contextmanager
 def _libraries() -> Iterator[None]:
-    """What the system refuses while libraries are loaded, as a TrinityError."""
+    """Convert errors of loading libraries to a TrinityError."""
     try:
         yield
     except (ImportError, OSError, MemoryError) as error:
@@ -140,7 +140,7 @@ def _libraries() -> Iterator[None]:
 def generate(
     path_or_model: Path | Model, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]
 ) -> Completion:
-    """Complete ``prompt`` with a loaded model, or with one loaded for this call alone."""
+    """Complete ``prompt`` with a loaded model, or with one that is loaded only for this call."""
     if isinstance(path_or_model, Model):
         return path_or_model.generate(prompt, **options)
     Request.of(**options)  # a bad option must not cost a load
@@ -149,17 +149,17 @@ def generate(
 
 
 def demo_model() -> str:
-    """The path of the small BitNet model that is part of the package.
+    """Return the path of the small BitNet model in the package.
 
-    Raises: InputError where the installation lacks it.
+    Raises: InputError if the installation lacks it.
     """
     return _packaged("demo.gguf", "demo model")
 
 
 def chat_model() -> str:
-    """The path of the demo model that was taught to answer questions about its book.
+    """Return the path of the packaged demo model that answers questions about its book.
 
-    Raises: InputError where the installation lacks it.
+    Raises: InputError if the installation lacks it.
     """
     return _packaged("demo-chat.gguf", "demo chat model")
 
@@ -216,4 +216,4 @@ def _quantized(
 
 
 def _silent(line: str) -> None:
-    """Where nobody wants to be told."""
+    """Ignore a notice."""

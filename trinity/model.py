@@ -412,11 +412,10 @@ class Model:
         self, prompt: str | Sequence[int], *, top: int = 0, add_bos: bool = True,
         parse_special: bool = False, lora: Mapping[int, float] | None = None, client: str = "",
     ) -> tuple[str, list[TokenLogprob]]:  # fmt: skip
-        """The text of a prompt's first token, and the log-probabilities of all others.
+        """Return the text of a prompt's first token, and the log-probabilities of all others.
 
-        Each has the ``top`` most probable tokens beside it. ``lora``: see GenerationOptions.
-        ``client``: who asks; clients take turns.
-        Raises: ContextLengthError, InputError.
+        Each has the ``top`` most probable tokens. ``lora``: see GenerationOptions. ``client``: the
+        request's client; clients take turns. Raises: ContextLengthError, InputError.
         """
         self._client.check_open()
         request = Request.of(add_bos=add_bos, parse_special=parse_special)
@@ -430,7 +429,7 @@ class Model:
         self, text: str | Sequence[int], *, window: int | None = None,
         progress: Callable[[Perplexity], None] | None = None, cancel: Cancel | None = None,
     ) -> Perplexity:  # fmt: skip
-        """How well the model predicts ``text``, with llama.cpp's conventions.
+        """Measure how well the model predicts ``text``, with llama.cpp's conventions.
 
         ``window`` is the number of tokens per window, by default 512 or the context if that is
         shorter; the second half of each window is scored. ``progress`` receives the estimate after

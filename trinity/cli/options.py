@@ -46,7 +46,7 @@ Given = dict[str, Any]
 
 
 def flagged(options: Iterable[Declared]) -> Options:
-    """Those of the declared options that have a flag."""
+    """Return the declared options that have a flag."""
     return tuple(opt for opt in options if opt.option.flags)
 
 

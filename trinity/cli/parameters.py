@@ -74,7 +74,7 @@ class Parameter:
 
 
 def parameters_of(command: Callable[..., None]) -> Iterator[Parameter]:
-    """What the signature of a command declares, without ``given``."""
+    """Return what the signature of a command declares, without ``given``."""
     for own in inspect.signature(command, eval_str=True).parameters.values():
         if own.annotation is Given:
             continue

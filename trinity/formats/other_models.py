@@ -86,7 +86,7 @@ _KINDS = (
 def other_model(
     metadata: Mapping[str, object], tensors: Collection[str] = (), class_name: str = ""
 ) -> str | None:
-    """What a file is instead of a language model, and what to do; None if no kind matches.
+    """Return what a file is instead of a language model, with advice; None if no kind matches.
 
     ``metadata`` has the keys of GGUF, ``class_name`` is a class of transformers or diffusers. Type,
     architecture and class are compared first, then the names of the ``tensors``.

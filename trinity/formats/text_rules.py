@@ -28,7 +28,7 @@ def activation_key(dense: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TextRules:
-    """How a text becomes a vector, apart from the pooling."""
+    """The rules by which a text becomes a vector, except the pooling."""
 
     # The maximum length of a text in tokens, including special tokens; longer texts are truncated.
     # None: only the context limits them.

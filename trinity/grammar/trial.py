@@ -113,7 +113,7 @@ class Outcomes:
                 self._bytes -= _size(self._found.popitem(last=False)[1])
 
     def forget_lock(self) -> None:
-        """After fork(), where another thread of the parent may have held the lock."""
+        """Replace the lock after fork(), because another thread of the parent may have held it."""
         self._lock = threading.Lock()
 
 

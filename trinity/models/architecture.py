@@ -82,7 +82,7 @@ class Architecture:
     """
 
     def completed(self, config: ModelConfig) -> ModelConfig:
-        """The configuration with the family's own values where the file says nothing."""
+        """Return the configuration with the family's values for what the file does not say."""
         if config.sliding_window is None and self.window is not None:
             return replace(config, sliding_window=self.window)
         return config

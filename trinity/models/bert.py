@@ -136,7 +136,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 
 def _unused(config: ModelConfig, values: Values) -> str:
-    """What was there for training, and in models that give vectors the pooler."""
+    """Return a pattern of tensors used only in training, and for embedders of the pooler."""
     pooler = r"" if class_name_of(values).endswith(CLASSIFIES) else r"pooler\..*|"
     return pooler + r"embeddings\.position_ids|cls\..*|lm_head\..*"
 

@@ -15,7 +15,7 @@ NEEDED = ("experts", "expert_count")  # of families without dense layers
 
 
 def experts_of(config: ModelConfig) -> ExpertConfig:
-    """The experts of a model that has some."""
+    """Return the experts' configuration. Raises TypeError if the model has none."""
     if config.experts is None:
         raise TypeError(f"{config.architecture} has no experts in its configuration")
     return config.experts
@@ -140,7 +140,7 @@ def shared_expert(
     scale: float = 1.0,
     form: Literal["gate and up", "up"] = "gate and up",
 ) -> list[Operation]:
-    """The shared expert, which every token uses; nothing if there is none.
+    """The shared expert, which every token uses; [] if there is none.
 
     ``size``: its width if the file names none. ``gated``: times the sigmoid of its own score.
     ``form`` "up": act(up) without a gate.

@@ -89,7 +89,7 @@ def _default(value: float | None, default: float) -> float:
 
 
 def _scale(config: ModelConfig, layers_of_27b: int) -> float:
-    """Of scores; the 27B models have another one than their heads' width gives, without a key."""
+    """Return the scale of scores; in the 27B models it does not follow from the heads' width."""
     if config.attention_scale:
         return config.attention_scale
     if config.num_layers == layers_of_27b:

@@ -210,7 +210,7 @@ def _ssm(config: ModelConfig) -> SSMConfig:
 
 
 def _delta_rule_table(config: ModelConfig) -> Table:
-    """Of Qwen 3.5, whose heads of values are interleaved."""
+    """Return the table of Qwen 3.5, whose value heads are interleaved."""
     ssm = _ssm(config)
     groups, heads, keys = ssm.num_groups, ssm.num_heads, 2 * ssm.keys_size
     turned, values = heads_in_turns(groups, heads), heads_in_turns(groups, heads, first=keys)
@@ -237,7 +237,7 @@ def _delta_rule_table(config: ModelConfig) -> Table:
 
 
 def _delta_rule_of_next_table(config: ModelConfig) -> Table:
-    """Of Qwen3-Next, with one weight for query, key, values and z of each key head."""
+    """Return the table of Qwen3-Next, with one weight for q, k, v and z of each key head."""
     ssm = _ssm(config)
     groups, dim, of_group = ssm.num_groups, ssm.state_size, ssm.inner_size // ssm.num_groups
 

@@ -104,7 +104,7 @@ class WhisperProvider:
 
     @property
     def defaults(self) -> Defaults:
-        """Those of the description; speech has none of its own."""
+        """The description's defaults; speech has none of its own."""
         return self._described.defaults
 
     @property

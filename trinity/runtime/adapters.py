@@ -183,7 +183,7 @@ class AdapterSet:
         self.outputs[:] = np.where(self.tokens > 0, count, 0)
 
     def look_up(self, ids: NDArray[np.integer[Any]]) -> None:
-        """Write the adapters' embeddings of the tokens ``ids`` where the plan reads them."""
+        """Write the adapters' embeddings of the tokens ``ids`` to the plan's buffer."""
         for lookup in self.lookups:
             if self.tokens[lookup.adapter]:
                 rows = lookup.rows[: len(ids)]

@@ -21,7 +21,7 @@ class Sink(Protocol):
     """Receives the results of a request."""
 
     def put(self, item: Any) -> None:
-        """Receive a result, or an exception that is raised in the caller."""
+        """Pass on a result with the number, or an exception without it."""
         ...
 
 

@@ -20,7 +20,7 @@ LONG_TEXT = 1 << 16
 
 
 def checked_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
-    """Token ids as a list. Raises InputError unless they are integers of the vocabulary."""
+    """Return token ids as a list. Raises InputError unless they are integers of the vocabulary."""
     try:
         array = np.asarray(token_ids)
     except (TypeError, ValueError):  # ragged
@@ -52,7 +52,7 @@ def prompt_ids(
     prompt: str | Sequence[int], tokenizer: Tokenizer, vocab_size: int, context_length: int, *,
     add_bos: bool, parse_special: bool,
 ) -> list[int]:  # fmt: skip
-    """The token ids of a prompt; BOS alone for an empty one.
+    """Return the token ids of a prompt; only BOS for an empty one.
 
     A very long text that cannot fit is refused before it is tokenized. Raises: ContextLengthError,
     InputError.

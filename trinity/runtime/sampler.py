@@ -283,7 +283,7 @@ def _highest(shares: NDArray[np.float64], count: int) -> Ids:
 
 
 def nucleus(values: Floats, top_p: float, normalizer: float) -> int:
-    """How many of the logits, sorted from the largest, reach the probability ``top_p``."""
+    """Return how many of the logits, sorted from the largest, reach the probability ``top_p``."""
     if top_p >= 1:
         return len(values)
     mass = np.cumsum(np.exp(values.astype(np.float64) - normalizer))

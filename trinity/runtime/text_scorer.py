@@ -75,7 +75,7 @@ class TextScorer:
         self, ids: list[int], window: int | None,
         progress: Callable[[Perplexity], None] | None, cancel: Cancel | None,
     ) -> Perplexity:  # fmt: skip
-        """How well the model predicts the tokens; see ``Model.perplexity``."""
+        """Measure how well the model predicts the tokens; see ``Model.perplexity``."""
         engine, tokenizer = self._engine, self._tokenizer
         size = min(DEFAULT_WINDOW, engine.context_length) if window is None else window
         check_integer("window", size, low=SMALLEST_WINDOW)

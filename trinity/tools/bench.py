@@ -49,7 +49,7 @@ class MeasurableEngine(Engine, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure.
+    """The measurements to make.
 
     There is a test for each number of tokens at each depth and, for generation, for each batch
     size.

@@ -26,7 +26,7 @@ class Measured:
 
     @property
     def quantity(self) -> str:
-        """Its number of parameters, for people."""
+        """The model's number of parameters in short form."""
         if self.active == self.parameters:
             return quantity(self.parameters)
         return f"{quantity(self.parameters)}, {quantity(self.active)} active"

@@ -24,7 +24,7 @@ MOST_LISTED, LONGEST_TEXT = 16, 256
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a file is, and ``facts`` about it by name, the most important first."""
+    """The kind of a file, and ``facts`` about it by name, the most important first."""
 
     kind: Kind
     facts: Mapping[str, object] = field(default_factory=dict)

@@ -79,7 +79,7 @@ class EntryCompleter(Completer):
 
 
 def _bindings() -> KeyBindings:
-    """Bind Enter and Alt-Enter to a line feed where they mean one."""
+    """Bind Enter and Alt-Enter to line feeds within a message."""
     bindings = KeyBindings()
 
     @Condition

@@ -36,7 +36,7 @@ class Name:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with the name, or None if it is valid."""
+        """Return what is wrong with the name, or None if it is valid."""
         for kind, part in zip(_PARTS, self.parts, strict=True):
             if not _PARTS[kind].fullmatch(part):
                 shown = "missing" if part in ("", _MISSING) else f"{part[:80]!r}"

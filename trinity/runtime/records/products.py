@@ -121,5 +121,5 @@ def write_plain(
     writer: ProductWriter, weight: Weight, source: RowsView, out: RowsView, *, add: bool = False,
     barrier: bool = True, rows: NDArray[np.int64] | None = None,
 ) -> None:  # fmt: skip
-    """One product by the kernel whose sums depend on their own row alone."""
+    """Write one product with the kernel whose sums depend only on their own row."""
     write_product(writer, weight, matmul, source, out, {}, add=add, barrier=barrier, rows=rows)
