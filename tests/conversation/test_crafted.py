@@ -95,6 +95,22 @@ RIGHT: dict[str, Make] = {
         w.calls([("get_time", {"zone": {"hours": [1, 2.5], "name": "CET"}})]),
         [("get_time", {"zone": {"hours": [1, 2.5], "name": "CET"}})],
     ),
+    "three calls": lambda w: Crafted(w.calls([TIME, ROME, TIME]), [TIME, ROME, TIME]),
+    "lists in lists": lambda w: Crafted(
+        w.calls([("get_time", {"zone": [[1, [2]], [], [True, "x"]]})]),
+        [("get_time", {"zone": [[1, [2]], [], [True, "x"]]})],
+    ),
+    "zero and a large number": lambda w: Crafted(
+        w.calls([("weather", {"days": 0}), ("weather", {"days": 10**18})]),
+        [("weather", {"days": 0}), ("weather", {"days": 10**18})],
+    ),
+    "a long text": lambda w: Crafted(w.calls(one("ab, " * 60 + "c")), one("ab, " * 60 + "c")),
+    "marks of reasoning in a value": lambda w: Crafted(
+        w.calls(one("<think>x</think> y")), one("<think>x</think> y")
+    ),
+    "marks of templates": lambda w: Crafted(
+        w.calls(one("{{ x }} {% y %} ${z} 5% #a")), one("{{ x }} {% y %} ${z} 5% #a")
+    ),
     "null": lambda w: Crafted(
         w.calls([("get_time", {"zone": None})]), [("get_time", {"zone": None})]
     ),
