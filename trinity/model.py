@@ -537,9 +537,9 @@ class Model:
         self._client.check_open()
         if self._engine.encodes:
             raise InputError(
-                f"the model ({self.config.architecture}) is an encoder, which writes no text: use "
-                + ("rank()" if self.ranks else "embed()")
-                + f" (python -m trinity {'rank' if self.ranks else 'embed'})"
+                f"the model ({self.config.architecture}) is an encoder, which cannot generate "
+                f"text: use {'rank' if self.ranks else 'embed'}() "
+                f"(python -m trinity {'rank' if self.ranks else 'embed'})"
             )
 
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:

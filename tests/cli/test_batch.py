@@ -65,7 +65,7 @@ def test_rows_are_answered(run: Run, tmp_path: Path) -> None:
     # All is there: no model is loaded.
     again = run("batch", str(source), str(tmp_path / "out.jsonl"), "--model", "nowhere.gguf")
     assert again.exit_code == 0
-    assert "2 of 2 rows are answered already" in again.stderr
+    assert "2 of 2 rows have results already" in again.stderr
 
 
 def test_a_wrong_request_is_a_row_of_its_own(run: Run, tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_wrong_rows_are_told_before_the_first_answer(
 
 def test_wrong_files(run: Run, tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", [row(1), row(1)])
-    assert "line 2: custom_id 'r1' was there before" in run(*arguments(source, source)).stderr
+    assert "line 2: custom_id 'r1' occurs twice" in run(*arguments(source, source)).stderr
     empty = write(tmp_path / "empty", [])
-    assert "there is no row in it" in run(*arguments(empty, tmp_path / "out")).stderr
+    assert "the file has no rows" in run(*arguments(empty, tmp_path / "out")).stderr
     assert "cannot be read" in run(*arguments(tmp_path / "no", tmp_path / "out")).stderr
     source = write(tmp_path / "in.jsonl", [row(1)])
     result = run(*arguments(source, source))

@@ -96,7 +96,7 @@ def test_no_text_comes_from_encoders(
     model = str(shared_data / "encoders" / kind / "model.gguf")
     said = run(command, "--model", model, *more.get(command, []))
     assert said.exit_code == 1
-    assert "an encoder, which writes no text: use" in said.stderr
+    assert "an encoder, which cannot generate text: use" in said.stderr
     assert f"trinity {use}" in said.stderr
 
 

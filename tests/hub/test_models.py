@@ -371,8 +371,8 @@ def test_server_that_is_down(hub: Hub, gguf: bytes, tmp_path: Path) -> None:
         ({"sha": None}, "instead of a commit"),
         ({"siblings": [{"rfilename": "m.gguf", "size": -1}]}, "with the size -1"),
         ({"siblings": [{"rfilename": 7}]}, "it lists 7 with the size"),
-        ({"siblings": "x"}, "does not answer as the hub does"),
-        ({"siblings": [{}]}, "does not answer as the hub does"),
+        ({"siblings": "x"}, "does not respond like the hub"),
+        ({"siblings": [{}]}, "does not respond like the hub"),
         ({"siblings": []}, "it contains nothing"),
         ({"siblings": [{"rfilename": "m.bin"}]}, "it contains m.bin"),
         ({"siblings": None}, "it contains nothing"),
@@ -475,7 +475,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
         (OSError(errno.ENOSPC, "No space left"), "is full; free some space, or set HF_HOME"),
         (PermissionError(errno.EACCES, "Denied", "/x"), "/x: Denied; set HF_HOME"),
         (RuntimeError("a\n  b"), r"cannot be reached \(RuntimeError: a b\)"),
-        (KeyError("sha"), "does not answer as the hub does: KeyError"),
+        (KeyError("sha"), "does not respond like the hub: KeyError"),
     ],
 )
 def test_what_the_library_raises(error: Exception, what: str) -> None:

@@ -422,7 +422,7 @@ def test_pages_are_bounded(tmp_path: Path) -> None:
     engine = load_engine(open_weights(path), kv_memory=4 * page)
     first, second = engine.new_cache(), engine.new_cache()
     engine.step([Rows(first, [1] * 300)])
-    with pytest.raises(TrinityError, match="no page of keys and values"):
+    with pytest.raises(TrinityError, match="no free page"):
         engine.step([Rows(second, [2] * 200)])
     assert engine.pool.nbytes == 4 * page
     first.release()

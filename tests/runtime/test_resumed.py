@@ -60,7 +60,7 @@ def test_its_pieces_are_the_same(model: Model) -> None:
         ({"resumed": "abc"}, "it must be token ids"),
         ({"resumed": [1, -1]}, "one of resumed"),
         ({"resumed": [10**6, 1]}, "the model has ids 0 to"),
-        ({"resumed": [5] * 9, "max_tokens": 3}, "the answer ends before the last"),
+        ({"resumed": [5] * 9, "max_tokens": 3}, "the response ends before the last"),
         ({"resumed": [5, 5], "logprobs": 1}, "cannot be used with logprobs"),
         ({"resumed": [5, 5, 5], "grammar": trinity.Grammar.choice(["yes"])}, "allow"),
     ],

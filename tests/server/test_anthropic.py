@@ -175,12 +175,12 @@ def test_a_failure_ends_a_stream_with_an_error(client: TestClient) -> None:
     from trinity.server.service import Answers
 
     def break_down(*arguments: Any) -> Any:
-        raise ApiError(503, "the server is being stopped")
+        raise ApiError(503, "the server is stopping")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Answers, "_read", break_down)
         response = client.post(PATH, json={"messages": HELLO, "stream": True, **GREEDY})
     assert named_events(response.content)[-1] == {
         "type": "error",
-        "error": {"type": "overloaded_error", "message": "the server is being stopped"},
+        "error": {"type": "overloaded_error", "message": "the server is stopping"},
     }

@@ -104,11 +104,11 @@ def test_rows_are_answered_and_errors_lie_apart(served: TestClient) -> None:
 
 WRONG: list[tuple[str, Callable[[list[dict[str, Any]]], bytes], str]] = [
     ("json", lambda rows: lines(rows) + b"{\n", "line 4 is not valid JSON"),
-    ("twice", lambda rows: lines([*rows, rows[0]]), "line 4: custom_id 'r0' was there before"),
+    ("twice", lambda rows: lines([*rows, rows[0]]), "line 4: custom_id 'r0' occurs twice"),
     ("url", lambda rows: lines([*rows, row(9) | {"url": "/v1/x"}]), "line 4: url is '/v1/x'"),
     ("other", lambda rows: lines([*rows, row(9) | {"url": "/v1/embeddings"}]), "line 4: url is"),
     ("method", lambda rows: lines([row(9) | {"method": "GET"}]), "line 1: method is 'GET'"),
-    ("empty", lambda rows: b"\n\n", "there is no row"),
+    ("empty", lambda rows: b"\n\n", "the file has no rows"),
 ]
 
 

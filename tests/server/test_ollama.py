@@ -298,9 +298,9 @@ def test_a_failure_ends_a_stream_with_an_error(client: TestClient) -> None:
     from trinity.server.service import Answers
 
     def break_down(*arguments: Any) -> Any:
-        raise ApiError(503, "the server is being stopped")
+        raise ApiError(503, "the server is stopping")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Answers, "_read", break_down)
         *_, last = lines(client, "/api/chat", **CHAT)
-    assert last == {"error": "the server is being stopped"}
+    assert last == {"error": "the server is stopping"}

@@ -240,7 +240,7 @@ def test_images_sound_and_files_are_refused(client: TestClient, part: Any) -> No
     response = client.post(CHAT, json={"messages": messages})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "messages[0].content[1].type"
-    assert "the model reads text" in response.json()["error"]["message"]
+    assert "the model reads only text" in response.json()["error"]["message"]
 
 
 def test_n_cmpl_is_n(client: TestClient) -> None:

@@ -329,7 +329,7 @@ def test_options_and_variables() -> None:
 
 def test_a_failure_ends_a_stream_as_failed(client: TestClient, model: Model) -> None:
     def break_down(*arguments: Any, **options: Any) -> Any:
-        raise ApiError(503, "the server is being stopped")
+        raise ApiError(503, "the server is stopping")
 
     from trinity.server.service import Answers
 
@@ -339,7 +339,7 @@ def test_a_failure_ends_a_stream_as_failed(client: TestClient, model: Model) -> 
     last = named_events(response.content)[-1]
     EVENT.validate_python(last)
     assert last["type"] == "response.failed"
-    assert last["response"]["error"]["message"] == "the server is being stopped"
+    assert last["response"]["error"]["message"] == "the server is stopping"
 
 
 def test_figures_of_llama_cpp(client: TestClient) -> None:

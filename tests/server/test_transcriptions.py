@@ -321,8 +321,8 @@ def test_unusual_forms(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"timestamp_granularities[]": ["word"]}, "take response_format verbose_json"),
-        ({"response_format": "diarized_json"}, "needs a model that tells speakers apart"),
+        ({"timestamp_granularities[]": ["word"]}, "need response_format verbose_json"),
+        ({"response_format": "diarized_json"}, "needs a model that distinguishes speakers"),
         ({"response_format": "xml"}, "response_format: Invalid enum value 'xml'"),
         ({"temperature": "1.5"}, "temperature: Expected `float` <= 1.0"),
         ({"temperature": "warm"}, "temperature: Expected `float`"),

@@ -38,7 +38,7 @@ def chat(
         if loaded.encodes:
             use = "rank" if loaded.ranks else "embed"
             raise InputError(
-                f"{path}: the model is an encoder, which writes no text: use `trinity {use}`"
+                f"{path}: the model is an encoder, which cannot generate text: use `trinity {use}`"
             )
         if text is None and not loaded.chat_templates:
             raise InputError(
@@ -69,7 +69,7 @@ def source(*, history: bool) -> LineSource:
         try:
             kept = KeptHistory(state_folder() / "chat_history")
         except OSError as error:
-            say(f"note: the history is not kept: {error}")
+            say(f"note: the history is not stored: {error}")
     say("(/help lists the commands; Ctrl-D quits)")
     words = {f"/{name}": command.words for name, command in BY_NAME.items()}
     return Editor(EntryCompleter(words), kept)

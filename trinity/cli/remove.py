@@ -27,7 +27,7 @@ def remove(
         raise BadParameter("give either names of files, or --all")
     paths = own_files() if every else list(dict.fromkeys(map(own_file, names or ())))
     if not paths:
-        say("trinity keeps no weights")
+        say("there are no cached weights")
         return
     for path in paths:
         say(f"{path}: {size_text(os.path.getsize(path))}")

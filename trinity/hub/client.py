@@ -133,7 +133,7 @@ class _RevisionError(InputError):
 
 def _no_hub(name: HubName, what: str) -> FormatError:
     return FormatError(
-        f"{name.typed}: {endpoint()} does not answer as the hub does: {what}; check HF_ENDPOINT"
+        f"{name.typed}: {endpoint()} does not respond like the hub: {what}; check HF_ENDPOINT"
     )
 
 

@@ -123,7 +123,7 @@ def _announced(revision: Revision, file: str) -> tuple[int, str]:
     digest, size = headers.etag or "", max(headers.size or 0, 0)
     if not SHA256.fullmatch(digest) and not GIT_HASH.fullmatch(digest):
         raise FormatError(
-            f"{revision.name.typed}: {endpoint()} does not answer as the hub does: the hash of "
+            f"{revision.name.typed}: {endpoint()} does not respond like the hub: the hash of "
             f"{file} is {digest!r:.80}; check HF_ENDPOINT"
         )
     return size, digest

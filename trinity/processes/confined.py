@@ -232,7 +232,7 @@ def to_json(value: Any) -> bytes:
         raise InputError(f"a value cannot be written as JSON: {error}") from error
     if len(text) > LONGEST_REQUEST:
         raise InputError(
-            f"the values have {len(text)} characters as JSON; at most {LONGEST_REQUEST} are taken"
+            f"the values have {len(text)} characters as JSON; at most {LONGEST_REQUEST} are allowed"
         )
     return text.encode()
 

@@ -21,7 +21,7 @@ class TokenEmbedding:
         if self._type.tensor_scale:  # one sequence of codes without rows to look up
             raise UnsupportedError(
                 f"{tensor.source}: tensor {name!r} has type {tensor.type}, which trinity supports "
-                "in layers but not for embeddings; take a file with embeddings of another type"
+                "in layers but not for embeddings; use a file with embeddings of another type"
             )
         self._width = width
         self.scale = np.float32(scale)

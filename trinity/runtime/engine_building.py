@@ -243,6 +243,6 @@ def _warn_of_context(context: int, config: ModelConfig, progress: Progress) -> N
     """Warn of a context that is longer than the model was made for."""
     if context > config.context_length:
         progress(
-            f"warning: a context of {context} tokens, but the model was made for "
-            f"{config.context_length}: its text may get worse beyond those"
+            f"warning: a context of {context} tokens, but the model was trained for "
+            f"{config.context_length}: its text may get worse beyond them"
         )

@@ -250,13 +250,11 @@ class RequestState(Sequence):
                     guide.accept([token])
                     self._ahead = [token, *accepted(guide)]
             if self._ahead and self._ahead.pop(0) != token:
-                raise InputError(
-                    "resumed: the grammar allows no answer with these tokens", "resumed"
-                )
+                raise InputError("resumed: the grammar does not allow these tokens", "resumed")
             self._add(token)
             if self.ended:
                 raise InputError(
-                    "resumed: the answer ends before the last of these tokens", "resumed"
+                    "resumed: the response ends before the last of these tokens", "resumed"
                 )
 
     def _unended(self, logits: Logits) -> Allowed | None:

@@ -352,9 +352,9 @@ class Scheduler:
                 fits = self._fits(cache, sequence)
             if not fits and not self.admitted:
                 raise TrinityError(
-                    f"{len(sequence.tokens)} tokens of prompt and answer need more keys and values "
-                    f"than the {cache.pool.limit} bytes that they may have: load the model with "
-                    "more kv_memory, or give it less text"
+                    f"{len(sequence.tokens)} tokens of prompt and response do not fit into the KV "
+                    f"cache of {cache.pool.limit} bytes: load the model with more kv_memory, or "
+                    "shorten the text"
                 )
         except BaseException as error:
             cache.release()

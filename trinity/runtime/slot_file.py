@@ -111,7 +111,7 @@ def restore(engine: Engine, slot: Domain, path: str, between: Between = at_once)
             size = os.fstat(file.fileno()).st_size
             return _restored(engine, slot, _SlotReader(file, path, size), between), size
     except OSError as error:
-        raise InputError(f"{path}: no saved slot can be read: {error}") from error
+        raise InputError(f"{path}: the saved slot cannot be read: {error}") from error
 
 
 def _taken(engine: Engine, slot: Domain) -> tuple[KVCache, list[int]]:
@@ -126,11 +126,11 @@ def _taken(engine: Engine, slot: Domain) -> tuple[KVCache, list[int]]:
             cache = engine.new_cache(held.kv_type, held.adapters, slot)
             if not cache.enter(pages, length):
                 raise TrinityError(
-                    f"slot {slot.slot} cannot be saved now: requests that run need all of the "
-                    f"{pool.limit} bytes for keys and values; try again"
+                    f"slot {slot.slot} cannot be saved now: running requests need the whole "
+                    f"KV cache of {pool.limit} bytes; try again"
                 )
             return cache, held.tokens[:length]
-    raise InputError(f"slot {slot.slot} holds nothing that could be saved: use it first")
+    raise InputError(f"slot {slot.slot} is empty: use it first")
 
 
 def _written(
@@ -241,8 +241,8 @@ def _room(engine: Engine, slot: Domain, header: Header, tokens: list[int], path:
         for start in range(0, len(tokens), PAGE):
             if not cache.reserve(min(start + PAGE, len(tokens))):
                 raise TrinityError(
-                    f"{path}: {len(tokens)} tokens find no room in the {cache.pool.limit} bytes "
-                    "that keys and values may have: give more kv_memory (--kv-memory)"
+                    f"{path}: {len(tokens)} tokens do not fit into the KV cache of "
+                    f"{cache.pool.limit} bytes: give more kv_memory (--kv-memory)"
                 )
             cache.append(tokens[start : start + PAGE])
         cache.reserve(len(tokens))  # gives back windowed parts that hold nothing

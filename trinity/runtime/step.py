@@ -86,7 +86,7 @@ class StepInput:
                 )
             if not cache.reserve(length, revocable=revocable):
                 raise TrinityError(
-                    f"no page of keys and values is left for a sequence of {length} tokens: "
+                    f"the KV cache has no free page for a sequence of {length} tokens: "
                     "release another cache, or give more kv_memory (--kv-memory)"
                 )
             step.place(first, cache.length, count)
@@ -144,7 +144,7 @@ class StepInput:
             )
         if ids.min() < 0 or ids.max() >= self._config.vocab_size:
             raise InputError(
-                f"token ids must lie in 0..{self._config.vocab_size - 1}, "
+                f"token ids must be in 0..{self._config.vocab_size - 1}, "
                 f"got {ids.min()}..{ids.max()}"
             )
         return ids

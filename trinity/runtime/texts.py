@@ -180,8 +180,8 @@ class TextReader:
                 "(--ctx) if it supports one"
             )
         return ContextLengthError(
-            f"{what} has {length} tokens, but {hint}; give shorter texts, or allow to cut them "
-            "(truncate)",
+            f"{what} has {length} tokens, but {hint}; shorten the texts, or truncate them "
+            "(truncate=True)",
             length,
             self.limit,
         )

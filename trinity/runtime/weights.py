@@ -117,7 +117,7 @@ class Weights:
         if prod(tensor.shape) != length:
             raise ConfigError(
                 f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
-                f"the configuration asks for {length} values"
+                f"the configuration requires {length} values"
             )
         return tensor
 
@@ -127,13 +127,13 @@ class Weights:
         if tensor.shape != shape and not (shape[0] == 1 and tensor.shape == shape[1:]):
             raise ConfigError(
                 f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
-                f"the configuration asks for {shape}"
+                f"the configuration requires {shape}"
             )
         if kernel_type(tensor.type) not in FORMS:
             runnable = ", ".join(sorted(filter(is_type_of_gguf, FORMS)))
             raise UnsupportedError(
                 f"{tensor.source}: tensor {name!r} has type {tensor.type}, which trinity cannot "
-                f"run; it runs {runnable}. Take a file quantized to one of these"
+                f"run; it runs {runnable}. Use a file quantized to one of these"
             )
         return tensor
 

@@ -112,7 +112,7 @@ class Accepting:
                     client, address = await self._loop.sock_accept(self._listener)
             except OSError as error:
                 if error.errno not in _LEFT:
-                    self._connections.warn("no connection can be taken: %s", error)
+                    self._connections.warn("cannot accept connections: %s", error)
                     self._connections.make_room()
                     await asyncio.sleep(BACK_OFF)
                 continue

@@ -90,7 +90,7 @@ def make_app(
         assert isinstance(error, HTTPException)
         path, method = request.url.path, request.method
         if error.status_code == 405:
-            what = ApiError(405, f"{path} does not take {method}", headers=error.headers or {})
+            what = ApiError(405, f"{path} does not allow {method}", headers=error.headers or {})
         else:
             what = ApiError(404, f"there is no {path:.200}", code="unknown_path")
         return refuse(path, what)
@@ -126,7 +126,7 @@ def make_app(
 
 async def turned_off(call: Call[Any]) -> ASGI:
     """The handler of a disabled path."""
-    raise ApiError(501, f"{call.request.url.path} is turned off here", code="disabled")
+    raise ApiError(501, f"{call.request.url.path} is turned off on this server", code="disabled")
 
 
 def family_of(path: str) -> ErrorFamily:

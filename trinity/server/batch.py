@@ -33,11 +33,11 @@ def run_batch(
     """
     known = {row.custom_id for row in rows_of(source)}
     if not known:
-        raise InputError(f"{source}: there is no row in it")
+        raise InputError(f"{source}: the file has no rows")
     output = BatchOutput(out, known)
     try:
         if output.done:
-            say(f"{out}: {len(output.done)} of {len(known)} rows are answered already")
+            say(f"{out}: {len(output.done)} of {len(known)} rows have results already")
         left = (row for row in rows_of(source) if row.custom_id not in output.done)
         if len(output.done) < len(known):
             models = Models(served_models([ref], loading, say), any_name=True)
@@ -62,7 +62,7 @@ async def _answer_all(
         if now - told >= TELL_SECONDS or len(output.done) == count:
             told = now
             rate = (len(output.done) - before) / (now - began)
-            say(f"{len(output.done)} of {count} rows, {rate:.3g} a second")
+            say(f"{len(output.done)} of {count} rows, {rate:.3g} per second")
 
     async with app.router.lifespan_context(app):
         await models.load_first()

@@ -62,7 +62,7 @@ class BatchOutput:
                 twice = "appears twice" if name in done else "belongs to no row of this batch"
                 raise InputError(
                     f"{self._path}: line {number}: custom_id {name!r:.80} {twice}; give another "
-                    "file for the answers, or remove this one"
+                    "file for the results, or remove this one"
                 )
             done.add(name)
             failed += status != 200

@@ -44,8 +44,8 @@ def rows_of(path: Path) -> Iterator[Row]:
         row = _row(f"{path}: line {number}", number, line)
         if row.custom_id in seen:
             raise InputError(
-                f"{path}: line {number}: custom_id {row.custom_id!r:.80} was there before; give "
-                "each row one of its own, by which its answer is found"
+                f"{path}: line {number}: custom_id {row.custom_id!r:.80} occurs twice; give "
+                "each row its own"
             )
         seen.add(row.custom_id)
         yield row
@@ -90,5 +90,5 @@ def _row(where: str, number: int, line: bytes) -> Row:
     if not isinstance(body, dict):
         raise InputError(f"{where}: body is {body!r:.40}; it must be an object")
     if body.get("stream"):
-        raise InputError(f"{where}: body.stream is true; the answer to a row is one line")
+        raise InputError(f"{where}: body.stream is true; batches do not stream")
     return Row(number, custom_id, url, body)

@@ -90,7 +90,7 @@ class BatchStore:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"{folder}: cannot be made: {error.strerror}") from error
+            raise InputError(f"{folder}: cannot be created: {error.strerror}") from error
         for batch in self.all():
             if batch.status in ENDED - {"failed"}:  # a process was killed before it did so
                 self.clean(batch)
@@ -105,7 +105,7 @@ class BatchStore:
         try:
             self.save(batch)
         except OSError as error:
-            raise ApiError(507, f"the batch cannot be kept: {error.strerror}") from error
+            raise ApiError(507, f"the batch cannot be stored: {error.strerror}") from error
         return batch
 
     def save(self, batch: BatchObject) -> None:
@@ -145,7 +145,7 @@ class BatchStore:
         except OSError as error:
             with suppress(OSError):
                 self._cancelled(batch.id).unlink(missing_ok=True)
-            raise ApiError(507, f"this cannot be written down: {error.strerror}") from error
+            raise ApiError(507, f"the batch cannot be written: {error.strerror}") from error
 
     def is_cancelled(self, name: str) -> bool:
         """Whether the end of a batch was requested."""

@@ -89,7 +89,7 @@ class Batches:
             batch.input_file_id == name and batch.status not in ENDED for batch in self.store.all()
         ):
             raise ApiError(
-                409, f"{name} is what a batch answers; cancel the batch first", "file_id"
+                409, f"{name} is the input of a batch; cancel the batch first", "file_id"
             )
         self.files.delete(name)
 
@@ -241,7 +241,7 @@ def _checked(source: Path, batch: BatchObject) -> set[str]:
         if len(names) > MOST_ROWS:
             raise InputError(f"{source}: there are more than {MOST_ROWS} rows; send several files")
     if not names:
-        raise InputError(f"{source}: there is no row in it")
+        raise InputError(f"{source}: the file has no rows")
     return names
 
 

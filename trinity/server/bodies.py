@@ -58,8 +58,8 @@ class Bodies:
             stalled = [body for body in self.coming if body.counts and body.heard <= before]
             if not stalled:
                 raise ApiError(
-                    503, f"the requests being answered have {self.total} bytes; all together may "
-                    f"have {self.most}", code="too_many_bytes", headers={"Retry-After": "1"},
+                    503, f"running requests have bodies of {self.total} bytes; the limit is "
+                    f"{self.most}", code="too_many_bytes", headers={"Retry-After": "1"},
                 )  # fmt: skip
             min(stalled, key=lambda body: body.heard).refuse()
         self.total += count
@@ -93,7 +93,7 @@ class CountedBody:
             async with asyncio.timeout(STALL_SECONDS) as self._limit:
                 yield received
         except TimeoutError:
-            raise ApiError(408, "the body did not come in time") from None
+            raise ApiError(408, "the body did not arrive in time") from None
         finally:
             self._bodies.coming.discard(self)
 
@@ -128,7 +128,9 @@ def check_encoding(scope: Scope) -> None:
     """Raises: ApiError 415 for a compressed body, which could expand without bound."""
     for name, value in scope["headers"]:
         if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
-            raise ApiError(415, "a body in a Content-Encoding is not taken; send it as it is")
+            raise ApiError(
+                415, "compressed bodies are not supported; send it without Content-Encoding"
+            )
 
 
 async def read_body(
@@ -153,7 +155,7 @@ async def read_body(
             file.flush()
             return mmap(file.fileno(), 0, access=ACCESS_READ) if file.tell() else b""
     except OSError as error:
-        raise ApiError(507, f"the body cannot be kept: {error.strerror}") from error
+        raise ApiError(507, f"the body cannot be stored: {error.strerror}") from error
 
 
 async def chunks_of(scope: Scope, receive: Receive, most: int) -> AsyncGenerator[bytes]:

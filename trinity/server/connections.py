@@ -71,8 +71,8 @@ class Connections(ServerState):
         """
         now = time.monotonic()
         self.warn(
-            "there are more than %d connections; those that wait longest for their clients make "
-            "room for new ones",
+            "there are more than %d connections; those that have waited longest for their "
+            "clients are closed",
             self.most,
         )
         alive: list[Connection | Accepted] = [
@@ -105,8 +105,7 @@ class Connections(ServerState):
             total -= slow.unread
             slow.give_up()
             self.warn(
-                "clients leave more than %d bytes of answers unread; the connections of the "
-                "slowest are ended",
+                "unread responses exceed %d bytes; the slowest clients are disconnected",
                 MOST_UNREAD,
             )
 

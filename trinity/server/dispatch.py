@@ -77,7 +77,7 @@ class Dispatch:
             pass
         except asyncio.CancelledError:
             if status == 499:
-                stopped = ApiError(503, "the server is being stopped")
+                stopped = ApiError(503, "the server is stopping")
                 await refusal(self._endpoint.family, stopped)(scope, receive, watched)
             raise
         except Exception as error:
@@ -137,7 +137,7 @@ class Dispatch:
             ):
                 body = await read_body(scope, received, most, folder, grow)
         except TimeoutError:
-            raise ApiError(408, "the body did not come in time") from None
+            raise ApiError(408, "the body did not arrive in time") from None
         caller = caller_of(scope, len(body))
         working = asyncio.ensure_future(self._handle(ignored, body, caller, scope, receive, send))
         del body  # it may be large, and the response may take long
@@ -221,7 +221,7 @@ def check_connection(scope: Scope) -> None:
     if scope.get(CROWDED, False) and scope["method"] not in ("GET", "HEAD"):
         raise ApiError(
             503,
-            "the server has as many connections as it may have",
+            "the server has reached its limit of connections",
             code="too_many_connections",
             headers={"Retry-After": "1"},
         )

@@ -123,7 +123,7 @@ def api_error(error: BaseException) -> ApiError:
     if isinstance(error, FormatError | ConfigError):
         return ApiError(503, f"the model cannot be used: {without_folder(error)}")
     if isinstance(error, TimeoutError):
-        return ApiError(504, "the request took more time than the server gives to one")
+        return ApiError(504, "the request exceeded the server's time limit")
     if isinstance(error, MemoryError):
         return unavailable("there is too little memory for the request at the moment")
     if isinstance(error, ConfinedUnavailableError):
@@ -132,7 +132,7 @@ def api_error(error: BaseException) -> ApiError:
         return unavailable(f"the system gives no more threads, processes or files: {error}")
     if isinstance(error, TrinityError):
         return ApiError(500, without_folder(error))
-    return ApiError(500, "the server failed; its own output says where")
+    return ApiError(500, "internal server error; the server's output has the details")
 
 
 def without_folder(error: TrinityError) -> str:

@@ -63,7 +63,7 @@ class FileStore:
         except BaseException as error:  # what has no description would be counted for nobody
             self.path(file_id).unlink(missing_ok=True)
             if isinstance(error, OSError):
-                raise ApiError(507, f"the file cannot be kept: {error.strerror}") from error
+                raise ApiError(507, f"the file cannot be stored: {error.strerror}") from error
             raise
 
     def check_room(self, nbytes: int) -> None:
@@ -72,8 +72,8 @@ class FileStore:
         if used + nbytes > self._most or count >= MOST_FILES:
             raise ApiError(
                 413,
-                f"{count} files have {used} bytes, and {nbytes} more are too many: at "
-                f"most {MOST_FILES} files and {self._most} bytes are kept; delete some",
+                f"{count} files have {used} bytes, and {nbytes} more exceed the "
+                f"limits of {MOST_FILES} files and {self._most} bytes; delete some",
                 code="storage_full",
             )
 
@@ -90,7 +90,7 @@ class FileStore:
                         size += entry.stat().st_size
                         count += entry.name.endswith(".data")
         except OSError as error:
-            raise ApiError(503, f"the files cannot be looked at: {error.strerror}") from error
+            raise ApiError(503, f"the files cannot be read: {error.strerror}") from error
         return count, size
 
     @contextmanager
@@ -108,8 +108,8 @@ class FileStore:
             if used + self._coming > self._most:
                 raise ApiError(
                     413,
-                    f"files that are kept have {used} bytes, and files that are being sent "
-                    f"{self._coming}; at most {self._most} are kept",
+                    f"stored files have {used} bytes and running uploads {self._coming}; the "
+                    f"limit is {self._most}",
                     code="storage_full",
                 )
 
@@ -135,7 +135,7 @@ class FileStore:
         try:
             names = os.listdir(self.folder)
         except OSError as error:
-            raise ApiError(503, f"the files cannot be looked at: {error.strerror}") from error
+            raise ApiError(503, f"the files cannot be read: {error.strerror}") from error
         for name in names:
             if name.endswith(".json"):
                 with suppress(ApiError):

@@ -63,7 +63,7 @@ class KeptStreams:
         """The stream of a name. Raises: ApiError 404."""
         kept = self._by_name.get(name)
         if kept is None:
-            raise ApiError(404, f"no stream is kept as {name!r:.200}", "conv_id")
+            raise ApiError(404, f"there is no stream {name!r:.200}", "conv_id")
         return kept
 
     def resume(self, name: str, last: str, path: str | None = None) -> ASGIApp:
@@ -73,10 +73,10 @@ class KeptStreams:
         stream's.
         """
         if not (last.isascii() and last.isdigit() and len(last) <= 18):
-            raise ApiError(400, f"Last-Event-ID is {last!r:.40}; it is a number", LAST_EVENT)
+            raise ApiError(400, f"Last-Event-ID is {last!r:.40}; it must be a number", LAST_EVENT)
         kept = self.find(name)
         if path is not None and kept.path != path:
-            raise ApiError(409, f"the stream {name!r:.200} was begun at {kept.path}", HEADER)
+            raise ApiError(409, f"the stream {name!r:.200} was started at {kept.path}", HEADER)
 
         async def read(scope: Scope, receive: Receive, send: Send) -> None:
             await kept.read(0, send, after=int(last))
@@ -144,8 +144,8 @@ class KeptStreams:
         ):
             if not self._forget_oldest():
                 raise ApiError(
-                    429, f"{len(self._by_name)} streams of {self.nbytes} bytes are being written; "
-                    f"at most {self.most} of {self.most_bytes} bytes are kept", HEADER,
+                    429, f"{len(self._by_name)} streams of {self.nbytes} bytes are running; "
+                    f"the limits are {self.most} streams and {self.most_bytes} bytes", HEADER,
                     "queue_full", headers={"Retry-After": "1"},
                 )  # fmt: skip
 

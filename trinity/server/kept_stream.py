@@ -15,7 +15,7 @@ from trinity.server.stream import BEAT_COMMENT, EVENTS, Stream
 LAST_EVENT = "last-event-id"
 MOST_BYTES = 4 << 20  # of one stream; of a longer one the beginning is dropped
 STEP = 64 << 10  # bytes between two calls of ``grown``
-LATE = ApiError(408, "the reader was too slow: a part of the stream is gone")
+LATE = ApiError(408, "the reader was too slow: part of the stream was dropped")
 
 
 class Kept:

@@ -141,7 +141,7 @@ class Models:
             elif not others and need:
                 raise ApiError(
                     503,
-                    f"the model {wanted.name} takes {need} bytes; the limit of memory is {limit}",
+                    f"the model {wanted.name} takes {need} bytes; the memory limit is {limit}",
                 )
             elif need:
                 self._freed.clear()

@@ -55,7 +55,7 @@ def form_fields(
             if with_filename and filename is not None:
                 fields.setdefault("filename", filename)
         elif len(data) > _TEXT:
-            raise ApiError(400, f"{name} has {len(data)} bytes; at most {_TEXT} are taken", name)
+            raise ApiError(400, f"{name} has {len(data)} bytes; at most {_TEXT} are allowed", name)
         else:
             try:
                 value = bytes(data).decode()

@@ -129,7 +129,7 @@ async def end_tasks(seconds: float) -> None:
     if tasks:
         _, left = await asyncio.wait(tasks, timeout=seconds)
         for task in left:
-            log.error("the server ends before its task %r", task)
+            log.error("the server ended before its task %r", task)
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await asyncio.get_running_loop().shutdown_asyncgens()

@@ -88,8 +88,7 @@ class Guard:
         if name not in self._hosts and not (self._any_address and is_address(name)):
             raise ApiError(
                 403,
-                f"the Host {host!r:.200} is not one of this server's; let it in with "
-                "--allowed-host",
+                f"the Host {host!r:.200} is not one of this server's; allow it with --allowed-host",
                 code="host_not_allowed",
             )
 
@@ -109,7 +108,8 @@ class Guard:
         if not self._is_known(headers, origin):
             raise ApiError(
                 403,
-                f"pages of {origin!r:.200} may not ask this server; let them with --allowed-origin",
+                f"pages from {origin!r:.200} may not use this server; allow them with "
+                "--allowed-origin",
                 code="origin_not_allowed",
             )
 

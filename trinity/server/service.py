@@ -155,8 +155,8 @@ class Answers:
         self._logprobs_left -= sum(len(token.top) for token in chunk.logprobs or ())
         if self._logprobs_left < 0:
             raise ApiError(
-                400, f"the answer has more than {MOST_LOGPROBS} log-probabilities; ask for fewer, "
-                "or for a stream", "logprobs",
+                400, f"the response has more than {MOST_LOGPROBS} log-probabilities; request "
+                "fewer, or stream", "logprobs",
             )  # fmt: skip
         if not reader.complete:
             self._hashes[index].add(chunk.token_ids)
@@ -176,7 +176,7 @@ class Answers:
         if reason == "cancelled" and reader.complete:
             reason = "stop"
         if reason == "cancelled":
-            raise ApiError(503, "the server is being stopped")
+            raise ApiError(503, "the server is stopping")
         assert chunk.timings is not None
         self._metrics.ended(self.name, chunk.timings)
         self._lease.estimates.ended(chunk.timings)
@@ -267,14 +267,14 @@ class Service:
                 raise ApiError(
                     400,
                     f"there are {len(job.messages)} messages; at most "
-                    f"{self.settings.max_messages} are taken",
+                    f"{self.settings.max_messages} are allowed",
                     "messages",
                 )
             count = job.n
         else:
             count = job.n * len(job.prompts)
         if count > most:
-            raise ApiError(400, f"{count} answers are asked for; at most {most} are given", "n")
+            raise ApiError(400, f"{count} responses are requested; at most {most} are allowed", "n")
 
 
 def batches_in(settings: ServerOptions, keys: Keys) -> BatchQueue | None:

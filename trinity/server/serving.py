@@ -79,7 +79,7 @@ def serve(
         if everywhere and not options.all_keys():
             say(
                 f"warning: {everywhere[0]} is every address of this machine, and there is no API "
-                "key: whoever reaches it can use the models; give --api-key, or --host 127.0.0.1"
+                "key: anyone who reaches it can use the models; give --api-key, or --host 127.0.0.1"
             )
         server = Server(config(app, options), options.max_connections)
         sys.setswitchinterval(SWITCH_SECONDS)

@@ -192,7 +192,7 @@ class ServerOptions:
     pooling: Annotated[
         Literal["mean", "cls", "last"] | None,
         Option(
-            "Hidden states that make an embedding; by default as the model's file says.",
+            "Pooling of embeddings: mean, cls or last; by default as in the model's file.",
             ("--pooling",),
             choices=("mean", "cls", "last"),
         ),

@@ -158,7 +158,7 @@ class Speech:
                     raise ApiError(400, message, "file", "invalid_audio") from error
                 raise
         if self._closing.is_set():
-            raise ApiError(503, "the server is being stopped")
+            raise ApiError(503, "the server is stopping")
         return transcript
 
     def _check_length(self, path: str, cancel: _Either) -> None:

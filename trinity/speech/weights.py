@@ -62,7 +62,7 @@ class SpeechWeights:
                 if tensor.type not in _WIDTHS:
                     raise InputError(
                         f"{tensor.where} is {tensor.type} already; quantizing twice loses "
-                        "quality: leave --quantize out, or take a file in F16, BF16 or F32"
+                        "quality: omit --quantize, or use a file in F16, BF16 or F32"
                     )
                 weight = _quantized(tensor, weight, smaller)
             self._made[name] = weight

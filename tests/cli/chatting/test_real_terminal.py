@@ -232,7 +232,7 @@ def test_history_is_there_the_next_time(start: Start, tmp_path: Path) -> None:
 def test_history_that_cannot_be_kept_is_a_note(start: Start, tmp_path: Path) -> None:
     (tmp_path / "state").write_text("no folder")
     chat = start("-n", "1")
-    assert "note: the history is not kept" in chat.opening
+    assert "note: the history is not stored" in chat.opening
     chat.enter("hello")
     assert chat.asked() == ["hello"]
 

@@ -255,7 +255,7 @@ def test_scales_of_activations_and_caches_are_left_out(tmp_path: Path) -> None:
 def test_a_weight_that_is_there_twice(tmp_path: Path) -> None:
     config, weight = drawn("awq", (64, 64))
     weight.tensors["weight"] = np.ones((64, 64), np.float32)
-    with pytest.raises(FormatError, match="quantized and plain"):
+    with pytest.raises(FormatError, match="quantized and unquantized"):
         logical(tmp_path, config, weight)
 
 

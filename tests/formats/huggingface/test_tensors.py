@@ -159,7 +159,7 @@ def test_the_part_that_writes_of_a_model_that_also_sees(
     assert tensors[0].source == f"{prefix[1]}embed_tokens.weight"
     with pytest.raises(FormatError, match="not used"):
         tensors_of(tmp_path, inner, more=("something.else",), prefix=prefix)
-    with pytest.raises(FormatError, match="have the same place"):
+    with pytest.raises(FormatError, match="stand for the same one"):
         tensors_of(tmp_path, inner, more=("lm_head.weight", "language_model.lm_head.weight"))
 
 

@@ -10,7 +10,7 @@ from trinity.formats.huggingface.packed.methods import METHODS as PACKED
 from trinity.formats.huggingface.packed.methods import method_of
 from trinity.formats.huggingface.values import Values, shown
 
-_INSTEAD = "take the model it was made from, or a GGUF file of it"
+_INSTEAD = "use the unquantized model, or a GGUF file of it"
 
 
 @dataclass(frozen=True, slots=True)

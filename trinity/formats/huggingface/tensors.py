@@ -46,8 +46,8 @@ def own_names(model: HFModel, checkpoint: Checkpoint | LogicalCheckpoint) -> dic
         own = stands_for + name.removeprefix(before)
         if own in names:
             raise FormatError(
-                f"{checkpoint.directory}: the tensors {names[own]!r} and {name!r} have the same "
-                "place; the files belong to different models"
+                f"{checkpoint.directory}: the tensors {names[own]!r} and {name!r} stand for the "
+                "same one; the files belong to different models"
             )
         names[own] = name
     return names

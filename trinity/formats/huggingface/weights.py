@@ -125,7 +125,7 @@ def seen_shape(view: View, shape: tuple[int, ...]) -> tuple[int, ...] | None:
 def _misfit(stored: SafeTensor | Packed, shape: tuple[int, ...]) -> FormatError:
     return FormatError(
         f"{stored.source}: tensor {stored.name!r} has shape {stored.shape}, but config.json "
-        f"implies {shape} for what is read of it; it belongs to another checkpoint"
+        f"implies {shape}; it belongs to another checkpoint"
     )
 
 

@@ -50,7 +50,7 @@ async def create(call: Call[BatchBody]) -> ASGI:
     file = batches.files.get(body.input_file_id)
     if file.purpose != "batch":
         raise ApiError(
-            400, f"{file.id} has answers of a batch; give a file of requests", "input_file_id"
+            400, f"{file.id} has results of a batch; give a file of requests", "input_file_id"
         )
     return Json(await batches.add(file.id, body.endpoint, body.metadata))
 

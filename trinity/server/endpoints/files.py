@@ -112,7 +112,7 @@ async def content(call: Call[Any]) -> ASGI:
     files = batches_of(call).files
     path = files.path(files.get(call.request.path_params["file_id"]).id)
     if not path.is_file():
-        raise ApiError(404, "the file's content is not there", "file_id", "file_not_found")
+        raise ApiError(404, "the file's content is missing", "file_id", "file_not_found")
     return FileResponse(path, media_type="application/octet-stream")
 
 

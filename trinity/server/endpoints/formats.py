@@ -141,7 +141,7 @@ class Forms(Body, kw_only=True):
         own = llama_options(self.json_schema, self.grammar)
         if len(given) + bool(own) > 1:
             raise ApiError(
-                400, f"{given[0][0]} and another form of the answer are both given", given[0][0]
+                400, f"{given[0][0]} conflicts with another response format", given[0][0]
             )
         return own or (_options(*given[0]) if given else {})
 

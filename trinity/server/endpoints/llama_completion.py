@@ -74,7 +74,7 @@ class LlamaRequest(LlamaParameters, kw_only=True):
         if self.n_probs * self.count > MOST_PROBS:
             raise ApiError(
                 400,
-                f"n_probs of all answers together are {self.n_probs * self.count}; at most "
+                f"n_probs of all choices together are {self.n_probs * self.count}; at most "
                 f"{MOST_PROBS} are supported",
                 "n_probs",
             )

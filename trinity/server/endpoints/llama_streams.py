@@ -55,11 +55,11 @@ async def resume(call: Call[None]) -> ASGI:
         return call.kept.resume(name, last)
     kept = call.kept.find(name)
     if not kept.begun.done():
-        raise ApiError(503, "the stream has not begun", "conv_id", headers={"Retry-After": "1"})
+        raise ApiError(503, "the stream has not started", "conv_id", headers={"Retry-After": "1"})
     if not kept.start <= start <= kept.end:
         raise ApiError(
             400,
-            f"from is {start}; bytes {kept.start} to {kept.end} of the stream are there",
+            f"from is {start}; bytes {kept.start} to {kept.end} of the stream are available",
             "from",
         )
 

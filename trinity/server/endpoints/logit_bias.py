@@ -45,7 +45,7 @@ def bias_of(model: Model, given: list[Bias] | Mapping[str, float | bool]) -> dic
     if len(biases) > MOST_BIASES:
         raise ApiError(
             400,
-            f"logit_bias has {len(biases)} tokens; at most {MOST_BIASES} are taken",
+            f"logit_bias has {len(biases)} tokens; at most {MOST_BIASES} are allowed",
             "logit_bias",
         )
     return biases

@@ -138,7 +138,7 @@ def text_parts(ignored: Ignored, content: Sequence[str | dict[str, Any]], where:
         if not isinstance(kind, str) or kind not in TEXTS:
             raise ApiError(
                 400,
-                f"{at}.type is {kind!r:.80}; the model reads text, and no images, sound or files",
+                f"{at}.type is {kind!r:.80}; the model reads only text, not images, audio or files",
                 f"{at}.type",
             )
         key = TEXTS[kind]
@@ -249,8 +249,7 @@ def continued(
     if continue_final_message and add_generation_prompt:
         raise ApiError(
             400,
-            "an answer is begun or continued: add_generation_prompt and "
-            "continue_final_message cannot both be true",
+            "add_generation_prompt and continue_final_message cannot both be true",
             "continue_final_message",
         )
     last = messages[-1]
@@ -260,7 +259,7 @@ def continued(
     if continue_final_message and not possible:
         raise ApiError(
             400,
-            "continue_final_message needs a last message that is a text of the assistant's",
+            "continue_final_message needs text of the assistant as the last message",
             "continue_final_message",
         )
     if continue_final_message is None:

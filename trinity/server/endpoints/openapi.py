@@ -21,7 +21,7 @@ REFUSALS = {
     "408": "The body did not come in time.", "413": "The body is too long.",
     "415": "The body is compressed.", "429": "Too many wait; Retry-After says when to come.",
     "500": "The server failed.", "501": "The path is turned off.",
-    "503": "The model is not loaded, or the server is being stopped.",
+    "503": "The model is not loaded, or the server is stopping.",
     "504": "The request took too much time.",
 }  # fmt: skip
 

@@ -114,7 +114,7 @@ def check_count(tools: Sequence[object], where: str) -> None:
     """Raise ApiError if there are too many tools."""
     if len(tools) > MOST_TOOLS:
         raise ApiError(
-            400, f"{where} has {len(tools)} entries; at most {MOST_TOOLS} are taken", where
+            400, f"{where} has {len(tools)} entries; at most {MOST_TOOLS} are allowed", where
         )
 
 
@@ -193,7 +193,7 @@ def _known(names: Collection[str], choice: dict[str, Any], param: str) -> str:
     inner = next((choice[key] for key in ("function", "custom") if key in choice), choice)
     name = inner.get("name") if isinstance(inner, dict) else None
     if not isinstance(name, str) or name not in names:
-        raise ApiError(400, f"{param} names {name!r:.80}, no tool does", param)
+        raise ApiError(400, f"{param} names {name!r:.80}, which is not one of the tools", param)
     return name
 
 

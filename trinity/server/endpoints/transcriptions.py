@@ -57,7 +57,7 @@ async def transcriptions(call: Call[TranscriptionForm]) -> ASGI:
         if "word" in granularities:
             raise ApiError(
                 400,
-                "timestamp_granularities: take response_format verbose_json for times of words",
+                "timestamp_granularities: word times need response_format verbose_json",
                 "timestamp_granularities",
             )
         call.ignored.add("timestamp_granularities")
@@ -94,8 +94,8 @@ async def _answer(
     if body.response_format == DIARIZED:
         raise ApiError(
             400,
-            f"response_format: {DIARIZED} needs a model that tells speakers apart, and "
-            "Whisper does not; take verbose_json for segments with times",
+            f"response_format: {DIARIZED} needs a model that distinguishes speakers, and "
+            "Whisper does not; use verbose_json for segments with times",
             "response_format",
         )
     audio, body.file = body.file, b""

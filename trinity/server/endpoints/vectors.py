@@ -50,7 +50,7 @@ async def vectors(
     text. Raises: ApiError, ContextLengthError.
     """
     if not 1 <= len(texts) <= MOST_TEXTS:
-        raise ApiError(400, f"{param} has {len(texts)} texts; 1 to {MOST_TEXTS} are taken", param)
+        raise ApiError(400, f"{param} has {len(texts)} texts; 1 to {MOST_TEXTS} are allowed", param)
     service = call.service
     lease = await call.lease(name)
     with lease as model:

@@ -41,7 +41,7 @@ def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
     if version.lower() != "gemm":
         raise UnsupportedError(
             f"{config.source}: version is {shown(version)}; trinity reads gemm: take a checkpoint "
-            "of that version, or the model it was made from"
+            "of that version, or the unquantized model"
         )
     weights = [_weight(module, tensors, config) for module, tensors in modules(checkpoint, _PARTS)]
     names = [f"{w.name.removesuffix('.weight')}{p}" for w in weights for p in (".qweight", *_PARTS)]
@@ -54,7 +54,7 @@ def _weight(module: str, tensors: dict[str, SafeTensor], config: Values) -> Pack
     if bits != _BITS:
         raise UnsupportedError(
             f"{codes.source}: tensor {codes.name!r} has codes of {bits} bits; trinity reads 4 of "
-            "AWQ: take the model it was made from"
+            "AWQ: use the unquantized model"
         )
     groups, outputs = scales.shape
     inputs = codes.shape[0]

@@ -218,13 +218,13 @@ def _check(config: Values) -> None:
     if form not in _FORMATS:
         raise UnsupportedError(
             f"{config.source}: format is {shown(form)}; trinity reads {', '.join(_FORMATS)}: take "
-            "the model it was made from"
+            "the unquantized model"
         )
     sparse = config.inner("sparsity_config").text("format", "dense")
     if sparse != "dense":
         raise UnsupportedError(
             f"{config.source}: sparsity_config has the format {shown(sparse)}; trinity reads "
-            "weights that are not sparse: take the model it was made from"
+            "weights that are not sparse: use the unquantized model"
         )
 
 

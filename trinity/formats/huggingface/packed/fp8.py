@@ -77,7 +77,7 @@ def scaled_codes(
     if columns % BLOCK:
         raise UnsupportedError(
             f"{where} has rows of {columns} weights; trinity multiplies {CODES} in blocks of "
-            f"{BLOCK}: take the model it was made from"
+            f"{BLOCK}: use the unquantized model"
         )
     if scales.dtype not in (*_FLOATS, "F8_E8M0"):
         raise UnsupportedError(

@@ -42,7 +42,7 @@ def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
     if form not in _FORMATS:
         raise UnsupportedError(
             f"{config.source}: checkpoint_format is {shown(form)}; trinity reads "
-            f"{' and '.join(_FORMATS)}: take the model it was made from"
+            f"{' and '.join(_FORMATS)}: use the unquantized model"
         )
     weights: dict[str, Packed] = {}
     used: set[str] = set()
@@ -107,7 +107,7 @@ def bits_of(codes: SafeTensor, zeros: SafeTensor, scales: SafeTensor, config: Va
     if bits not in BITS:
         raise UnsupportedError(
             f"{codes.source}: tensor {codes.name!r} has codes of {bits} bits; trinity reads 2, 4 "
-            "and 8: take the model it was made from"
+            "and 8: use the unquantized model"
         )
     if said not in (None, bits) and not config.has("dynamic"):
         raise ConfigError(

@@ -70,7 +70,7 @@ def check_groups(tensor: SafeTensor, columns: int, groups: int) -> None:
     if columns // groups % _BLOCK:
         raise UnsupportedError(
             f"{tensor.source}: tensor {tensor.name!r} has a scale for each {columns // groups} "
-            f"weights; trinity multiplies blocks of {_BLOCK}: take the model it was made from"
+            f"weights; trinity multiplies blocks of {_BLOCK}: use the unquantized model"
         )
 
 
@@ -85,6 +85,6 @@ def check_order(tensor: SafeTensor, columns: int, groups: int) -> None:
         return
     raise UnsupportedError(
         f"{tensor.source}: tensor {tensor.name!r} gives neighbouring weights scales of different "
-        "groups (act-order, desc_act), which trinity cannot run; take a checkpoint quantized "
-        "without it, or the model it was made from"
+        "groups (act-order, desc_act), which trinity cannot run; use a checkpoint quantized "
+        "without it, or the unquantized model"
     )

@@ -24,8 +24,8 @@ class LogicalCheckpoint:
         for name in plain:
             if name in packed.weights:
                 raise FormatError(
-                    f"{packed.weights[name].source}: tensor {name!r} is there quantized and plain; "
-                    "the files belong to different models: download them again"
+                    f"{packed.weights[name].source}: tensor {name!r} exists quantized and "
+                    "unquantized; the files belong to different models: download them again"
                 )
         self._names = [*plain, *packed.weights]
         self._packed = packed.weights
@@ -48,7 +48,7 @@ class LogicalCheckpoint:
         """Return the plain tensor of that name. Raises FormatError if there is none."""
         if name in self._packed:
             raise FormatError(
-                f"{self._packed[name].source}: tensor {name!r} is quantized, and the model needs "
-                "it plain; config.json belongs to another checkpoint"
+                f"{self._packed[name].source}: tensor {name!r} is quantized, but the model needs "
+                "it unquantized; config.json belongs to another checkpoint"
             )
         return self._checkpoint.tensor(name)

@@ -199,7 +199,7 @@ def _settings_of(codes: SafeTensor, scales: SafeTensor, columns: int) -> Setting
     raise UnsupportedError(
         f"{where} has {bits} bits in groups of {group} under scales of {scales.dtype}; trinity "
         f"reads groups of 32, 64 and 128 under scales of {', '.join(_FLOATS)}, and of bytes "
-        "nvfp4 (4 bits, 16), mxfp4 (4, 32) and mxfp8 (8, 32): take the model it was made from"
+        "nvfp4 (4 bits, 16), mxfp4 (4, 32) and mxfp8 (8, 32): use the unquantized model"
     )
 
 
@@ -252,7 +252,7 @@ def _read(source: str, what: str, value: dict[str, object]) -> Settings:
     if not isinstance(mode, str) or mode not in _MODES:
         raise UnsupportedError(
             f"{source}: {what} has the mode {shown(mode)}; trinity reads {', '.join(_MODES)}: take "
-            "the model it was made from"
+            "the unquantized model"
         )
     assert isinstance(bits, int)
     assert isinstance(group, int)

@@ -44,7 +44,7 @@ def find(checkpoint: Checkpoint, config: Values) -> PackedWeights:
     if algorithm not in _ALGORITHMS:
         raise UnsupportedError(
             f"{config.source}: quant_algo is {shown(algorithm)}; trinity reads "
-            f"{' and '.join(_ALGORITHMS)}: take the model it was made from"
+            f"{' and '.join(_ALGORITHMS)}: use the unquantized model"
         )
     names = set(checkpoint.names())
     used, notes = ignored(checkpoint)

@@ -42,7 +42,7 @@ def nvfp4_weight(
     if columns % _BLOCK:
         raise UnsupportedError(
             f"{codes.source}: tensor {codes.name!r} has rows of {columns} weights; trinity "
-            f"multiplies NVFP4 in blocks of {_BLOCK}: take the model it was made from"
+            f"multiplies NVFP4 in blocks of {_BLOCK}: use the unquantized model"
         )
     return Packed(
         name, (rows, columns), "NVFP4", codes.source, partial(_parts, codes, scales),

@@ -293,7 +293,7 @@ def _read(block: Block, where: str) -> str:
             f"{at}.type",
         )
     raise ApiError(
-        400, f"{where}.type: images are not supported: the model reads text alone", f"{where}.type"
+        400, f"{where}.type: images are not supported: the model reads only text", f"{where}.type"
     )
 
 

@@ -173,7 +173,7 @@ class CountRequest(Body, kw_only=True):
             if choice.name not in names:
                 raise ApiError(
                     400,
-                    f"tool_choice names {choice.name!r:.80}, which no tool here has",
+                    f"tool_choice names {choice.name!r:.80}, which is not one of the tools",
                     "tool_choice",
                 )
             return choice.name
@@ -181,8 +181,8 @@ class CountRequest(Body, kw_only=True):
             if self.tools and not names:
                 raise ApiError(
                     400,
-                    "tool_choice asks for a call, but no tool of the request exists here: "
-                    "those of Anthropic's servers do not",
+                    "tool_choice requires a call, but the request has only tools that run on "
+                    "Anthropic's servers",
                     "tool_choice",
                 )
             return "required"

@@ -49,7 +49,7 @@ class AnthropicTool(Body):
                 raise ApiError(
                     400,
                     f"{place}.type: {self.type:.80} gives images, which are not supported: "
-                    "the model reads text alone",
+                    "the model reads only text",
                     f"{place}.type",
                 )
             known = _CLIENT_TOOLS.get(kind)

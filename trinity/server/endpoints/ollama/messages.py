@@ -91,7 +91,7 @@ def messages_of(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:
 def check_images(images: Sequence[Any] | None, where: str) -> None:
     """Raise ApiError if there are images: the models read only text."""
     if images:
-        raise ApiError(400, f"{where}: images are not supported: the model reads text alone", where)
+        raise ApiError(400, f"{where}: images are not supported: the model reads only text", where)
 
 
 def _arguments(call: EarlierCall, where: str) -> str:

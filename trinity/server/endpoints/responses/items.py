@@ -135,7 +135,9 @@ def _item(ignored: Ignored, item: dict[str, Any], where: str) -> msgspec.Struct 
     """Decode an item; None for a kind without text for the model."""
     kind = item.get("type", "message")
     if not isinstance(kind, str):
-        raise ApiError(400, f"{where}.type is {kind!r:.80}, no text", f"{where}.type")
+        raise ApiError(
+            400, f"{where}.type is {kind!r:.80}; only text is supported", f"{where}.type"
+        )
     known = KINDS.get(kind)
     if known is not None:
         return converted(ignored, item, known, where)

@@ -124,7 +124,7 @@ class ResponsesRequest(Body):
             ignored, [*earlier, *(self.items if items is None else items)], len(earlier)
         )
         if not messages:
-            raise ApiError(400, "input has no message that the model could answer", "input")
+            raise ApiError(400, "input has no message to respond to", "input")
         if self.instructions is not None:
             messages.insert(0, {"role": "system", "content": self.instructions})
         return ChatJob(

@@ -49,7 +49,7 @@ async def retrieve(call: Call[Any]) -> ASGI:
     """Return a stored response."""
     response = call.responses.find(call.request.path_params["response"])
     if call.query.stream:
-        raise ApiError(400, "stream: a stored response comes whole", "stream")
+        raise ApiError(400, "stream: stored responses are not streamed", "stream")
     return Json(msgspec.Raw(response.body))
 
 
