@@ -17,7 +17,7 @@ from tests.processor_time import slowness
 from tests.server.asgi import Asked
 from tests.server.conftest import LIMIT
 from tests.server.held import Held
-from trinity.server import service
+from trinity.server import bodies, service
 from trinity.server.schemas import MOST_MEMBERS, MOST_VALUES, values_in
 
 CHAT = "/v1/chat/completions"
@@ -106,6 +106,27 @@ def test_no_body_holds_the_loop(app: Starlette, held: Held, name: str) -> None:
         answer = await asked(app, path, body)
         assert answer.status in (200, 400, 413), answer.bytes[:500]
         assert len(answer.bytes) < 10_000 or answer.status == 200
+
+    held.check(lambda: asyncio.run(test()))
+
+
+def test_a_large_form_is_collected_without_holding_the_loop(held: Held) -> None:
+    part, count = b"x" * (64 << 10), 400
+
+    async def test() -> None:
+        left = count
+
+        async def receive() -> dict[str, object]:
+            nonlocal left
+            await asyncio.sleep(0)
+            left -= 1
+            return {"type": "http.request", "body": part, "more_body": left > 0}
+
+        length = b"%d" % (count * len(part))
+        scope = {"headers": [(b"content-length", length)]}
+        body = await bodies.read_body(scope, receive, 1 << 30, is_form=True)
+        assert len(body) == count * len(part)
+        assert body[-len(part) :] == part
 
     held.check(lambda: asyncio.run(test()))
 

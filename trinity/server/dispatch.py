@@ -135,7 +135,8 @@ class Dispatch:
                 asyncio.timeout_at(deadline),
                 coming.coming(receive, in_memory=in_memory) as received,
             ):
-                body = await read_body(scope, received, most, folder, grow)
+                is_form = self._endpoint.form is not None
+                body = await read_body(scope, received, most, folder, grow, is_form=is_form)
         except TimeoutError:
             raise ApiError(408, "the body did not arrive in time") from None
         caller = caller_of(scope, len(body))

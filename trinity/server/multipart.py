@@ -40,9 +40,9 @@ def form_fields(
 ) -> dict[str, object]:
     """Each field's text; of a file its bytes; of a name that ends with "[]" the list of all texts.
 
-    A part with a filename is a file, and so is the part "file" without one.
-    Where ``body`` is a file, the bytes are a view of it. Names are without "[]".
-    ``with_filename``: the field "filename" is the name of the first file.
+    A part with a filename is a file, and so is the part "file" without one. Names are without "[]".
+    ``with_filename``: the field "filename" is the name of the first file, whose bytes are a view of
+    ``body``, if that is mapped.
     Raises: ApiError 415 for a body of another type, 400 for a damaged one.
     """
     fields: dict[str, object] = {}
@@ -51,7 +51,7 @@ def form_fields(
         name, filename = _disposition(part)
         data = view[part.start : part.start + part.length]
         if filename is not None or name == "file":
-            value: object = data if isinstance(body, mmap) else bytes(data)
+            value: object = data if with_filename and isinstance(body, mmap) else bytes(data)
             if with_filename and filename is not None:
                 fields.setdefault("filename", filename)
         elif len(data) > _TEXT:
