@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+import platform
+import subprocess
 import sys
 
 import numpy as np
@@ -67,3 +69,44 @@ def test_every_page_of_an_array_is_filled(
     assert calls[0][0] <= array.ctypes.data < calls[0][0] + page
     assert ends[-1] == array.ctypes.data + array.nbytes
     assert ends[:-1] == [start for start, _, _ in calls[1:]]
+
+
+KEPT = """
+import re, sys, threading
+from trinity.runtime import paging
+
+def anonymous():
+    rollup = open("/proc/self/smaps_rollup").read()
+    return int(re.search(r"^Anonymous:\\s+(\\d+) kB", rollup, re.M)[1]) >> 10
+
+if sys.argv[1] == "bounded":
+    paging.bound_kept_heap()
+before = anonymous()
+
+def work():
+    for _ in range(3):
+        block = bytearray(20 << 20)
+        del block
+    paging.give_back_heap()
+
+for _ in range(4):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+print(anonymous() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's heap")
+def test_a_threads_heap_keeps_little() -> None:
+    """Without the limits a thread keeps the 20 MiB of its last array."""
+
+    def kept(how: str) -> int:
+        ended = subprocess.run(
+            [sys.executable, "-c", KEPT, how], capture_output=True, text=True, check=True
+        )
+        return int(ended.stdout)
+
+    assert kept("bounded") < 8
+    assert kept("not") >= 19

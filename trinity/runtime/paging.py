@@ -17,6 +17,10 @@ _MADV_DONTNEED = 4
 _MADV_NOHUGEPAGE = 15
 _MADV_POPULATE_READ = 22  # Linux 5.14; older kernels return EINVAL, and pages are mapped one by one
 _STEP = 64 << 20
+# glibc's mallopt parameters: the size from which an array has a mapping of its own, which is
+# unmapped when it is freed; and the freed memory that is kept at the end of a heap.
+_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
+MAPPED_BYTES, KEPT_BYTES = 8 << 20, 16 << 20
 
 
 class Populating(threading.Thread):
@@ -91,6 +95,19 @@ def give_back_heap() -> None:
     trim = _malloc_trim()
     if trim is not None:
         trim(0)
+
+
+def bound_kept_heap() -> None:
+    """Bound what glibc keeps of freed memory for each thread.
+
+    ``give_back_heap`` does not return the end of the heap of a thread other than the main one, and
+    glibc's own limits grow with the largest freed array, to 32 and 64 MiB.
+    """
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl does not have it
+        if mallopt is not None:
+            mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
+            mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 @cache

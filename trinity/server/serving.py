@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from trinity.errors import InputError, TrinityError
+from trinity.runtime.paging import bound_kept_heap
 from trinity.server.app import make_app
 from trinity.server.model_refs import Say, served_models, settled, speech_of, with_prefixes
 from trinity.server.models import Models
@@ -83,6 +84,7 @@ def serve(
             )
         server = Server(config(app, options), options.max_connections)
         sys.setswitchinterval(SWITCH_SECONDS)
+        bound_kept_heap()
         server.run(sockets=listeners)
     if errors:
         (error,) = errors
