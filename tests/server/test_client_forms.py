@@ -17,7 +17,7 @@ from tests.server.test_wire import asked
 from trinity.model import Model
 from trinity.server.app import make_app
 from trinity.server.models import Models
-from trinity.server.paths import usual_path
+from trinity.server.paths import UNUSUAL, usual_path
 from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
 
@@ -66,6 +66,7 @@ def content(response: Any) -> str:
 )
 def test_usual_path(path: str, expected: str) -> None:
     assert usual_path(path) == expected
+    assert path == expected or not path or UNUSUAL.search(path)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trinity.server.caller import OWNER, Keys
 from trinity.server.errors import ApiError
-from trinity.server.paths import use_usual_path
+from trinity.server.paths import UNUSUAL, use_usual_path
 from trinity.server.settings import ServerOptions
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -59,7 +59,8 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        use_usual_path(scope)
+        if UNUSUAL.search(scope["path"]):
+            use_usual_path(scope)
         headers = Headers(scope=scope)
         path = scope["path"]
         origin = headers.get("origin")
