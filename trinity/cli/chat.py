@@ -61,7 +61,7 @@ def source(*, history: bool) -> LineSource:
 
         return LineReader(prompts=sys.stdin.isatty())
     from trinity.cli.chatting.commands import BY_NAME
-    from trinity.cli.chatting.editor import Editor, EntryCompleter
+    from trinity.cli.chatting.editor import Editor, InputCompleter
     from trinity.cli.chatting.history import KeptHistory, state_folder
 
     kept = None
@@ -72,4 +72,4 @@ def source(*, history: bool) -> LineSource:
             say(f"note: the history is not stored: {error}")
     say("(/help lists the commands; Ctrl-D quits)")
     words = {f"/{name}": command.words for name, command in BY_NAME.items()}
-    return Editor(EntryCompleter(words), kept)
+    return Editor(InputCompleter(words), kept)

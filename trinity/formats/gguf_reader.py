@@ -117,7 +117,7 @@ def _read_keys(cursor: GGUFCursor) -> tuple[int, GGUFStructure]:
     refuse_too_many(source, "keys", num_keys, MAX_KEYS)
     parts, key_bytes = _Parts(), 0
     for _ in range(num_keys):
-        entry = _read_entry(cursor, parts)
+        entry = _read_input(cursor, parts)
         if entry.key in structure.entries:
             raise cursor.error(f"the key {entry.key!r:.80} occurs twice")
         structure.entries[entry.key] = entry
@@ -178,7 +178,7 @@ def _read_version(cursor: GGUFCursor) -> int:
     return version
 
 
-def _read_entry(cursor: GGUFCursor, parts: _Parts) -> KeyLocation:
+def _read_input(cursor: GGUFCursor, parts: _Parts) -> KeyLocation:
     key = cursor.string("a key", MAX_KEY_BYTES)
     if not key:
         raise cursor.error("a key is empty")

@@ -14,11 +14,11 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from trinity.cli.chatting import history
-from trinity.cli.chatting.editor import Editor, EntryCompleter
+from trinity.cli.chatting.editor import Editor, InputCompleter
 from trinity.cli.chatting.history import KeptHistory, state_folder
 
 UP, LEFT = "\x1b[A", "\x1b[D"
-COMPLETER = EntryCompleter({"/set": ["seed", "stop"], "/save": None, "/reset": ()})
+COMPLETER = InputCompleter({"/set": ["seed", "stop"], "/save": None, "/reset": ()})
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from trinity.cli.chatting.entry import QUOTES
+from trinity.cli.chatting.chat_input import QUOTES
 from trinity.cli.chatting.settings import (
     NONE,
     SETTING_WIDTH,

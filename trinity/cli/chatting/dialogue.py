@@ -7,8 +7,8 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from trinity.cli.chatting.answers import AnswerPrinter, remarks, room
+from trinity.cli.chatting.chat_input import read_input
 from trinity.cli.chatting.commands import run_command
-from trinity.cli.chatting.entry import read_entry
 from trinity.cli.chatting.lines import LineSource, entries
 from trinity.cli.interrupt import interruptible
 from trinity.cli.terminal import say_wrapped
@@ -68,8 +68,8 @@ class Dialogue:
             say_wrapped(remark)
 
     def _take(self, text: str) -> None:
-        entry = read_entry(text)
-        if entry.command is not None:
-            run_command(self, entry.command, entry.text)
-        elif entry.text.strip():
-            self.show(lambda show, cancel: self.session.ask(entry.text, show, cancel))
+        given = read_input(text)
+        if given.command is not None:
+            run_command(self, given.command, given.text)
+        elif given.text.strip():
+            self.show(lambda show, cancel: self.session.ask(given.text, show, cancel))

@@ -18,7 +18,7 @@ from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.history import History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from trinity.cli.chatting.entry import is_open
+from trinity.cli.chatting.chat_input import is_open
 from trinity.cli.chatting.lines import CONTINUATION, PROMPT
 from trinity.cli.interrupt import raising
 
@@ -52,14 +52,14 @@ class Editor:
         return text.encode("utf-8", "replace").decode()
 
 
-class EntryCompleter(Completer):
+class InputCompleter(Completer):
     """Completes commands and their arguments.
 
-    ``behind`` maps each command, with its slash, to the possible arguments; None for a path.
+    ``arguments`` maps each command, with its slash, to its possible arguments; None for a path.
     """
 
-    def __init__(self, behind: Mapping[str, Sequence[str] | None]) -> None:
-        self._behind = behind
+    def __init__(self, arguments: Mapping[str, Sequence[str] | None]) -> None:
+        self._arguments = arguments
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(
@@ -67,9 +67,9 @@ class EntryCompleter(Completer):
     ) -> Iterable[Completion]:
         """Yield completions for the text before the cursor."""
         command, space, word = document.text_before_cursor.partition(" ")
-        words: Iterable[str] | None = self._behind.get(command, ())
+        words: Iterable[str] | None = self._arguments.get(command, ())
         if not space:
-            word, words = command, self._behind if command.startswith("/") else ()
+            word, words = command, self._arguments if command.startswith("/") else ()
         if words is None:
             yield from self._paths.get_completions(Document(word), complete_event)
             return

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Protocol
 
-from trinity.cli.chatting.entry import QUOTES, is_open
+from trinity.cli.chatting.chat_input import QUOTES, is_open
 from trinity.cli.interrupt import raising
 from trinity.cli.prompts import decoded
 from trinity.cli.terminal import say

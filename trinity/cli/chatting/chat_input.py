@@ -11,7 +11,7 @@ _COMMAND = re.compile(r"\s*/([^\W\d_][\w-]*|\?|)(?:\s+(.*))?\s*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class ChatEntry:
+class ChatInput:
     """A message if ``command`` is None, or a command; ``text`` is then its argument."""
 
     command: str | None
@@ -24,8 +24,8 @@ def is_open(text: str) -> bool:
     return opening is not None and QUOTES not in text[opening.end() :]
 
 
-def read_entry(text: str) -> ChatEntry:
-    '''Parse a whole entry.
+def read_input(text: str) -> ChatInput:
+    '''Parse a complete input.
 
     A command is a word after a slash. Text between two marks """ is taken literally, without the
     line feeds next to the marks, both as a message and as an argument. If text follows the second
@@ -37,8 +37,8 @@ def read_entry(text: str) -> ChatEntry:
         if closing and not rest.strip():
             command = opening[1]
             inner = content.removeprefix("\n").removesuffix("\n")
-            return ChatEntry(None if command is None else command[1:], inner)
+            return ChatInput(None if command is None else command[1:], inner)
     match = _COMMAND.fullmatch(text)
     if match is not None:
-        return ChatEntry(match[1], (match[2] or "").strip())
-    return ChatEntry(None, text.strip("\r\n"))
+        return ChatInput(match[1], (match[2] or "").strip())
+    return ChatInput(None, text.strip("\r\n"))
