@@ -243,7 +243,7 @@ def half(array: NDArray[Any]) -> NDArray[Any]:
         ("mxfp8", changed("weight", put(9, 0xFF)), FormatError, "weight' has values that are NaN"),
         ("mxfp4", lambda t: {**t, "biases": t["scales"]}, FormatError, "there is .*biases"),
         ("mxfp4", lambda t: {**t, "global_scale": np.ones(1, np.float32)}, UnsupportedError,
-         "nvfp4 alone"),
+         "only in nvfp4"),
         ("nvfp4", lambda t: {**t, "global_scale": np.ones(7, np.float32)}, FormatError,
          "expected one number"),
         ("nvfp4", lambda t: {**t, "global_scale": np.full(1, np.nan, np.float32)}, FormatError,
