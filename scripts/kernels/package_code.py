@@ -19,13 +19,16 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from scripts.kernels.cross_compile import ARM, pretend  # noqa: E402
 from trinity_kernels.isa import LEVELS  # noqa: E402
+
+if TYPE_CHECKING:
+    from trinity_kernels._jit import Kernel
 
 X86 = "x86_64-unknown-linux-gnu"
 # A level of an architecture: triple, LLVM's name of the processor, features beyond the level's.
@@ -57,15 +60,23 @@ def folder_of(out: Path, target: str) -> Path:
     return out / f"linux-{target.partition(':')[0]}"
 
 
+def kernels_by_name() -> dict[str, Kernel]:
+    """Return all kernels: those of the self-test, and the one that measures bandwidth."""
+    from trinity_kernels import bandwidth
+    from trinity_kernels.selftest import KERNELS
+
+    return {name: check.kernel for name, check in KERNELS.items()} | {"stream": bandwidth.stream}
+
+
 def wanted(target: str) -> Wanted:
     """Return the kernels of a target that no other level's code serves."""
-    from trinity_kernels.selftest import KERNELS, kernels_of
+    from trinity_kernels.selftest import kernels_of
 
-    level = level_of(target)
+    level, kernels = level_of(target), kernels_by_name()
     return [
         (name, tag)
-        for name, tag in kernels_of(level)
-        if KERNELS[name].kernel.level_of(level) == level
+        for name, tag in [*kernels_of(level), ("stream", "none")]
+        if kernels[name].level_of(level) == level
         and not (level == "avx512vnni" and tag.startswith(GATHERED))
     ]
 
@@ -82,7 +93,6 @@ def compile_here(out: Path, target: str, kernels: Wanted) -> None:
     from trinity_kernels import _jit, bus_errors, code_files, code_store, team
     from trinity_kernels.ops import select
     from trinity_kernels.quantizers import groups, outermost, tables
-    from trinity_kernels.selftest import KERNELS
 
     code_files.cache_folder = lambda: folder_of(out, target)
     code_files.package_folder = lambda architecture: None
@@ -94,8 +104,9 @@ def compile_here(out: Path, target: str, kernels: Wanted) -> None:
         return find(folder, name, key)
 
     code_store.find = find_and_name
+    by_name = kernels_by_name()
     for kernel, tag in kernels:
-        KERNELS[kernel].kernel.address(level, tag)
+        by_name[kernel].address(level, tag)
     if level == "portable":
         modules: list[ModuleType] = [team, select]
         if triple == ARM:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kernels.package_code import GATHERED, TARGETS, wanted
+from scripts.kernels.package_code import GATHERED, TARGETS, kernels_by_name, wanted
 from tests.kernels.process import KERNELS, ROOT, run_python
 from trinity_kernels import quants
 from trinity_kernels.isa import _ARCHITECTURES, LEVELS, available_levels, interpreted
@@ -78,6 +79,16 @@ def test_every_level_of_both_architectures_is_a_target() -> None:
         if _ARCHITECTURES.get(level, architecture) == architecture
     }
     assert set(TARGETS) == levels
+
+
+def test_every_kernel_is_compiled() -> None:
+    sources = (KERNELS / "trinity_kernels").rglob("*.py")
+    texts = [path.read_text(encoding="utf-8") for path in sources]
+    pattern = re.compile(r"^@kernel(?:_with\(.*\))?\ndef (\w+)", re.MULTILINE)
+    declared = {name for text in texts for name in pattern.findall(text)}
+    assert declared
+    kernels = kernels_by_name()
+    assert declared == {kernels[name].name for target in TARGETS for name, _ in wanted(target)}
 
 
 def test_code_that_differs_between_processors_of_a_level_is_left_out() -> None:
