@@ -34,7 +34,7 @@ def file(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def states_and_logits(
     path: Path, folder: Path, ids: list[int], isa: str | None = None
 ) -> tuple[Any, Any]:
-    with trinity.SpeechModel(path, threads=2, isa=isa) as model:
+    with trinity.SpeechModel(path, threads=1, isa=isa) as model:
         clip = Clip(open_audio(folder / "audio.wav"), 80, 3000)
         states = model._encoder.run(model._team, clip.features(0, silence=True)).copy()
         history = model._decoder.begin()

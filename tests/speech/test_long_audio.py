@@ -57,7 +57,7 @@ import json, resource, sys
 import numpy as np
 import trinity
 options = {"language": "en", "fallback": False, "times": False, "beams": 1}
-with trinity.SpeechModel(sys.argv[1], threads=2) as model:
+with trinity.SpeechModel(sys.argv[1], threads=1) as model:
     model.transcribe(np.ones(16000), **options)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = model.transcribe(sys.argv[2], **options)

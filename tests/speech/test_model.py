@@ -171,7 +171,7 @@ def test_the_post_processor_of_openais_directories(
         "fallback": False,
         "beams": 1,
     }
-    with trinity.SpeechModel(copied, threads=2) as loaded:
+    with trinity.SpeechModel(copied, threads=1) as loaded:
         found = loaded.transcribe(folder / "audio.wav", **options)
     assert found == model.transcribe(folder / "audio.wav", **options)
 
