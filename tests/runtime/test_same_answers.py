@@ -67,7 +67,7 @@ def model(request: pytest.FixtureRequest, path: Path) -> Iterator[Model]:
 
 
 def load(path: Path, **options: Any) -> Model:
-    return trinity.load(path, threads=2, context_length=CONTEXT, **options)
+    return trinity.load(path, threads=1, context_length=CONTEXT, **options)
 
 
 def text(model: Model, length: int, seed: int) -> list[int]:
