@@ -81,6 +81,10 @@ BODIES: dict[str, tuple[str, bytes]] = {
     "log-probabilities": (
         "/completion", b'{"prompt":"x","n_predict":100,"n_probs":1024,"ignore_eos":true}'
     ),
+    "probabilities in a stream": (
+        "/completion", b'{"prompt":"x","n_predict":60,"n_cmpl":8,"n_probs":256,"ignore_eos":true,'
+        b'"stream":true,"post_sampling_probs":true,"top_k":0,"top_p":1.0,"temperature":9}'
+    ),
     "log-probabilities of answers": (CHAT, json.dumps({
         "messages": [{"role": "user", "content": "x"}], "max_tokens": 100, "n": 8,
         "logprobs": True, "top_logprobs": 20, "ignore_eos": True,

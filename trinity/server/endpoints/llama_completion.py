@@ -46,6 +46,8 @@ class PromptObject(Body):
 
 
 MOST_PROBS = 2048  # of all answers to a request: they are found in each step
+# Probabilities of an event that the event loop lists itself, in a millisecond.
+FEW_PROBABILITIES = 100
 
 
 class LlamaRequest(LlamaParameters, kw_only=True):
@@ -164,8 +166,12 @@ async def pieces(
             prompt_progress=progress or UNSET,
         )  # fmt: skip
         if body.n_probs and progress is None:
-            answer.completion_probabilities = probabilities(
-                answers.model, piece.logprobs, drawn=body.post_sampling_probs
+            listed = partial(
+                probabilities, answers.model, piece.logprobs, drawn=body.post_sampling_probs
+            )
+            is_many = sum(len(token.top) for token in piece.logprobs) > FEW_PROBABILITIES
+            answer.completion_probabilities = (
+                await asyncio.to_thread(listed) if is_many else listed()
             )
         if body.timings_per_token and event.timings is not None:
             answer.timings = timings_of(event.timings, event.evaluated)
