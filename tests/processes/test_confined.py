@@ -322,8 +322,9 @@ def test_from_a_folder_with_spaces_while_the_current_one_is_gone(tmp_path: Path)
     (site / "trinity").mkdir(parents=True)
     for path in (ROOT / "trinity").glob("*.py"):
         shutil.copy(path, site / "trinity")
+    bytecode = shutil.ignore_patterns("__pycache__")  # another process may just write it
     for package in ("cache", "processes"):
-        shutil.copytree(ROOT / "trinity" / package, site / "trinity" / package)
+        shutil.copytree(ROOT / "trinity" / package, site / "trinity" / package, ignore=bytecode)
     shutil.copy(Path(__file__).with_name("confined_answers.py"), site / "answers of its own.py")
     (tmp_path / "cwd").mkdir()
     code = f"""
