@@ -32,7 +32,7 @@ def test_logits_have_the_bits_of_the_full_product(path: Path, count: int, rows: 
         load(path, head_sketch="off", context_length=4096) as full,
     ):
         tokens = (sketched.tokenize(prose()) * 4)[:count]
-        length, engines = count // rows, (sketched.engine, full.engine)
+        length, engines = len(tokens) // rows, (sketched.engine, full.engine)
         caches = [[engine.new_cache() for _ in range(rows)] for engine in engines]
         computed = 0.0
         for position in range(length):
@@ -47,5 +47,5 @@ def test_logits_have_the_bits_of_the_full_product(path: Path, count: int, rows: 
             for row, need in enumerate(needs):
                 assert np.array_equal(best(ours[row], need.count), best(theirs[row], need.count))
             computed += float(known.mean())
-        # SmolLM2 has so many candidates that most steps take the full product.
-        assert computed < 0.9 * length
+        if "gemma" in str(path):  # most steps of SmolLM2 take the full product
+            assert computed < 0.5 * length
