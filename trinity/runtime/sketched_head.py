@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from statistics import median
 from time import perf_counter
 
 import numpy as np
@@ -170,7 +169,7 @@ class SketchedHead:
         walk(plan.records[plan.head :])
         without.append(perf_counter() - started)
         if len(without) == TRIALS:
-            self._gains[rows] = median(with_sketch) < GAIN * median(without)
+            self._gains[rows] = bool(np.median(with_sketch) < GAIN * np.median(without))
 
 
 def sketched_head(

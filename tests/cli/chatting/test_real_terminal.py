@@ -147,7 +147,7 @@ def test_commands(start: Start) -> None:
     assert "tokens/s" in text
     assert "removed: two" in chat.enter("/undo")
     assert chat.asked() == ["one"]
-    assert "anew" in chat.enter("/reset")
+    assert "cleared" in chat.enter("/reset")
     assert chat.messages() == [{"role": "system", "content": "You are Prince Andrew."}]
     chat.enter("three")
     assert "saved 3 messages to kept.json" in chat.enter("/save kept.json")
