@@ -16,7 +16,7 @@ import trinity
 from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError
 from trinity.providers import open_weights
-from trinity.runtime import head_sketch, sketched_head
+from trinity.runtime import engine_building, head_sketch, sketched_head
 from trinity.runtime.engine import CPUEngine
 from trinity.runtime.engine_building import load_engine
 from trinity.runtime.head_sketch import HeadSketch, deviations
@@ -293,7 +293,7 @@ def test_weights_that_are_not_finite_have_no_sketch() -> None:
 def test_auto_measures_before_it_uses_a_sketch(
     folder: Path, monkeypatch: pytest.MonkeyPatch, used: list[int]
 ) -> None:
-    monkeypatch.setattr(sketched_head, "LEAST_BYTES", 0)
+    monkeypatch.setattr(engine_building, "SKETCHED_BYTES", 0)
     monkeypatch.setattr(sketched_head, "STEPS_BEFORE", 2)
     path = model_of(folder)
     for gain in (0.0, 1e9):
@@ -316,7 +316,7 @@ def test_auto_measures_before_it_uses_a_sketch(
 def test_auto_measures_again_after_failures(
     folder: Path, monkeypatch: pytest.MonkeyPatch, used: list[int]
 ) -> None:
-    monkeypatch.setattr(sketched_head, "LEAST_BYTES", 0)
+    monkeypatch.setattr(engine_building, "SKETCHED_BYTES", 0)
     monkeypatch.setattr(sketched_head, "STEPS_BEFORE", 1)
     monkeypatch.setattr(sketched_head, "GAIN", 1e9)
     monkeypatch.setattr(head_sketch, "_LEAST", np.inf)
@@ -340,7 +340,7 @@ def test_auto_has_no_sketch_of_a_small_head(folder: Path) -> None:
 
 
 def test_closing_ends_the_making(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sketched_head, "LEAST_BYTES", 0)
+    monkeypatch.setattr(engine_building, "SKETCHED_BYTES", 0)
     monkeypatch.setattr(sketched_head, "STEPS_BEFORE", 1)
     # ``ending`` is the method is_set of an event.
     waits = lambda weight, address, ending: ending.__self__.wait() and None  # noqa: E731

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +32,14 @@ from trinity.runtime.paging import Populating
 from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.profile import OperationTime, profile_step
 from trinity.runtime.rounding import Rounding
-from trinity.runtime.sketched_head import SketchedHead
 from trinity.runtime.step import Step, StepInput
 from trinity.runtime.step_plans import StepPlan, StepPlans
 from trinity.runtime.weights import Weight
 from trinity_kernels.ops.kv_layout import KV_TYPES, layer_bytes
 from trinity_kernels.team import Team, TeamError
+
+if TYPE_CHECKING:
+    from trinity.runtime.sketched_head import SketchedHead
 
 DECODE_ROWS = 16  # rows of a step that costs little more than a step of one row
 OUTPUT_ROWS = 16  # rows that the output head computes at once

@@ -31,7 +31,6 @@ from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.paging import available_memory, populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.rounding import same_bits
-from trinity.runtime.sketched_head import sketched_head
 from trinity.runtime.step import Step, StepInput
 from trinity.runtime.step_plans import StepPlans
 from trinity.runtime.thread_count import usable_threads
@@ -46,6 +45,7 @@ from trinity_kernels.record import RECORD
 Progress = Callable[[str], None]
 
 PREFILL_CHUNK = 512  # most rows of a step
+SKETCHED_BYTES = 32_000_000  # bytes of an output head from which a sketch may pay
 USUAL_CONTEXT, USUAL_CACHE = 4096, 150_000_000  # tokens; bytes, in addition to the weights
 # The default of kv_memory: at most so many whole contexts, and a quarter of the free memory.
 USUAL_SEQUENCES, MEMORY_SHARE = 16, 4
@@ -137,10 +137,13 @@ def _parts(
     if decoder.drafting and heads:
         few = min(DECODE_ROWS, rows)
         drafter = Drafter(builder, buffers, step, heads[0], embeddings[0], few)
-    sketched = None
-    if heads:
+    sketched, mode = None, options.head_sketch
+    if heads and (mode == "on" or (mode == "auto" and heads[0].nbytes >= SKETCHED_BYTES)):
+        # Imported here because small models do not need it.
+        from trinity.runtime.sketched_head import sketched_head
+
         sketched = sketched_head(
-            heads[0], options.head_sketch, isa, builder.kernel, choice.address, step,
+            heads[0], mode, isa, builder.kernel, choice.address, step,
             capped=bool(architecture.logit_softcap(config)),
         )  # fmt: skip
     states = builder.states(buffers, step)

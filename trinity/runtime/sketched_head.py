@@ -27,9 +27,9 @@ from trinity_kernels.ops.matmul.tile_layout import int8_tile_types
 from trinity_kernels.ops.matmul.tiles import matmul_tiles
 
 MOST_ROWS = 16  # the most rows of logits for which a sketch is used
-# With "auto": bytes of a head, and bits of its weights, from which a sketch may pay; steps before
-# it is made, so that short runs do not pay for it; steps that are timed with and without it.
-LEAST_BYTES, LEAST_BITS = 32_000_000, 6
+# With "auto": bits of a head's weights from which a sketch may pay; steps before it is made, so
+# that short runs do not pay for it; steps that are timed with and without it.
+LEAST_BITS = 6
 STEPS_BEFORE, TRIALS = 64, 8
 MEMORY_SHARE = 4  # a sketch takes at most a fourth of the free memory
 GAIN = 0.95  # a head with a sketch must take less than this part of the time
@@ -169,20 +169,19 @@ class SketchedHead:
         walk(plan.records[plan.head :])
         without.append(perf_counter() - started)
         if len(without) == TRIALS:
-            self._gains[rows] = bool(np.median(with_sketch) < GAIN * np.median(without))
+            middle = TRIALS // 2  # importing statistics would slow the start down
+            self._gains[rows] = sorted(with_sketch)[middle] < GAIN * sorted(without)[middle]
 
 
 def sketched_head(
     weight: Weight, mode: str, level: str, kernel: Kernel, address: Address, step: Step,
     *, capped: bool,
 ) -> SketchedHead | None:  # fmt: skip
-    """The sketch of a head; None for ``mode`` "off", or if "auto" expects no gain.
+    """The sketch of a head; None if ``mode`` is "auto" and no gain is expected.
 
     ``capped``: logits are limited by a function, so different ones may become equal.
     Raises: InputError for "on" if the head can have no sketch.
     """
-    if mode == "off":
-        return None
     obstacle = (
         "the level portable has no fast kernel for it" if level == "portable"
         else f"its activations have the form {weight.form}" if weight.form not in op.FORMS
@@ -201,6 +200,6 @@ def sketched_head(
             )
         return SketchedHead(weight, kernel, address, step, always=True)
     bits = 8 * weight.stride / weight.k
-    if obstacle or weight.nbytes < LEAST_BYTES or bits < LEAST_BITS:
+    if obstacle or bits < LEAST_BITS:
         return None
     return SketchedHead(weight, kernel, address, step, always=False)
