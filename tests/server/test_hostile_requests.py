@@ -160,9 +160,8 @@ def chat(content: bytes = b'"x"', more: bytes = b"") -> bytes:
     ("body", "named"),
     [
         (b"", None), (b"1", None), (b"[" * 60_000, None), (chat() + b"x", None),
-        (b"\xef\xbb\xbf" + chat(), None), (chat(b'"\xff\xfe"'), None),
-        (chat(b'"\xc0\x80"'), None), (chat(b'"\xed\xa0\x80"'), None),
-        (chat(b'"\\ud800"'), None), (chat(b'"a\x00b"'), None),
+        (chat(b'"\xff\xfe"'), None), (chat(b'"\xc0\x80"'), None),
+        (chat(b'"\xed\xa0\x80"'), None), (chat(b'"a\x00b"'), None),
         (chat(b"[" * 60_000 + b"]" * 60_000), None),
         (chat(b"[{\"text\":\"x\",\"type\":[]}]"), "messages[0].content[0].type"),
         (chat(b"[{\"text\":[]}]"), "messages[0].content[0].text"),

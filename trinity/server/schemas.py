@@ -118,7 +118,14 @@ def _decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         if ignored.strict:
             raise _refusal(str(error)) from None
-        return _pruned(msgspec.json.decode(data), kind, "", ignored)
+        try:
+            plain = msgspec.json.decode(data)
+        except (msgspec.DecodeError, ValueError, RecursionError) as fault:
+            if "surrogate" in str(fault):
+                raise  # ``decoded`` repairs it
+            # Such as a number beyond every float: the error about the field says where.
+            raise _refusal(str(error)) from None
+        return _pruned(plain, kind, "", ignored)
 
 
 def converted(ignored: Ignored, value: Any, kind: type[T], where: str, *, strict: bool = True) -> T:
