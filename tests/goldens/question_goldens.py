@@ -56,7 +56,7 @@ class Reference:
 
 
 def results(reference: Reference, fields: Any, case: dict[str, Any]) -> dict[str, Any]:
-    """Return the results of one question."""
+    """Return log-likelihoods of the choices and greedy continuations for one question."""
     pieces = fields["tokenizer.ggml.tokens"].contents()
     bos = fields["tokenizer.ggml.bos_token_id"].contents()
     names = {
