@@ -128,17 +128,6 @@ def test_a_body_that_is_broken_after_the_answer_closes(
     assert not caplog.records
 
 
-def test_a_compressed_body_is_refused(client: TestClient) -> None:
-    response = client.post(CHAT, content=b"{}", headers={"Content-Encoding": "gzip"})
-    assert response.status_code == 415
-    assert (
-        client.post(CHAT, content=b"{}", headers={"Content-Encoding": "identity"}).json()["error"][
-            "param"
-        ]
-        == "messages"
-    )
-
-
 def test_requests_in_one_go_are_answered_in_turn(url: str) -> None:
     bad = POST + b"Content-Length: 2\r\n\r\n{}"
     with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), LIMIT) as connection:

@@ -83,8 +83,12 @@ def test_requirement_20_a_foreign_host_is_refused(
     [
         ("https://app.example", 200), ("http://localhost:3000", 200), ("http://127.0.0.1", 200),
         ("http://localhost", 200), ("https://evil.example", 403), ("null", 403),
-        ("http://app.example", 403), ("file://", 403), ("http://localhost.evil.example", 403),
-        ("http://[::1", 403),
+        ("http://app.example", 403), ("http://localhost.evil.example", 403),
+        ("http://[::1", 403), ("app://obsidian.md", 200), ("file://", 200),
+        ("tauri://localhost", 200), ("vscode-webview://1a2b", 200), ("TAURI://localhost", 200),
+        ("vscode-file://vscode-app", 200), ("app:", 403), ("app", 403), ("app.example", 403),
+        ("https://app://x", 403), ("https://tauri", 403), ("app:evil", 403),
+        ("chrome-extension://abc", 403),
     ],
 )  # fmt: skip
 def test_requirement_20_a_foreign_origin_is_refused(

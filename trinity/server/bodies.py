@@ -124,15 +124,6 @@ class CountedBody:
             self.counts += more
 
 
-def check_encoding(scope: Scope) -> None:
-    """Raises: ApiError 415 for a compressed body, which could expand without bound."""
-    for name, value in scope["headers"]:
-        if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
-            raise ApiError(
-                415, "compressed bodies are not supported; send it without Content-Encoding"
-            )
-
-
 async def read_body(
     scope: Scope, receive: Receive, most: int, folder: Path | None = None,
     grow: Callable[[int], None] | None = None, *, is_form: bool = False,

@@ -15,8 +15,9 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from trinity.errors import ConfigError, FormatError
-from trinity.server.bodies import CountedBody, LeftError, check_encoding, read_body
+from trinity.server.bodies import CountedBody, LeftError, read_body
 from trinity.server.caller import OF_BATCH, OWNER, Caller, caller_of
+from trinity.server.compressed import coding_of, decompressed
 from trinity.server.connection import CROWDED
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, ErrorFamily, api_error
@@ -123,19 +124,21 @@ class Dispatch:
         deadline = asyncio.get_running_loop().time() + settings.request_seconds
         scope[DEADLINE] = deadline
         check_connection(scope)
-        check_encoding(scope)
+        coding = coding_of(scope)
         most, folder = settings.max_body, None
         if self._endpoint.form is not None:
             most = getattr(settings, self._endpoint.limit)
             if self._endpoint.limit == "max_file" and self._service.batches is not None:
                 folder = self._service.batches.of(scope.get(OWNER, "")).files.folder
         in_memory = folder is None and not scope.get(OF_BATCH, False)
+        source = receive if coding is None else decompressed(receive, coding, most)
         try:
             async with (
                 asyncio.timeout_at(deadline),
-                coming.coming(receive, in_memory=in_memory) as received,
+                coming.coming(source, in_memory=in_memory) as received,
             ):
-                is_form = self._endpoint.form is not None
+                # The Content-Length of a compressed form is not its length.
+                is_form = self._endpoint.form is not None and coding is None
                 body = await read_body(scope, received, most, folder, grow, is_form=is_form)
         except TimeoutError:
             raise ApiError(408, "the body did not arrive in time") from None

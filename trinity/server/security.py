@@ -20,6 +20,9 @@ from trinity.server.settings import ServerOptions
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("0.0.0.0", "::", "")
+# Origins of the pages of programs on this machine (Electron, Tauri, extensions of VS Code), as
+# Ollama allows them. No page of the web has one; some browsers give file:// to opened files.
+PROGRAMS = ("app://", "file://", "tauri://", "vscode-file://", "vscode-webview://")
 METHODS = "GET, POST, DELETE, OPTIONS"
 # Request headers that pages may send, in addition to those that they ask for: packages have many
 # of their own, such as x-stainless-lang of OpenAI's.
@@ -96,11 +99,13 @@ class Guard:
     def _is_known(self, headers: Mapping[str, str], origin: str | None) -> bool:
         if origin is None or "*" in self._origins or origin.lower() in self._origins:
             return True
+        if origin.lower().startswith(PROGRAMS):
+            return True
         try:
             place = urlsplit(origin)
             name = (place.hostname or "").lower()
         except ValueError:
-            name = ""
+            return False
         # The page comes from this server (its Host is allowed) or from a server on this machine.
         own = name != "" and place.netloc.lower() == headers.get("host", "").lower()
         return own or (name in LOOPBACK and place.scheme in ("http", "https"))

@@ -132,7 +132,7 @@ def many_log_probabilities(target: Target) -> None:
 
 @attack()
 def compressed_bodies(target: Target) -> None:
-    """64 KB that gzip expands to 64 MB."""
+    """64 KB that gzip expands to 64 MB, of which the server reads --max-body."""
     packed = gzip.compress(b'{"messages": "' + b"x" * (64 << 20) + b'"}')
     target.again(lambda: target.ask(CHAT, packed, {"Content-Encoding": "gzip"}), 8)
 

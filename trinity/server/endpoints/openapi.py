@@ -19,7 +19,7 @@ REFUSALS = {
     "400": "What is wrong with the request.", "401": "The key is missing or wrong.",
     "403": "The Host or the Origin is not let in.", "404": "There is no such model.",
     "408": "The body did not come in time.", "413": "The body is too long.",
-    "415": "The body is compressed.", "429": "Too many wait; Retry-After says when to come.",
+    "415": "The encoding is unknown.", "429": "Too many wait; Retry-After says when to come.",
     "500": "The server failed.", "501": "The path is turned off.",
     "503": "The model is not loaded, or the server is stopping.",
     "504": "The request took too much time.",
