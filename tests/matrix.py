@@ -1,8 +1,9 @@
 """Selects the cases that `make test` runs; `make test-all` runs every case.
 
 Where parameters are crossed (types by levels by shapes), `make test` runs cases until each value of
-each parameter has occurred. Of those cases it runs ``MOST`` at most, or n of a test marked
-``few(n)``, spread over them all. What is marked ``full`` is left to `make test-all`.
+each parameter has occurred. Of the levels of this machine it takes the best one and ``portable``.
+Of the cases it runs ``MOST`` at most, or n of a test marked ``few(n)``, spread over them all. What
+is marked ``full`` is left to `make test-all`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import pytest
 
 from trinity.formats.gguf_types import is_type_of_gguf
 from trinity_kernels import quants
+from trinity_kernels.isa import available_levels
 
 FULL = pytest.mark.full
-MOST = 20  # cases of a test that `make test` runs
+MOST = 5  # cases of a test that `make test` runs
+BETWEEN = frozenset(available_levels()[1:-1])  # levels that `make test` leaves out
 Value = tuple[tuple[str, ...], tuple[int, ...]]
 
 # The first type that products support in each file of trinity_kernels/quants.
@@ -49,11 +52,12 @@ def types(names: Iterable[str]) -> list[Any]:
 
 def each_value_once(items: Sequence[pytest.Item]) -> None:
     """Mark cases as ``full`` that have no new value of any parameter of their test."""
-    tests: dict[str, list[tuple[pytest.Item, frozenset[Value]]]] = defaultdict(list)
+    tests: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if hasattr(item, "callspec") and item.get_closest_marker("full") is None:
-            tests[item.nodeid.partition("[")[0]].append((item, frozenset(values_of(item))))
-    for cases in tests.values():
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for every in tests.values():
+        cases = [(item, frozenset(values_of(item))) for item in without_levels_between(every)]
         # First the cases whose values are all new: types by levels give a diagonal.
         seen: set[Value] = set()
         left, kept = [], []
@@ -70,6 +74,21 @@ def each_value_once(items: Sequence[pytest.Item]) -> None:
                 kept.append(item)
             seen |= values
         leave_few(kept)
+
+
+def without_levels_between(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Mark the cases of the levels in BETWEEN as ``full``, unless the test has no others."""
+    left = [item for item in items if not BETWEEN.isdisjoint(texts_of(item))]
+    if len(left) == len(items):
+        return items
+    for item in left:
+        item.add_marker(FULL)
+    return [item for item in items if item.get_closest_marker("full") is None]
+
+
+def texts_of(item: Any) -> Iterator[str]:
+    """Return the values of a case that are texts; names of levels are among them."""
+    return (value for value in item.callspec.params.values() if isinstance(value, str))
 
 
 def leave_few(items: Sequence[pytest.Item]) -> None:

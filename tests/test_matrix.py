@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.matrix import KINDS, MOST
+from tests.matrix import BETWEEN, KINDS, MOST
+from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import READERS
 
@@ -18,9 +19,13 @@ from tests.conftest import pytest_collection_modifyitems
 TESTS = """
 import pytest
 from tests.matrix import some
+from trinity_kernels.isa import available_levels
 
-@pytest.fixture(params=["avx2", "portable"])
+@pytest.fixture(params=["fast", "slow"])
 def level(request): ...
+
+@pytest.mark.parametrize("isa", available_levels())
+def test_levels(isa): ...
 
 @pytest.mark.parametrize("tag", ["a", "b", "c"])
 @pytest.mark.parametrize(("x", "y"), [(1, 1), (1, 2)])
@@ -63,10 +68,11 @@ def test_each_value_occurs(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_cases.py").write_text(TESTS)
     assert collected(tmp_path, "-m", "not full") == [
-        "test_crossed[avx2-1-1-a]", "test_crossed[avx2-1-1-c]", "test_crossed[portable-1-2-b]",
-        "test_some[avx2-b]", "test_some[portable-b]",
+        *(f"test_levels[{level}]" for level in available_levels() if level not in BETWEEN),
+        "test_crossed[fast-1-1-a]", "test_crossed[fast-1-1-c]", "test_crossed[slow-1-2-b]",
+        "test_some[fast-b]", "test_some[slow-b]",
         *(f"test_rows[{row}]" for row in ("1-1", "1-2", "2-1", "2-2")),
-        "test_few[avx2-a]", "test_few[avx2-d]",
+        "test_few[fast-a]", "test_few[fast-d]",
         *(f"test_many[{number}]" for number in range(0, 60, 60 // MOST)),
     ]  # fmt: skip
 

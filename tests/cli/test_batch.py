@@ -79,6 +79,7 @@ def test_a_wrong_request_is_a_row_of_its_own(run: Run, tmp_path: Path) -> None:
     assert found["r2"]["status_code"] == 200
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name != "posix", reason="kills by a signal")
 def test_every_row_once_whatever_kills_it(run: Run, tmp_path: Path) -> None:
     source, out = write(tmp_path / "in.jsonl", [row(i) for i in range(ROWS)]), tmp_path / "out"

@@ -8,6 +8,7 @@ import pytest
 from tests.cli.conftest import Run
 
 
+@pytest.mark.full
 def test_windows_of_audio_and_tokens(
     run: Run, shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def test_names_that_are_not_the_hubs(client: Client, name: str, what: str) -> No
     assert what in errors
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_ends_at_once_and_the_download_goes_on(server: HubServer, tmp_path: Path) -> None:
     content = os.urandom(1 << 21)

@@ -219,7 +219,7 @@ def check(writer: Writer, crafted: Crafted) -> None:
             assert all(isinstance(part, CallStart) or part for part in parts)
 
 
-@pytest.mark.few(80)
+@pytest.mark.few(30)
 @pytest.mark.parametrize(("writer", "make"), CASES)
 def test_what_an_answer_means(writer: Writer, make: Make) -> None:
     check(writer, make(writer))

@@ -207,7 +207,7 @@ SLIPS: list[tuple[str, str, Crafted]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.few(90)
+@pytest.mark.few(30)
 @pytest.mark.parametrize(
     ("form", "crafted"),
     [pytest.param(form, crafted, id=f"{form}: {name}") for form, name, crafted in SLIPS],

@@ -100,6 +100,7 @@ INSTANCES = st.recursive(
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", some(range(4), [0]))
 @settings(max_examples=300, deadline=None)
 @given(one=SCHEMAS, other=SCHEMAS, values=st.lists(INSTANCES, min_size=10, max_size=30))

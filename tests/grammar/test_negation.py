@@ -51,6 +51,7 @@ def validator(schema: Any) -> Any:
     return jsonschema_rs.validator_for({"$defs": DEFINITIONS, "allOf": [schema]})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", some(range(4), [0]))
 @settings(max_examples=300, deadline=None)
 @given(schema=SCHEMAS, values=st.lists(INSTANCES, min_size=5, max_size=20))

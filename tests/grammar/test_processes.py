@@ -44,6 +44,7 @@ def test_forks_while_another_thread_is_guided(tmp_path: Path) -> None:
     run(code, tmp_path)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["end", "interrupt"])
 def test_a_process_that_ends_in_mid_answer(how: str, tmp_path: Path) -> None:
     code = f"""{GRAMMAR}

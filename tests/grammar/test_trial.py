@@ -34,6 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("schema", "message"),
     [(LARGE_PRIME, "too expensive"), ({"contains": {}}, "#/contains"), ({"$ref": "#"}, "cycle")],

@@ -49,6 +49,7 @@ def test_sentencepiece_vocabulary() -> None:
     checked(trinity.load_tokenizer(str(path)), TEXTS)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", REAL)
 def test_real_vocabularies(shared_data: Path, name: str) -> None:
     tokenizer = trinity.load_tokenizer(str(shared_data / "vocab" / f"ggml-vocab-{name}.gguf"))

@@ -67,6 +67,7 @@ print(module.available(), wanted, module.not_compiled([kernel]), check("scale", 
 """
 
 
+@pytest.mark.full
 def test_what_a_process_compiled_is_found(tmp_path: Path) -> None:
     said = run_python(COMPILED, TRINITY_CACHE_DIR=str(tmp_path))
     assert said.strip() == "True [('scale', 'portable', 'none')] [] None"

@@ -38,6 +38,7 @@ def run(p: Product, level: str, team: Team | None = None, many: bool = False) ->
     return result
 
 
+@pytest.mark.few(3)
 @LEVEL
 @TAGS
 def test_within_the_bound(level: str, tag: str, two: Team) -> None:
@@ -52,6 +53,7 @@ def test_within_the_bound(level: str, tag: str, two: Team) -> None:
             assert same_bits(found[:, rest], p.run(level)[:, rest]), (k, tokens, n)
 
 
+@pytest.mark.few(2)
 @LEVEL
 @TAGS
 def test_threads_and_other_tokens_leave_the_bits_alone(level: str, tag: str, two: Team) -> None:
@@ -61,6 +63,7 @@ def test_threads_and_other_tokens_leave_the_bits_alone(level: str, tag: str, two
     assert same_bits(found[:21], run(p.first(21), level, two))
 
 
+@pytest.mark.few(2)
 @LEVEL
 @TAGS
 def test_many_gives_few_tokens_the_bits_of_many(level: str, tag: str, two: Team) -> None:

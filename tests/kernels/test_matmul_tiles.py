@@ -52,6 +52,7 @@ def bfloat_product(p: Product) -> tuple[Doubles, Doubles]:
     return expected, np.abs(x) @ magnitudes.T
 
 
+@pytest.mark.few(3)
 @TAGS
 def test_within_the_bound(tag: str, two: Team) -> None:
     for k in row_lengths(tag):
@@ -80,6 +81,7 @@ def test_within_the_bound(tag: str, two: Team) -> None:
             assert same_bits(found[:, panels:], p.run("avx512vnni")[:, panels:]), (k, tokens, n)
 
 
+@pytest.mark.few(2)
 @TAGS
 def test_threads_and_other_tokens_leave_the_bits_alone(tag: str, two: Team) -> None:
     for tokens, first in ((33, 21), (16, 5)):
@@ -89,6 +91,7 @@ def test_threads_and_other_tokens_leave_the_bits_alone(tag: str, two: Team) -> N
         assert same_bits(found[:first], run(p.first(first), two))
 
 
+@pytest.mark.few(2)
 @TAGS
 def test_many_gives_few_tokens_the_bits_of_many(tag: str, two: Team) -> None:
     for k in row_lengths(tag):

@@ -161,6 +161,7 @@ def powers(rng: np.random.Generator, *shape: int) -> Floats:
     return found
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 @pytest.mark.parametrize("kind", KINDS)
 def test_blocks_by_the_formula(
@@ -200,6 +201,7 @@ def test_blocks_by_the_formula(
     assert np.all(np.abs(to[:count] - expected) <= 4 * 6 * 2.0**-24 * size)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("count", "blocks"), [(1, 2), (4, 8), (7, 9), (16, 17)])
 def test_ternary_codes_by_the_formula(
     count: int, blocks: int, monkeypatch: pytest.MonkeyPatch

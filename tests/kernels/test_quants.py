@@ -197,7 +197,7 @@ def test_known_block(quant: QuantType) -> None:
     assert np.array_equal(quants.dequantize(quant.name, shifted, expected.shape), expected)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @shared_with_gguf(gguf_dequantize)
 def test_dequantize_equals_gguf_bit_for_bit(quant: QuantType) -> None:
     rows, row_blocks = (64, 2048) if quant.block_size == 1 else (64, 1024)

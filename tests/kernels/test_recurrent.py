@@ -119,6 +119,7 @@ def cases() -> Iterator[Case]:
 CASES = list(cases())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.kernel.name)
 def test_every_way_gives_the_same_bits(case: Case) -> None:
     """Levels, threads, steps; what lay in new memory does not matter."""

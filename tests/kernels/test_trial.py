@@ -243,6 +243,7 @@ def test_avx_switched_off(tmp_path: Path) -> None:
     assert found.splitlines() == ["portable"]
 
 
+@pytest.mark.full
 @x86
 def test_a_processor_for_which_nothing_compiles(tmp_path: Path) -> None:
     said = run_python(

@@ -51,7 +51,7 @@ def greedy(model: Model, prompt: list[int], count: int) -> list[int]:
     return answer.token_ids
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("level", available_levels())
 @pytest.mark.parametrize(("base", "name"), ADAPTERS)
 def test_logits_and_greedy_tokens(base: str, name: str, level: str, shared_data: Path) -> None:

@@ -77,7 +77,7 @@ EDGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_key_with_every_edge_value(name: str) -> None:
     draft = sound(name, 0)

@@ -68,7 +68,7 @@ def test_bitnet_agrees_with_transformers(shared_data: Path) -> None:
     assert np.array_equal(found.argmax(axis=1), expected.argmax(axis=1))
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("type_name", ["TQ1_0", "TQ2_0"])
 def test_bitnet_in_llama_cpps_types_differs_by_its_rounded_scales(
     shared_data: Path, type_name: str

@@ -48,6 +48,7 @@ def test_tensors_that_no_family_reads_or_one_lacks() -> None:
     assert "llama needs 'attn_k'" in said("zzz", without="attn_k.")
 
 
+@pytest.mark.full
 def test_long_lists_and_names_are_cut() -> None:
     text = said("z" * 9999, *(f"blk.0.{'x' * 5000}{i}.weight" for i in range(1000)))
     assert len(text) < 2000

@@ -46,6 +46,7 @@ def rendered(model: Model) -> str:
     return model.detokenize(model.apply_chat_template(QUESTION), remove_special=False)
 
 
+@pytest.mark.full
 def test_store_of_ollama(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = shared_data / "formats/ollama"
     golden = json.loads((folder / "gguf-store.golden.json").read_text())["models"]

@@ -41,7 +41,7 @@ def data(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
         }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mix", ["Q4_K_M", "Q8_0", "Q2_K", "IQ4_NL", "MXFP4", "TQ2_0", "F16"])
 def test_each_expert_is_quantized_as_if_it_were_alone(
     mix: str, source: Path, tmp_path: Path

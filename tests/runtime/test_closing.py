@@ -95,6 +95,7 @@ KINDS: dict[str, tuple[str, Use]] = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_loads_and_closes_leave_nothing(kind: str, shared_data: Path, tmp_path: Path) -> None:
     name, use = KINDS[kind]
@@ -181,6 +182,7 @@ def test_a_dropped_model_is_freed_without_close(path: Path) -> None:
     assert garbage() == 0
 
 
+@pytest.mark.full
 def test_a_server_with_a_limit_of_memory_holds_one_of_two_models(
     shared_data: Path, tmp_path: Path
 ) -> None:

@@ -118,6 +118,7 @@ def test_nothing_is_drafted_behind_another_step(model: CPUEngine) -> None:
     assert model.draft(second, [*PROMPT[:5], 1], 2, lambda chance: True) == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1.5, "seed": 3}])
 def test_the_text_is_the_same(
     folder: Path, monkeypatch: pytest.MonkeyPatch, sampling: dict[str, Any]

@@ -253,7 +253,7 @@ def test_a_batch_gives_what_each_sequence_gives_alone(tmp_path: Path, type_name:
     engine.close()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kv_type", ["F16", "F32"])
 @pytest.mark.parametrize(
     ("type_name", "batch_invariant"), [("I2_S", False), ("Q4_0", True), ("Q8_0", True)]

@@ -405,6 +405,7 @@ def test_a_forked_child_begins_anew() -> None:
     assert model.generate("ab", max_tokens=4, seed=1).token_ids == expected
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("minutes", ["0.04", pytest.param("1", marks=pytest.mark.full)])
 def test_random_schedules(minutes: str) -> None:
     """Some of those that tests/soak/schedules.py takes; its exceptions would be pytest's, too."""

@@ -55,7 +55,7 @@ def expected(path: Path) -> Logits:
 ROUNDED = {"q8": 0.02, "q19": 0.02 / 2048}
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @TYPE_NAMES
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_type(tmp_path: Path, type_name: str, level: str) -> None:

@@ -58,6 +58,7 @@ def answers(name: str, *rest: Any, context: int = 300, **limits: Any) -> tuple[A
     return generated(Babbler(context_length=context), GRAMMARS[name](), *rest, **limits)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", GRAMMARS)
 @settings(max_examples=12, deadline=None)
 @given(st.data())
@@ -153,6 +154,7 @@ def test_which_tokens_fit(pattern: str, text: str, expected: int) -> None:
     assert not guide.complete
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ref", [trinity.demo_model(), STORIES], ids=["ternary", "Q4_0"])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_real_models_say_the_same(ref: str | Path, temperature: float) -> None:

@@ -248,6 +248,7 @@ def test_floats(level: str, threads: int) -> None:
     engine.close()
 
 
+@pytest.mark.full
 def test_ternary_matrices_of_heads_give_the_same_bits_everywhere() -> None:
     found = provider("I2_S")
     expected: NDArray[np.float32] | None = None

@@ -137,6 +137,7 @@ def use(path: Path, folder: Path, seed: int) -> tuple[list[int], int]:
         return found.token_ids, found.timings.cached_tokens
 
 
+@pytest.mark.full
 def test_several_processes_share_a_folder(path: Path, tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         first = pool.starmap(use, [(path, tmp_path, seed % 2) for seed in range(4)])
@@ -177,6 +178,7 @@ def said(model: Model, prompt: list[int]) -> tuple[list[int], list[float], int]:
     return found.token_ids, numbers, found.timings.cached_tokens
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_windows_and_states_are_there_again_to_the_bit(
     shared_data: Path, tmp_path: Path, family: str

@@ -24,7 +24,7 @@ from trinity_kernels.ops.kv_layout import PAGE
 FAMILIES = ("falcon_h1", "granitehybrid", "lfm2_moe", "nemotron_h_moe", "qwen3_5", "qwen3_next")
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_levels_threads_and_pieces_change_no_bit(load: Load, family: str) -> None:
     whole = load(family, rows=CONTEXT)
@@ -103,7 +103,7 @@ def test_sequences_share_a_beginning(load: Load, family: str) -> None:
     assert np.array_equal(evaluate(engine, [7], cache)[-1], after)
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
 def test_requests_that_fight_for_pages(
     family: str, shared_data: Path, monkeypatch: pytest.MonkeyPatch
@@ -130,7 +130,7 @@ def test_requests_that_fight_for_pages(
             assert engine.pool.claimed == 0
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_are_taken_back(load: Load, family: str) -> None:
     """Of five rows each number in turn is right; the rest is wrong and cut off."""

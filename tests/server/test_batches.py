@@ -264,6 +264,7 @@ def test_the_official_client(make: MakeApp, tmp_path: Path) -> None:
         assert client.files.delete(made.id).deleted
 
 
+@pytest.mark.full
 def test_kill_minus_nine_leaves_every_row_once(tmp_path: Path) -> None:
     rows = [row(i, max_tokens=8) for i in range(40)]
     state = ("--state", str(tmp_path))

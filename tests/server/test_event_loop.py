@@ -100,6 +100,7 @@ async def asked(app: Starlette, path: str, body: bytes, **more: Any) -> Asked:
         return await Asked(app, path, content=body, **more).whole()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", BODIES)
 def test_no_body_holds_the_loop(app: Starlette, held: Held, name: str) -> None:
     path, body = BODIES[name]

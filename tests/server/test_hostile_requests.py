@@ -219,6 +219,7 @@ def test_content_types_do_not_matter(client: TestClient) -> None:
         assert response.status_code == 200
 
 
+@pytest.mark.full
 def test_memory_is_flat_over_large_refused_bodies(url: str, model: Model) -> None:
     status = Path("/proc/self/status")
     if not status.exists():

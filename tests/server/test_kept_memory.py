@@ -168,6 +168,7 @@ def streams_there() -> int:
     return sum(isinstance(one, Kept) for one in gc.get_objects())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("refused", [False, True])
 def test_conversations_with_large_bodies_leave_nothing(make: MakeApp, refused: bool) -> None:
     app: Starlette = make()

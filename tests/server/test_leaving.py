@@ -144,6 +144,7 @@ def test_requirement_1_neighbours_bytes_are_unchanged(
     run(test)
 
 
+@pytest.mark.full
 def test_requirement_16_many_clients_get_what_each_gets_alone(app: Starlette) -> None:
     async def test() -> None:
         bodies = [

@@ -119,6 +119,7 @@ def has_ipv6() -> bool:
     return True
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_both_loopback_addresses_share_a_port() -> None:
     from tests.server.test_process import process, until_ready

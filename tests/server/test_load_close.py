@@ -13,6 +13,7 @@ from tests.soak.load_close import grown, server_turns
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 
 
+@pytest.mark.full
 def test_two_models_take_turns_in_a_server_without_the_collector(tmp_path: Path) -> None:
     write_models(tmp_path)
     seen, wrong = server_turns(tmp_path, 20)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 # Threads that meet types for the first time, each in another order.
 CODE = """
@@ -42,6 +44,7 @@ for thread in threads:
 """
 
 
+@pytest.mark.full
 def test_types_that_many_threads_meet_at_once() -> None:
     """msgspec itself ends the process there."""
     done = subprocess.run(

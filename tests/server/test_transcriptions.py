@@ -135,6 +135,7 @@ def official(model: Model, folder: Path) -> Iterator[openai.OpenAI]:
 DRAWN = {"language": "en", "temperature": 1}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", get_args(openai.types.AudioModel))
 def test_models_that_openais_client_names(official: openai.OpenAI, folder: Path, name: str) -> None:
     with open(folder / "audio.wav", "rb") as file:
@@ -197,6 +198,7 @@ def test_logprobs_of_the_tokens(
         )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "subtype"), [("MP3", "MPEG_LAYER_III"), ("FLAC", "PCM_16"), ("OGG", "OPUS")]
 )
@@ -248,6 +250,7 @@ def test_keywords_are_shown_to_the_model(
     assert shown == ["A talk, Ada, Lovelace", ""]
 
 
+@pytest.mark.full
 def test_seek_is_the_windows(
     http: TestClient, folder: Path, whisper: trinity.SpeechModel, tmp_path: Path
 ) -> None:

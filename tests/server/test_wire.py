@@ -58,6 +58,7 @@ def test_a_body_in_tiny_chunks_is_refused(url: str, held: Held) -> None:
     held.check(test)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("size", "chunk"), [(MOST_CHUNKS - 10, 1), (100_000, 25), (3_000_000, CHUNK)]
 )

@@ -44,6 +44,7 @@ def noise() -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     return (np.random.default_rng(0).normal(size=160000) * rising).astype(np.float32)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:-1]], ids=["without times", "with times"])
 def test_times_of_tokens(model: trinity.SpeechModel, folder: Path, prompt: list[int]) -> None:
     """Times are asked of a text without them, whatever the text was asked with."""
@@ -134,6 +135,7 @@ def test_words_of_a_transcript(model: trinity.SpeechModel, monkeypatch: pytest.M
     assert all(one.words == () for one in plain.segments)
 
 
+@pytest.mark.full
 def test_weights_that_give_no_numbers(
     model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

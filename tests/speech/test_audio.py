@@ -228,6 +228,7 @@ def test_windows_of_a_long_audio_are_those_of_the_whole() -> None:
         np.testing.assert_allclose(clip.features(first), whole[first : first + 100], atol=1e-6)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("count", [1500, 1599, 1600, 1601, 1700, 1760, 1920, 5000])
 def test_silence_follows_the_audio(count: int) -> None:
     """As openai/whisper: log_mel_spectrogram(audio, padding=N_SAMPLES), then pad_or_trim.
@@ -250,6 +251,7 @@ def test_silence_follows_the_audio(count: int) -> None:
             np.testing.assert_allclose(found, frames[first : first + 10], atol=1e-5)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("count", [1, 100, 200, 201, 300])
 def test_shortest_audio(count: int) -> None:
     """Shorter than half a frame, which is mirrored with the silence that follows."""

@@ -45,6 +45,7 @@ def states_and_logits(
 IDS = [321, 322, 329, 333, 40, 41, 42, 43]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("outtype", ["f32", "f16", None])
 def test_a_file_gives_what_its_directory_gives(
     folder: Path, tmp_path: Path, outtype: str | None
@@ -117,6 +118,7 @@ def test_keys_and_names_are_those_of_the_description(file: Path) -> None:
     } <= names  # fmt: skip
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("type", ["Q8_0", "Q4_0", "Q4_K_M", "Q6_K", "F32", "BF16"])
 def test_quantized_files(file: Path, folder: Path, tmp_path: Path, type: str) -> None:
     """Convolutions and positions stay what they were, and the states point the same way."""
@@ -263,6 +265,7 @@ def test_values_that_are_no_numbers(file: Path, folder: Path, tmp_path: Path) ->
             model.transcribe(folder / "audio.wav", fallback=False)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("beams", [1, 2])
 def test_lists_that_leave_no_token(file: Path, folder: Path, tmp_path: Path, beams: int) -> None:
     """Nothing may come, so nothing was said."""

@@ -222,6 +222,7 @@ BEAMS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("count", BEAMS)
 def test_beams(model: SpeechModel, golden: dict[str, Any], count: int) -> None:
     noise = np.random.default_rng(5).normal(size=320000) * np.linspace(0, 1, 320000)

@@ -67,6 +67,7 @@ print(json.dumps([found.duration, found.complete, memory, pieces]))
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's ru_maxrss, in kB")
 @pytest.mark.parametrize("minutes", [20, pytest.param(180, marks=pytest.mark.full)])
 def test_memory_is_that_of_a_window(tmp_path: Path, shared_data: Path, minutes: int) -> None:

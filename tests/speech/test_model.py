@@ -80,6 +80,7 @@ def test_a_text_that_repeats_itself_is_tried_again(
 REPEATED = [FIRST, *[40] * 60, FIRST + 100]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("tries", "text", "temperature"),
     [
@@ -176,6 +177,7 @@ def test_the_post_processor_of_openais_directories(
     assert found == model.transcribe(folder / "audio.wav", **options)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("mean", "no_speech", "text"),
     [(-3.0, 0.9, ""), (-1.1, 0.61, ""), (-0.9, 0.61, "I"), (-0.6, 0.71, ""), (-0.4, 0.9, "I")],
@@ -193,6 +195,7 @@ def test_silence_is_no_text(
     assert (found.duration, found.complete) == (20.0, True)
 
 
+@pytest.mark.full
 def test_silence_shortness_and_noise_have_some_result(model: trinity.SpeechModel) -> None:
     """With the random model texts mean nothing, but times are within the audio."""
     noise = np.random.default_rng(0).normal(size=16000).astype(np.float32)
@@ -220,6 +223,7 @@ def test_draws_are_the_same_each_time(model: trinity.SpeechModel) -> None:
     assert found[0].segments[0].temperature > 0
 
 
+@pytest.mark.full
 def test_long_audio_takes_no_more_memory(
     model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

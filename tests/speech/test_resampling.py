@@ -79,6 +79,7 @@ def test_a_small_file_of_any_rate_takes_little_time_and_memory(tmp_path: Path, r
     assert peak < 10e6
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rate", [44101, 767999, 768000])
 def test_memory_does_not_grow_with_the_length_of_a_file(tmp_path: Path, rate: int) -> None:
     wav(tmp_path / "a.wav", rate, 1, 3_000_000)

@@ -224,6 +224,7 @@ def test_millions_of_spaces_are_refused() -> None:
         bpe().encode(" " * 5_000_000)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("make", [bpe, spm])
 def test_other_threads_get_on_while_a_long_text_is_tokenized(make: Callable[[], Tokenizer]) -> None:
     tokenizer, text = make(), "ab a\n" * 300_000

@@ -32,6 +32,7 @@ def streamed(tokenizer: Tokenizer, ids: list[int]) -> str:
     return "".join(map(stream.push, ids)) + stream.finish()
 
 
+@pytest.mark.few(2)
 @every_vocabulary
 def test_every_case_has_the_expected_ids_and_comes_back(
     name: str, shared_data: Path, tokenizer_of: TokenizerOf

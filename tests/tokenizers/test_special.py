@@ -65,6 +65,7 @@ def plain(words: list[Word], text: str, parse_special: bool) -> list[str | int]:
     return [part for part in parts if part != ""]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("few", [128, 0])
 def test_any_vocabulary_and_text(few: int) -> None:
     """With a search for each token and with one for each length."""
@@ -104,7 +105,7 @@ CRAFTED: dict[str, tuple[list[str], str]] = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", CRAFTED)
 def test_crafted_vocabularies(name: str) -> None:
     """Seconds, where one token after the other may take minutes."""

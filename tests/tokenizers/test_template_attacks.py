@@ -132,7 +132,7 @@ ENDLESS = ["memory: output in a loop", "memory: views kept", "memory: macro", "t
 ENDLESS += ["time: sort", "compiling: folded power"]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", some(list(ALL)[::3], list(ALL)[::15]))
 def test_greed(name: str, quick: Confined, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat, "_RENDERER", quick)
@@ -146,6 +146,7 @@ def test_greed_with_the_real_limits(name: str) -> None:
     assert render_chat("{{ messages[0].role }}", MESSAGES) == "user"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("template", hostile.INTERNALS)
 def test_nothing_inside_is_reached(template: str) -> None:
     """What the sandbox forbids is an error, or undefined, which shows as no text."""

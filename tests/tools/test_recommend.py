@@ -113,6 +113,7 @@ def test_a_file_is_measured_by_its_own_tensors(tmp_path: Path) -> None:
         recommend(subject, ram=10**9, bandwidth=3e10, context=10**6)
 
 
+@pytest.mark.full
 def test_of_experts_a_token_reads_those_that_it_takes(tmp_path: Path) -> None:
     rows = []
     for layout in ("stacked", "fused", "each"):
@@ -143,6 +144,7 @@ def test_ternary_models_get_ternary_types(tmp_path: Path) -> None:
     assert {"TQ1_0", "TQ2_0"} < {row.type for row in found.rows}
 
 
+@pytest.mark.full
 def test_between_known_sizes_everything_grows() -> None:
     found = [
         recommend(of_size(int(size)), ram=10**12, bandwidth=3e10, context=1024)

@@ -113,6 +113,7 @@ def paste(text: str) -> str:
     return f"\x1b[200~{text}\x1b[201~"
 
 
+@pytest.mark.few(1)
 def test_what_is_pasted_typed_and_edited(start: Start) -> None:
     chat = start("-n", "3")
     pasted = "def f():\n    return 1\n\n/reset\nends with \\"
@@ -126,6 +127,7 @@ def test_what_is_pasted_typed_and_edited(start: Start) -> None:
     assert chat.end() == 0
 
 
+@pytest.mark.few(1)
 def test_commands(start: Start) -> None:
     chat = start("-n", "4")
     for name in ("/system", "/regen", "/undo", "/reset", "/save", "/load", "/set", "/stats"):
@@ -160,6 +162,7 @@ def test_commands(start: Start) -> None:
     assert chat.end() == 0
 
 
+@pytest.mark.few(1)
 def test_full_context_says_so_and_shifts(start: Start) -> None:
     chat = start("--ctx", "96", "--ignore-eos")
     text = chat.enter("Who was Prince Andrew?")
@@ -177,6 +180,7 @@ def test_full_context_says_so_and_shifts(start: Start) -> None:
     assert len(chat.messages()) == 4
 
 
+@pytest.mark.few(1)
 def test_ctrl_c_stops_an_answer_and_keeps_the_session(start: Start) -> None:
     chat = start(code=SLOW)
     chat.child.send("go\r")
@@ -197,6 +201,7 @@ def test_ctrl_c_stops_an_answer_and_keeps_the_session(start: Start) -> None:
     assert chat.end() == 130
 
 
+@pytest.mark.few(1)
 def test_ctrl_c_as_an_answer_ends_ends_no_chat(start: Start) -> None:
     late = "import trinity.cli.chatting.dialogue as d\n"
     late += "d.remarks = lambda *_: (print('all', flush=True), time.sleep(0.5), [])[2]\n"

@@ -55,7 +55,7 @@ def test_the_tensors_of_a_class_are_those_of_its_architecture(
     decoder_of(read, shapes, shapes.__getitem__, "x")
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("class_name", classes())
 def test_hostile_values(class_name: str, tmp_path: Path) -> None:
     """Any value of any key is read or refused in words, and asks for no more than a file pays."""

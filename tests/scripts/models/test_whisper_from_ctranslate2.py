@@ -108,6 +108,7 @@ def source(hf: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_the_directory_is_that_of_transformers(hf: Path, source: Path, tmp_path: Path) -> None:
     convert(source, tmp_path / "made")
     made, wanted = (load_file(one / "model.safetensors") for one in (tmp_path / "made", hf))

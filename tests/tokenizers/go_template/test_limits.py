@@ -44,7 +44,7 @@ ATTACKS = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack_is_stopped(name: str) -> None:
     template = ATTACKS[name] + ("" if ".Prompt" in ATTACKS[name] else "{{ if .Messages }}{{ end }}")
@@ -57,6 +57,7 @@ def test_attack_is_stopped(name: str) -> None:
     within(10.0, test)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["width", "doubled text", "printed text", "quoted"])
 def test_attack_on_memory_is_stopped(name: str) -> None:
     tracemalloc.start()

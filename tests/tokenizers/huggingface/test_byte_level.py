@@ -88,6 +88,7 @@ BPE_REFUSED: dict[str, tuple[dict[str, object], dict[str, object], type[TrinityE
 }  # fmt: skip
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("case", BPE_REFUSED)
 def test_bpe_that_is_refused(case: str, tmp_path: Path) -> None:
     changes, model, kind, message = BPE_REFUSED[case]
