@@ -14,10 +14,16 @@ from typing import Any
 
 import pytest
 
+import trinity
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# A comment before a block says why the tests do not run it.
+NOT_RUN = re.compile(r"<!-- not run: .{15,} -->\n```\w*\n.*?^```", re.MULTILINE | re.DOTALL)
+# The code in the last column of a table "other library | trinity".
+OURS = re.compile(r"^\|.*\| `((?:model|trinity)\..*)` \|$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -137,11 +143,30 @@ def test_local_links_exist(document: Path) -> None:
     assert [t for t in targets if t and not (document.parent / t).exists()] == []
 
 
-def test_readme_python_runs(tiny_model: Path) -> None:
-    """The README's Python blocks run beside a file model.gguf, in order, in one program."""
-    program = "\n".join(blocks(ROOT / "README.md", "python"))
-    assert "model.gguf" in program
-    run(["-c", program], cwd=tiny_model.parent)
+def python_of(document: Path) -> str:
+    """A document's Python blocks that run, then the calls of its tables."""
+    text = NOT_RUN.sub("", document.read_text("utf-8"))
+    program = [body for tag, body in FENCE.findall(text) if tag == "python"]
+    calls = [code.replace("\\|", "|") for code in OURS.findall(text)] if program else []
+    shows = [f"shown = {code}\nif hasattr(shown, 'send'): list(shown)" for code in calls]
+    return "\n".join([*program, *shows])
+
+
+WITH_PYTHON = [document for document in DOCUMENTS if python_of(document)]
+
+
+def test_documents_hold_python() -> None:
+    """The test below sees the programs and the calls of tables."""
+    assert len(WITH_PYTHON) >= 9
+    assert python_of(ROOT / "docs" / "from-transformers.md").count("shown = ") >= 10
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("document", WITH_PYTHON, ids=lambda p: p.name)
+def test_python_runs(document: Path, tmp_path: Path) -> None:
+    """A document's Python blocks run in order, in one program, beside a file model.gguf."""
+    (tmp_path / "model.gguf").symlink_to(trinity.chat_model())
+    run(["-W", "error::UserWarning", "-c", python_of(document)], cwd=tmp_path)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)

@@ -1,15 +1,15 @@
-"""Everything the package raises on purpose.
+"""The exceptions that the package raises on purpose.
 
 TrinityError
-├── FormatError        a model file is malformed, truncated or contradicts itself
-├── UnsupportedError   a well-formed file asks for something that trinity cannot run
-├── ConfigError        the model's metadata gives no usable configuration
-├── TokenizerError     the vocabulary, the chat template or a token id is unusable
-├── InputError         an argument of the caller is out of range
-│   └── ContextLengthError   the prompt does not fit the context
-├── KernelError        an instruction-set level is unknown or not available here
-└── ConfinedError      what ran in a confined process was stopped there
-    └── ConfinedUnavailableError   the system did not let the process run
+├── FormatError
+├── UnsupportedError
+├── ConfigError
+├── TokenizerError
+├── InputError
+│   └── ContextLengthError
+├── KernelError
+└── ConfinedError
+    └── ConfinedUnavailableError
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from contextlib import contextmanager
 
 
 class TrinityError(Exception):
-    """Base of all errors; its message says what was found, what was expected, what to do.
+    """The base of all errors. The message says what was found, what was expected, what to do.
 
-    It may quote a file's text as it is there, with its control characters; the command line shows
-    those as escapes.
+    The message may quote text of a model file with its control characters; the command line
+    escapes them.
     """
 
 
@@ -45,18 +45,24 @@ class TokenizerError(TrinityError):
 class InputError(TrinityError):
     """An argument of the caller is out of range."""
 
+    option: str | None
+    """The option that the argument was given for, or None."""
+
     def __init__(self, message: str = "", option: str | None = None) -> None:
         super().__init__(message)
-        self.option = option  # the option that the argument was given for
+        self.option = option
 
 
 class ContextLengthError(InputError):
-    """The prompt does not fit the context; the message states both lengths.
+    """The prompt does not fit the context; the message states both lengths."""
 
-    ``length`` and ``limit`` are the prompt's tokens and those that the context holds. Where a text
-    is too long whatever its tokens are, it is not tokenized: ``length`` is how many it has at
-    least.
+    length: int
+    """The number of tokens of the prompt.
+
+    A text that is too long whatever its tokens are is not tokenized. This is then a lower bound.
     """
+    limit: int
+    """The number of tokens that fit the context."""
 
     def __init__(self, message: str, length: int = 0, limit: int = 0) -> None:
         super().__init__(message)
@@ -69,10 +75,10 @@ class KernelError(TrinityError):
 
 
 class ConfinedError(TrinityError):
-    """What ran in a confined process was stopped: memory, time, length of the answer, a signal.
+    """Code in a confined process was stopped: memory, time, length of the result or a signal."""
 
-    ``reason`` says which, as a clause that starts with "it".
-    """
+    reason: str
+    """Which of these, as a clause that starts with "it"."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
@@ -82,8 +88,8 @@ class ConfinedError(TrinityError):
 class ConfinedUnavailableError(ConfinedError):
     """The system did not let a confined process run; the same request may succeed later.
 
-    There is no process or thread to spare, something outside killed the process, or the machine was
-    too busy to give it processor time.
+    No process or thread was available, something outside killed the process, or the machine was
+    too busy.
     """
 
 

@@ -33,39 +33,19 @@ def load(
 ) -> Model:
     """Load the model that ``path`` names.
 
-    That is a GGUF file (of a split model the first part), a directory of Hugging Face's format or
-    the .safetensors file in one, "ollama:NAME[:TAG]", a model in Ollama's store, or
-    "hf:USER/REPO[@REVISION][:FILE-OR-QUANT]", one on the Hugging Face hub, which is downloaded.
+    ``path`` is one of:
 
-    ``threads`` (the fast physical cores that this process may use). ``context_length`` (the model's
-    own, at most 4096): tokens. ``isa`` (the best of this CPU): an instruction-set level.
+    - a GGUF file; of a split model, its first part,
+    - a directory in Hugging Face's format, or a .safetensors file in one,
+    - "hf:USER/REPO[@REVISION][:FILE-OR-QUANT]", a model on the Hugging Face hub, which is
+      downloaded,
+    - "ollama:NAME[:TAG]", a model in Ollama's store.
 
-    ``kv_type`` ("f16"): the type of the KV cache, "f16" or "f32". ``kv_memory`` (by context and
-    free memory): the most bytes that keys and values of all sequences take together.
-    ``max_sequences`` (as many as find room there): how many requests run at the same time; the
-    others wait. ``batch_size`` (up to 512): the most tokens of prompts in a step.
+    ``progress`` receives lines such as "compiling kernels 3/14". ``LoadKeywords`` in
+    ``trinity.options.load_options`` explains the options.
 
-    ``batch_invariant`` (False): compute every row in the order of a single token. Responses then do
-    not depend on other requests, and prompts are slower. ``reuse_answers`` (False): let a prompt
-    reuse what was computed for an earlier response that it contains. The next turn of a chat starts
-    sooner, but may differ from the one with an empty cache.
-
-    ``head_sketch`` ("auto"): compute the best logits with a small copy of the output head, which
-    gives the same tokens; "on", "off", or where it is measured to be faster.
-
-    ``i2s_layout`` ("x86"): "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM.
-    ``tl_config`` (none): the kernel_config.ini of a TL1 or TL2 file, if bitnet.cpp publishes no
-    tiles for its shapes. ``weight_scale`` (as config.json says): "multiply" or
-    "divide" packed ternary weights of Hugging Face's format by their weight_scale. ``quantize``
-    (none): a type such as "Q4_K_M" to quantize the weights to; the cache keeps the result for the
-    next start.
-
-    ``lora`` (none): LoRA adapters, each a file or (file, scale): GGUF files, directories of PEFT or
-    mlx-lm. A request's own ``lora`` overrides the scales.
-
-    ``progress`` receives lines such as "compiling kernels 3/14".
-
-    Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
+    Raises: TrinityError, of which ``trinity.errors`` lists the subclasses; TypeError for an
+    unknown option.
     """
     unknown = options.keys() - LoadKeywords.__annotations__.keys()
     if unknown:

@@ -42,15 +42,14 @@ if TYPE_CHECKING:
 
 
 class Model:
-    """A loaded model.
+    """A loaded model; ``trinity.load`` returns it.
 
-    Threads and tasks: every method may be called from any thread or task at any time. Concurrent
-    requests share the engine's steps. A stream that is left early ends when it is closed or
-    dropped; ``with contextlib.closing(model.stream(...)) as chunks`` closes it reliably.
+    Every method may be called from any thread or task at any time. Concurrent requests are
+    batched. A stream that is left early ends when it is closed or dropped;
+    ``with contextlib.closing(model.stream(...)) as chunks`` closes it reliably.
 
-    asyncio: ``async for chunk in model.astream(...)``, ``await model.achat(...)``.
-
-    Used as a context manager, the model is closed at the end. A closed model raises InputError.
+    As a context manager, the model is closed at the end. Methods of a closed model raise
+    InputError.
     """
 
     def __init__(

@@ -25,7 +25,13 @@ from trinity.errors import InputError
 from trinity.options.load_options import LoadKeywords, LoadOptions
 from trinity.options.option import Declared, Option, check_option, check_options, declared
 from trinity.runtime.limits import GenerationLimits
-from trinity.runtime.options import LIMITS, SAMPLING, Request, generation_options
+from trinity.runtime.options import (
+    LIMITS,
+    SAMPLING,
+    GenerationOptions,
+    Request,
+    generation_options,
+)
 from trinity.runtime.sampling_params import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,18 +132,22 @@ def test_typed_dict_has_the_declared_names_and_types() -> None:
     assert hints == expected
 
 
-def test_typed_dict_explains_its_own_options_with_their_defaults() -> None:
-    """SamplingParams and GenerationLimits explain the others, with the defaults in their fields."""
-    module = ast.parse(inspect.getsource(inspect.getmodule(Request)))  # type: ignore[arg-type]
-    (holder,) = (one for one in module.body if getattr(one, "name", "") == "GenerationOptions")
-    assert isinstance(holder, ast.ClassDef)
-    texts = {
+def field_docstrings(holder: type) -> dict[str, str]:
+    """The docstring after each field of a class."""
+    (body,) = ast.parse(inspect.getsource(holder)).body
+    assert isinstance(body, ast.ClassDef)
+    return {
         field.target.id: " ".join(text.value.value.split())
-        for field, text in pairwise(holder.body)
+        for field, text in pairwise(body.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
         if isinstance(text.value.value, str)
     }
+
+
+def test_typed_dict_explains_its_own_options_with_their_defaults() -> None:
+    """SamplingParams and GenerationLimits explain the others, with the defaults in their fields."""
+    texts = field_docstrings(GenerationOptions)
     own = [one for one in generation_options() if one.name not in SAMPLING | LIMITS]
     assert set(texts) == set(names(own))
     for one in own:
@@ -148,7 +158,11 @@ def test_typed_dict_explains_its_own_options_with_their_defaults() -> None:
 def test_load_has_the_declared_parameters() -> None:
     assert get_type_hints(LoadKeywords) == {one.name: one.type for one in LOAD}
     assert list(inspect.signature(trinity.load).parameters) == ["path", "progress", "options"]
-    assert all(f"``{one.name}``" in (trinity.load.__doc__ or "") for one in LOAD)
+    texts = field_docstrings(LoadKeywords)
+    assert set(texts) == set(names(LOAD))
+    for one in LOAD:
+        if isinstance(one.default, str):
+            assert f'"{one.default}"' in texts[one.name], one.name
 
 
 # What tl_config names is read with the model.

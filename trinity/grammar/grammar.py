@@ -32,14 +32,12 @@ class Grammar:
     it. The class methods below create and check grammars. They raise InputError, for a schema with
     the path, for everything that cannot be enforced; nothing is ignored silently. They take at most
     about a second and need ``pip install "trinity-llm[grammar]"``.
-
-    Attributes:
-        kind: the language of ``text``, "json_schema" or "lark".
-        text: the schema as JSON, or the grammar.
     """
 
     kind: str
+    """The language of ``text``: "json_schema" or "lark"."""
     text: str
+    """The schema as JSON, or the grammar."""
 
     def __post_init__(self) -> None:
         check_size("the grammar", self.text)

@@ -199,20 +199,59 @@ class LoadOptions:
 
 
 class LoadKeywords(TypedDict, total=False):
-    """The fields of ``LoadOptions`` as keyword arguments."""
+    """Options of ``trinity.load``; all are optional."""
 
     threads: int | None
+    """The number of threads (default: the fast physical cores that this process may use)."""
     context_length: int | None
+    """The context in tokens (default: the model's own, at most 4096)."""
     kv_type: str
+    """The type of the KV cache, "f16" or "f32" (default "f16")."""
     kv_memory: int | None
+    """The maximum size in bytes of the KV cache of all requests together.
+
+    By default it depends on the context and on the free memory.
+    """
     max_sequences: int | None
+    """The number of requests that run at the same time; others wait (default: as many as fit)."""
     batch_size: int | None
+    """The maximum number of prompt tokens per step (default: up to 512)."""
     batch_invariant: bool
+    """Compute every row in the order of a single token (default False).
+
+    Responses then do not depend on other requests, and prompts are slower.
+    """
     reuse_answers: bool
+    """Let a prompt reuse what was computed for an earlier response in it (default False).
+
+    The next turn of a chat starts sooner, but may differ from the one with an empty cache.
+    """
     isa: str | None
+    """The instruction-set level, such as "avx2" (default: the best of this CPU)."""
     head_sketch: str
+    """Compute the best logits with a small copy of the output head: "auto", "on" or "off".
+
+    The tokens are the same. "auto" (the default) uses it where it is measured to be faster.
+    """
     i2s_layout: str
+    """ "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM (default "x86")."""
     tl_config: str | os.PathLike[str] | None
+    """The kernel_config.ini of a TL1 or TL2 file (default None).
+
+    It is needed if bitnet.cpp publishes no tiles for the file's shapes.
+    """
     weight_scale: str | None
+    """ "multiply" or "divide" packed ternary weights of Hugging Face's format by weight_scale.
+
+    By default, config.json decides.
+    """
     quantize: str | None
+    """Quantize the weights to a type such as "Q4_K_M" (default None).
+
+    The cache keeps the result for the next start.
+    """
     lora: Sequence[AdapterFile] | None
+    """LoRA adapters: GGUF files, or directories of PEFT or mlx-lm (default None).
+
+    Each is a file, or a pair (file, scale). A request's own ``lora`` overrides the scales.
+    """

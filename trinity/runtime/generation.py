@@ -67,6 +67,7 @@ class Chunk:
     text: str
     """Text that is certain; may be empty in the last chunk."""
     token_ids: tuple[int, ...] = ()
+    """The chunk's tokens."""
     logprobs: tuple[TokenLogprob, ...] | None = None
     """One for each of ``token_ids`` if log-probabilities were requested."""
     finish_reason: FinishReason | None = None
@@ -92,6 +93,7 @@ class Completion:
     context is reached) or "cancelled".
     """
     timings: Timings
+    """The cost of the completion."""
     prompt_tokens: int
     """The number of tokens of the prompt."""
     logprobs: list[TokenLogprob] | None = None

@@ -35,16 +35,18 @@ LONG = 2048  # length of a penalty range from which token counts are kept betwee
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """The natural logarithm of the model's own probability of a token, before sampling options.
-
-    ``text`` is the token's, with U+FFFD for bytes that are not valid text alone. ``top`` has the
-    most probable tokens, best first; their own ``top`` is empty.
-    """
+    """The log-probability of a token."""
 
     token_id: int
     logprob: float
+    """The natural logarithm of the model's own probability, before sampling options.
+
+    With ``processed_logprobs``, after them.
+    """
     text: str = ""
+    """The token's text, with U+FFFD for bytes that are not valid text alone."""
     top: tuple[TokenLogprob, ...] = ()
+    """The most probable tokens, best first; their own ``top`` is empty."""
 
 
 class Draws:

@@ -45,15 +45,17 @@ Progress = Callable[[str], None]
 class SpeechModel:
     """A Whisper model: encoder, decoder and vocabulary.
 
-    ``path`` is a GGUF file, a Hugging Face directory, or "hf:USER/REPO". ``threads`` defaults to
-    the number of fast physical cores, ``isa`` to the best level of this CPU. ``progress`` receives
-    lines such as "compiling kernels". ``quantize`` is a block type such as "Q8_0" to which the
-    weights of linears are quantized while loading; by default they keep the file's type.
+    - ``path``: a GGUF file, a Hugging Face directory, or "hf:USER/REPO".
+    - ``threads``: by default the number of fast physical cores.
+    - ``isa``: the instruction-set level; by default the best of this CPU.
+    - ``quantize``: a block type such as "Q8_0" to which the weights of linear layers are
+      quantized while loading; by default they keep the file's type.
+    - ``progress`` receives lines such as "compiling kernels".
 
     Calls from several threads take turns, window by window. Close the model, or use it in a with
     statement.
 
-    Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
+    Raises: TrinityError, of which ``trinity.errors`` lists the subclasses.
     """
 
     def __init__(

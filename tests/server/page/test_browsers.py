@@ -39,7 +39,7 @@ def test_a_browser_that_forbids_storage_chats_all_the_same(page: Page, name: str
         page.idle()
         assert page.find("#theme").text == "Theme: light"
         assert "3 tokens" in "".join(page.texts("article.assistant .note"))
-        assert "cut off" in "".join(page.texts("article.assistant .note"))
+        assert "token limit" in "".join(page.texts("article.assistant .note"))
 
 
 def test_a_browser_without_a_database_says_so(page: Page) -> None:
