@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from tests.server.asgi import Asked, strict
 from tests.server.conftest import MakeApp, is_idle, wait_for
 from trinity.model import Model
+from trinity.server.endpoints.vectors import MOST_NUMBERS, MOST_TEXTS
 
 PATH = "/v1/embeddings"
 TEXTS = ["Prince Andrew", "Pierre", "a longer text of the same book"]
@@ -56,6 +57,15 @@ def test_many_texts_come_in_order(client: TestClient, model: Model) -> None:
     assert np.array_equal(rows(post(client, input=texts)), model.embed(texts))
 
 
+def test_more_texts_than_openai_allows(client: TestClient, model: Model) -> None:
+    """Ollama has no limit; here the limit is the size of the answer."""
+    texts = [str(number % 7) for number in range(MOST_TEXTS + 2)]
+    found = client.post("/api/embed", json={"model": "demo", "input": texts})
+    assert found.status_code == 200, found.text
+    expected = model.embed(texts[:7])[[number % 7 for number in range(len(texts))]]
+    assert np.allclose(found.json()["embeddings"], expected, atol=1e-6)
+
+
 def test_base64_is_the_same_numbers(client: TestClient, model: Model) -> None:
     answer = post(client, input=TEXTS[0], encoding_format="base64")
     found = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
@@ -82,7 +92,7 @@ def test_fewer_dimensions_have_length_one_again(client: TestClient, model: Model
         ({"input": [{"content": [{"type": "image_url"}]}]}, "input[0].content[0].type"),
         ({"input": [10**6]}, "input"),
         ({"input": [-1]}, "input[0]"),
-        ({"input": ["a"] * 2049}, "input"),
+        ({"input": ["a"] * (MOST_NUMBERS // 256 + 1)}, "input"),
         ({"input": "a", "dimensions": 0}, "dimensions"),
         ({"input": "a", "dimensions": 257}, "dimensions"),
         ({"input": "a", "encoding_format": "int8"}, "encoding_format"),

@@ -20,7 +20,8 @@ from trinity.server.endpoints.llama_completion import mixed_ids
 from trinity.server.errors import ApiError
 from trinity.server.schemas import encode
 
-MOST_TEXTS = 2048  # of one request, as OpenAI has it
+MOST_TEXTS = 2048  # of one request, as OpenAI has it; more while the vectors are small
+MOST_NUMBERS = 4 << 20  # of the vectors of more texts: their answer has some 80 MB
 AT_ONCE = 16
 
 log = logging.getLogger("trinity.server")
@@ -49,12 +50,15 @@ async def vectors(
     warning in the log, instead of refused. ``prompt_name``: the model's prompt that precedes each
     text. Raises: ApiError, ContextLengthError.
     """
-    if not 1 <= len(texts) <= MOST_TEXTS:
-        raise ApiError(400, f"{param} has {len(texts)} texts; 1 to {MOST_TEXTS} are allowed", param)
     service = call.service
     lease = await call.lease(name)
     with lease as model:
         size = model.embedding_size
+        allowed = max(MOST_TEXTS, MOST_NUMBERS // size)
+        if not 1 <= len(texts) <= allowed:
+            raise ApiError(
+                400, f"{param} has {len(texts)} texts; 1 to {allowed} are allowed", param
+            )
         if dimensions is not None and dimensions > size:
             raise ApiError(
                 400, f"dimensions is {dimensions}; the model's vectors have {size}", "dimensions"
