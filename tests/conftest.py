@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.models import real_models
-from tests.matrix import each_value_once
+from tests.matrix import select_cases
 from trinity.processes.confined import Confined
 from trinity.runtime import engine_building
 from trinity.runtime.thread_count import usable_threads
@@ -122,7 +122,7 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(tryfirst=True)  # before -m is evaluated
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the cases that only `make test-all`, `make test-real` or `make test-clients` run."""
-    each_value_once(items)
+    select_cases(items)
     for item in items:
         folder = item.path.relative_to(HERE).parts[0] if HERE in item.path.parents else ""
         if folder in MARKED_FOLDERS:

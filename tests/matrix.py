@@ -1,15 +1,20 @@
-"""Selects the cases that `make test` runs; `make test-all` runs every case.
+"""Selects the cases that `make test` and .ci/run run; `make test-all` runs every case.
 
 Where parameters are crossed (types by levels by shapes), `make test` runs cases until each value of
 each parameter has occurred. Of the levels of this machine it takes the best one and ``portable``.
 Of the cases it runs ``MOST`` at most, or n of a test marked ``few(n)``, spread over them all. What
-is marked ``full`` is left to `make test-all`.
+is marked ``full`` is left to .ci/run and `make test-all`.
+
+.ci/run runs cases until each value has occurred on any level, in tests/kernels each pair of values.
+The others are marked ``crossed`` and left to `make test-all`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +23,9 @@ from trinity.formats.gguf_types import is_type_of_gguf
 from trinity_kernels import quants
 from trinity_kernels.isa import available_levels
 
-FULL = pytest.mark.full
+FULL, CROSSED = pytest.mark.full, pytest.mark.crossed
+# Levels and types have code of their own in the kernels: .ci/run crosses each two parameters there.
+CROSSED_FOLDER = Path(__file__).resolve().parent / "kernels"
 MOST = 5  # cases of a test that `make test` runs
 BETWEEN = frozenset(available_levels()[1:-1])  # levels that `make test` leaves out
 Value = tuple[tuple[str, ...], tuple[int, ...]]
@@ -50,40 +57,52 @@ def types(names: Iterable[str]) -> list[Any]:
     return some(names, KINDS)
 
 
-def each_value_once(items: Sequence[pytest.Item]) -> None:
-    """Mark cases as ``full`` that have no new value of any parameter of their test."""
+def select_cases(items: Iterable[pytest.Item]) -> None:
+    """Mark cases that `make test` omits as ``full``, and what .ci/run omits as ``crossed``."""
     tests: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if hasattr(item, "callspec") and item.get_closest_marker("full") is None:
+        if hasattr(item, "callspec"):
             tests[item.nodeid.partition("[")[0]].append(item)
-    for every in tests.values():
-        cases = [(item, frozenset(values_of(item))) for item in without_levels_between(every)]
-        # First the cases whose values are all new: types by levels give a diagonal.
-        seen: set[Value] = set()
-        left, kept = [], []
-        for item, values in cases:
-            if seen.isdisjoint(values):
-                seen |= values
-                kept.append(item)
-            else:
-                left.append((item, values))
-        for item, values in left:
-            if values <= seen:
+    for cases in tests.values():
+        short = leave_few(covering(without_levels_between(cases), values_of))
+        pairs = CROSSED_FOLDER in cases[0].path.parents
+        whole = covering(cases, pairs_of if pairs else values_of, short)
+        for item in cases:
+            if item not in short:
                 item.add_marker(FULL)
-            else:
-                kept.append(item)
-            seen |= values
-        leave_few(kept)
+            if item not in whole:
+                item.add_marker(CROSSED)
 
 
-def without_levels_between(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Mark the cases of the levels in BETWEEN as ``full``, unless the test has no others."""
-    left = [item for item in items if not BETWEEN.isdisjoint(texts_of(item))]
-    if len(left) == len(items):
-        return items
-    for item in left:
-        item.add_marker(FULL)
-    return [item for item in items if item.get_closest_marker("full") is None]
+def covering(
+    cases: Sequence[pytest.Item],
+    parts: Callable[[pytest.Item], Iterable[Any]],
+    chosen: Collection[pytest.Item] = (),
+) -> list[pytest.Item]:
+    """Return cases that have each part of any case, with ``chosen``, in their order.
+
+    Each part takes the case whose parts were chosen least: types by levels give a diagonal that
+    starts again at its end.
+    """
+    parts_of = {item: tuple(parts(item)) for item in cases}
+    having: dict[Any, list[pytest.Item]] = defaultdict(list)
+    for item in cases:
+        for part in parts_of[item]:
+            having[part].append(item)
+    times = Counter(part for item in chosen for part in parts_of[item])
+    found = set(chosen)
+    for part, items in having.items():
+        if not times[part]:
+            item = min(items, key=lambda item: sum(times[part] for part in parts_of[item]))
+            found.add(item)
+            times.update(parts_of[item])
+    return [item for item in cases if item in found]
+
+
+def without_levels_between(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the cases not marked ``full``, without the levels in BETWEEN if others remain."""
+    cases = [item for item in cases if item.get_closest_marker("full") is None]
+    return [item for item in cases if BETWEEN.isdisjoint(texts_of(item))] or cases
 
 
 def texts_of(item: Any) -> Iterator[str]:
@@ -91,14 +110,17 @@ def texts_of(item: Any) -> Iterator[str]:
     return (value for value in item.callspec.params.values() if isinstance(value, str))
 
 
-def leave_few(items: Sequence[pytest.Item]) -> None:
-    """Mark all but ``MOST`` cases of a test as ``full``; a mark ``few(n)`` sets another number."""
-    few = items[0].get_closest_marker("few") if items else None
-    number = min(MOST if few is None else few.args[0], len(items))
-    chosen = {i * len(items) // number for i in range(number)}
-    for place, item in enumerate(items):
-        if place not in chosen:
-            item.add_marker(FULL)
+def leave_few(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return ``MOST`` of the cases, spread over them; a mark ``few(n)`` sets another number."""
+    few = cases[0].get_closest_marker("few") if cases else None
+    number = min(MOST if few is None else few.args[0], len(cases))
+    return [cases[i * len(cases) // number] for i in range(number)]
+
+
+def pairs_of(item: pytest.Item) -> Iterable[tuple[Value, ...]]:
+    """Return each pair of values of a case, or its only value."""
+    values = tuple(values_of(item))
+    return combinations(values, 2) if len(values) > 1 else (values,)
 
 
 def values_of(item: Any) -> Iterator[Value]:
