@@ -13,6 +13,7 @@ import trinity
 from tests.runtime.family_engines import CONTEXT, ROWS, Load, evaluate, text_of
 from trinity.errors import InputError
 from trinity.formats import GGUFProvider, GGUFWriter
+from trinity.quantization.quantization import quantize
 from trinity.runtime import engine_building as module
 from trinity.runtime import slot_file, speculation_budget
 from trinity.runtime.engine import CPUEngine
@@ -262,6 +263,29 @@ def test_state_counts(load: Load) -> None:
     assert {one.windowed for one in sizes.values()} == {3 * 4 * (4 * 16 * 16 + 3 * 128)}
     one_more = engine.bytes_per_token(2) - engine.bytes_per_token(1)
     assert engine.bytes_per_token(0) + one_more == engine.bytes_per_token(1)
+
+
+def test_where_a_prompt_that_continues_an_earlier_text_begins(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    """At the end of its last page, or at its own end, if no private token has changed the state."""
+    path, start = tmp_path / "model.gguf", PAGE + 22
+    quantize(shared_data / "architectures" / "qwen3_5" / "model.gguf", path, "Q8_0")
+    more: Any = {"temperature": 0, "ignore_eos": True}
+
+    def found(generated: int, **options: Any) -> int:
+        with trinity.load(path, context_length=CONTEXT, **options) as model:
+            prompt = text_of(cast(CPUEngine, model.engine), start)
+            answer = model.generate(prompt, max_tokens=generated, **more).token_ids
+            again = model.generate([*prompt, *answer, 7, 8], max_tokens=1, **more)
+            return again.timings.cached_tokens
+
+    assert found(1) == start  # the only generated token is not evaluated
+    assert found(10, reuse_answers=True) == start + 9
+    assert found(10, batch_invariant=True) == start + 9
+    with trinity.load(path, context_length=CONTEXT) as model:
+        has_same_bits = model.engine.rounding == "single"
+    assert found(10) == (start + 9 if has_same_bits else PAGE)
 
 
 def test_a_model_without_attention(shared_data: Path, tmp_path: Path) -> None:
