@@ -2,12 +2,6 @@
 
 The expected text is what jinja2 renders, with transformers' settings, for a history that the
 template accepts.
-
-The expected text is what jinja2 renders, with transformers' settings, for a history that the
-template accepts.
-
-The expected text is what jinja2 makes, with transformers' settings, of a history that the template
-takes as it is.
 """
 
 from __future__ import annotations
@@ -172,6 +166,15 @@ def test_several_calls_for_a_template_of_one(listed: Sequence[dict[str, Any]]) -
         tools=list(listed) or None,
     )  # fmt: skip
     assert by_trinity(LLAMA, history, tools=listed) == expected
+
+
+@pytest.mark.parametrize("template", [LLAMA, LLAMA.replace("{{ message.content or '' }}", "")],
+                         ids=["kept", "dropped"])  # fmt: skip
+def test_text_beside_a_call_is_what_the_template_makes_of_it(template: str) -> None:
+    """Llama 3, Hermes and Mistral were trained without it: their templates drop it."""
+    history = [user("Hi"), call("Rome", content="I look it up."), result("Rome")]
+    given = [user("Hi"), call("Rome", content="I look it up.", text=False), result("Rome")]
+    assert by_trinity(template, history) == by_jinja(template, given)
 
 
 def test_contents_as_parts_and_tools_as_a_list() -> None:
