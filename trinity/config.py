@@ -165,6 +165,24 @@ class SSMConfig:
         return self.inner_size + 2 * self.keys_size
 
 
+@dataclass(frozen=True, slots=True)
+class WeightRotation:
+    """A Hadamard transform of the rows of weights, which their products' inputs need as well.
+
+    An input x becomes H (s * x) / sqrt(block_size), in blocks of that size.
+    """
+
+    block_size: int
+    # Complete names of the weights that were rotated.
+    weights: frozenset[str]
+    # Rows of the embedding were rotated, too.
+    embedding: bool
+    # Columns of ``ssm_out`` have the heads of one group together, unlike the file's other tensors.
+    grouped_heads: bool
+    # Widths, and the signs s of inputs of each width as int8; None: all are +1.
+    signs: tuple[tuple[int, bytes], ...] | None
+
+
 _SCALE = {"low": 1e-6, "high": 1e6}
 _CAP = {"low": 1e-3, "high": 1e6}
 
@@ -279,6 +297,8 @@ class ModelConfig:
     recurrent_layers: Annotated[tuple[bool, ...], Key("attention.recurrent_layers")] = ()
     # Layers after the ``num_layers``, which propose several tokens at once.
     nextn_layers: Annotated[int, Key("nextn_predict_layers", high=1 << 5)] = 0
+    # Of the file's weights; None: they are not rotated.
+    rotation: WeightRotation | None = None
     # general.name, of a long one the beginning.
     name: str = ""
 

@@ -62,6 +62,8 @@ N = 512 * 512
         (41, N // 128 * 18, ("Q1_0", N // 128 * 18)),
         (42, N // 64 * 18, ("Q2_0", N // 64 * 18)),
         (42, N // 128 * 34, ("Q2_0_G128", N // 128 * 34)),
+        (142, N // 128 * 34, ("PQ2_0", N // 128 * 34)),
+        (143, N // 128 * 28, ("PTQ1_0", N // 128 * 28)),
     ],
 )
 def test_ids_by_length(id_: int, gap: int, expected: tuple[str, int]) -> None:
@@ -78,6 +80,15 @@ def test_tl2_by_length() -> None:
 def test_removed_types_under_a_contested_id(id_: int, name: str) -> None:
     with pytest.raises(UnsupportedError, match=f"type {name} .id {id_}., which llama.cpp removed"):
         decide(id_, (512, 512), N // 32 * 18)
+
+
+@pytest.mark.parametrize(
+    ("id_", "nbytes", "name"),
+    [(142, 512 * (128 + 4), "IQ2_TN"), (143, 512 * (8 * 13 + 2), "IQ1_TN")],
+)
+def test_types_of_other_forks_under_a_contested_id(id_: int, nbytes: int, name: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"type {name} .id {id_}., which only ik_llama.cpp"):
+        decide(id_, (512, 512), nbytes)
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,9 @@ def test_we_read_the_gguf_package(tmp_path: Path) -> None:
         assert quantized.data.tobytes() == blocks.tobytes()
 
 
-@pytest.mark.parametrize("kind", ["I2_S", "TL1", "TL2", "Q2_0", "Q2_0_G128", "MXFP4", "NVFP4"])
+@pytest.mark.parametrize(
+    "kind", ["I2_S", "TL1", "TL2", "Q2_0", "Q2_0_G128", "PQ2_0", "PTQ1_0", "MXFP4", "NVFP4"]
+)
 def test_contested_types_survive_a_round_trip(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x.gguf"
     shape = (512, 768)

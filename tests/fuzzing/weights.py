@@ -16,7 +16,7 @@ from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.quant_type import QuantType
 
-ALL_TYPES = (*TYPES_BY_NAME, "I2_S", "TL1", "TL2", "Q2_0_G128")
+ALL_TYPES = (*TYPES_BY_NAME, "I2_S", "TL1", "TL2", "Q2_0_G128", "PQ2_0", "PTQ1_0")
 # What the kernels run of what GGUF files have; the others come from checkpoints alone.
 RUNNABLE = tuple(name for name in FORMS if is_type_of_gguf(name))
 POOL_BLOCKS = 1 << 12

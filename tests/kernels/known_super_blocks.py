@@ -105,4 +105,5 @@ def known_super_blocks() -> dict[str, tuple[bytes, list[float]]]:
         "Q1_0": (HALF + bytes([0b00000101]) * 16, [0.5, -0.5, 0.5, *[-0.5] * 5] * 16),
         "Q2_0": (HALF + bytes([PAIRS]) * 16, [-0.5, 0.0, 0.5, 1.0] * 16),
         "Q2_0_G128": (HALF + bytes([PAIRS]) * 32, [-0.5, 0.0, 0.5, 1.0] * 32),
+        "PQ2_0": (HALF + bytes([PAIRS]) * 32, [-0.5, 0.0, 0.5, 1.0] * 32),
     }  # fmt: skip

@@ -47,7 +47,9 @@ def shared_with_gguf(convert: Callable[..., object], *dtype: type) -> pytest.Mar
 # Types that no GGUF file has.
 AFFINE = {name for name in TYPES if name.startswith("AFFINE")}
 # Types of activations, and layouts that are others' alone.
-NOT_IN_GGML = {"Q8_1", "Q8_K", "I2_S", "I2_S_ARM", "Q2_0_G128", "FP8"} | AFFINE
+NOT_IN_GGML = {
+    "Q8_1", "Q8_K", "I2_S", "I2_S_ARM", "Q2_0_G128", "PQ2_0", "PTQ1_0", "FP8"
+} | AFFINE  # fmt: skip
 HALF = np.float16(0.5).tobytes()
 
 
@@ -55,7 +57,6 @@ def known_blocks() -> dict[str, tuple[bytes, list[float]]]:
     """Return a tensor's bytes, written by hand, and its values by type."""
     nibbles = bytes(range(16))  # low nibbles 0..15, high nibbles 0
     low_first = [(i - 8) / 2 for i in range(16)] + [-4.0] * 16
-    ternary = [-1.0, 0.0, 1.0]
     return {
         **known_super_blocks(),
         **known_codebook_blocks(),
@@ -105,20 +106,16 @@ def known_blocks() -> dict[str, tuple[bytes, list[float]]]:
             [v for _ in range(2) for v in (-0.5, 0.5, 0.0, -0.5) for _ in range(32)],
         ),
         # 0 1 2 0 1 in base 3 is 46, 46 / 243 is 49 / 256 rounded up; 0 1 2 0 0 is 45, 48 / 256.
-        "TQ1_0": (
-            bytes([49]) * 48 + bytes([48]) * 4 + HALF,
-            [
-                v / 2
-                for width, trits in (
-                    (32, (0, 1, 2, 0, 1)),
-                    (16, (0, 1, 2, 0, 1)),
-                    (4, (0, 1, 2, 0)),
-                )
-                for v in (ternary[t] for t in trits)
-                for _ in range(width)
-            ],
-        ),
+        "TQ1_0": (bytes([49]) * 48 + bytes([48]) * 4 + HALF, trits(32, 16, 4)),
+        "PTQ1_0": (bytes([49]) * 24 + bytes([48]) * 2 + HALF, trits(16, 8, 2)),
     }
+
+
+def trits(*widths: int) -> list[float]:
+    """Return values of so many bytes of trits; the last bytes have one less."""
+    numbers = (-0.5, 0.0, 0.5, -0.5, 0.0)
+    of_bytes = [(widths[0], numbers), (widths[1], numbers), (widths[2], numbers[:4])]
+    return [v for width, values in of_bytes for v in values for _ in range(width)]
 
 
 def affine_blocks() -> dict[str, tuple[bytes, list[float]]]:
@@ -175,8 +172,8 @@ def test_block_agrees_with_the_table_of_ggml(quant: QuantType) -> None:
     elif quant.name == "FP8":
         assert quant.nbytes((3, 64)) == 6 * 36
         assert quant.name not in TYPES_BY_NAME
-    elif quant.name == "Q2_0_G128":
-        assert quant.nbytes((3, 512)) == 3 * 512 // 128 * 34
+    elif quant.name in ("Q2_0_G128", "PQ2_0", "PTQ1_0"):
+        assert quant.nbytes((3, 512)) == 3 * 512 // 128 * (28 if quant.name == "PTQ1_0" else 34)
     elif quant.tensor_scale:
         assert 4 * quant.type_size == quant.block_size
         assert quant.nbytes((640, 2560)) == 640 * 2560 // 4 + 32 == 409_632

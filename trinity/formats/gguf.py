@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from types import TracebackType
 
@@ -24,7 +24,7 @@ from trinity.formats.gguf_reader import (
 )
 from trinity.formats.mapping import MappedFile, path_text
 from trinity.formats.provider import Tensor
-from trinity.formats.rotated_weights import refuse_rotated
+from trinity.formats.rotated_weights import read_rotation
 from trinity.formats.sampling_keys import sampling_of
 from trinity.formats.tl_config import read_tl_config
 from trinity.options.load_options import LoadOptions
@@ -119,11 +119,12 @@ class GGUFProvider:
     def config(self) -> ModelConfig:
         """The configuration. Raises ConfigError or UnsupportedError if the file describes none."""
         if self._config is None:
-            refuse_rotated(self.metadata, self._path)
             shapes = {name: info.dims[::-1] for name, (_, info) in self._tensors.items()}
-            self._config = config_from_metadata(
+            config = config_from_metadata(
                 self.metadata, shapes, source=self._path, num_tokens=self._num_tokens()
             )
+            rotation = read_rotation(self.metadata, self._path)
+            self._config = replace(config, rotation=rotation) if rotation else config
         return self._config
 
     @property

@@ -1,8 +1,8 @@
 """Decide which tensor type an id of a GGUF file means, from the tensor's byte length.
 
-Ids 36 to 42 mean different types in llama.cpp, in bitnet.cpp and in their forks. The types differ
-in size, so the distance to the next tensor distinguishes them; neither the id alone nor
-``general.file_type`` does.
+Ids 36 to 42, 142 and 143 mean different types in llama.cpp, in bitnet.cpp and in their forks. The
+types differ in size, so the distance to the next tensor distinguishes them; neither the id alone
+nor ``general.file_type`` does.
 """
 
 from __future__ import annotations
@@ -32,18 +32,30 @@ _FOREIGN_IDS = {
     133: "Q6_0 of ik_llama.cpp",
     134: "IQ1_BN of ik_llama.cpp",
     135: "IQ2_BN of ik_llama.cpp",
-    142: "IQ2_TN of ik_llama.cpp or PQ2_0 of PrismML",
-    143: "IQ1_TN of ik_llama.cpp or PTQ1_0 of PrismML",
     335: "IQ2_BN_R4 of ik_llama.cpp",
 }
-_EXTRA_IDS = {"I2_S": I2_S_ID, "TL1": TL1_ID, "TL2": TL2_ID, "Q2_0_G128": 42}
-# Possible types of each contested id. IQ4_NL_4_4 and IQ4_NL_8_8 are known only to be refused.
+_EXTRA_IDS = {
+    "I2_S": I2_S_ID, "TL1": TL1_ID, "TL2": TL2_ID, "Q2_0_G128": 42, "PQ2_0": 142, "PTQ1_0": 143
+}  # fmt: skip
+# Blocks of types that are not in ggml's table: elements and bytes.
+_EXTRA_BLOCKS = {"Q2_0_G128": (128, 34), "PQ2_0": (128, 34), "PTQ1_0": (128, 28)}
+# Types that are known only to be refused, and why.
+_REMOVED = "llama.cpp removed from the format"
+_REFUSED = {
+    "IQ4_NL_4_4": _REMOVED,
+    "IQ4_NL_8_8": _REMOVED,
+    "IQ2_TN": "only ik_llama.cpp has",
+    "IQ1_TN": "only ik_llama.cpp has",
+}
+# Possible types of each contested id.
 _CONTESTED_IDS: dict[int, tuple[str, ...]] = {
     36: ("I2_S", "IQ4_NL_4_4"),
     38: ("TL1", "IQ4_NL_8_8"),
     39: ("MXFP4", "TL2"),
     40: ("NVFP4",),
     42: ("Q2_0", "Q2_0_G128"),
+    142: ("PQ2_0", "IQ2_TN"),
+    143: ("PTQ1_0", "IQ1_TN"),
 }
 _REQUANTIZE = "convert the original model again with a current llama.cpp or bitnet.cpp"
 
@@ -96,8 +108,13 @@ def tensor_nbytes(type_name: str, dims: Sequence[int]) -> int | None:
         return count // 4 + 32 if len(dims) == 2 and count % 4 == 0 else None
     if type_name == "TL2":
         return _tl2_nbytes(dims)
-    if type_name == "Q2_0_G128":
-        return count // 128 * 34 if row % 128 == 0 else None
+    if type_name in _EXTRA_BLOCKS:
+        elements, size = _EXTRA_BLOCKS[type_name]
+        return count // elements * size if row % elements == 0 else None
+    if type_name == "IQ2_TN":  # a float32 scale for each row
+        return count // row * (row // 4 + 4) if row % 256 == 0 else None
+    if type_name == "IQ1_TN":  # a float16 scale for each row
+        return count // row * (row // 64 * 13 + 2) if row % 256 == 0 else None
     if type_name.startswith("IQ4_NL_"):
         return count // 32 * 18 if row % 32 == 0 else None
     block: TensorType | QuantType
@@ -143,8 +160,8 @@ def decide_types(source: str, extents: Sequence[Extent], alignment: int) -> list
     decided = []
     for extent, layout in zip(extents, layouts, strict=True):
         layout = layout or _by_room(source, extent, evident.get(extent.type_id, set()))
-        if layout.type.startswith("IQ4_NL_"):
-            raise _removed(source, extent, layout.type)
+        if layout.type in _REFUSED:
+            raise _refused(source, extent, layout.type, _REFUSED[layout.type])
         decided.append(layout)
     return decided
 
@@ -158,7 +175,7 @@ def _uncontested(source: str, extent: Extent) -> Layout:
     block = TYPES_BY_ID.get(extent.type_id)
     if block is None:
         if extent.type_id in REMOVED_IDS and extent.type_id not in _FOREIGN_IDS:
-            raise _removed(source, extent, REMOVED_IDS[extent.type_id])
+            raise _refused(source, extent, REMOVED_IDS[extent.type_id], _REMOVED)
         known = _FOREIGN_IDS.get(extent.type_id)
         what = (
             f"is {known}"
@@ -204,8 +221,8 @@ def _bytes(name: str, dims: Sequence[int]) -> str:
     return "another row length" if nbytes is None else f"{nbytes} bytes"
 
 
-def _removed(source: str, extent: Extent, name: str) -> UnsupportedError:
+def _refused(source: str, extent: Extent, name: str, reason: str) -> UnsupportedError:
     return UnsupportedError(
-        f"{source}: tensor {extent.name!r} has type {name} (id {extent.type_id}), which llama.cpp "
-        f"removed from the format; {_REQUANTIZE}"
+        f"{source}: tensor {extent.name!r} has type {name} (id {extent.type_id}), which {reason}; "
+        f"{_REQUANTIZE}"
     )

@@ -23,6 +23,7 @@ from trinity.models.operations import (
     Temperature,
 )
 from trinity.models.recurrent_operations import CausalConv, Recurrent
+from trinity.models.rotated_inputs import check_rotation, rotated_embedding, with_rotated_inputs
 
 _LAYER_TENSOR = re.compile(r"blk\.(\d{1,18})\.(.+)")
 # Optional weights of a drafting layer; without them it uses the model's.
@@ -50,14 +51,21 @@ class Decoder:
         if architecture.encodes:
             self.head = ""
         self.layers: list[list[Operation]] = [
-            with_input_norms(architecture.layer(config, index, has), has)
+            with_rotated_inputs(
+                with_input_norms(architecture.layer(config, index, has), has),
+                f"blk.{index}.",
+                config,
+            )
             for index in range(config.num_layers)
             for has in [self._has(index, names)]
         ]
-        self.prologue: list[Operation] = architecture.prologue(config)
+        self.prologue: list[Operation] = [
+            *rotated_embedding(config), *architecture.prologue(config)
+        ]  # fmt: skip
         self._names = names
         self.drafting: list[Operation] = []
-        if architecture.drafting and config.nextn_layers:
+        # Of files with rotated weights it is not used: nothing says how its weights are rotated.
+        if architecture.drafting and config.nextn_layers and config.rotation is None:
             self.drafting = self._whole(architecture.drafting(config, self._drafts_has))
 
     @staticmethod
@@ -80,6 +88,12 @@ class Decoder:
     def drafting_prefix(self) -> str:
         """The prefix of the names of the drafting layer's weights."""
         return f"blk.{self.config.num_layers}."
+
+    @property
+    def rotates_head(self) -> bool:
+        """Whether the input of the output head needs the rotation of the weights."""
+        rotation = self.config.rotation
+        return rotation is not None and f"{self.head}.weight" in rotation.weights
 
     @cached_property
     def widths(self) -> dict[str, int]:
@@ -217,6 +231,9 @@ class Decoder:
             if name in self._names and name not in needed:
                 _check(name, shape(name), expected, source)
         self._refuse_unread(needed | optional.keys(), source)
+        if self.config.rotation is not None:
+            operations = list(self.operations())
+            check_rotation(self.config, operations, self.head, self.rotates_head, source)
 
     def optional_tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of optional tensors: biases, scales, frequency factors."""

@@ -115,6 +115,23 @@ class Linear(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class Hadamard(Operation):
+    """out = H (s * x) in blocks, or its inverse s * (H x): see WeightRotation of the configuration.
+
+    ``out`` may be ``x``.
+    """
+
+    x: str
+    out: str
+    width: int
+    inverse: bool = False
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        return {self.x: self.width, self.out: self.width}
+
+
+@dataclass(frozen=True, slots=True)
 class HeadLinear(Operation):
     """A matrix for each of ``heads``: out's head = weight[head] @ the first values of x's head."""
 

@@ -37,7 +37,9 @@ MIXES: dict[str, QuantizationMix] = {row[0]: QuantizationMix(*row) for row in _R
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 
 PLAIN = ("F32", "F16", "BF16")
-_NOT_FOR_WEIGHTS = {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K", "Q2_0_G128"}
+_NOT_FOR_WEIGHTS = {
+    "I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K", "Q2_0_G128", "PQ2_0", "PTQ1_0"
+}  # fmt: skip
 # I2_S is quantized separately: its one scale needs the whole tensor, not a row.
 TENSOR_TYPES: tuple[str, ...] = tuple(
     sorted(name for name in WRITABLE - _NOT_FOR_WEIGHTS | {"I2_S"} if is_type_of_gguf(name))

@@ -9,7 +9,7 @@ from typing import Unpack
 import numpy as np
 
 from trinity.config import ModelConfig
-from trinity.errors import InputError, KernelError
+from trinity.errors import InputError, KernelError, UnsupportedError
 from trinity.formats.adapters import LoraAdapter, open_adapter
 from trinity.formats.mapping_table import TABLE
 from trinity.formats.provider import WeightProvider
@@ -194,6 +194,11 @@ def _open_adapters(
     """Open the adapters and check them against the model."""
     if not paths:
         return []
+    if decoder.config.rotation is not None:
+        raise UnsupportedError(
+            f"{provider.path}: its weights are rotated (prism.hadamard keys), so adapters of the "
+            "model do not fit them; load it without lora (--lora)"
+        )
     from trinity.models.adapter_base import base_of
 
     base = base_of(decoder, provider, families_of(decoder.config.architecture))

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from trinity.models.decoder import Decoder
 from trinity.models.expert_operations import ExpertLinear
-from trinity.models.operations import HeadLinear, Linear, Norm, Operation, Rotation
+from trinity.models.operations import Hadamard, HeadLinear, Linear, Norm, Operation, Rotation
+from trinity.models.rotated_inputs import factors_of
 from trinity.runtime import records
 from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.channel_squares import ChannelSquares
@@ -22,7 +23,7 @@ from trinity.runtime.expert_buffers import ExpertBuffers
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.page_layout import PageLayout
-from trinity.runtime.records import elementwise, linear, norm
+from trinity.runtime.records import elementwise, hadamard, linear, norm
 from trinity.runtime.records.adapters import write_embeddings, write_inner, write_outer
 from trinity.runtime.records.record_list import Address
 from trinity.runtime.records.rows_view import RowsView
@@ -191,6 +192,14 @@ class PlanBuilder:
             self._vectors[key] = np.ascontiguousarray(values.reshape(rows, columns).T)
         return self._vectors[key]
 
+    def rotation(self, width: int) -> NDArray[np.float32]:
+        """The factors of a Hadamard transform of rows of ``width``; kept alive here."""
+        key = "rotation of the weights", width, 1.0
+        if key not in self._vectors:
+            assert self.config.rotation is not None, width
+            self._vectors[key] = factors_of(self.config.rotation, width)
+        return self._vectors[key]
+
     def steps(
         self, buffers: Buffers, step: Step, kv_type: str, few: int, rounding: Rounding,
         adapters: AdapterSet | None = None,
@@ -222,6 +231,9 @@ class PlanBuilder:
         rounding = Rounding.SINGLE if single else Rounding.FASTEST
         writer = RecordWriter(self, buffers, step, rounding=rounding, adapters=adapters)
         self._write_output_norm(writer, step)
+        if self.decoder.rotates_head:
+            transform = Hadamard("h", "h", self.config.hidden_size)
+            hadamard.write(writer, transform, rows=step.outputs)
         logits = RowsView(0, 4 * output.n)
         deltas = adapters.head if adapters else []
         write_inner(

@@ -16,6 +16,7 @@ from trinity_kernels.ops import (
     attention,
     expert_rows,
     gated_add,
+    hadamard,
     mix,
     norm,
     scale,
@@ -36,8 +37,8 @@ _OF_EXPERTS = ("expert_products", "expert_tiles")  # kernels that call another k
 _WIDTHS = {
     "norm": norm.K,
     **dict.fromkeys(("quantize_ternary", "quantize_q8", "quantize_q19"), quantize.K),
-    "gated": activation.K, "gated_add": gated_add.K, "scale": scale.K, "softcap": softcap.K,
-    "mix": mix.K,
+    "gated": activation.K, "gated_add": gated_add.K, "hadamard": hadamard.K, "scale": scale.K,
+    "softcap": softcap.K, "mix": mix.K,
     **dict.fromkeys(_PRODUCTS + _TILES, operands.K),
 }  # fmt: skip
 

@@ -20,6 +20,8 @@ FILE_TYPES: dict[int, tuple[str, str]] = {
     29: ("IQ2_M", "IQ2_S"), 30: ("IQ4_XS", "IQ4_XS"), 31: ("IQ1_M", "IQ1_M"),
     32: ("BF16", "BF16"), 36: ("TQ1_0", "TQ1_0"), 37: ("TQ2_0", "TQ2_0"),
     38: ("MXFP4", "MXFP4"), 39: ("NVFP4", "NVFP4"), 40: ("Q1_0", "Q1_0"), 41: ("Q2_0", "Q2_0"),
+    # PrismML's.
+    141: ("PQ2_0", "PQ2_0"), 143: ("PTQ1_0", "PTQ1_0"),
 }  # fmt: skip
 _GUESSED = 1024  # added if no converter wrote the number
 _FLOATS = frozenset({"F32", "F16", "BF16"})

@@ -92,6 +92,16 @@ def look_up(level: str, builder: Any, codes: Any, table: Sequence[int]) -> Any:
     return found[0]
 
 
+def trits(builder: Any, bytes_: Any) -> Any:
+    """The top base-3 digit of each byte read as a fraction of 256: (byte * 3) >> 8."""
+    kind = bytes_.type
+    low, high = (
+        builder.icmp_unsigned(">=", bytes_, constant(kind, [least] * kind.count))
+        for least in (86, 171)
+    )
+    return builder.add(builder.zext(low, kind), builder.zext(high, kind))
+
+
 def half(builder: Any, block: Any, offset: int) -> Any:
     """The float16 at byte ``offset`` of a block, as float32."""
     return builder.fpext(load(builder, block, offset, ir.HalfType()), simd.F32)

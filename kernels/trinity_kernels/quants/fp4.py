@@ -209,11 +209,11 @@ def look_up(builder: Any, isa: Any, codes: Any) -> Any:
 READERS = {
     "MXFP4": Block32(
         nbytes=17, codes=_codes_mxfp4, code=_code_mxfp4, form="q19", offset=_MOVED_UP,
-        scales="e8m0",
+        scales="e8m0", fits_bfloat16=True,
     ),
     "NVFP4": SuperBlock(
         nbytes=36, emit_codes=_emit_codes_nvfp4, code=_code_nvfp4,
         emit_scales=_emit_scales_nvfp4, scale=_scale_nvfp4, elements=64, group=16,
-        offset=_MOVED_UP, top=_MOVED_UP + max(VALUES), form="q19",
+        offset=_MOVED_UP, top=_MOVED_UP + max(VALUES), form="q19", fits_bfloat16=True,
     ),
 }  # fmt: skip

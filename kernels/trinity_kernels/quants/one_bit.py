@@ -2,6 +2,8 @@
 
 Q1_0 has blocks of 128 elements, -1 or +1. Q2_0 has blocks of 64 elements, -1, 0, +1 or +2. Some
 files have blocks of 128 (Q2_0_G128) with the same type id; the size of a tensor tells them apart.
+PQ2_0 has the blocks of Q2_0_G128 in files whose weights are the model's own, so its activations
+have 19 bits.
 """
 
 from __future__ import annotations
@@ -95,6 +97,16 @@ TYPES = (
         source="the first Bonsai files: block_q2_0 of twice as many elements",
         ternary=True,
     ),
+    QuantType(
+        name="PQ2_0",
+        block_size=128,
+        block=_Q2_0_G128,
+        decode_blocks=_decode_q2_0,
+        encode_blocks=_encode_q2_0_g128,
+        max_rmse=5e-4,
+        source="PrismML's llama.cpp, block_pq2_0",
+        ternary=True,
+    ),
 )
 
 # -- how compiled code reads it --------------------------------------------------------------------
@@ -134,11 +146,12 @@ def _emit_scale(builder: Any, block: Any) -> Any:
 READERS = {
     name: SuperBlock(
         nbytes=nbytes, elements=elements, emit_codes=emit_codes, code=code,
-        emit_scales=_emit_scale, scale=_scale, group=elements, offset=1, top=3,
+        emit_scales=_emit_scale, scale=_scale, group=elements, offset=1, top=3, form=form,
     )
-    for name, nbytes, elements, emit_codes, code in (
-        ("Q1_0", 18, 128, _emit_codes_q1_0, _code_q1_0),
-        ("Q2_0", 18, 64, _emit_codes_q2_0, _code_q2_0),
-        ("Q2_0_G128", 34, 128, _emit_codes_q2_0, _code_q2_0),
+    for name, nbytes, elements, emit_codes, code, form in (
+        ("Q1_0", 18, 128, _emit_codes_q1_0, _code_q1_0, "q8"),
+        ("Q2_0", 18, 64, _emit_codes_q2_0, _code_q2_0, "q8"),
+        ("Q2_0_G128", 34, 128, _emit_codes_q2_0, _code_q2_0, "q8"),
+        ("PQ2_0", 34, 128, _emit_codes_q2_0, _code_q2_0, "q19"),
     )
 }  # fmt: skip

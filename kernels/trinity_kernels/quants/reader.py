@@ -30,6 +30,8 @@ class BlockReader:
     minimum_at: int = 0
     # Elements that share one of several minima, which are subtracted: 16, 32 or 0.
     minima: int = 0
+    # Every product of a code and a scale is a bfloat16.
+    fits_bfloat16: bool = False
     # The float16 scale of a ternary block.
     scale_at: int = 0
     # Codes that are contiguous signed bytes, or 16 bytes of which the low halves are elements 0
@@ -51,10 +53,9 @@ class BlockReader:
     def bfloat16s(self) -> int:
         """How many bfloat16 represent a weight; 0 if they would lose too many bits.
 
-        A code with a scale and a minimum has more bits than one bfloat16, and activations of 19
-        bits would show it.
+        Activations of 19 bits would show that a weight has more bits than one bfloat16.
         """
-        return 0 if self.form == "q19" and self.minimum_at else 1
+        return 0 if self.form == "q19" and not self.fits_bfloat16 else 1
 
     @property
     def unit(self) -> int:

@@ -1,4 +1,8 @@
-"""TQ1_0 and TQ2_0: llama.cpp's ternary types, 256 elements and one float16 scale."""
+"""TQ1_0 and TQ2_0: llama.cpp's ternary types, 256 elements and one float16 scale.
+
+PTQ1_0 is PrismML's, with 128 elements. Its models are trained without rounded activations, so
+activations have 19 bits.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity_kernels import memory
+from trinity_kernels._jit import inline
 from trinity_kernels.deferred import ir, simd
 from trinity_kernels.instructions import instructions
+from trinity_kernels.quants import emit
 from trinity_kernels.quants.quant_type import (
     Blocks,
     Bytes,
@@ -20,6 +26,7 @@ from trinity_kernels.quants.quant_type import (
     inverse,
     round_half_away,
 )
+from trinity_kernels.quants.superblock import SuperBlock
 from trinity_kernels.quants.ternary import Ternary
 
 
@@ -42,12 +49,13 @@ _powers_3 = _powers([27] * 32 + [81] * 16 + [1] * 4 + [3] * 4 + [9] * 4 + [27] *
 
 _TQ1_0 = np.dtype([("qs", "u1", 48), ("qh", "u1", 4), ("d", "<f2")])
 _TQ2_0 = np.dtype([("qs", "u1", 64), ("d", "<f2")])
+_PTQ1_0 = np.dtype([("qs", "u1", 24), ("qh", "u1", 2), ("d", "<f2")])
 _SHIFTS = np.array([0, 2, 4, 6], np.uint8)[:, None]
 _POWERS = np.array([1, 3, 9, 27, 81], np.uint8)[:, None]
 
 
 def _ternary_codes(values: Floats) -> tuple[Floats, Bytes]:
-    """Scales (n,) and codes 0 .. 2 (n, 256); the scale is the largest magnitude of a block."""
+    """Scales (n,) and codes 0 .. 2 of each block; the scale is its largest magnitude."""
     d = np.abs(values).max(axis=1)[:, None]
     rounded = round_half_away(values * inverse(d))
     return d[:, 0], (rounded.astype(np.int8) + np.int8(1)).view(np.uint8)
@@ -96,6 +104,25 @@ def _encode_tq1_0(values: Floats) -> Blocks:
     return blocks
 
 
+def _decode_ptq1_0(blocks: Blocks) -> Floats:
+    qs = blocks["qs"]
+    trits = [
+        _unpack_trits(qs[:, :16], 5), _unpack_trits(qs[:, 16:], 5), _unpack_trits(blocks["qh"], 4)
+    ]  # fmt: skip
+    d = blocks["d"].astype(np.float32)[:, None]
+    return d * (np.concatenate(trits, axis=1).astype(np.float32) - np.float32(1))
+
+
+def _encode_ptq1_0(values: Floats) -> Blocks:
+    d, codes = _ternary_codes(values)
+    blocks = np.empty(len(values), _PTQ1_0)
+    blocks["d"] = d
+    blocks["qs"][:, :16] = _pack_trits(codes[:, :80], 5)
+    blocks["qs"][:, 16:] = _pack_trits(codes[:, 80:120], 5)
+    blocks["qh"] = _pack_trits(codes[:, 120:], 4)
+    return blocks
+
+
 def _decode_tq2_0(blocks: Blocks) -> Floats:
     halves = blocks["qs"].reshape(-1, 2, 1, 32)
     codes = ((halves >> _SHIFTS) & np.uint8(3)).reshape(len(blocks), 256)
@@ -129,6 +156,9 @@ def _no_trits(blocks: Blocks) -> NDArray[np.bool_]:
     return result
 
 
+_ODD_TRITS = Unused(
+    "bytes that are no five trits", "fractions of 243 in 256ths, rounded up", _no_trits
+)
 TYPES = (
     QuantType(
         name="TQ1_0",
@@ -139,9 +169,18 @@ TYPES = (
         max_rmse=5e-4,
         source="ggml-common.h block_tq1_0; ggml-quants.c quantize_row_tq1_0_ref",
         ternary=True,
-        unused=Unused(
-            "bytes that are no five trits", "fractions of 243 in 256ths, rounded up", _no_trits
-        ),
+        unused=_ODD_TRITS,
+    ),
+    QuantType(
+        name="PTQ1_0",
+        block_size=128,
+        block=_PTQ1_0,
+        decode_blocks=_decode_ptq1_0,
+        encode_blocks=_encode_ptq1_0,
+        max_rmse=5e-4,
+        source="PrismML's llama.cpp, block_ptq1_0 and dequantize_row_ptq1_0",
+        ternary=True,
+        unused=_ODD_TRITS,
     ),
     QuantType(
         name="TQ2_0",
@@ -183,6 +222,14 @@ def _code_tq2_0(block: int, e: int) -> Any:
     return (int(memory.get_u8(block + e // 128 * 32 + e % 32)) >> (e % 128 // 32 * 2)) & 3
 
 
+@inline
+def _trit(fraction: int, power: int) -> int:
+    """Trit ``power`` of a byte, a fraction of 256."""
+    for _ in range(power):
+        fraction = (fraction * 3) & 255
+    return (fraction * 3) >> 8
+
+
 def _code_tq1_0(block: int, e: int) -> Any:
     if e < 160:
         at, power = e % 32, e // 32
@@ -190,13 +237,51 @@ def _code_tq1_0(block: int, e: int) -> Any:
         at, power = 32 + (e - 160) % 16, (e - 160) // 16
     else:
         at, power = 48 + (e - 240) % 4, (e - 240) // 4
-    fraction = int(memory.get_u8(block + at))
-    for _ in range(power):
-        fraction = (fraction * 3) & 255
-    return (fraction * 3) >> 8
+    return _trit(int(memory.get_u8(block + at)), power)
+
+
+def _code_ptq1_0(block: int, e: int) -> Any:
+    if e < 80:
+        at, power = e % 16, e // 16
+    elif e < 120:
+        at, power = 16 + (e - 80) % 8, (e - 80) // 8
+    else:
+        at, power = 24 + (e - 120) % 2, (e - 120) // 2
+    return _trit(int(memory.get_u8(block + at)), power)
+
+
+# By part: the byte of each element among bytes 0 to 15 and then 12 to 27 of a block, and its trit.
+_PLACES = (
+    [(i, power) for power in range(4) for i in range(16)],
+    [
+        *((i, 4) for i in range(16)),
+        *((20 + i, power) for power in range(5) for i in range(8)),
+        *((28 + i, power) for power in range(4) for i in range(2)),
+    ],
+)
+
+
+def _emit_codes_ptq1_0(level: str, builder: Any, block: Any, part: int) -> Any:
+    first, last = (emit.load_bytes(builder, block, at, 16) for at in (0, 12))
+    places = _PLACES[part % 2]  # code for parts 2 and 3 is compiled, but never run
+    packed = simd.shuffle(builder, first, last, [at for at, _ in places])
+    powers = emit.constant(packed.type, [3**power for _, power in places])
+    return emit.trits(builder, builder.mul(packed, powers))
+
+
+def _emit_scale_ptq1_0(builder: Any, block: Any) -> Any:
+    return emit.splat(builder, emit.half(builder, block, 26))
+
+
+def _scale_ptq1_0(block: int, g: int) -> Any:
+    return memory.get_f16(block + 26)
 
 
 READERS = {
     "TQ1_0": Ternary(nbytes=54, scale_at=52, codes=_codes_tq1_0, code=_code_tq1_0),
     "TQ2_0": Ternary(nbytes=66, scale_at=64, codes=_codes_tq2_0, code=_code_tq2_0),
-}
+    "PTQ1_0": SuperBlock(
+        nbytes=28, elements=128, emit_codes=_emit_codes_ptq1_0, code=_code_ptq1_0,
+        emit_scales=_emit_scale_ptq1_0, scale=_scale_ptq1_0, group=128, offset=1, top=2, form="q19",
+    ),
+}  # fmt: skip

@@ -8,7 +8,16 @@ import numpy as np
 
 from trinity_kernels import record
 from trinity_kernels._jit import Kernel
-from trinity_kernels.ops import activation, copy, gated_add, norm, scale, softcap, squares
+from trinity_kernels.ops import (
+    activation,
+    copy,
+    gated_add,
+    hadamard,
+    norm,
+    scale,
+    softcap,
+    squares,
+)
 from trinity_kernels.selftest.checks import NO_TAG, Check
 from trinity_kernels.selftest.comparing import at, differs, random_numbers, run_kernel, same
 
@@ -110,6 +119,27 @@ def check_copy(kernel: Kernel, level: str, tag: str) -> str | None:
     return same(out, expected)
 
 
+def check_hadamard(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Transform two rows of three blocks, with factors before it and in place after it."""
+    op, block = hadamard, 32
+    x, out = random_numbers().standard_normal((2, 2, 3 * block)).astype(np.float32)
+    factors = random_numbers().standard_normal(3 * block).astype(np.float32)
+    bits = np.arange(block)[:, None] & np.arange(block)
+    matrix = (-1.0) ** np.bitwise_count(bits)
+    values = {
+        op.X: at(x), op.STRIDE: x.strides[0], op.OUT: at(out), op.OUT_STRIDE: out.strides[0],
+        op.FACTORS: at(factors), op.K: 3 * block, op.BLOCK: block,
+    }  # fmt: skip
+    run_kernel(kernel, level, tag, 2, values)
+    blocks = (x * factors.astype(np.float64)).reshape(2, 3, block)
+    error = differs(out, (blocks @ matrix).reshape(2, -1), 1e-4)
+    if error:
+        return f"with factors before it, {error}"
+    expected = (x.astype(np.float64).reshape(2, 3, block) @ matrix).reshape(2, -1) * factors
+    run_kernel(kernel, level, tag, 2, values | {op.OUT: at(x), op.AFTER: 1})
+    return differs(x, expected, 1e-4)
+
+
 def check_add_squares(kernel: Kernel, level: str, tag: str) -> str | None:
     """Add the squares of three rows to ones."""
     op, x, sums = squares, random_numbers().standard_normal((3, 37)).astype(np.float32), np.ones(38)
@@ -126,6 +156,7 @@ CHECKS = {
     "gated_add": Check(gated_add.gated_add, NO_TAG, check_gated_add),
     "scale": Check(scale.scale, NO_TAG, check_scale),
     "softcap": Check(softcap.softcap, NO_TAG, check_softcap),
+    "hadamard": Check(hadamard.hadamard, NO_TAG, check_hadamard),
     "copy": Check(copy.copy, NO_TAG, check_copy),
     "add_squares": Check(squares.add_squares, NO_TAG, check_add_squares),
 }

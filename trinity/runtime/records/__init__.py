@@ -12,6 +12,7 @@ from trinity.models.operations import (
     Copy,
     Gated,
     GatedAdd,
+    Hadamard,
     HeadLinear,
     Linear,
     Norm,
@@ -26,6 +27,7 @@ from trinity.runtime.records import (
     elementwise,
     expert_adapters,
     experts,
+    hadamard,
     head_linear,
     linear,
     norm,
@@ -44,6 +46,7 @@ WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     ExpertLinear: experts.write_linear,
     Gated: elementwise.write_gated,
     GatedAdd: elementwise.write_gated_add,
+    Hadamard: hadamard.write,
     HeadLinear: head_linear.write,
     Linear: linear.write,
     Mix: experts.write_mix,
@@ -62,7 +65,7 @@ WITH_ADAPTERS: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     Route: expert_adapters.write_route,
 }
 # Operations of one record that touch only their own buffers, and those that may run beside them.
-_LOCAL = (Copy, Gated, GatedAdd, Norm, Scale)
+_LOCAL = (Copy, Gated, GatedAdd, Hadamard, Norm, Scale)
 _BESIDE = (*_LOCAL, HeadLinear, Linear)
 
 

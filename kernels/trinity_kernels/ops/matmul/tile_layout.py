@@ -3,7 +3,7 @@
 Ternary weights use int8 tiles, other types bfloat16 tiles. Up to TILE_ROWS tokens, types with exact
 groups also use int8 tiles (tiles_int8.py): a tile has one group of 16 or 32 elements that share a
 scale, and four groups, a part, are processed together. Types with fewer groups in a block, with
-minima of 16 elements, or with activations of 19 bits always use bfloat16.
+minima of 16 elements, or with activations of 19 bits always use bfloat16 if they use tiles.
 """
 
 from __future__ import annotations
