@@ -61,7 +61,18 @@ def texts() -> Iterator[tuple[str, str]]:
     """Every file with texts that users read, and these texts."""
     for path in DOCUMENTS:
         yield path.name, FENCE.sub("", path.read_text("utf-8"))
-    for path in (PAGE / name for name in ("index.html", "page.js", "server.js", "monitor.js")):
+    for path in (
+        PAGE / name
+        for name in (
+            "index.html",
+            "page.js",
+            "server.js",
+            "monitor.js",
+            "models.js",
+            "request.js",
+            "files.js",
+        )
+    ):
         yield path.name, path.read_text("utf-8")
     for path in (ROOT / "trinity").rglob("*.py"):
         if PRIVATE.search(path.read_text("utf-8")):  # parsing all files takes seconds

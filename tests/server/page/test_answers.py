@@ -48,7 +48,7 @@ def test_hostile_answers_run_and_load_nothing(page: Page, way: str) -> None:
 def test_markdown_becomes_what_it_means(page: Page) -> None:
     page.keep([{"role": "assistant", "content": "# T\n\n1. **b** &amp; `c`\n2. [l](https://a.example/)\n\n"
                 "| a |\n|--:|\n| 1 |\n\n```py\nx < 1\n```\n\n<b>raw</b>"}])  # fmt: skip
-    assert page.texts("article h2:nth-of-type(1)") == ["Answer", "T"]
+    assert page.texts("article h2:nth-of-type(1)") == ["Response", "T"]
     assert page.texts("article li") == ["b & c", "l"]
     assert page.texts("article pre code") == ["x < 1"]
     assert page.texts("article td.to-right") == ["1"]

@@ -79,6 +79,7 @@ def test_the_menu_of_a_phone_says_that_it_is_closed(page: Page) -> None:
     page.keep([QUESTION, ANSWER])
     page.driver.set_window_size(500, 700)
     try:
+        page.until("innerWidth < 760")
         page.find("#menu").click()
         assert page.find("#menu").get_attribute("aria-expanded") == "true"
         page.find("#conversations .open").click()

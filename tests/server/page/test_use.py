@@ -67,7 +67,7 @@ def test_everything_has_a_name_for_a_screen_reader(page: Page) -> None:
         assert found.get(role), role
         assert all(found[role]), role
     assert found["navigation"] == ["Conversations"]
-    assert found["article"] == ["You", "Answer"]
+    assert found["article"] == ["You", "demo"]
     assert "Message" in found["textbox"]
     assert page.run("return document.querySelector('#said').ariaLive") == "polite"
 

@@ -2,6 +2,8 @@
 // whatever a model writes, nothing of it runs or loads.
 
 import { copy } from "./clipboard.js";
+import { element } from "./element.js";
+import { highlighted } from "./highlight.js";
 import { Marked } from "./marked.js";
 
 const marked = new Marked({ gfm: true, breaks: true });
@@ -9,13 +11,6 @@ const marked = new Marked({ gfm: true, breaks: true });
 const LONGEST = 200_000;
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0" };
 const TAGS = { strong: "strong", em: "em", del: "del", paragraph: "p", blockquote: "blockquote" };
-
-export function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
 
 /** Block tokens of a text; one token of plain text where marked gives up. */
 export function blocks(text) {
@@ -124,7 +119,7 @@ function code(token) {
     setTimeout(() => (button.textContent = "Copy"), 1500);
   });
   const language = (token.lang ?? "").split(/\s/)[0].slice(0, 30);
-  const text = element("pre", { tabindex: "0" }, element("code", {}, token.text));
+  const text = element("pre", { tabindex: "0" }, element("code", {}, ...highlighted(token.text, language)));
   return element("div", { class: "code" }, element("div", { class: "bar" }, element("span", {}, language), button), text);
 }
 

@@ -1,6 +1,6 @@
 // Live charts of the server's own figures, which it gives Prometheus at /metrics.
 
-import { element } from "./markdown.js";
+import { element } from "./element.js";
 import { metrics } from "./server.js";
 
 const EVERY_MS = 1000;

@@ -1,20 +1,25 @@
 // The page: conversations on the left, the chosen one next to them, its settings, the monitor.
 
-import { element } from "./markdown.js";
+import { dialog, fail } from "./dialogs.js";
+import { element } from "./element.js";
+import * as files from "./files.js";
+import * as models from "./models.js";
 import { Monitor } from "./monitor.js";
+import { body, note, omitOldest, told } from "./request.js";
 import * as server from "./server.js";
+import * as settings from "./settings.js";
 import * as store from "./store.js";
 import { Thread } from "./thread.js";
 
-const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"];
 const SAVE_MS = 2000;
+const LOOK_MS = 1000;  // between looks at what a response waits for
 const id = (name) => document.getElementById(name);
 const input = id("input");
 
 let conversations = [];
 let chosen = null;
 const unwritten = new Set();  // conversations that the browser has not saved yet, or cannot save
-const running = new Map();  // what answers, by the conversation's id
+const running = new Map();  // what stops a response, by the conversation's id
 
 const thread = new Thread(id("thread"), id("scroll"), {
   edit: (message, text) => again(message, [{ role: "user", content: text }]),
@@ -25,7 +30,10 @@ const monitor = new Monitor(id("monitor"));
 // Conversations
 
 function choose(conversation) {
+  if (chosen) chosen.draft = input.value;
   chosen = conversation;
+  input.value = conversation.draft ?? "";
+  grow();
   store.remember("chosen", conversation.id);
   thread.show(conversation.messages);
   showMonitor(false);
@@ -51,13 +59,14 @@ function list() {
     };
     return element("li", {}, open,
       small("✎", "Rename", () => rename(one)),
-      small("⤓", "Export", () => save(one)),
+      small("⤓", "Export", () => files.save(one)),
       small("✕", "Delete", () => remove(one)));
   }));
   if (held) document.querySelector(`[data-act="${CSS.escape(held)}"]`)?.focus();
   if (id("monitor").hidden) id("title").textContent = chosen.title;
   document.title = `${chosen.title} · trinity`;
   id("empty").hidden = chosen.messages.length > 0;
+  models.gauge(chosen);
   const busy = running.has(chosen.id);
   id("send").textContent = busy ? "Stop" : "Send";
   id("send").classList.toggle("stop", busy);
@@ -86,19 +95,6 @@ async function keep(conversation) {
   }
 }
 
-/** Ask by a dialog; null where it is cancelled. */
-function dialog(name, fill) {
-  const box = id(name);
-  const form = box.querySelector("form");
-  form.reset();
-  fill(form);
-  box.returnValue = "";
-  box.showModal();
-  return new Promise((resolve) => {
-    box.addEventListener("close", () => resolve(box.returnValue === "save" ? form : null), { once: true });
-  });
-}
-
 async function rename(conversation) {
   const form = await dialog("rename", (form) => (form.elements.name.value = conversation.title));
   const title = form?.elements.name.value.trim();
@@ -122,108 +118,116 @@ async function remove(conversation) {
   else begin();
 }
 
-function save(conversation) {
-  const file = new Blob([JSON.stringify(conversation, null, 2)], { type: "application/json" });
-  const url = URL.createObjectURL(file);
-  const name = conversation.title.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 60);
-  element("a", { href: url, download: `${name || "chat"}.json` }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+async function imported(chosenFiles) {
+  const errors = [];
+  for (const file of chosenFiles) {
+    try {
+      const conversation = await files.read(file);
+      conversations.unshift(conversation);
+      choose(conversation);
+      await keep(conversation);
+    } catch (error) {
+      errors.push(error.message);
+    }
+  }
+  if (errors.length) fail(errors.join(" "));
 }
 
 // Settings
 
-function numbers() {
-  try {
-    return JSON.parse(store.remembered("sampling")) ?? {};
-  } catch {
-    return {};
-  }
-}
-
-async function settings() {
+async function openSettings() {
   const of = chosen;
-  const form = await dialog("settings", ({ elements }) => {
-    const given = numbers();
-    for (const name of NUMBERS) elements[name].value = given[name] ?? "";
-    elements.system.value = of.system;
-    elements.key.value = server.key.get();
-  });
+  const form = await dialog("settings", (form) => settings.fill(form, of, models.defaults()));
   if (!form) return;
-  const given = {};
-  for (const name of NUMBERS) {
-    if (form.elements[name].value !== "") given[name] = Number(form.elements[name].value);
-  }
-  store.remember("sampling", JSON.stringify(given));
-  server.key.set(form.elements.key.value.trim());
-  of.system = form.elements.system.value.trim();
+  settings.keep(form, of);
   if (of.messages.length) await keep(of);
   fail("");
-  await fillModels();
+  await showModels();
 }
 
-async function fillModels() {
-  const select = id("model");
+async function showModels() {
   try {
-    const names = (await server.models()).map((one) => one.id);
-    const before = select.value || store.remembered("model");
-    select.replaceChildren(...names.map((name) => element("option", { value: name }, name)));
-    if (names.includes(before)) select.value = before;
+    await models.fillModels();
   } catch (error) {
     fail(told(error));
   }
+  showModel();
 }
 
-// Answers
-
-function fail(text) {
-  id("error").textContent = text;
-  id("error").hidden = !text;
+function showModel() {
+  id("about").textContent = models.about();
+  models.gauge(chosen);
 }
 
-function told(error) {
-  if (error.status === 401) return "The server requires an API key. Enter it in the settings (⚙).";
-  if (error instanceof TypeError) return "The server cannot be reached.";
-  return error.message;
+// Responses
+
+/** A new chat with a message that did not fit into another one. */
+function beginWith(text) {
+  input.value = "";
+  begin();
+  input.value = text;
+  grow();
 }
 
-function note(usage, began, first) {
-  if (!usage || first === null) return "";
-  const seconds = (performance.now() - first) / 1000;
-  const speed = usage.completion_tokens > 1 && seconds > 0
-    ? ` · ${((usage.completion_tokens - 1) / seconds).toFixed(1)} tokens/s` : "";
-  const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
-  return `${usage.completion_tokens} tokens${speed} · first token after ${((first - began) / 1000).toFixed(2)} s`
-    + (cached ? ` · ${cached} of ${usage.prompt_tokens} prompt tokens cached` : "");
+function full(conversation, error, text) {
+  if (!conversation.messages.length) return fail(error.message);  // the message alone is too long
+  const actions = [["New chat", () => beginWith(text)]];
+  if (text && (conversation.omitted ?? 0) < conversation.messages.length) {
+    actions.push(["Omit the oldest messages", () => {
+      omitOldest(conversation, input.value);
+      send();
+    }]);
+  }
+  fail(told(error), ...actions);
 }
 
-function request(conversation, before) {
-  const system = conversation.system ? [{ role: "system", content: conversation.system }] : [];
-  const messages = before.map(({ role, content }) => ({ role, content }));
-  return { model: id("model").value || undefined, messages: [...system, ...messages], ...numbers() };
+/** Say what a response waits for, until it begins. */
+function waiting(message) {
+  thread.wait(message, "Waiting for the model");
+  return setInterval(async () => {
+    try {
+      await models.look();
+    } catch {
+      return;  // the request itself fails or waits
+    }
+    if (!models.isLoaded()) thread.wait(message, `Loading ${models.chosenModel()}`);
+  }, LOOK_MS);
 }
 
-async function reply(conversation) {
+/**
+ * Generate a response. If it fails before its first token, nothing was said: the messages of
+ * before are restored, and the text that was sent returns to the input.
+ */
+async function reply(conversation, before, text = "") {
   const stop = new AbortController();
   running.set(conversation.id, stop);
   fail("");
-  const body = request(conversation, conversation.messages);
-  const message = { role: "assistant", content: "", reasoning: "", note: "" };
+  const sent = body(conversation, models.chosenModel(), settings.given());
+  const message = { role: "assistant", content: "", reasoning: "", note: "", model: models.chosenModel() };
   conversation.messages.push(message);
   if (conversation === chosen) {
     thread.add(message);
     list();
   }
+  const timer = waiting(message);
   const began = performance.now();
-  let [first, usage, saved, reason] = [null, null, began, null];
+  let [begun, usage, saved, reason, failure] = [null, null, began, null, null];
   try {
     await keep(conversation);
-    for await (const event of server.answer(body, stop.signal)) {
+    for await (const event of server.answer(sent, stop.signal)) {
       usage = event.usage ?? usage;
+      message.model = event.model ?? message.model;
       reason = event.choices[0]?.finish_reason ?? reason;
+      const progress = event.prompt_progress;
+      if (progress && begun === null) {
+        clearInterval(timer);
+        thread.wait(message, `Reading the prompt: ${progress.processed} of ${progress.total} tokens`);
+      }
       const delta = event.choices[0]?.delta;
       if (!delta?.content && !delta?.reasoning_content) continue;
-      first ??= performance.now();
-      // As marked counts a text, so that what is drawn is found again.
+      begun ??= performance.now();
+      clearInterval(timer);
+      // marked counts a text in this form, so that what is drawn is found again.
       message.content += (delta.content ?? "").replaceAll("\r", "");
       message.reasoning += delta.reasoning_content ?? "";
       thread.grow(message);
@@ -232,27 +236,50 @@ async function reply(conversation) {
         await keep(conversation);
       }
     }
-    message.note = note(usage, began, first) + (reason === "length" ? " · token limit or context full" : "");
+    message.used = usage?.total_tokens;
+    message.note = note(usage, began, begun) + (reason === "length" ? " · token limit or context full" : "");
     if (conversation === chosen) id("said").textContent = `Response: ${message.content}`;
   } catch (error) {
+    failure = error;
     message.note = error.name === "AbortError" ? "stopped" : "failed";
-    if (error.name !== "AbortError" && conversation === chosen) fail(told(error));
   }
+  clearInterval(timer);
   running.delete(conversation.id);
   thread.end(message);
   if (!conversations.includes(conversation)) return;  // it was deleted meanwhile
+  if (failure && begun === null) restore(conversation, before, text);
+  if (failure && failure.name !== "AbortError" && conversation === chosen) {
+    if (failure.code === "context_length_exceeded") full(conversation, failure, text);
+    else fail(told(failure));
+  }
   await keep(conversation);
+  if (!models.isLoaded()) await showModels();  // its context is known now
   list();
+}
+
+function restore(conversation, before, text) {
+  conversation.messages = before;
+  if (!before.length) conversation.title = "New chat";
+  const draft = (rest) => [text, rest].filter(Boolean).join("\n");
+  if (conversation !== chosen) {
+    conversation.draft = draft(conversation.draft);
+    return;
+  }
+  thread.show(before);
+  input.value = draft(input.value);
+  grow();
 }
 
 /** Continue from a message: it and all later ones are replaced. */
 async function again(message, by) {
   if (running.has(chosen.id)) return;
-  const place = chosen.messages.indexOf(message);
-  chosen.messages.splice(place, Infinity, ...by);
+  const before = [...chosen.messages];
+  const place = before.indexOf(message);
+  chosen.messages = [...before.slice(0, place), ...by];
+  if (place < chosen.omitted) chosen.omitted = 0;
   thread.show(chosen.messages);
   input.focus();
-  await reply(chosen);
+  await reply(chosen, before);
 }
 
 async function send() {
@@ -265,9 +292,10 @@ async function send() {
   }
   conversations = [chosen, ...conversations.filter((one) => one !== chosen)];
   const message = { role: "user", content: text.replaceAll("\r", "") };
-  chosen.messages.push(message);
+  const before = chosen.messages;
+  chosen.messages = [...before, message];
   thread.add(message);
-  await reply(chosen);
+  await reply(chosen, before, text);
 }
 
 const halt = () => running.get(chosen.id)?.abort();
@@ -318,8 +346,17 @@ for (const button of document.querySelectorAll("dialog .cancel")) {
   button.addEventListener("click", () => button.closest("dialog").close());
 }
 id("new").addEventListener("click", begin);
-id("settings-button").addEventListener("click", settings);
-id("model").addEventListener("change", () => store.remember("model", id("model").value));
+id("settings-button").addEventListener("click", openSettings);
+id("import").addEventListener("click", () => id("import-file").click());
+id("import-file").addEventListener("change", async () => {
+  const given = [...id("import-file").files];
+  id("import-file").value = "";  // the same file may be chosen again
+  await imported(given);
+});
+id("model").addEventListener("change", () => {
+  store.remember("model", models.chosenModel());
+  showModel();
+});
 id("menu").addEventListener("click", () => menu(!document.body.classList.contains("menu")));
 id("monitor-button").addEventListener("click", () => {
   menu(false);
@@ -356,5 +393,5 @@ const last = conversations.find((one) => one.id === store.remembered("chosen"));
 if (last) choose(last);
 else begin();
 fail(unkept);
-await fillModels();
+await showModels();
 document.body.dataset.ready = "true";

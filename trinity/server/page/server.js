@@ -1,9 +1,10 @@
-// What the page asks the server: models, answers, figures. Nothing else is asked.
+// What the page asks the server: models, responses, metrics. Nothing else is requested.
 
 export class ServerError extends Error {
-  constructor(status, message) {
+  constructor(status, message, code) {
     super(message);
     this.status = status;
+    this.code = code;
   }
 }
 
@@ -31,17 +32,23 @@ async function ask(path, options = {}) {
   if (key.get()) headers.Authorization = `Bearer ${key.get()}`;
   const response = await fetch(path, { ...options, headers, credentials: "omit" });
   if (response.ok) return response;
-  let message = `The server returned status ${response.status}.`;
+  let error = { message: `The server returned status ${response.status}.` };
   try {
-    message = (await response.json()).error.message;
+    error = (await response.json()).error;
   } catch {
     // The body is not JSON; the status says enough.
   }
-  throw new ServerError(response.status, message);
+  throw new ServerError(response.status, error.message, error.code);
 }
 
 export async function models() {
   return (await (await ask("v1/models")).json()).data;
+}
+
+/** The path of the first model, and its default options. */
+export async function props() {
+  const found = await (await ask("props")).json();
+  return { path: found.model_path, defaults: found.default_generation_settings.params };
 }
 
 export async function metrics() {
@@ -68,7 +75,7 @@ export async function* answer(body, signal) {
       const data = line.slice(5).trim();
       if (data === "[DONE]") return;
       const event = JSON.parse(data);
-      if (event.error) throw new ServerError(0, event.error.message);
+      if (event.error) throw new ServerError(0, event.error.message, event.error.code);
       yield event;
     }
   }

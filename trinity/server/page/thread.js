@@ -1,14 +1,21 @@
 // The messages of one conversation on the screen.
 
 import { copy } from "./clipboard.js";
-import { Growing, element, render } from "./markdown.js";
+import { element } from "./element.js";
+import { Growing, render } from "./markdown.js";
 
-const NAMES = { user: "You", assistant: "Answer" };
-// Of the time, drawing a growing answer takes at most this share.
+// Of the time, drawing a growing response takes at most this share.
 const SHARE = 0.25;
 // Messages that the browser leaves out together while none of them is to be seen: of 2,000 single
 // ones the looking alone takes most of a frame.
 const GROUP = 40;
+
+/** Show who wrote a message: the user, or the model by its name. */
+function name(view, message) {
+  const shown = message.role === "user" ? "You" : message.model || "Response";
+  view.who.textContent = shown;
+  view.article.setAttribute("aria-label", shown);
+}
 
 export class Thread {
   #views = new Map();
@@ -56,7 +63,16 @@ export class Thread {
     if (this.#follow) this.scroll.scrollTop = this.scroll.scrollHeight;
   }
 
-  /** Draw a growing answer, at most once a frame. */
+  /** Say what a response waits for; drawn until its text begins. */
+  wait(message, text) {
+    const view = this.#views.get(message);
+    if (!view || view.ended) return;
+    view.waiting.hidden = !text;
+    view.waiting.firstChild.textContent = text;
+    this.#atEnd();
+  }
+
+  /** Draw a growing response, at most once a frame. */
   grow(message) {
     const view = this.#views.get(message);
     if (!view || view.asked) return;
@@ -66,6 +82,7 @@ export class Thread {
       view.asked = false;
       const began = performance.now();
       if (view.ended || began < view.next) return;
+      view.waiting.hidden = true;
       view.growing ??= new Growing(view.body);
       view.growing.show(message.content);
       this.#thought(view, message);
@@ -75,11 +92,13 @@ export class Thread {
     });
   }
 
-  /** Draw an answer that is whole. */
+  /** Draw a response that is complete. */
   end(message) {
     const view = this.#views.get(message);
     if (!view) return;
     view.ended = true;
+    view.waiting.hidden = true;
+    name(view, message);
     render(view.body, message.content);
     this.#thought(view, message);
     view.note.textContent = message.note ?? "";
@@ -93,17 +112,18 @@ export class Thread {
   }
 
   #made(message) {
-    const who = element("h2", {}, NAMES[message.role]);
+    const who = element("h2");
+    const waiting = element("p", { class: "waiting", role: "status" }, element("span"), element("span", { class: "dots", "aria-hidden": "true" }));
+    waiting.hidden = true;
     const body = element("div", { class: "body" });
     const thinking = element("div", { class: "thinking" });
     const thought = element("details", {}, element("summary", {}, "Thinking"), thinking);
     const note = element("span", { class: "note" }, message.note ?? "");
     const buttons = element("div", { class: "actions" });
-    const article = element("article", { class: message.role }, who, thought, body, buttons);
-    article.setAttribute("aria-label", NAMES[message.role]);
-    const view = { article, body, thinking, thought, note, next: 0 };
-    const button = (name, act) => {
-      const made = element("button", { type: "button" }, name);
+    const article = element("article", { class: message.role }, who, thought, body, waiting, buttons);
+    const view = { article, who, waiting, body, thinking, thought, note, next: 0 };
+    const button = (label, act) => {
+      const made = element("button", { type: "button" }, label);
       made.addEventListener("click", act);
       return made;
     };
@@ -112,6 +132,7 @@ export class Thread {
     else buttons.append(button("Regenerate", () => this.acts.regenerate(message)));
     buttons.append(note);
     this.#views.set(message, view);
+    name(view, message);
     this.#thought(view, message);
     render(body, message.content);
     return article;
