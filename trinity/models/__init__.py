@@ -244,6 +244,8 @@ def read_model(values: Mapping[str, object], source: str) -> HFModel:
             return hf_model(values, source, family)
         if class_name in family.wrappers:
             inner = values.get("text_config")
+            if inner is None and "hidden_size" in values:  # older files have no inner object
+                inner = {}
             if not isinstance(inner, dict):
                 raise ConfigError(
                     f"{source}: text_config is {shown(inner)}; expected an object with the "

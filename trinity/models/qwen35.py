@@ -26,7 +26,7 @@ from trinity.formats.config_limits import field_values
 from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import convolution, decay, layer_kinds
-from trinity.formats.huggingface.rope import rope_parameters
+from trinity.formats.huggingface.rope import rope_sections
 from trinity.formats.huggingface.stored import Stored, View, heads_in_turns, rows
 from trinity.formats.huggingface.table import (
     EMBEDDING,
@@ -293,13 +293,8 @@ def _next_keys(config: ModelConfig, values: Values) -> Keys:
 
 
 def _newer_keys(config: ModelConfig, values: Values) -> Keys:
-    """The keys, with the M-RoPE sections: RoPE dimensions for time, height and width."""
-    rope = rope_parameters(values)
-    sections = rope.values.get("mrope_section")
-    if not isinstance(sections, list) or not all(isinstance(size, int) for size in sections):
-        sections = _SECTIONS
-    padded = [*sections, 0, 0, 0, 0][:4]
-    return {**_keys(config, values), "rope.dimension_sections": np.array(padded, np.int32)}
+    sections = rope_sections(values, _SECTIONS)
+    return {**_keys(config, values), "rope.dimension_sections": sections}
 
 
 # Defaults of transformers' class; text does not depend on them.

@@ -37,7 +37,8 @@ def _qwen2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     ]
 
 
-def _qwen3(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+def qwen3_layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    """A layer of qwen3moe: norms over heads, and experts with normalized weights."""
     return [
         *attention_branch(config, index, has, head_norms=True),
         *expert_blocks.routed(config, has, "silu", size=expert_blocks.size_of(config)),
@@ -46,7 +47,7 @@ def _qwen3(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 ARCHITECTURES = (
     Architecture(("qwen2moe",), _qwen2, rope_halves=True, needs=(expert_blocks.NEEDED,)),
-    Architecture(("qwen3moe",), _qwen3, rope_halves=True, needs=(expert_blocks.NEEDED,)),
+    Architecture(("qwen3moe",), qwen3_layer, rope_halves=True, needs=(expert_blocks.NEEDED,)),
 )
 
 # -- In transformers' checkpoints --

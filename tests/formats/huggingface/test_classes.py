@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import trinity
-from tests.formats.huggingface.class_models import CONFIGS, PROMPT, TOKENS, golden, write
+from tests.formats.huggingface.class_configs import CONFIGS, KEYS
+from tests.formats.huggingface.class_models import PROMPT, TOKENS, golden, write
 from tests.tools.golden_models import edit_json
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats import GGUFProvider
@@ -56,29 +57,6 @@ def test_a_gguf_file_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     allowed = 0.0 if weights.rope_interleaved else BETWEEN_STEPS
     weights.close()
     assert np.abs(logits[0] - logits[1]).max() <= allowed
-
-
-# What llama.cpp's loader of the architecture reads beside the keys of every model.
-KEYS: dict[str, dict[str, Any]] = {
-    "arcee": {"rope.dimension_count": 24, "attention.key_length": 24},
-    "arcee_yarn": {
-        "rope.scaling.type": "yarn", "rope.scaling.factor": 20.0,
-        "rope.scaling.original_context_length": 32,
-    },
-    "gptneox": {
-        "use_parallel_residual": True, "rope.dimension_count": 4,
-        "attention.layer_norm_epsilon": 1e-5,
-    },
-    "gptneox_in_turn": {"use_parallel_residual": False},
-    "olmoe": {"expert_count": 8, "expert_used_count": 3, "feed_forward_length": 32},
-    "seed_oss": {"attention.key_length": 24},
-    "ernie4_5": {"attention.key_length": 24, "rope.freq_base": 1e4},
-    "dots1": {
-        "leading_dense_block_count": 1, "expert_feed_forward_length": 32, "expert_count": 8,
-        "expert_shared_count": 2, "expert_weights_scale": 2.5, "expert_weights_norm": True,
-        "expert_gating_func": 2, "expert_used_count": 3,
-    },
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -164,7 +164,7 @@ def test_the_part_that_writes_of_a_model_that_also_sees(
 
 
 def test_a_wrapper_without_a_text_config() -> None:
-    values = {**SMALL, "architectures": ["Gemma3ForConditionalGeneration"]}
+    values = {"architectures": ["Gemma3ForConditionalGeneration"]}
     with pytest.raises(ConfigError, match="text_config is None"):
         read_model(values, "config.json")
 

@@ -17,7 +17,9 @@ from trinity.formats.huggingface.hf_model import HFModel
 from trinity.formats.huggingface.rope import YarnScaling
 
 # Architectures whose layers have a window that GGUF has no key for.
-_WINDOWED = frozenset(("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "mistral3", "starcoder2"))
+_WINDOWED = frozenset(
+    ("llama", "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "mistral3", "starcoder2")
+)
 
 
 def model_metadata(model: HFModel, name: str) -> dict[str, object]:

@@ -192,6 +192,14 @@ def rope_parameters(values: Values) -> Values:
     return values.inner("rope_scaling" if older else "rope_parameters")
 
 
+def rope_sections(values: Values, default: tuple[int, ...]) -> NDArray[np.int32]:
+    """Return the pairs of a head that rotate by time, height, width and one further position."""
+    sections = rope_parameters(values).values.get("mrope_section")
+    if not isinstance(sections, list) or not all(isinstance(size, int) for size in sections):
+        sections = list(default)
+    return np.array([*sections, 0, 0, 0, 0][:4], np.int32)
+
+
 def yarn_magnitude(factor: float, mscale: float) -> float:
     """Return the factor that YaRN applies to cosines and sines."""
     return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
@@ -213,7 +221,7 @@ def _scaling(
     parameters: Values, outer: Values, types: Collection[str], context_length: int, rope_dim: int
 ) -> Scaling:
     kind = _type_of(parameters)
-    if kind == "default":
+    if kind == "default" or (kind == "mrope" and kind in types):
         return UNSCALED
     if kind not in types:
         raise UnsupportedError(

@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.stored import Change, Stored, part
+from trinity.formats.huggingface.stored import (
+    Change,
+    Stored,
+    View,
+    as_it_is,
+    part,
+    transposed,
+)
 from trinity.formats.huggingface.values import Values
 from trinity.formats.tensor_names import beside, complete
 
@@ -180,4 +187,30 @@ def experts(
         )
         for name, own in (("gate", gate), ("up", up), ("down", down))
         if own
+    }
+
+
+def turned_experts(module: str) -> Table:
+    """Return experts of one tensor for all, stored as (inputs, outputs), gate and up in one.
+
+    mlx-lm names stacks switch_mlp, and stores them as (outputs, inputs).
+    """
+    switch = f"{module.rpartition('.')[0]}.switch_mlp"
+    views = {"gate": part(0, 2), "up": part(1, 2), "down": as_it_is}
+
+    def turned(view: View) -> View:
+        return lambda array: view(transposed(array))
+
+    return {
+        f"ffn_{name}_exps": TableRow(
+            (
+                Stored(
+                    (f"{module}.{'down' if name == 'down' else 'gate_up'}_proj",),
+                    turned(view),
+                    turned=True,
+                ),
+                Stored((f"{switch}.{name}_proj.weight",)),
+            )
+        )
+        for name, view in views.items()
     }

@@ -1,0 +1,143 @@
+"""The configurations of small models of transformers' classes, and what llama.cpp reads of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_COMMON: dict[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 96, "vocab_size": 258, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+    "rope_theta": 1e4, "tie_word_embeddings": False, "bos_token_id": 256, "eos_token_id": 257,
+    "pad_token_id": None, "dtype": "float32",
+}  # fmt: skip
+_GPT_NEOX = _COMMON | {
+    "architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "hidden_act": "gelu",
+    "intermediate_size": 256, "rotary_pct": 0.25, "rotary_emb_base": 10000,
+    "use_parallel_residual": True,
+}  # fmt: skip
+# The text model of a class that contains a vision model, too.
+_WITHIN: dict[str, Any] = {
+    key: value for key, value in _COMMON.items() if key not in ("tie_word_embeddings", "dtype")
+}
+_VISION: dict[str, Any] = {
+    "depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32,
+    "out_hidden_size": 64,
+}  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = {
+    "arcee": _COMMON | {
+        "architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2",
+        "head_dim": 24,
+    },
+    "arcee_yarn": _COMMON | {  # AFM's scaling
+        "architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2",
+        "tie_word_embeddings": True,
+        "rope_parameters": {
+            "rope_type": "yarn", "factor": 20.0, "original_max_position_embeddings": 32,
+            "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "rope_theta": 1e4,
+        },
+    },
+    "gptneox": _GPT_NEOX,
+    "gptneox_in_turn": _GPT_NEOX | {"use_parallel_residual": False},
+    "olmoe": _COMMON | {
+        "architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "hidden_act": "silu",
+        "num_key_value_heads": 4, "intermediate_size": 32, "num_experts": 8,
+        "num_experts_per_tok": 3, "norm_topk_prob": False, "rms_norm_eps": 1e-5,
+    },
+    "seed_oss": _COMMON | {
+        "architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss", "hidden_act": "silu",
+        "head_dim": 24, "attention_bias": True, "attention_out_bias": False,
+    },
+    "ernie4_5": _COMMON | {
+        "architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "hidden_act": "silu",
+        "head_dim": 24, "use_bias": False, "tie_word_embeddings": True,
+    },
+    "dots1": _COMMON | {
+        "architectures": ["Dots1ForCausalLM"], "model_type": "dots1", "hidden_act": "silu",
+        "num_key_value_heads": 4, "num_hidden_layers": 3, "moe_intermediate_size": 32,
+        "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3,
+        "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+    },
+    "qwen2_vl": _COMMON | {  # without an inner object, as Qwen2-VL was published
+        "architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl",
+        "rms_norm_eps": 1e-6, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
+        "vision_config": _VISION | {"hidden_size": 64},
+    },
+    "qwen2_5_vl": {
+        "architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl",
+        "tie_word_embeddings": True, "vision_config": _VISION | {"fullatt_block_indexes": [0]},
+        "text_config": _WITHIN | {
+            "model_type": "qwen2_5_vl_text", "rms_norm_eps": 1e-5,
+            "rope_parameters": {
+                "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32,
+                "mrope_section": [2, 3, 3], "rope_theta": 1e4,
+            },
+        },
+    },
+    "qwen3_vl": {
+        "architectures": ["Qwen3VLForConditionalGeneration"], "model_type": "qwen3_vl",
+        "tie_word_embeddings": False,
+        "vision_config": _VISION | {"deepstack_visual_indexes": [0], "num_position_embeddings": 16},
+        "text_config": _WITHIN | {
+            "model_type": "qwen3_vl_text", "head_dim": 24,
+            "rope_parameters": {
+                "rope_type": "default", "mrope_section": [4, 4, 4], "mrope_interleaved": True,
+                "rope_theta": 1e4,
+            },
+        },
+    },
+    "qwen3_vl_moe": {
+        "architectures": ["Qwen3VLMoeForConditionalGeneration"], "model_type": "qwen3_vl_moe",
+        "tie_word_embeddings": False,
+        "vision_config": _VISION | {"deepstack_visual_indexes": [0], "num_position_embeddings": 16},
+        "text_config": _WITHIN | {
+            "model_type": "qwen3_vl_moe_text", "head_dim": 16, "tie_word_embeddings": False,
+            "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+            "norm_topk_prob": True, "rope_scaling": {
+                "rope_type": "default", "mrope_section": [3, 3, 2], "mrope_interleaved": True,
+            },
+        },
+    },
+}  # fmt: skip
+
+# The beginnings of names in published checkpoints, where the family's table has others.
+PUBLISHED: dict[str, dict[str, str]] = {
+    "gpt_neox": {
+        "model.": "gpt_neox.", "embed_in": "gpt_neox.embed_in",
+        "final_layer_norm": "gpt_neox.final_layer_norm", "lm_head": "embed_out",
+    },
+    "qwen2_5_vl": {"model.": "model.language_model."},
+    "qwen3_vl": {"model.": "model.language_model."},
+    "qwen3_vl_moe": {"model.": "model.language_model."},
+}  # fmt: skip
+
+# What llama.cpp's loader of the architecture reads beside the keys of every model.
+KEYS: dict[str, dict[str, Any]] = {
+    "arcee": {"rope.dimension_count": 24, "attention.key_length": 24},
+    "arcee_yarn": {
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 20.0,
+        "rope.scaling.original_context_length": 32,
+    },
+    "gptneox": {
+        "use_parallel_residual": True, "rope.dimension_count": 4,
+        "attention.layer_norm_epsilon": 1e-5,
+    },
+    "gptneox_in_turn": {"use_parallel_residual": False},
+    "olmoe": {"expert_count": 8, "expert_used_count": 3, "feed_forward_length": 32},
+    "seed_oss": {"attention.key_length": 24},
+    "ernie4_5": {"attention.key_length": 24, "rope.freq_base": 1e4},
+    "dots1": {
+        "leading_dense_block_count": 1, "expert_feed_forward_length": 32, "expert_count": 8,
+        "expert_shared_count": 2, "expert_weights_scale": 2.5, "expert_weights_norm": True,
+        "expert_gating_func": 2, "expert_used_count": 3,
+    },
+    "qwen2_vl": {"rope.dimension_sections": [2, 3, 3, 0], "rope.freq_base": 1e4},
+    "qwen2_5_vl": {
+        "rope.dimension_sections": [2, 3, 3, 0], "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 32,
+    },
+    "qwen3_vl": {"rope.dimension_sections": [4, 4, 4, 0], "n_deepstack_layers": 1},
+    "qwen3_vl_moe": {
+        "rope.dimension_sections": [3, 3, 2, 0], "n_deepstack_layers": 1, "expert_count": 8,
+        "expert_used_count": 3, "expert_feed_forward_length": 40,
+    },
+}  # fmt: skip

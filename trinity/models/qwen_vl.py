@@ -1,0 +1,111 @@
+"""qwen2vl, qwen3vl and qwen3vlmoe: the text halves of Qwen's vision models.
+
+They are qwen2, qwen3 and qwen3moe. A position in time, height and width rotates parts of a head;
+the three are equal where there is text alone, so the rotation is the usual one.
+Source: llama.cpp src/models/qwen2vl.cpp, qwen3vl.cpp and qwen3vlmoe.cpp; transformers' Qwen2VL,
+Qwen2_5_VL, Qwen3VL and Qwen3VLMoe.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.rope import rope_sections
+from trinity.formats.huggingface.table import (
+    attention,
+    gated,
+    head_norms,
+    pre_norm_layer,
+    turned_experts,
+)
+from trinity.formats.huggingface.values import Values
+from trinity.models import expert_blocks
+from trinity.models.architecture import Architecture
+from trinity.models.llama import layer
+from trinity.models.qwen import WINDOW_OFF
+from trinity.models.qwen_moe import check_routing, qwen3_layer
+
+ARCHITECTURES = (
+    Architecture(("qwen2vl",), layer, rope_halves=True),
+    Architecture(("qwen3vl",), partial(layer, head_norms=True), rope_halves=True),
+    Architecture(("qwen3vlmoe",), qwen3_layer, rope_halves=True, needs=(expert_blocks.NEEDED,)),
+)
+
+# -- In transformers' checkpoints --
+
+_SECTIONS_OF_2, _SECTIONS_OF_3 = (16, 24, 24), (24, 20, 20)  # where config.json has none
+_ROPE_TYPES = ("mrope", "linear", "yarn")
+_ATTENTION3 = {
+    **attention(bias="attention_bias", output_bias="attention_bias"),
+    **head_norms(),
+}
+
+
+def _keys2(config: ModelConfig, values: Values) -> Keys:
+    if config.num_heads * config.head_dim != config.hidden_size:
+        raise values.error(
+            "head_dim", f"must be hidden_size / num_attention_heads in {config.architecture}"
+        )
+    return {"rope.dimension_sections": rope_sections(values, _SECTIONS_OF_2)}
+
+
+def _keys3(config: ModelConfig, values: Values) -> Keys:
+    found = values.inner("vision_config").values.get("deepstack_visual_indexes")
+    return {
+        "rope.dimension_sections": rope_sections(values, _SECTIONS_OF_3),
+        "n_deepstack_layers": len(found) if isinstance(found, list) else 0,
+    }
+
+
+def _expert_keys(config: ModelConfig, values: Values) -> Keys:
+    check_routing(values, normalizes=True)
+    return _keys3(config, values)
+
+
+FAMILIES = (
+    Family(
+        class_names=(),
+        wrappers=("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration"),
+        architectures={"silu": "qwen2vl"},
+        layer=pre_norm_layer(attention(bias=True), gated()),
+        keys=_keys2,
+        terms=Terms(
+            windows=True,
+            max_window_layers="after",
+            rope_types=_ROPE_TYPES,
+            defaults={
+                "num_key_value_heads": 8,
+                "rms_norm_eps": 1e-5,
+                "rope_theta": 1e6,
+                "max_window_layers": 80,
+                **WINDOW_OFF,
+            },
+        ),
+    ),
+    Family(
+        class_names=(),
+        wrappers=("Qwen3VLForConditionalGeneration",),
+        architectures={"silu": "qwen3vl"},
+        layer=pre_norm_layer(_ATTENTION3, gated()),
+        keys=_keys3,
+        terms=Terms(rope_types=_ROPE_TYPES, defaults={"head_dim": 128, "rope_theta": 500_000.0}),
+    ),
+    Family(
+        class_names=(),
+        wrappers=("Qwen3VLMoeForConditionalGeneration",),
+        architectures={"silu": "qwen3vlmoe"},
+        layer=pre_norm_layer(
+            _ATTENTION3, {"ffn_gate_inp": "mlp.gate", **turned_experts("mlp.experts")}
+        ),
+        keys=_expert_keys,
+        terms=Terms(
+            rope_types=_ROPE_TYPES,
+            # The class normalizes the weights of experts whatever its configuration says.
+            defaults={"rope_theta": 500_000.0},
+            experts=ExpertTerms(("num_experts", "num_local_experts")),
+        ),
+    ),
+)
