@@ -13,7 +13,7 @@ import trinity
 from tests.matrix import some
 from tests.processor_time import within
 from trinity.config import RopeScaling
-from trinity.errors import UnsupportedError
+from trinity.errors import ConfigError
 from trinity.formats import GGUFProvider
 
 READABLE_BY_GGUF = [
@@ -91,5 +91,5 @@ def test_a_file_without_tensors_still_opens(shared_data: Path) -> None:
     model = GGUFProvider(path)
     assert model.metadata["tokenizer.ggml.pre"] == "gpt-2"
     assert model.tensor_names() == []
-    with pytest.raises(UnsupportedError, match="no tensor 'token_embd"):
+    with pytest.raises(ConfigError, match="no tensor 'token_embd"):
         trinity.load(path)

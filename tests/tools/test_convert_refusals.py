@@ -96,8 +96,8 @@ REFUSED: dict[str, tuple[str, Change, str, type[TrinityError], str]] = {
     ),
     "truncated weights": ("bitnet-packed", cut, "i2_s", FormatError, "but the file has"),
     "unknown class": (
-        "bitnet-packed", with_json("config.json", architectures=["GPT2LMHeadModel"]), "f16",
-        UnsupportedError, "'GPT2LMHeadModel'; trinity reads Arcee",
+        "bitnet-packed", with_json("config.json", architectures=["BloomForCausalLM"]), "f16",
+        UnsupportedError, "'BloomForCausalLM'; trinity reads Arcee",
     ),
     "another activation": (
         "bitnet-packed", with_json("config.json", hidden_act="gelu"), "i2_s", UnsupportedError,

@@ -12,9 +12,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.errors import ConfigError
-from trinity.formats.huggingface.config import Terms, class_name_of
+from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.keys import check_even_heads
 from trinity.formats.huggingface.stored import Stored, View
 from trinity.formats.huggingface.table import Table, TableRow, at
 from trinity.formats.huggingface.values import Values
@@ -65,11 +65,7 @@ def _table(config: ModelConfig, values: Values) -> Table:
 
 
 def _keys(config: ModelConfig, values: Values) -> Keys:
-    if config.num_heads * config.head_dim != config.hidden_size:
-        raise ConfigError(
-            f"{values.source}: head_dim {config.head_dim} x num_attention_heads {config.num_heads} "
-            f"is not hidden_size {config.hidden_size}, as it must be in {class_name_of(values)}"
-        )
+    check_even_heads(config, values)
     parallel = values.flag("use_parallel_residual", True)
     return {"parallel_residual": parallel, "num_kv_heads": config.num_heads}
 

@@ -13,6 +13,7 @@ from functools import partial
 from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.keys import check_even_heads
 from trinity.formats.huggingface.rope import rope_sections
 from trinity.formats.huggingface.table import (
     attention,
@@ -45,10 +46,7 @@ _ATTENTION3 = {
 
 
 def _keys2(config: ModelConfig, values: Values) -> Keys:
-    if config.num_heads * config.head_dim != config.hidden_size:
-        raise values.error(
-            "head_dim", f"must be hidden_size / num_attention_heads in {config.architecture}"
-        )
+    check_even_heads(config, values)
     return {"rope.dimension_sections": rope_sections(values, _SECTIONS_OF_2)}
 
 

@@ -15,6 +15,7 @@ from trinity.formats.mapping_table import TABLE
 from trinity.formats.provider import WeightProvider
 from trinity.formats.tensor_names import complete
 from trinity.models import decoder_of, families_of, find_architecture
+from trinity.models.architecture import AddedRowNames
 from trinity.models.decoder import Decoder, token_tables
 from trinity.options.load_options import LoadKeywords, LoadOptions, adapter_files
 from trinity.runtime.adapters import AdapterSet
@@ -174,7 +175,7 @@ def _parts(
         plans=StepPlans(builder, buffers, step, heads, adapter_set, DECODE_ROWS),
         states=state_records,
         embeddings=list(zip(embeddings, into, strict=True)),
-        added_rows=added if architecture.encodes else None,
+        added_rows=added if architecture.added_rows != AddedRowNames() else None,
         adapter_set=adapter_set,
         drafter=drafter,
         sketched_head=sketched,

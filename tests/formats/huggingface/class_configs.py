@@ -15,6 +15,12 @@ _GPT_NEOX = _COMMON | {
     "intermediate_size": 256, "rotary_pct": 0.25, "rotary_emb_base": 10000,
     "use_parallel_residual": True,
 }  # fmt: skip
+_FALCON: dict[str, Any] = {
+    "architectures": ["FalconForCausalLM"], "model_type": "falcon", "hidden_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 258, "alibi": False,
+    "bias": False, "parallel_attn": True, "rope_theta": 1e4, "max_position_embeddings": 128,
+    "bos_token_id": 256, "eos_token_id": 257, "dtype": "float32", "tie_word_embeddings": True,
+}  # fmt: skip
 # The text model of a class that contains a vision model, too.
 _WITHIN: dict[str, Any] = {
     key: value for key, value in _COMMON.items() if key not in ("tie_word_embeddings", "dtype")
@@ -97,6 +103,25 @@ CONFIGS: dict[str, dict[str, Any]] = {
             },
         },
     },
+    "gpt2": {
+        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 64, "n_layer": 2,
+        "n_head": 4, "n_positions": 128, "vocab_size": 258, "activation_function": "gelu_new",
+        "bos_token_id": 256, "eos_token_id": 257, "dtype": "float32",
+    },
+    "falcon_7b": _FALCON | {"multi_query": True, "new_decoder_architecture": False},
+    "falcon_40b": _FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2},
+    "falcon_11b": _FALCON | {
+        "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1,
+        "ffn_hidden_size": 96, "tie_word_embeddings": False,
+    },
+    "stablelm": _COMMON | {
+        "architectures": ["StableLmForCausalLM"], "model_type": "stablelm", "use_qkv_bias": True,
+        "partial_rotary_factor": 0.25, "layer_norm_eps": 1e-5, "rms_norm_eps": 1e-5,
+    },
+    "stablelm_12b": _COMMON | {
+        "architectures": ["StableLmForCausalLM"], "model_type": "stablelm", "qk_layernorm": True,
+        "use_parallel_residual": True, "partial_rotary_factor": 0.5,
+    },
 }  # fmt: skip
 
 # The beginnings of names in published checkpoints, where the family's table has others.
@@ -108,6 +133,11 @@ PUBLISHED: dict[str, dict[str, str]] = {
     "qwen2_5_vl": {"model.": "model.language_model."},
     "qwen3_vl": {"model.": "model.language_model."},
     "qwen3_vl_moe": {"model.": "model.language_model."},
+    "gpt2": {"model.layers.": "h."},
+    "falcon": {
+        "model.layers.": "transformer.h.", "word_embeddings": "transformer.word_embeddings",
+        "ln_f": "transformer.ln_f",
+    },
 }  # fmt: skip
 
 # What llama.cpp's loader of the architecture reads beside the keys of every model.
@@ -140,4 +170,10 @@ KEYS: dict[str, dict[str, Any]] = {
         "rope.dimension_sections": [3, 3, 2, 0], "n_deepstack_layers": 1, "expert_count": 8,
         "expert_used_count": 3, "expert_feed_forward_length": 40,
     },
+    "gpt2": {"feed_forward_length": 256, "attention.layer_norm_epsilon": 1e-5},
+    "falcon_7b": {"attention.head_count_kv": 1, "tensor_data_layout": "jploski"},
+    "falcon_40b": {"attention.head_count_kv": 2, "feed_forward_length": 256},
+    "falcon_11b": {"feed_forward_length": 96, "attention.layer_norm_epsilon": 1e-5},
+    "stablelm": {"use_parallel_residual": False, "rope.dimension_count": 4},
+    "stablelm_12b": {"use_parallel_residual": True, "attention.layer_norm_epsilon": 1e-5},
 }  # fmt: skip

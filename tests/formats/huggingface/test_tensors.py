@@ -170,8 +170,8 @@ def test_a_wrapper_without_a_text_config() -> None:
 
 
 def test_classes_that_are_not_known() -> None:
-    with pytest.raises(UnsupportedError, match=r"'GPT2LMHeadModel'; trinity reads Arcee"):
-        read_model({**SMALL, "architectures": ["GPT2LMHeadModel"]}, "config.json")
+    with pytest.raises(UnsupportedError, match=r"'BloomForCausalLM'; trinity reads Arcee"):
+        read_model({**SMALL, "architectures": ["BloomForCausalLM"]}, "config.json")
     with pytest.raises(UnsupportedError, match="LlamaForCausalLM with silu"):
         read_model({**SMALL, "hidden_act": "gelu"}, "config.json")
     wide = {**SMALL, "architectures": ["BitNetForCausalLM"], "head_dim": 6}

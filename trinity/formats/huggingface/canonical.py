@@ -101,6 +101,8 @@ class CanonicalTensors:
             return MadeTensor(name, shape, type_name, make, stored.source, stored.name)
         if self._ternary is not None and needed.linear:
             return self._ternary_tensor(name, needed, self._ternary)
+        if expert is None and len(needed.stored.names) > 1:
+            return self._stacked(name, needed)
         stored, elements = self._elements(needed, expert)
         if stored.dtype not in _TYPES or needed.change is not None:
             make, type_name = partial(read_floats, stored, elements, needed.change), "F32"
@@ -145,6 +147,13 @@ class CanonicalTensors:
         return MadeTensor(
             name, needed.shape, type_name, partial(_chained, makes), packed.source, packed.name
         )
+
+    def _stacked(self, name: str, needed: HFTensor) -> Tensor:
+        """Join tensors that are the rows of one."""
+        rows = [self._checkpoint.tensor(row) for row in needed.stored.names]
+        makes = [partial(read_floats, row, row.elements(), needed.change) for row in rows]
+        make = partial(_chained, makes)
+        return MadeTensor(name, needed.shape, "F32", make, rows[0].source, rows[0].name)
 
     def copied_bytes(self) -> int:
         """Return the bytes of all tensors that must be computed rather than mapped."""

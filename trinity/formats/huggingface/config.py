@@ -54,6 +54,8 @@ class Terms:
     epsilon: str = "rms_norm_eps"
     context: tuple[str, ...] = ("max_position_embeddings",)
     experts: ExpertTerms | None = None
+    feed_forward_times: int = 0
+    """If there is no intermediate_size, it is so many times hidden_size; 0: it must be there."""
     window_period: int = 0
     """If layers are not listed, each last of so many has no window; 0: all have it."""
     rope_types: tuple[str, ...] = ("linear", "llama3", "yarn")
@@ -118,7 +120,11 @@ def common_config(values: Values, terms: Terms) -> tuple[ModelConfig, RopeParame
     config = ModelConfig(
         architecture="",
         hidden_size=hidden_size,
-        intermediate_size=values.size("intermediate_size", "intermediate_size"),
+        intermediate_size=values.size(
+            "intermediate_size",
+            "intermediate_size",
+            terms.feed_forward_times * hidden_size or None,
+        ),
         num_layers=num_layers,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,

@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import every_layer_but_each_last_of
+from trinity.errors import ConfigError
+from trinity.formats.huggingface.config import class_name_of, every_layer_but_each_last_of
+from trinity.formats.huggingface.values import Values
+
+
+def check_even_heads(config: ModelConfig, values: Values) -> None:
+    """Raise ConfigError unless heads divide hidden_size evenly, in classes without a head_dim."""
+    if config.num_heads * config.head_dim != config.hidden_size:
+        raise ConfigError(
+            f"{values.source}: head_dim {config.head_dim} x num_attention_heads {config.num_heads} "
+            f"is not hidden_size {config.hidden_size}, as it must be in {class_name_of(values)}"
+        )
 
 
 def windowed_layers(config: ModelConfig) -> tuple[bool, ...]:
