@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from tests.server.conftest import MakeApp
 from tests.server.test_batches import URL, answers, begin, ended, lines, row, served, upload
 from trinity.server import batch_output, batch_rows, batches
-from trinity.server.batch_store import BatchObject
+from trinity.server.batch_store import BatchObject, BatchStore
 from trinity.server.batches import Batches
 
 __all__ = ["served"]
@@ -52,6 +52,25 @@ def test_a_batch_under_anothers_name_is_none(served: TestClient, tmp_path: Path)
     batch = ended(served, begin(served, upload(served, lines([row(1)]))))
     foreign(tmp_path / "batches", f"batch_{NAME}", json.dumps(batch).encode())
     assert served.get(f"/v1/batches/batch_{NAME}").status_code == 404
+
+
+def test_a_batch_that_has_ended_is_not_read_again(
+    served: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(served, begin(served, upload(served, lines([row(1)]))))
+    store = BatchStore(tmp_path / "batches")
+    assert list(store.unfinished()) == []
+    new = store.add("file-x", URL, None)
+    read: list[str] = []
+    real = store.get
+    monkeypatch.setattr(store, "get", lambda name: read.append(name) or real(name))
+    assert [batch.id for batch in store.unfinished()] == [new.id]
+    assert read == [new.id]
+    new.become("cancelled")
+    store.save(new)
+    assert list(store.unfinished()) == []
+    assert list(store.unfinished()) == []
+    assert read == [new.id] * 2
 
 
 def test_what_is_gone_is_told(served: TestClient, tmp_path: Path) -> None:

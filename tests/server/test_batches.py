@@ -186,7 +186,7 @@ def _two(folder: Path, count: int) -> tuple[BatchQueue, BatchQueue, BatchObject]
     """Return two servers that share a folder, and a batch of theirs."""
     one, two = (BatchQueue(folder, 1 << 20, ("",)) for _ in range(2))
     file = one.of("").files.add("a", "batch", lines([row(i) for i in range(count)]))
-    return one, two, asyncio.run(one.of("").add(file.id, URL, None))
+    return one, two, one.of("").store.add(file.id, URL, None)
 
 
 def test_what_another_server_has_answered_stays(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +16,10 @@ from starlette.applications import Starlette
 
 from tests.processor_time import slowness
 from tests.server.asgi import Asked
-from tests.server.conftest import LIMIT
+from tests.server.conftest import LIMIT, MakeApp
 from tests.server.held import Held
 from trinity.server import bodies, service
-from trinity.server.schemas import MOST_MEMBERS, MOST_VALUES, values_in
+from trinity.server.schemas import MOST_MEMBERS, MOST_TEXTS, MOST_VALUES, values_in
 
 CHAT = "/v1/chat/completions"
 SHORT = b'"messages":[{"role":"user","content":"x"}],"max_tokens":1'
@@ -27,10 +28,12 @@ BYTES = 3_900_000
 
 def many(element: bytes) -> bytes:
     """Return a list with as many values as allowed."""
-    values, members = values_in(element)
+    values, members, texts = values_in(element)
     count = min(BYTES // len(element), (MOST_VALUES - 100) // (values + 1))
     if members:
         count = min(count, (MOST_MEMBERS - 100) // members)
+    if texts:
+        count = min(count, (MOST_TEXTS - 100) // texts)
     return b"[%b]" % b",".join([element] * count)
 
 
@@ -115,6 +118,45 @@ def test_no_body_holds_the_loop(app: Starlette, held: Held, name: str) -> None:
     held.check(lambda: asyncio.run(test()))
 
 
+RESPONSES: list[tuple[str, dict[str, Any]]] = [
+    ("/completion", {"prompt": "x", "n_predict": 3, "n_probs": 50}),
+    ("/completion", {"prompt": "x", "n_predict": 3, "n_probs": 200, "stream": True}),
+    ("/v1/completions", {"prompt": [5, 6], "max_tokens": 1, "echo": True}),
+    (CHAT, {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "stream": True,
+            "verbose": True}),
+    ("/v1/responses", {"input": "x", "max_output_tokens": 1, "store": True}),
+    ("/v1/responses", {"input": "x", "max_output_tokens": 1, "store": True, "stream": True}),
+    ("/v1/embeddings", {"input": "x"}),
+    ("/v1/embeddings", {"input": "x", "encoding_format": "base64"}),
+    ("/embedding", {"content": "x"}),
+    ("/api/embed", {"model": "demo", "input": "x"}),
+    ("/api/show", {"model": "demo"}),
+    ("/api/pull", {"model": "demo"}),
+]  # fmt: skip
+DOCUMENTS = ("/v1/files", "/v1/batches", "/openapi.json", "/api/tags", "/api/ps")
+
+
+def test_endpoints_work_in_the_threads_that_clients_share(
+    make: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of asyncio's own would be taken by whichever client asks most."""
+    app = make(state=str(tmp_path))
+
+    async def not_shared(function: Any, *arguments: Any, **named: Any) -> None:
+        raise AssertionError(f"{function} runs in a thread of asyncio's own")
+
+    async def test() -> None:
+        monkeypatch.setattr(asyncio, "to_thread", not_shared)
+        for path, body in RESPONSES:
+            answer = await asked(app, path, json.dumps(body).encode())
+            assert answer.status == 200, (path, answer.bytes)
+        for path in DOCUMENTS:
+            answer = await asked(app, path, b"", method="GET")
+            assert answer.status == 200, (path, answer.bytes)
+
+    asyncio.run(test())
+
+
 def test_a_large_form_is_collected_without_holding_the_loop(held: Held) -> None:
     part, count = b"x" * (64 << 10), 400
 
@@ -156,12 +198,14 @@ def test_a_callback_that_blocks_the_loop_is_found(held: Held) -> None:
 @pytest.mark.parametrize(
     ("text", "count"),
     [
-        (b"[1, 2, 3]", (3, 1)), (b'{"a": [{}, "b,c"]}', (5, 4)), (b'"[{,:"', (0, 0)),
-        (b'"\\"[" ,', (1, 0)), (b'"\\\\" ,', (1, 0)), (b'"\\\\\\"," ,', (1, 0)), (b"", (0, 0)),
-        (b'"' + b"," * 70_000 + b'",[', (2, 1)),
+        (b"[1, 2, 3]", (3, 1, 0)), (b'{"a": [{}, "b,c"]}', (5, 4, 2)), (b'"[{,:"', (0, 0, 1)),
+        (b'"\\"[" ,', (1, 0, 1)), (b'"\\\\" ,', (1, 0, 1)), (b'"\\\\\\"," ,', (1, 0, 1)),
+        (b"", (0, 0, 0)), (b'"' + b"," * 70_000 + b'",[', (2, 1, 1)),
+        (b'"' + b"\\" * (1 << 17) + b'",', (1, 0, 1)),
+        (b'"' + b"x" * ((1 << 16) - 2) + b'\\",",', (1, 0, 1)),
     ],
 )  # fmt: skip
-def test_values_outside_of_texts_are_counted(text: bytes, count: tuple[int, int]) -> None:
+def test_values_outside_of_texts_are_counted(text: bytes, count: tuple[int, int, int]) -> None:
     assert values_in(text) == count
 
 
@@ -174,6 +218,11 @@ def test_values_may_be_as_many_as_promised(app: Starlette) -> None:
         assert answer.json["error"]["code"] == "too_many_values"
         for count, status in ((MOST_MEMBERS - 9, 200), (MOST_MEMBERS - 8, 413)):
             unknown = b'"unknown":[%b]' % b",".join([b"[]"] * count)
+            answer = await asked(app, CHAT, chat(unknown))
+            assert answer.status == status
+        assert answer.json["error"]["code"] == "too_many_values"
+        for count, status in ((MOST_TEXTS - 7, 200), (MOST_TEXTS - 6, 413)):
+            unknown = b'"unknown":[%b]' % b",".join([b'"x"'] * count)
             answer = await asked(app, CHAT, chat(unknown))
             assert answer.status == status
         assert answer.json["error"]["code"] == "too_many_values"

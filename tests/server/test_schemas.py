@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from trinity.server.schemas import _LONE
+
 ROOT = Path(__file__).resolve().parents[2]
 # Threads that meet types for the first time, each in another order.
 CODE = """
@@ -51,3 +53,12 @@ def test_types_that_many_threads_meet_at_once() -> None:
         [sys.executable, "-c", CODE], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_half_a_character_is_searched_in_parts() -> None:
+    """The interpreter's lock is held during a match."""
+    text = b'"' + b"\\n" * 10_000 + b"x" * 1_000_000 + b'\\ud83d\\ude00\\ud83d"'
+    matches = list(_LONE.finditer(text))
+    assert b"".join(match.group() for match in matches) == text
+    assert max(len(match.group()) for match in matches) <= 512 * 512
+    assert [match["half"] for match in matches if match["half"]] == [b"\\ud83d"]

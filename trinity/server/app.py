@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -32,6 +33,8 @@ from trinity.server.speech import Speech
 log = logging.getLogger("trinity.server")
 # Seconds for models to end their current step when the server stops.
 CLOSE_SECONDS = 2.0
+# Threads that read the files which Starlette sends, 64 KB at a time.
+FILE_THREADS = 2
 
 
 def make_app(
@@ -59,6 +62,7 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = FILE_THREADS
         loading = asyncio.create_task(load_first()) if settings.preload else None
         answering = None
         if service.batches is not None:

@@ -47,5 +47,5 @@ class BatchQueue:
         return sorted(
             (batch.created_at, batch.id, name)
             for name, batches in self._by_owner.items()
-            for batch in batches.waiting()
+            for batch in batches.store.unfinished()
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -91,13 +92,15 @@ class BatchStore:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{folder}: cannot be created: {error.strerror}") from error
+        # Names of batches that have ended, which no process changes any more.
+        self._ended = set[str]()
         for batch in self.all():
             if batch.status in ENDED - {"failed"}:  # a process was killed before it did so
                 self.clean(batch)
 
     def add(self, input_file: str, endpoint: str, metadata: dict[str, str] | None) -> BatchObject:
         """Add a batch. Raises: ApiError 429 if there are too many, 507 if the disk is full."""
-        if sum(1 for _ in self.all()) >= MOST_BATCHES:
+        if len(self._names()) >= MOST_BATCHES:
             raise ApiError(429, f"there are {MOST_BATCHES} batches; remove some from the folder")
         now = int(time.time())
         name = f"batch_{secrets.token_hex(12)}"
@@ -114,9 +117,29 @@ class BatchStore:
 
     def all(self) -> Iterator[BatchObject]:
         """The batches, in no order."""
-        for path in self._folder.glob("batch_*.json"):
+        return self._read(self._names())
+
+    def unfinished(self) -> Iterator[BatchObject]:
+        """The batches that have not ended, in no order. Only they are read."""
+        names = self._names()
+        self._ended &= names
+        for batch in self._read(names - self._ended):
+            if batch.status in ENDED:
+                self._ended.add(batch.id)
+            else:
+                yield batch
+
+    def _names(self) -> set[str]:
+        try:
+            files = os.listdir(self._folder)
+        except FileNotFoundError:
+            return set()
+        return {file[:-5] for file in files if file.startswith("batch_") and file.endswith(".json")}
+
+    def _read(self, names: Iterable[str]) -> Iterator[BatchObject]:
+        for name in names:
             with suppress(ApiError):
-                yield self.get(path.stem)
+                yield self.get(name)
 
     def get(self, name: str) -> BatchObject:
         """A batch as it was last written. Raises: ApiError 404."""

@@ -55,13 +55,9 @@ class Batches:
         self._owner = owner
         self._current: BatchObject | None = None
 
-    async def add(
-        self, input_file: str, endpoint: str, metadata: dict[str, str] | None
-    ) -> BatchObject:
-        """Begin a batch. Raises: as ``BatchStore.add``."""
-        batch = await asyncio.to_thread(self.store.add, input_file, endpoint, metadata)
+    def begin(self) -> None:
+        """Let the queue look for batches that were added to ``store``."""
         self._traffic.news.set()
-        return batch
 
     def get(self, name: str) -> BatchObject:
         """The current state of a batch. Raises: ApiError 404."""
@@ -85,17 +81,11 @@ class Batches:
 
     def delete_file(self, name: str) -> None:
         """Remove a file. Raises: ApiError 404; 409 for the input of an unfinished batch."""
-        if any(
-            batch.input_file_id == name and batch.status not in ENDED for batch in self.store.all()
-        ):
+        if any(batch.input_file_id == name for batch in self.store.unfinished()):
             raise ApiError(
                 409, f"{name} is the input of a batch; cancel the batch first", "file_id"
             )
         self.files.delete(name)
-
-    def waiting(self) -> list[BatchObject]:
-        """The batches that have not ended."""
-        return [batch for batch in self.store.all() if batch.status not in ENDED]
 
     async def take(self, name: str, endpoints: Mapping[str, ASGIApp]) -> None:
         """Run a batch unless it has ended; ``endpoints`` are the applications by path."""

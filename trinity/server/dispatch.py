@@ -107,7 +107,7 @@ class Dispatch:
         if self._endpoint.limit != "max_file" or self._service.batches is None:
             return nullcontext()
         files = self._service.batches.of(scope.get(OWNER, "")).files
-        _, used = await asyncio.to_thread(files.used)
+        _, used = await self._service.threads.run(caller_of(scope), files.used)
         return files.upload(used)
 
     async def _read_and_handle(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from itertools import islice
 from mmap import mmap
 from threading import Lock
@@ -31,15 +31,18 @@ MOST_VALUES = 300_000
 # Colons and opening brackets among them. They cost ten times as much as numbers: a decoder makes
 # objects of them, which the garbage collector visits.
 MOST_MEMBERS = 1 << 16
+# Texts and names. Like members they are objects, but the garbage collector does not visit them.
+MOST_TEXTS = 1 << 17
 # A JSON text within both limits is decoded in about a millisecond.
 FEW_VALUES, FEW_BYTES = 1000, 128 << 10
 _SLICE = 1 << 16  # bytes that are looked at together
-# Half of a surrogate pair, as JavaScript writes a text that was cut within a character. The
-# quantifiers are possessive and the end matches too, so that a search takes linear time.
+# Half of a surrogate pair, as JavaScript writes a text that was cut within a character, or none.
+# The quantifiers are possessive, so that a search takes linear time, and bounded, because the
+# interpreter's lock is held during a match.
 _LONE = re.compile(
-    rb"(?P<before>(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|\\u(?![dD][89a-fA-F][0-9a-fA-F]{2})|\\(?:[^u]|\Z))*+)"
-    rb"(?:(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\Z)",
+    rb"(?P<before>(?:[^\\]{1,512}+|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|\\u(?![dD][89a-fA-F][0-9a-fA-F]{2})|\\(?:[^u]|\Z)){0,512}+)"
+    rb"(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})?",
     re.DOTALL,
 )
 
@@ -106,7 +109,7 @@ def decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
 
 
 def _whole(match: re.Match[bytes]) -> bytes:
-    """A text up to half of a surrogate pair, and U+FFFD in place of that half."""
+    """A part of a text, with U+FFFD in place of half of a surrogate pair at its end."""
     return match["before"] + (b"\\ufffd" if match["half"] else b"")
 
 
@@ -173,10 +176,11 @@ def check_values(data: bytes) -> None:
     """Raises: ApiError 413 for a text with more values or members than may be."""
     if len(data) <= MOST_MEMBERS:
         return
-    values, members = values_in(data)
+    values, members, texts = values_in(data)
     for count, most, what in (
         (values, MOST_VALUES, "values: names, numbers, texts, lists and objects"),
         (members, MOST_MEMBERS, "names, lists and objects"),
+        (texts, MOST_TEXTS, "names and texts"),
     ):
         if count > most:
             raise ApiError(413, f"the JSON has more than {most} {what}", code="too_many_values")
@@ -187,15 +191,14 @@ def has_few_values(data: bytes | mmap) -> bool:
     return isinstance(data, bytes) and len(data) <= FEW_BYTES and values_in(data)[0] <= FEW_VALUES
 
 
-def values_in(data: bytes) -> tuple[int, int]:
-    """The values of a JSON text, and its members: names, lists and objects."""
-    if b"\\" in data:  # an escaped quote does not end a string
-        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    commas, members, inside = 0, 0, False
-    codes = np.frombuffer(data, np.uint8)
-    for start in range(0, len(codes), _SLICE):
-        part = codes[start : start + _SLICE]
-        outside = ~np.logical_xor.accumulate(part == ord('"'))
+def values_in(data: bytes) -> tuple[int, int, int]:
+    """Count the values of a JSON text, its members (names, lists and objects), and its texts."""
+    commas, members, quotes, inside = 0, 0, 0, False
+    for plain in _unescaped(data):
+        part = np.frombuffer(plain, np.uint8)
+        quote = part == ord('"')
+        quotes += int(np.count_nonzero(quote))
+        outside = ~np.logical_xor.accumulate(quote)
         if inside:
             outside = ~outside
         # "[" and "{" differ in one bit.
@@ -203,4 +206,21 @@ def values_in(data: bytes) -> tuple[int, int]:
         commas += int(np.count_nonzero((part == ord(",")) & outside))
         members += int(np.count_nonzero(member & outside))
         inside = not outside[-1]
-    return commas + members, members
+    return commas + members, members, quotes // 2
+
+
+def _unescaped(data: bytes) -> Iterator[bytes]:
+    """Yield a JSON text in parts, without escaped quotes, which do not end a string."""
+    start = 0
+    while start < len(data):
+        part = data[start : start + _SLICE]
+        if b"\\" in part:
+            backslashes = len(part) - len(part.rstrip(b"\\"))
+            if backslashes % 2 and start + len(part) < len(data):
+                part = part[:-1]  # it escapes the next part's first byte
+            start += len(part)
+            part = part.replace(b"\\\\", b"").replace(b'\\"', b"")
+        else:
+            start += len(part)
+        if part:
+            yield part

@@ -29,11 +29,11 @@ import hashlib
 import math
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 # Most log-probabilities of alternative tokens in a response that is not streamed.
 MOST_LOGPROBS = 500_000
 NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T", covariant=True)
 
 
@@ -99,21 +101,23 @@ class Answers:
     """
 
     def __init__(
-        self, lease: ModelLease, answers: AsyncAnswers, ready: Prepared, metrics: Metrics,
-        client: str, n: int, most_logprobs: float = math.inf,
+        self, service: Service, caller: Caller, lease: ModelLease, answers: AsyncAnswers,
+        ready: Prepared, n: int, most_logprobs: float = math.inf,
     ) -> None:  # fmt: skip
         self.name = lease.name  # of the model
         self.model = lease.model
-        self.client = client  # whose request it is
+        self.client = caller.client  # whose request it is
         self.created = int(time.time())  # seconds since the epoch
         self.options = ready.options  # GenerationOptions of the request
         self.prompts = ready.prompts  # token ids
         self.prompt_tokens: Sequence[int] = answers.prompt_tokens[::n]  # of each prompt
+        self._service = service
+        # Work on a response does not grow with the request's body.
+        self._caller = replace(caller, body_bytes=0)
         self._lease = lease
         self._answers = answers
         self._readers = [ready.reader() for _ in answers.prompt_tokens]
         self._hashes = [TokenHash() for _ in answers.prompt_tokens]
-        self._metrics = metrics
         self._events: deque[Event] = deque()
         self._logprobs_left = most_logprobs
 
@@ -132,6 +136,10 @@ class Answers:
         if isinstance(event, Update) and event.logprobs:
             await asyncio.sleep(0)  # each takes time, and many may be ready at once
         return event
+
+    async def run(self, function: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
+        """Run a function that makes part of the response in a thread; as ``Threads.run``."""
+        return await self._service.threads.run(self._caller, function, *args, **named)
 
     async def by(self, writer: Writer[T]) -> AsyncGenerator[T, None]:
         """Yield what ``writer`` makes of the events, in order."""
@@ -178,7 +186,7 @@ class Answers:
         if reason == "cancelled":
             raise ApiError(503, "the server is stopping")
         assert chunk.timings is not None
-        self._metrics.ended(self.name, chunk.timings)
+        self._service.metrics.ended(self.name, chunk.timings)
         self._lease.estimates.ended(chunk.timings)
         token_hash = str(self._hashes[index])
         self._events.append(
@@ -235,7 +243,7 @@ class Service:
                 )
                 answers.submit(caller.client)
             most = MOST_LOGPROBS if job.whole else math.inf
-            return Answers(lease, answers, ready, self.metrics, caller.client, job.n, most)
+            return Answers(self, caller, lease, answers, ready, job.n, most)
         except BaseException:
             lease.release()
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -52,14 +51,16 @@ async def create(call: Call[BatchBody]) -> ASGI:
         raise ApiError(
             400, f"{file.id} has results of a batch; give a file of requests", "input_file_id"
         )
-    return Json(await batches.add(file.id, body.endpoint, body.metadata))
+    batch = await call.run(batches.store.add, file.id, body.endpoint, body.metadata)
+    batches.begin()
+    return Json(batch)
 
 
 async def listed(call: Call[Any]) -> ASGI:
     """The batches."""
     query: BatchQuery = call.query
     batches = batches_of(call)
-    newest = await asyncio.to_thread(lambda: list(batches.store.all()))
+    newest = await call.run(lambda: list(batches.store.all()))
     newest.sort(key=lambda batch: (batch.created_at, batch.id), reverse=True)
     page, first, last, more = page_of(newest, query.after, query.limit)
     return Json(BatchList([batches.get(batch.id) for batch in page], first, last, more))

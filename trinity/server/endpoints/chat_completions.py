@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
@@ -191,7 +190,7 @@ async def as_model_has_it(answers: Answers, end: End, tokens: list[int]) -> Llam
             ids = answers.model.tokenize(ids, add_eos=False)
         return prompt_text(answers.model, ids), prompt_text(answers.model, tokens)
 
-    prompt_as_read, text = await asyncio.to_thread(texts)
+    prompt_as_read, text = await answers.run(texts)
     return whole_answer(answers, end, text, prompt_as_read, tokens)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
@@ -240,7 +239,7 @@ async def beginnings(
         model = answers.model
         text = prompt
         if not isinstance(text, str):
-            text = await asyncio.to_thread(model.detokenize, text)
+            text = await answers.run(model.detokenize, text)
         tokens: list[TokenLogprob | tuple[str, None]] = []
         if body.logprobs is not None:
             lora = answers.options.get("lora")
@@ -249,7 +248,7 @@ async def beginnings(
             )
             tokens = [(first, None), *rest]
         for writer in writers[place * job.n : (place + 1) * job.n]:
-            await asyncio.to_thread(writer.add, text, tokens)
+            await answers.run(writer.add, text, tokens)
     return writers
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import Annotated, Literal
 
@@ -108,13 +107,13 @@ async def embeddings(call: Call[EmbeddingsRequest]) -> ASGI:
         dimensions=body.dimensions, priority=body.priority or 0,
     )  # fmt: skip
     if body.encoding_format == "base64":
-        texts = await asyncio.to_thread(
+        texts = await call.run(
             lambda: [
                 base64.b64encode(row.astype("<f4").tobytes()).decode() for row in embedded.rows
             ]
         )
     else:
-        texts = await written(embedded.rows)
+        texts = await written(call, embedded.rows)
     data = [Embedding(text, number) for number, text in enumerate(texts)]
     return Json(Embeddings(data, embedded.name, EmbeddingUsage(embedded.tokens, embedded.tokens)))
 

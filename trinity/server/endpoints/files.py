@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -86,7 +85,7 @@ def page_of(
 async def add(call: Call[FileForm]) -> ASGI:
     """Store a file."""
     body, files = call.body, batches_of(call).files
-    return Json(await asyncio.to_thread(files.add, body.filename, body.purpose, body.file))
+    return Json(await call.run(files.add, body.filename, body.purpose, body.file))
 
 
 async def listed(call: Call[Any]) -> ASGI:
@@ -99,7 +98,7 @@ async def listed(call: Call[Any]) -> ASGI:
         shown.sort(key=lambda file: (file.created_at, file.id), reverse=query.order == "desc")
         return Json(FileList(*page_of(shown, query.after, query.limit)))
 
-    return await asyncio.to_thread(answer)
+    return await call.run(answer)
 
 
 async def described(call: Call[Any]) -> ASGI:
@@ -119,7 +118,7 @@ async def content(call: Call[Any]) -> ASGI:
 async def delete(call: Call[Any]) -> ASGI:
     """Remove a file."""
     batches, name = batches_of(call), call.request.path_params["file_id"]
-    await asyncio.to_thread(batches.delete_file, name)
+    await call.run(batches.delete_file, name)
     return Json(FileDeleted(name))
 
 

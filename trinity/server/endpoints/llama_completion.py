@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -123,7 +122,7 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
                 continue
             gathered[event.index].add(replace(event, logprobs=()))
             if event.logprobs:
-                shown[event.index] += await asyncio.to_thread(probable, answers.model, event)
+                shown[event.index] += await answers.run(probable, answers.model, event)
 
         def put_together() -> Json:
             made = []
@@ -136,7 +135,7 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
                 made.append(chosen(answer, body.response_fields))
             return Json(made[0] if len(made) == 1 else made)
 
-        return await asyncio.to_thread(put_together)
+        return await answers.run(put_together)
 
 
 async def pieces(
@@ -170,9 +169,7 @@ async def pieces(
                 probabilities, answers.model, piece.logprobs, drawn=body.post_sampling_probs
             )
             is_many = sum(len(token.top) for token in piece.logprobs) > FEW_PROBABILITIES
-            answer.completion_probabilities = (
-                await asyncio.to_thread(listed) if is_many else listed()
-            )
+            answer.completion_probabilities = await answers.run(listed) if is_many else listed()
         if body.timings_per_token and event.timings is not None:
             answer.timings = timings_of(event.timings, event.evaluated)
         yield answer

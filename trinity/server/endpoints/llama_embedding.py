@@ -58,7 +58,7 @@ async def embedding(call: Call[LlamaEmbeddingRequest]) -> ASGI:
 
     texts = await call.run(read)
     embedded = await vectors(call, body.model, texts, param=name)
-    rows = await written(divided(embedded.rows, norm))
+    rows = await written(call, divided(embedded.rows, norm))
     return Json([LlamaEmbedding(number, [row]) for number, row in enumerate(rows)])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -29,7 +28,7 @@ REFUSALS = {
 async def openapi(call: Call[Any]) -> ASGI:
     """The document."""
     endpoints = call.request.app.state.endpoints
-    return await asyncio.to_thread(lambda: Json(document(endpoints)))
+    return await call.run(lambda: Json(document(endpoints)))
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,12 +89,12 @@ def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return divided
 
 
-async def written(rows: NDArray[np.float32]) -> list[Any]:
+async def written(call: Call[Any], rows: NDArray[np.float32]) -> list[Any]:
     """Encode each vector as JSON.
 
     A thread encodes them one by one: all at once would block the event loop.
     """
-    return await asyncio.to_thread(lambda: [msgspec.Raw(encode(row.tolist())) for row in rows])
+    return await call.run(lambda: [msgspec.Raw(encode(row.tolist())) for row in rows])
 
 
 def _read(

@@ -74,7 +74,7 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
         call.unload(name)
     if embedded is None:
         return Json(EmbedAnswer(body.shown, []))
-    rows = await written(unit(embedded.rows))
+    rows = await written(call, unit(embedded.rows))
     spent = int((time.perf_counter() - began) * NANO)
     return Json(EmbedAnswer(body.shown, rows, spent, int((loaded - began) * NANO), embedded.tokens))
 
@@ -90,7 +90,7 @@ async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
             embedded = await vectors(
                 call, name, [body.prompt], param="prompt", truncate=body.truncate is not False
             )
-            rows = await written(embedded.rows)
+            rows = await written(call, embedded.rows)
     if body.unloads:
         call.unload(name)
     return Json(EmbeddingsAnswer(rows[0]))

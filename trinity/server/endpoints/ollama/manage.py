@@ -5,7 +5,6 @@ A pull of a served model succeeds. Nothing is downloaded, created, copied or del
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,7 +76,7 @@ async def pull(call: Call[PullRequest]) -> ASGI:
         ) from None
     if body.stream is False:
         return Json(Progress("success"))
-    tag = await asyncio.to_thread(tag_of, models.find(call.ignored, name))
+    tag = await call.run(tag_of, models.find(call.ignored, name))
     lines = b"".join(encode(step) + b"\n" for step in steps(tag))
     return Document(lines, f"{NDJSON}; charset=utf-8")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 from collections import Counter
@@ -109,7 +108,7 @@ class Version(msgspec.Struct):
 async def tags(call: Call[Any]) -> ASGI:
     """All served models."""
     served = call.service.models.served.values()
-    return Json(ModelTags(await asyncio.to_thread(tags_of, list(served))))
+    return Json(ModelTags(await call.run(tags_of, list(served))))
 
 
 def tags_of(models: Iterable[Served]) -> list[ModelTag]:
@@ -143,7 +142,7 @@ async def running(call: Call[Any]) -> ASGI:
             )  # fmt: skip
         return listed
 
-    return Json(RunningModels(await asyncio.to_thread(described)))
+    return Json(RunningModels(await call.run(described)))
 
 
 async def show(call: Call[ShowRequest]) -> ASGI:
@@ -152,7 +151,7 @@ async def show(call: Call[ShowRequest]) -> ASGI:
     name = body.served(call.ignored, models)
     with await call.lease(name) as model:
         served = models.find(call.ignored, name)
-        return Json(await asyncio.to_thread(shown, served, model, bool(body.verbose)))
+        return Json(await call.run(shown, served, model, bool(body.verbose)))
 
 
 async def version(call: Call[Any]) -> ASGI:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +42,7 @@ async def responses(call: Call[ResponsesRequest]) -> ASGI:
         writer = writer_of(body, box, answers)
         async for _ in answers.by(writer):
             pass
-        await context.keep(writer.response)
+        await context.keep(answers, writer.response)
         return Json(writer.response)
 
 
@@ -71,10 +70,10 @@ class Context:
         """The items of the conversation before the request."""
         return () if self.before is None else self.before.conversation
 
-    async def keep(self, response: Response) -> None:
+    async def keep(self, answers: Answers, response: Response) -> None:
         """Store a response, unless the request says not to."""
         if response.store:
-            made = await asyncio.to_thread(
+            made = await answers.run(
                 lambda: kept_response(encode(response), self.items, self.before)
             )
             self.kept.keep(response.id, made)
@@ -96,7 +95,7 @@ async def events(
     try:
         async for stream_event in answers.by(writer):
             if isinstance(stream_event, Completed | CutShort):
-                await context.keep(writer.response)
+                await context.keep(answers, writer.response)
             yield written(stream_event)
     except Exception as error:
         yield written(writer.fail(api_error(error).message))
