@@ -55,22 +55,24 @@ def test_a_batch_under_anothers_name_is_none(served: TestClient, tmp_path: Path)
 
 
 def test_a_batch_that_has_ended_is_not_read_again(
-    served: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended(served, begin(served, upload(served, lines([row(1)]))))
-    store = BatchStore(tmp_path / "batches")
-    assert list(store.unfinished()) == []
-    new = store.add("file-x", URL, None)
+    store = BatchStore(tmp_path)
+    first, second = (store.add("file-x", URL, None) for _ in range(2))
+    first.become("cancelled")
+    store.save(first)
+    assert [batch.id for batch in store.unfinished()] == [second.id]
     read: list[str] = []
     real = store.get
     monkeypatch.setattr(store, "get", lambda name: read.append(name) or real(name))
-    assert [batch.id for batch in store.unfinished()] == [new.id]
-    assert read == [new.id]
-    new.become("cancelled")
-    store.save(new)
+    assert [batch.id for batch in store.unfinished()] == [second.id]
+    assert read == [second.id]
+    second.become("completed")
+    store.save(second)
     assert list(store.unfinished()) == []
     assert list(store.unfinished()) == []
-    assert read == [new.id] * 2
+    assert read == [second.id] * 2
+    assert {batch.id for batch in store.all()} == {first.id, second.id}
 
 
 def test_what_is_gone_is_told(served: TestClient, tmp_path: Path) -> None:

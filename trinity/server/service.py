@@ -235,7 +235,10 @@ class Service:
         lease = await self.models.lease(ignored, name, caller.owner)
         try:
             defaults = {**self.defaults, "lora": lease.lora_of(caller.owner)}
-            job = replace(job, options=self._salted(caller, {**defaults, **job.options}))
+            options = self._salted(caller, {**defaults, **job.options})
+            if "priority" in job.options:
+                options["priority"] = caller.priority(ignored, job.options["priority"])
+            job = replace(job, options=options)
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
             with lease.entering(caller.client, count, self.settings.max_queue):
                 ready, answers = await self.threads.run(
@@ -262,7 +265,7 @@ class Service:
         """The server's variables for chat templates that have them."""
         return self.settings.chat_template_kwargs or {}
 
-    def _salted(self, caller: Caller, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _salted(self, caller: Caller, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return options with the salt of the owner's cached prompts; slots need none."""
         shared = self.settings.share_prefix_cache and options.get("slot") is None
         salt = salt_of(caller.owner, options.get("cache_salt", ""), shared=shared)

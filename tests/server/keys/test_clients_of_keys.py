@@ -37,3 +37,30 @@ def test_the_engine_knows_whose_a_request_is(
     assert first == third == [first[0]] * submissions
     assert second == [second[0]] * submissions
     assert "" != first[0] != second[0] != ""
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}),
+        ("/v1/completions", {"prompt": "x", "max_tokens": 1}),
+        ("/v1/embeddings", {"input": "x"}),
+    ],
+)
+def test_no_key_goes_before_the_others(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    priorities, submit = list[int](), EngineThread.submit
+
+    def noted(self: EngineThread, *sequences: Any, client: str = "") -> None:
+        priorities.extend(sequence.priority for sequence in sequences)
+        submit(self, *sequences, client=client)
+
+    monkeypatch.setattr(EngineThread, "submit", noted)
+    with serve() as server:
+        for asked in (-1000, -1, 0, 7):
+            assert server.ask("A", "POST", path, {**body, "priority": asked})[0] == 200
+        assert priorities == [0, 0, 0, 7]
+    with serve(keys={"A": "the-only-key"}) as server:
+        assert server.ask("A", "POST", path, {**body, "priority": -5})[0] == 200
+    assert priorities[4:] == [-5]

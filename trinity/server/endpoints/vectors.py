@@ -68,11 +68,12 @@ async def vectors(
         if whole.cut:
             log.warning("%s: %s", lease.name, model.embedder.cut_notice(whole.cut, len(texts)))
         lora = lease.lora_of(call.caller.owner)
+        own_priority = call.caller.priority(call.ignored, priority)
         rows = np.empty((len(texts), size), np.float32)
         for start in range(0, len(texts), AT_ONCE):
             part = whole._replace(rows=whole.rows[start : start + AT_ONCE])
             rows[start : start + AT_ONCE] = await model.embedder.aembed_texts(
-                part, pooling=service.settings.pooling, lora=lora, priority=priority,
+                part, pooling=service.settings.pooling, lora=lora, priority=own_priority,
                 client=call.caller.client,
             )  # fmt: skip
             service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
