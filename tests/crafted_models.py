@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from tests.tiny_models import sentencepiece_vocabulary
-from trinity.formats import GGUFWriter
 from trinity.formats.gguf_types import tensor_nbytes
+from trinity.formats.gguf_writer import GGUFWriter
 
 
 def write_crafted_model(

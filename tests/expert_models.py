@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.tiny_models import encoded, sentencepiece_vocabulary
-from trinity.formats import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity_kernels.quants import TYPES
 
 EXPERTS, PER_TOKEN, HEADS, KV_HEADS, LAYERS = 6, 2, 4, 2, 2

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scripts.models.make_synthetic import random_blocks
-from trinity.formats import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity_kernels.quantizers import WRITABLE, quantize_rows
 from trinity_kernels.quants import TYPES
 

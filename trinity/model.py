@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Unpack, overload
 
@@ -27,17 +28,17 @@ from trinity.runtime.inbox import AsyncInbox
 from trinity.runtime.interface import Engine
 from trinity.runtime.options import GenerationOptions, Request
 from trinity.runtime.paging import give_back_heap
-from trinity.runtime.perplexity import Perplexity
 from trinity.runtime.pooling import Pooling
 from trinity.runtime.prompts import Messages, checked_ids, prompt_ids
 from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scheduler_stats import SchedulerStats
-from trinity.runtime.text_scorer import TextScorer
 
 if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
     from trinity.formats import WeightProvider
     from trinity.runtime.page import AdapterWeights
+    from trinity.runtime.perplexity import Perplexity
+    from trinity.runtime.text_scorer import TextScorer
     from trinity.tokenizers import Tokenizer
 
 
@@ -68,7 +69,12 @@ class Model:
         path = "" if provider is None else provider.path
         self._chat = ChatFormat(tokenizer, self._defaults, path)
         self._embedder = TextEmbedder(self._client, tokenizer, self._chat, provider)
-        self._scorer = TextScorer(self._client, tokenizer)
+
+    @cached_property
+    def _scorer(self) -> TextScorer:
+        from trinity.runtime.text_scorer import TextScorer
+
+        return TextScorer(self._client, self._tokenizer)
 
     @property
     def config(self) -> ModelConfig:

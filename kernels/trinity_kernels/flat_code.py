@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _X86, _ARM = 62, 183  # e_machine
 _PAGES = {_X86: 4096, _ARM: 65536}  # the largest that a system uses
@@ -30,8 +30,7 @@ class UnlinkableError(ValueError):
     """The object file needs something that this module does not provide."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlatCode:
+class FlatCode(NamedTuple):
     """Machine code without an address."""
 
     code: bytes  # a whole number of pages if ``variables``
@@ -40,8 +39,7 @@ class FlatCode:
     calls: tuple[tuple[str, int], ...] = ()  # C functions, and where their addresses go in ``code``
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
+class _Section(NamedTuple):
     kind: int
     flags: int
     offset: int
@@ -51,8 +49,7 @@ class _Section:
     align: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Symbol:
+class _Symbol(NamedTuple):
     name: str
     section: int
     value: int

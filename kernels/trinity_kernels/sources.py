@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,10 +58,20 @@ def _files() -> dict[str, str]:
     return found
 
 
+def _import_statements(text: str) -> Iterator[tuple[str, str, str]]:
+    """The groups of each import of this package; only lines with its name are matched."""
+    at = text.find(_NAME)
+    while at >= 0:
+        statement = _IMPORTS.match(text, text.rfind("\n", 0, at) + 1)
+        if statement is not None:
+            yield statement[1] or "", statement[2] or "", statement[3] or ""
+        at = text.find(_NAME, at + 1 if statement is None else statement.end())
+
+
 def _imported(text: str) -> set[str]:
     """The modules of this package that a text imports; of ``from a import b``, a.b or else a."""
     found = set()
-    for base, names, module in _IMPORTS.findall(text):
+    for base, names, module in _import_statements(text):
         if module:
             found.add(module)
         for part in re.sub(r"#.*", "", names).strip("()").split(","):

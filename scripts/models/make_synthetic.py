@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import TrinityError
-from trinity.formats import GGUFProvider, GGUFWriter
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity_kernels.quants import TYPES, QuantType
 
 CHUNK_BYTES = 4 << 20

@@ -15,7 +15,7 @@ from demo_network import EPS, BitNet, Recipe, ternary
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trinity.formats import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity_kernels.quants import TYPES
 
 ARCH = "bitnet-b1.58"

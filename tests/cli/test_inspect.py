@@ -13,7 +13,7 @@ from tests.models.adapter_files import peft_directory
 from tests.tiny_models import write_tiny_model
 from trinity.cli.inspect import plain
 from trinity.cli.inspect_tables import printable
-from trinity.formats import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.formats.imatrix import Imatrix, ImatrixEntry, write_imatrix
 
 

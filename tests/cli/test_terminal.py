@@ -18,7 +18,7 @@ from trinity import cli
 from trinity.cli import loading, terminal
 from trinity.cli.convert import bar
 from trinity.cli.terminal import escaped, json_line, say
-from trinity.formats import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter
 
 HOSTILE = "\x1b[31m\n\r\t\x07\x7f\x9b2J\u2028\u202e\u2066[red]x[/]\\"
 FORBIDDEN = set(map(chr, [*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F),

@@ -18,10 +18,10 @@ from tests.matrix import some
 from tests.models.adapter_files import Arrays, mlx_directory, peft_directory
 from trinity.config import ExpertConfig, ModelConfig
 from trinity.errors import FormatError, InputError, TrinityError, UnsupportedError
-from trinity.formats import GGUFWriter
 from trinity.formats.adapters import Base, LoraAdapter, Pair, open_adapter
 from trinity.formats.adapters.adapter import MAX_RANK, as_float32, fitted
 from trinity.formats.adapters.peft_config import peft_config
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.models import families_of
 
 HIDDEN, WIDE, TOKENS, KV = 16, 24, 40, 8

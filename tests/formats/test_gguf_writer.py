@@ -13,7 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from trinity.errors import InputError, UnsupportedError
-from trinity.formats import GGUFProvider, GGUFWriter
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
 
 INFERRED = [
     (True, "bool"),

@@ -16,7 +16,8 @@ from tests.formats import raw_gguf as raw
 from tests.matrix import some
 from tests.processor_time import within
 from trinity.errors import TrinityError
-from trinity.formats import GGUFProvider, GGUFWriter
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
 
 NUM_FILES, PARTS = 20_000, 16
 SECONDS_PER_FILE = 2.0  # generous: it takes some milliseconds

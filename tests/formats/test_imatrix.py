@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tests.formats import raw_gguf as raw
 from tests.matrix import some
 from trinity.errors import FormatError, InputError, TrinityError
-from trinity.formats import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.formats.imatrix import (
     Imatrix,
     ImatrixEntry,

@@ -26,7 +26,8 @@ from pathlib import Path
 import llama_cpp  # type: ignore[import-not-found,unused-ignore]
 import numpy as np
 
-from trinity.formats import GGUFProvider, GGUFWriter
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity_kernels.ggml import TYPES_BY_NAME
 
 ROWS = 16  # so that no two types take the same bytes

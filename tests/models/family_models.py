@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.tiny_models import sentencepiece_vocabulary
-from trinity.formats import GGUFWriter
 from trinity.formats.configuration import config_from_metadata
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.models import ARCHITECTURES
 from trinity.models.decoder import Decoder
 

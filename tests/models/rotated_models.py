@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from tests.models.family_models import vocab_size, vocabulary
 from trinity.config import SSMConfig
-from trinity.formats import GGUFWriter
 from trinity.formats.configuration import config_from_metadata
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.models import ARCHITECTURES
 from trinity.models.decoder import Decoder
 from trinity_kernels.quants import dequantize, quantize

@@ -11,7 +11,8 @@ import pytest
 
 import trinity
 from trinity.errors import UnsupportedError
-from trinity.formats import GGUFProvider, GGUFWriter
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.model import Model
 from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows

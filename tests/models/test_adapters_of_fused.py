@@ -23,7 +23,8 @@ from tests.models.adapter_files import (
 )
 from tests.tools.family_directories import arrays_of, directory
 from trinity.errors import FormatError
-from trinity.formats import GGUFProvider, GGUFWriter
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.tools.convert import convert, convert_adapter
 
 LARGEST_DIFFERENCE = 1e-3

@@ -16,7 +16,7 @@ import trinity
 from trinity import models
 from trinity.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling, SSMConfig
 from trinity.errors import ConfigError, TrinityError, UnsupportedError
-from trinity.formats import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.formats.tensor_names import beside, complete
 from trinity.models import ARCHITECTURES, decoder_of
 from trinity.models.architecture import Architecture, TokenTable

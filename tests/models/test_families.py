@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 import trinity
 from tests.models import family_models as small
-from trinity.formats import GGUFProvider, GGUFWriter
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.models import ARCHITECTURES
 from trinity.runtime.interface import Rows
 from trinity_kernels.isa import available_levels

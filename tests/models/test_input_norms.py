@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import trinity
 from tests.models.family_models import vocabulary
-from trinity.formats import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.models.input_norms import SUFFIX
 
 HIDDEN, FFN, HEADS, KV_HEADS, DIM, LAYERS, EPS = 64, 96, 4, 2, 16, 2, 1e-6

@@ -11,7 +11,7 @@ import trinity
 from tests.matrix import some
 from tests.models import family_models as small
 from tests.tiny_models import encoded
-from trinity.formats import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.runtime.interface import Rows
 from trinity_kernels.isa import available_levels
 

@@ -19,7 +19,8 @@ from tests.tiny_models import write_tiny_model
 from tests.tools.golden_models import edit_json, model_directory
 from trinity.cli.application import application
 from trinity.errors import InputError, TrinityError, UnsupportedError, about
-from trinity.formats import GGUFProvider, GGUFWriter
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
 
 CHANGES: tuple[object, ...] = (None, 0, -1, 2**31, 1.5, float("nan"), "", "x", True, [], ["a"], [1])
 PROMPT = "ab"

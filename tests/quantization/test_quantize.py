@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 import trinity
 from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError
-from trinity.formats import GGUFProvider, GGUFWriter
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.formats.imatrix import Imatrix, ImatrixEntry, write_imatrix
 from trinity.quantization import quantize, rows
 

@@ -14,7 +14,8 @@ from tests.formats import raw_gguf as raw
 from tests.quantization.test_quantize import split
 from tests.tiny_models import write_tiny_model
 from trinity.errors import ConfigError, FormatError, InputError, UnsupportedError
-from trinity.formats import GGUFProvider, GGUFWriter
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.quantization import quantization, quantize, rows
 from trinity_kernels.quants import TYPES
 

@@ -12,7 +12,8 @@ import pytest
 import trinity
 from tests.runtime.family_engines import CONTEXT, ROWS, Load, evaluate, text_of
 from trinity.errors import InputError
-from trinity.formats import GGUFProvider, GGUFWriter
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.quantization.quantization import quantize
 from trinity.runtime import engine_building as module
 from trinity.runtime import slot_file, speculation_budget

@@ -12,7 +12,7 @@ import trinity
 from tests.kernels.tl_writer import write_tl
 from tests.tiny_models import write_tiny_model
 from trinity.errors import FormatError, InputError, UnsupportedError
-from trinity.formats import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.providers import open_weights
 from trinity_kernels.quants.tl import Tiling
 

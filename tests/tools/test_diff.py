@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.tiny_models import write_tiny_model
-from trinity.formats import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.providers import open_weights
 from trinity.tools.diff import diff
 from trinity_kernels.quants import TYPES

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.kernels.reference import random_weights
-from trinity.formats import GGUFWriter
 from trinity.formats.gguf_types import is_type_of_gguf
+from trinity.formats.gguf_writer import GGUFWriter
 from trinity.providers import open_weights
 from trinity.tools.verify import Verification, verify
 from trinity_kernels.quants import TYPES

@@ -138,7 +138,8 @@ def bench(
 
 def measured(name: str) -> Measured:
     """Return what is known of a model before it is loaded."""
-    from trinity.formats.speech_config import is_speech, speech_config
+    from trinity.formats.other_models import is_speech
+    from trinity.formats.speech_config import speech_config
     from trinity.loading import open_weights
     from trinity.tools.active import active_parameters
     from trinity.tools.bench_report import Measured

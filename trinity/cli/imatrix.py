@@ -133,8 +133,7 @@ def imatrix(
 
 def _check_out(out: str, inputs: list[str | None], *, resume: bool, force: bool) -> None:
     """Raise InputError if ``out`` must not be written, before hours of work."""
-    from trinity.formats import GGUFWriter
-    from trinity.formats.gguf_writer import refuse_existing
+    from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 
     GGUFWriter(out)
     for path in inputs:

@@ -193,7 +193,8 @@ def show_kernels(model: str | None, provider: WeightProvider | None, as_json: bo
 def describe(model: str, provider: WeightProvider) -> dict[str, object]:
     """Return everything that is shown, in the form of --json."""
     from trinity.errors import ConfigError, UnsupportedError
-    from trinity.formats.speech_config import is_speech, speech_config
+    from trinity.formats.other_models import is_speech
+    from trinity.formats.speech_config import speech_config
     from trinity.tools.active import active_parameters
     from trinity.tools.contents import contents
 

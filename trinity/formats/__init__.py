@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from trinity.formats.gguf import GGUFProvider
-from trinity.formats.gguf_writer import GGUFWriter
 from trinity.formats.provider import Tensor, WeightProvider
 
-__all__ = ["GGUFProvider", "GGUFWriter", "Tensor", "WeightProvider"]
+__all__ = ["GGUFProvider", "Tensor", "WeightProvider"]

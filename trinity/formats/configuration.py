@@ -22,8 +22,8 @@ from trinity.formats.config_limits import (
 )
 from trinity.formats.config_reader import ConfigReader, shown
 from trinity.formats.expert_keys import read_experts, read_latent
+from trinity.formats.other_models import is_speech
 from trinity.formats.rope_keys import read_rope_dim, read_rope_dim_swa, read_rope_scaling
-from trinity.formats.speech_config import is_speech
 from trinity.formats.ssm_keys import read_recurrent_layers, read_ssm
 
 _LONGEST_ARCHITECTURE, _LONGEST_NAME = 64, 256

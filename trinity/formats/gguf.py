@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +35,7 @@ _I2_S_BLOCKS = {"I2_S": 128, "I2_S_ARM": 64}
 _SPLIT_NAME = re.compile(r"(?P<prefix>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """One file of a model."""
 
     file: MappedFile

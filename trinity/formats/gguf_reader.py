@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 from operator import attrgetter
+from typing import NamedTuple
 
 from trinity.errors import FormatError, UnsupportedError
 from trinity.formats.foreign import looks_like
@@ -56,8 +57,7 @@ class KeyLocation:
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
+class TensorInfo(NamedTuple):
     """One tensor of the file."""
 
     name: str

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
+
+SPEECH = "whisper"  # general.architecture of speech models
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(NamedTuple):
     """``what`` a file is and ``advice``; regular expressions of architectures, classes, tensors."""
 
     what: str
@@ -83,6 +84,12 @@ _KINDS = (
 )
 
 
+def is_speech(metadata: Mapping[str, object]) -> bool:
+    """Whether the keys describe a speech model."""
+    name = metadata.get("general.architecture")
+    return isinstance(name, str) and name == SPEECH
+
+
 def other_model(
     metadata: Mapping[str, object], tensors: Collection[str] = (), class_name: str = ""
 ) -> str | None:
@@ -93,8 +100,10 @@ def other_model(
     """
     said = [metadata.get("general.type"), metadata.get("general.architecture"), class_name]
     for name in said:
+        if not isinstance(name, str) or name in ("", "model"):
+            continue
         for kind in _KINDS:
-            if isinstance(name, str) and re.fullmatch(kind.names, name[:200]):
+            if re.fullmatch(kind.names, name[:200]):
                 return f"{kind.what}; {kind.advice}"
     for kind in _KINDS:
         if any(re.match(kind.tensors, name[:200]) for name in tensors):

@@ -14,8 +14,8 @@ import numpy as np
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import FIELDS
 from trinity.formats.config_reader import shown
+from trinity.formats.other_models import SPEECH, is_speech
 
-ARCHITECTURE = "whisper"
 ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 MOST_BANDS, MOST_POSITIONS = 1024, 1 << 13
 EPS = 1e-5  # that of PyTorch's LayerNorm
@@ -55,12 +55,6 @@ class SpeechConfig:
     def frames(self) -> int:
         """Mel frames of a window: two per position of the encoder."""
         return 2 * self.encoder.positions
-
-
-def is_speech(metadata: Mapping[str, object]) -> bool:
-    """Whether the keys describe a speech model."""
-    name = metadata.get("general.architecture")
-    return isinstance(name, str) and name == ARCHITECTURE
 
 
 def speech_config(metadata: Mapping[str, object], source: str) -> SpeechConfig:
@@ -173,13 +167,13 @@ class _Keys:
 
     def error(self, key: str, what: str) -> ConfigError:
         """Return a ConfigError with the key and its value."""
-        full = f"{ARCHITECTURE}.{key}"
+        full = f"{SPEECH}.{key}"
         state = f"is {shown(self._metadata[full])}" if full in self._metadata else "is missing"
         return ConfigError(f"{self._source}: {full} {state}; it {what}: convert the model again")
 
     def whole(self, key: str, largest: int, default: int | None = None, least: int = 1) -> int:
         """Return a whole number from ``least`` to ``largest``."""
-        value = self._metadata.get(f"{ARCHITECTURE}.{key}", default)
+        value = self._metadata.get(f"{SPEECH}.{key}", default)
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= largest:
             return value
         raise self.error(key, f"must be a whole number from {least} to {largest}")
@@ -203,7 +197,7 @@ class _Keys:
     def vocab_size(self) -> int:
         """The rows of the embedding, or the vocabulary's length if no key gives them."""
         tokens, key = "tokenizer.ggml.tokens", "vocab_size"
-        if f"{ARCHITECTURE}.{key}" in self._metadata or tokens not in self._metadata:
+        if f"{SPEECH}.{key}" in self._metadata or tokens not in self._metadata:
             return self.whole(key, int(FIELDS[key].high))
         listed = self._metadata[tokens]
         if isinstance(listed, list) and 0 < len(listed) <= int(FIELDS[key].high):
@@ -215,7 +209,7 @@ class _Keys:
 
     def check_eps(self) -> None:
         """Raise UnsupportedError if norms use another epsilon."""
-        key = f"{ARCHITECTURE}.decoder.attention.layer_norm_epsilon"
+        key = f"{SPEECH}.decoder.attention.layer_norm_epsilon"
         value = self._metadata.get(key, EPS)
         if not isinstance(value, float) or abs(value - EPS) > EPS / 100:
             raise UnsupportedError(
@@ -224,7 +218,7 @@ class _Keys:
 
     def activation(self) -> str:
         """The kernels' name of the activation function in the feed-forward."""
-        key = f"{ARCHITECTURE}.hidden_activation"
+        key = f"{SPEECH}.hidden_activation"
         name = self._metadata.get(key, "gelu")
         if isinstance(name, str) and name in ACTIVATIONS:
             return ACTIVATIONS[name]
@@ -234,7 +228,7 @@ class _Keys:
 
     def ids(self, key: str, vocab_size: int) -> tuple[int, ...]:
         """Return token ids; none if the key is missing."""
-        value = self._metadata.get(f"{ARCHITECTURE}.{key}")
+        value = self._metadata.get(f"{SPEECH}.{key}")
         if value is None:
             return ()
         if (
@@ -252,7 +246,7 @@ class _Keys:
         Source: openai/whisper, model.py, for models that name none.
         """
         key = "alignment_heads"
-        value = self._metadata.get(f"{ARCHITECTURE}.{key}")
+        value = self._metadata.get(f"{SPEECH}.{key}")
         if value is None:
             layers = range(decoder.layers // 2, decoder.layers)
             return tuple((layer, head) for layer in layers for head in range(decoder.heads))

@@ -6,21 +6,20 @@ The revision's position is the same as in the library's ``hf://`` addresses.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trinity.errors import InputError
 
 PREFIX = "hf:"
 MAIN = "main"
 FORM = f"{PREFIX}USER/REPO[@REVISION][:FILE-OR-QUANT]"
-_PARTS = re.compile(r"([^@:]*)(?:@([^:]*))?(?::(.*))?", re.DOTALL)
+_PARTS = r"([^@:]*)(?:@([^:]*))?(?::(.*))?"
 # Source: huggingface_hub, utils/_validators.py, validate_repo_id.
-_WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
-_REVISION = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_./+-]{0,198}[A-Za-z0-9_+-])?")
+_WORD = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
+_REVISION = r"[A-Za-z0-9_](?:[A-Za-z0-9_./+-]{0,198}[A-Za-z0-9_+-])?"
 
 
-@dataclass(frozen=True, slots=True)
-class HubName:
+class HubName(NamedTuple):
     """A parsed name; ``typed`` is the input, ``wanted`` its file or quantization."""
 
     typed: str
@@ -36,7 +35,7 @@ class HubName:
 
 def parse_name(typed: str) -> HubName:
     """Parse a name with or without the prefix. Raises InputError."""
-    match = _PARTS.fullmatch(typed.removeprefix(PREFIX))
+    match = re.fullmatch(_PARTS, typed.removeprefix(PREFIX), re.DOTALL)
     repository, revision, wanted = match.groups() if match else ("", None, None)
     problem = _problem(repository, revision, wanted)
     if problem is not None:
@@ -62,9 +61,9 @@ def _problem(repository: str, revision: str | None, wanted: str | None) -> str |
 
 def is_revision(text: str) -> bool:
     """Whether this is a valid name of a branch, tag or commit."""
-    return bool(_REVISION.fullmatch(text)) and ".." not in text and "//" not in text
+    return bool(re.fullmatch(_REVISION, text)) and ".." not in text and "//" not in text
 
 
 def is_word(text: str) -> bool:
     """Whether this is a valid name of a user or repository."""
-    return bool(_WORD.fullmatch(text)) and "--" not in text and ".." not in text
+    return bool(re.fullmatch(_WORD, text)) and "--" not in text and ".." not in text

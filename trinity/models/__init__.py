@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.other_models import other_model
+from trinity.formats.other_models import is_speech, other_model
 from trinity.formats.provider import WeightProvider
-from trinity.formats.speech_config import check_tensors, is_speech, speech_config
 from trinity.models.architecture import Architecture
 from trinity.models.decoder import Decoder
 
@@ -216,6 +215,8 @@ def check_model(provider: WeightProvider) -> None:
         return provider.tensor(name).shape
 
     if is_speech(provider.metadata):
+        from trinity.formats.speech_config import check_tensors, speech_config
+
         check_tensors(speech_config(provider.metadata, provider.path), names, shape)
         return
     check_architecture(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from trinity.config import ModelConfig
 from trinity.models.operations import Operation
@@ -13,8 +13,7 @@ Has = Callable[[str], bool]
 DRAFT_STATE, DRAFT_TOKEN = "draft_state", "draft_token"  # buffers
 
 
-@dataclass(frozen=True, slots=True)
-class TokenTable:
+class TokenTable(NamedTuple):
     """A second embedding: a row of ``weight`` for each token, times ``scale``, into ``buffer``."""
 
     weight: str

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from trinity.formats.defaults import Defaults
 from trinity.formats.provider import WeightProvider
@@ -31,8 +30,7 @@ class Described(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """A kind of model source."""
 
     what: str  # for errors, such as "a GGUF file"

@@ -14,7 +14,7 @@ from math import prod
 from trinity.config import ModelConfig
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.gguf_types import tensor_nbytes
-from trinity.formats.speech_config import ARCHITECTURE as SPEECH
+from trinity.formats.other_models import SPEECH
 from trinity.quantization.mixes import QuantizationMix
 from trinity_kernels.ggml import TYPES_BY_NAME
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from trinity.config import ModelConfig
 from trinity.errors import InputError, TrinityError
 from trinity.models.decoder import Decoder
-from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.bound_weights import BoundWeights, fingerprint
 from trinity.runtime.channel_squares import ChannelSquares
@@ -30,7 +29,6 @@ from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.page_pool import PagePool
 from trinity.runtime.paging import Populating
 from trinity.runtime.plan import Buffers, PlanBuilder
-from trinity.runtime.profile import OperationTime, profile_step
 from trinity.runtime.rounding import Rounding
 from trinity.runtime.step import Step, StepInput
 from trinity.runtime.step_plans import StepPlan, StepPlans
@@ -39,6 +37,8 @@ from trinity_kernels.ops.kv_layout import KV_TYPES, layer_bytes
 from trinity_kernels.team import Team, TeamError
 
 if TYPE_CHECKING:
+    from trinity.runtime.adapters import AdapterSet
+    from trinity.runtime.profile import OperationTime
     from trinity.runtime.sketched_head import SketchedHead
 
 DECODE_ROWS = 16  # rows of a step that costs little more than a step of one row
@@ -239,6 +239,8 @@ class CPUEngine(Emptied):
 
     def profile(self, batch: Sequence[Rows], *, rounds: int = 3) -> list[OperationTime]:
         """Measure every operation of a step; see runtime/profile.py."""
+        from trinity.runtime.profile import profile_step
+
         return profile_step(self, batch, rounds)
 
     def kernel_names(self) -> dict[int, tuple[str, str]]:

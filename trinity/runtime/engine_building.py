@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import InputError, KernelError, UnsupportedError
-from trinity.formats.adapters import LoraAdapter, open_adapter
 from trinity.formats.mapping_table import TABLE
 from trinity.formats.provider import WeightProvider
 from trinity.formats.tensor_names import complete
@@ -18,7 +17,6 @@ from trinity.models import decoder_of, families_of, find_architecture
 from trinity.models.architecture import AddedRowNames
 from trinity.models.decoder import Decoder, token_tables
 from trinity.options.load_options import LoadKeywords, LoadOptions, adapter_files
-from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.bound_weights import BoundWeights
 from trinity.runtime.drafting import Drafter
@@ -42,6 +40,9 @@ from trinity_kernels.ops.kv_layout import KV_TYPES
 from trinity_kernels.ops.matmul import variants
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.record import RECORD
+
+if TYPE_CHECKING:
+    from trinity.formats.adapters import LoraAdapter
 
 Progress = Callable[[str], None]
 
@@ -122,6 +123,8 @@ def _parts(
     scales = [scale for _, scale in files]
     adapter_set = None
     if adapters:
+        from trinity.runtime.adapters import AdapterSet
+
         adapter_set = AdapterSet(adapters, scales, decoder, weights, tables, rows)
     state_widths = [operation.state_width for _, operation in decoder.states]
     layout = builder.layout = PageLayout(decoder.attention, context_length, rows, state_widths)
@@ -200,6 +203,7 @@ def _open_adapters(
             f"{provider.path}: its weights are rotated (prism.hadamard keys), so adapters of the "
             "model do not fit them; load it without lora (--lora)"
         )
+    from trinity.formats.adapters import open_adapter
     from trinity.models.adapter_base import base_of
 
     base = base_of(decoder, provider, families_of(decoder.config.architecture))

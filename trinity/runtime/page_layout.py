@@ -11,7 +11,6 @@ positions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -28,8 +27,7 @@ class PartSizes(NamedTuple):
     windowed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """Which positions windowed layers attend to: the last ``positions``, including the token's own.
 
     ``rows``: the maximum number of tokens of a step. ``state``: the window is that of a recurrent

@@ -8,6 +8,7 @@ run, executes them. The numbers of a single step (token count, positions, KV cac
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +18,12 @@ from trinity.models.expert_operations import ExpertLinear
 from trinity.models.operations import Hadamard, HeadLinear, Linear, Norm, Operation, Rotation
 from trinity.models.rotated_inputs import factors_of
 from trinity.runtime import records
-from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.expert_buffers import ExpertBuffers
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.records import elementwise, hadamard, linear, norm
-from trinity.runtime.records.adapters import write_embeddings, write_inner, write_outer
 from trinity.runtime.records.record_list import Address
 from trinity.runtime.records.rows_view import RowsView
 from trinity.runtime.records.writer import RecordWriter
@@ -37,6 +36,9 @@ from trinity_kernels.ops.matmul import operands, variants
 from trinity_kernels.ops.matmul.activations import activation_bytes, tile_bytes
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.ops.matmul.tiles import matmul_tiles
+
+if TYPE_CHECKING:
+    from trinity.runtime.adapters import AdapterSet
 
 
 class Buffers:
@@ -210,7 +212,10 @@ class PlanBuilder:
         positions; 0: it is divided by rows. ``adapters``: the LoRA adapters to apply.
         """
         writer = RecordWriter(self, buffers, step, kv_type, few, rounding, adapters)
-        write_embeddings(writer)
+        if adapters is not None:
+            from trinity.runtime.records.adapters import write_embeddings
+
+            write_embeddings(writer)
         records.write_all(writer, self.decoder.prologue)
         for index, layer in enumerate(self.decoder.layers):
             writer.layer, writer.prefix = index, f"blk.{index}."
@@ -236,13 +241,17 @@ class PlanBuilder:
             hadamard.write(writer, transform, rows=step.outputs)
         logits = RowsView(0, 4 * output.n)
         deltas = adapters.head if adapters else []
-        write_inner(
-            writer, deltas, [buffers.view("h")], head=True
-        )  # fmt: skip
+        if deltas:
+            from trinity.runtime.records.adapters import write_inner
+
+            write_inner(writer, deltas, [buffers.view("h")], head=True)
         linear.write_outputs(writer, "h", [(output, logits)], rows=step.outputs)
         logits_slots = [(len(writer.records) - 1, operands.OUT)]
-        added = write_outer(writer, deltas, [logits], head=True)
-        logits_slots += [(record, operands.OUT) for record in added]
+        if deltas:
+            from trinity.runtime.records.adapters import write_outer
+
+            added = write_outer(writer, deltas, [logits], head=True)
+            logits_slots += [(record, operands.OUT) for record in added]
         cap = self.decoder.architecture.logit_softcap(self.config)
         if cap:
             slot = elementwise.write_softcap(writer, logits, output.n, cap, rows=step.outputs)

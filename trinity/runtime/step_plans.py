@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.rounding import Rounding
 from trinity.runtime.step import Step
 from trinity.runtime.weights import Weight
 from trinity_kernels.record import RECORD
 
+if TYPE_CHECKING:
+    from trinity.runtime.adapters import AdapterSet
+
 # The KV element type; whether the step has few rows; its kernels; whether a row uses an adapter.
 PlanKey = tuple[str, bool, Rounding, bool]
 
 
-@dataclass(frozen=True, slots=True)
-class StepPlan:
+class StepPlan(NamedTuple):
     """The records of one kind of step."""
 
     records: NDArray[np.void]  # those of the layers, then those of the head

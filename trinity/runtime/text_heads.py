@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,7 @@ _ACTIVATIONS: dict[object, Head] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Dense:
+class _Dense(NamedTuple):
     """A dense layer with an activation."""
 
     weight: NDArray[np.float32]

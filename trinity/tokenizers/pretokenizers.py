@@ -8,13 +8,12 @@ Source: llama.cpp src/llama-vocab.cpp, and the tokenizer.json files that it was 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trinity.errors import TokenizerError
 
 
-@dataclass(frozen=True, slots=True)
-class PreTokenizer:
+class PreTokenizer(NamedTuple):
     """How one family of vocabularies cuts words.
 
     ``ignore_merges``: a word that is a token is not split, whatever the merges are.

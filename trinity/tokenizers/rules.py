@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trinity.errors import TokenizerError, UnsupportedError
 from trinity.formats.json_object import parse_json_object
@@ -36,8 +36,7 @@ _MOST_GROWTH = 4096  # characters that a character may become by Replace
 _FLAGS = ("special", "single_word", "lstrip", "rstrip", "normalized", "in_model")
 
 
-@dataclass(frozen=True, slots=True)
-class AddedToken:
+class AddedToken(NamedTuple):
     """A token that is found in the text before the rest is tokenized.
 
     ``in_model``: it is in the model's vocabulary too. The flags are those of tokenizer.json.
@@ -53,8 +52,7 @@ class AddedToken:
     in_model: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(NamedTuple):
     """The checked sections of a tokenizer.json, without vocabulary and merges.
 
     ``model`` has the options of the model's section, such as "unk_token".

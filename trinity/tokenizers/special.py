@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,7 @@ _FEW, _FEW_SEARCHES = 128, 1 << 22
 _BASE, _BITS = int.from_bytes(os.urandom(8)) | 1, 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Special:
+class _Special(NamedTuple):
     id: int
     text: str
     raw: bytes

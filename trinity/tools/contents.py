@@ -12,9 +12,10 @@ from trinity.errors import TrinityError
 from trinity.formats.adapters import CONFIG, MLX_WEIGHTS, PEFT_WEIGHTS
 from trinity.formats.imatrix import CHUNK_COUNT, CHUNK_SIZE, DATASETS, SUMS, read_imatrix
 from trinity.formats.json_object import read_json_object
+from trinity.formats.other_models import is_speech
 from trinity.formats.pooling_type import RANKS
 from trinity.formats.provider import WeightProvider
-from trinity.formats.speech_config import is_speech, speech_config
+from trinity.formats.speech_config import speech_config
 from trinity.models import ARCHITECTURES
 from trinity.tools.file_type import file_type
 

@@ -11,8 +11,9 @@ from typing import Literal
 from trinity.config import ExpertConfig, ModelConfig
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.gguf_types import tensor_nbytes
+from trinity.formats.other_models import is_speech
 from trinity.formats.provider import WeightProvider
-from trinity.formats.speech_config import is_speech, speech_config
+from trinity.formats.speech_config import speech_config
 from trinity.models import find_architecture
 from trinity.quantization.assignment import ModelTensor, Network, Overrides, assign, network_of
 from trinity.quantization.mixes import MIXES, PLAIN

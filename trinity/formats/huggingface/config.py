@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from trinity.config import ExpertConfig, ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import MAX_CACHED_HEADS, MAX_QUERY_WIDTH
-from trinity.formats.huggingface.rope import RopeParameters, read_rope
 from trinity.formats.huggingface.values import Values, shown
+
+if TYPE_CHECKING:
+    from trinity.formats.huggingface.rope import RopeParameters
 
 _KINDS = ("full_attention", "sliding_attention")
 # What null says where a class of transformers allows it and its default is another. Other keys are
@@ -169,6 +171,8 @@ def check_heads(
 
 
 def _rope(values: Values, terms: Terms, context_length: int, head_dim: int) -> RopeParameters:
+    from trinity.formats.huggingface.rope import read_rope
+
     rope = read_rope(values, terms.rope_types, context_length, head_dim)
     if rope.share != 1.0 and not terms.partial_rope:
         raise UnsupportedError(

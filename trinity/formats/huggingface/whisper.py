@@ -17,9 +17,9 @@ from trinity.formats.directory_file import directory_file
 from trinity.formats.huggingface.files import CONFIG, GENERATION_CONFIG, optional_object
 from trinity.formats.huggingface.values import Values
 from trinity.formats.json_object import read_json_object
+from trinity.formats.other_models import SPEECH
 from trinity.formats.speech_config import (
     ACTIVATIONS,
-    ARCHITECTURE,
     EPS,
     MOST_BANDS,
     MOST_POSITIONS,
@@ -77,7 +77,7 @@ def whisper_metadata(directory: str, files: Mapping[str, str], name: str) -> dic
     width, bands = values.size("d_model", "hidden_size"), _whole(values, "num_mel_bins", MOST_BANDS)
     _check_preprocessor(directory, bands)
     keys: dict[str, object] = {
-        "general.architecture": ARCHITECTURE,
+        "general.architecture": SPEECH,
         "general.type": "model",
         "general.name": name,
         "vocab_size": vocab_size,
@@ -98,7 +98,7 @@ def whisper_metadata(directory: str, files: Mapping[str, str], name: str) -> dic
         keys["multilingual"] = generation["is_multilingual"]
     if languages := _languages(generation):
         keys["languages"] = languages
-    return {k if k.startswith("general.") else f"{ARCHITECTURE}.{k}": v for k, v in keys.items()}
+    return {k if k.startswith("general.") else f"{SPEECH}.{k}": v for k, v in keys.items()}
 
 
 def end_id(files: Mapping[str, str]) -> int:

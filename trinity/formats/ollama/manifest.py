@@ -8,20 +8,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trinity.errors import FormatError, InputError, TrinityError
 from trinity.formats.json_object import read_json_object
 from trinity.formats.ollama.store import Store
 
-_DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})", re.ASCII)
+_DIGEST = r"sha256[:-]([0-9a-fA-F]{64})"
 _MOST_LAYERS = 100_000  # a model of tensor blobs has one for each tensor
 PREFIX = "ollama:"
 IMAGE = "application/vnd.ollama.image."
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(NamedTuple):
     """One blob of a model."""
 
     kind: str  # last word of its media type
@@ -30,8 +29,7 @@ class Layer:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(NamedTuple):
     """A manifest; ``typed`` is the model's name as the user gave it."""
 
     store: Store
@@ -99,7 +97,7 @@ def _layer(manifest: Manifest, value: object) -> Layer:
     size, name = value.get("size"), value.get("name") or ""
     if not isinstance(media, str) or not isinstance(name, str):
         raise manifest.error(FormatError, 'it has a layer whose "mediaType" or "name" is not text')
-    match = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
+    match = re.fullmatch(_DIGEST, digest, re.ASCII) if isinstance(digest, str) else None
     if match is None:
         raise manifest.error(
             FormatError,

@@ -6,21 +6,20 @@ Source: Ollama, types/model/name.go, ParseName and IsValid.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 HOST, NAMESPACE, TAG, SCHEME = "registry.ollama.ai", "library", "latest", "https"
 _MISSING = "!MISSING!"  # marks a part that a separator announces but is empty; never valid
 _FIRST = "[A-Za-z0-9_]"
 _PARTS = {
-    "host": re.compile(_FIRST + r"[A-Za-z0-9_\-.:]{0,349}"),
-    "namespace": re.compile(_FIRST + r"[A-Za-z0-9_\-]{0,79}"),
-    "model": re.compile(_FIRST + r"[A-Za-z0-9_\-.]{0,79}"),
-    "tag": re.compile(_FIRST + r"[A-Za-z0-9_\-.]{0,79}"),
+    "host": _FIRST + r"[A-Za-z0-9_\-.:]{0,349}",
+    "namespace": _FIRST + r"[A-Za-z0-9_\-]{0,79}",
+    "model": _FIRST + r"[A-Za-z0-9_\-.]{0,79}",
+    "tag": _FIRST + r"[A-Za-z0-9_\-.]{0,79}",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(NamedTuple):
     """A name with its defaults filled in; it is invalid if ``problem`` is not None."""
 
     host: str
@@ -38,7 +37,7 @@ class Name:
     def problem(self) -> str | None:
         """Return what is wrong with the name, or None if it is valid."""
         for kind, part in zip(_PARTS, self.parts, strict=True):
-            if not _PARTS[kind].fullmatch(part):
+            if not re.fullmatch(_PARTS[kind], part):
                 shown = "missing" if part in ("", _MISSING) else f"{part[:80]!r}"
                 return f"its {kind} is {shown}"
         return None

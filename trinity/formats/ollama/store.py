@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trinity.errors import InputError
 from trinity.formats.ollama.name import Name
@@ -18,8 +18,7 @@ SERVICE_STORE = "/usr/share/ollama/.ollama/models"
 MOST_NAMES = 2000  # limit of listed names
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(NamedTuple):
     """A store's folder, which contains ``manifests`` and ``blobs``."""
 
     root: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -22,10 +23,8 @@ from trinity.models.operations import (
 )
 from trinity.models.recurrent_operations import CausalConv, DeltaRule, SelectiveScan
 from trinity.runtime.records import (
-    adapters,
     attention,
     elementwise,
-    expert_adapters,
     experts,
     hadamard,
     head_linear,
@@ -56,17 +55,23 @@ WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     Scale: elementwise.write_scale,
     SelectiveScan: recurrent.write_scan,
 }
-# In plans with LoRA adapters, these write the same operations with the adapters' products.
-WITH_ADAPTERS: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
-    **WRITE,
-    ExpertLinear: expert_adapters.write_linear,
-    HeadLinear: adapters.write_heads,
-    Linear: adapters.write_linear,
-    Route: expert_adapters.write_route,
-}
 # Operations of one record that touch only their own buffers, and those that may run beside them.
 _LOCAL = (Copy, Gated, GatedAdd, Hadamard, Norm, Scale)
 _BESIDE = (*_LOCAL, HeadLinear, Linear)
+
+
+@cache
+def _with_adapters() -> Mapping[type[Operation], Callable[[RecordWriter, Any], None]]:
+    """The table of plans with LoRA adapters: some operations have the adapters' products."""
+    from trinity.runtime.records import adapters, expert_adapters
+
+    return {
+        **WRITE,
+        ExpertLinear: expert_adapters.write_linear,
+        HeadLinear: adapters.write_heads,
+        Linear: adapters.write_linear,
+        Route: expert_adapters.write_route,
+    }
 
 
 def write(writer: RecordWriter, operation: Operation) -> None:
@@ -76,7 +81,7 @@ def write(writer: RecordWriter, operation: Operation) -> None:
     """
     if type(operation) not in WRITE:
         raise TypeError(f"the plan has no record for the operation {operation!r}")
-    table = WRITE if writer.adapters is None else WITH_ADAPTERS
+    table = WRITE if writer.adapters is None else _with_adapters()
     table[type(operation)](writer, operation)
 
 
