@@ -280,7 +280,7 @@ TEMPLATES = {
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_templates(probe: Probe, name: str, tmp_path: Path) -> None:
-    """What a template makes of one word is tokenized before it is found too long."""
+    """The rendered word is tokenized before its length is refused."""
     make, template = TEMPLATES[name]
     path = tmp_path / "model.gguf"
     metadata = {"tokenizer.chat_template": template}

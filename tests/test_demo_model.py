@@ -38,7 +38,7 @@ def model() -> Iterator[trinity.Model]:
 
 
 def test_it_is_an_ordinary_file() -> None:
-    """Architecture, types and size are those of the files that bitnet.cpp's converter writes."""
+    """Architecture, types and size equal those of files from bitnet.cpp's converter."""
     path = Path(trinity.demo_model())
     assert path.stat().st_size <= LARGEST
     provider = trinity.open_weights(path)
@@ -83,7 +83,7 @@ def likelihoods(model: trinity.Model, window: NDArray[np.int32]) -> NDArray[np.f
 
 
 def test_perplexity_is_that_of_pytorch(reference: dict[str, Any]) -> None:
-    """Also with the cache that generation uses, in half precision."""
+    """It also agrees with the half-precision cache that generation uses."""
     with trinity.load(trinity.demo_model()) as model:
         found = model.perplexity(reference["text"], window=reference["window"])
     assert found.perplexity == pytest.approx(reference["perplexity"], rel=0.005)
@@ -91,7 +91,7 @@ def test_perplexity_is_that_of_pytorch(reference: dict[str, Any]) -> None:
 
 
 def test_it_writes_words_of_its_book(model: trinity.Model, reference: dict[str, Any]) -> None:
-    """Most words of a sample are common ones, which random text would not give."""
+    """Most words of a sample are common ones; random text would not have them."""
     words = model.generate("Prince Andrew", max_tokens=200, seed=1).text.split()
     common = {"the", "a", "of", "to", "and", "he", "in", "that", "his", "was", "with", "had"}
     assert len(words) > 50

@@ -164,7 +164,7 @@ def test_documents_hold_python() -> None:
 @pytest.mark.few(4)
 @pytest.mark.parametrize("document", WITH_PYTHON, ids=lambda p: p.name)
 def test_python_runs(document: Path, tmp_path: Path) -> None:
-    """A document's Python blocks run in order, in one program, beside a file model.gguf."""
+    """A document's Python blocks run in order in one program, with a file model.gguf."""
     (tmp_path / "model.gguf").symlink_to(trinity.chat_model())
     run(["-W", "error::UserWarning", "-c", python_of(document)], cwd=tmp_path)
 

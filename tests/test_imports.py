@@ -156,7 +156,7 @@ def test_no_import_cycle() -> None:
 
 
 def test_formats_and_lower_know_only_the_types_of_the_kernels() -> None:
-    """Below runtime, of the kernels only types, quants and how a file is written are known."""
+    """Below runtime, modules import only types, quants and file writing of the kernels."""
     for module, path in MODULES:
         if module.startswith("trinity.") and layer(module) < layer("trinity.runtime"):
             for line, target in imports(module, path):
@@ -166,7 +166,7 @@ def test_formats_and_lower_know_only_the_types_of_the_kernels() -> None:
 
 
 def test_types_know_nothing_of_what_is_done_with_them() -> None:
-    """quants reads and decodes; products, quantizers and other operations import it."""
+    """quants only reads and decodes; products, quantizers and other operations import it."""
     above = ("trinity_kernels.ops", "trinity_kernels.quantizers", "trinity_kernels.tiles")
     for module, path in MODULES:
         if f"{module}.".startswith("trinity_kernels.quants."):

@@ -165,7 +165,7 @@ def no_page_is_in_use(model: Model, engine: ToyEngine) -> None:
 
 
 def test_calls_within_an_open_stream_work() -> None:
-    """In the same thread, which reads on afterwards."""
+    """The calls are made in the same thread, which then continues the stream."""
     model, _ = toy_model()
     expected = [chunk.token_ids for chunk in model.stream("ab", seed=1)]
     alone = model.generate("xy", seed=2).token_ids

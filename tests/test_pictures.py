@@ -18,7 +18,7 @@ MEASUREMENTS = sorted((ROOT / "docs" / "measurements").glob("*.json"))
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda p: p.name)
 def test_picture_is_plain_svg(picture: Path) -> None:
-    """Well-formed, without scripts and without anything to fetch: pages show no others."""
+    """It is well-formed, without scripts and external content, which pages would not show."""
     text = picture.read_text("utf-8")
     root = ElementTree.fromstring(text)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"

@@ -125,7 +125,7 @@ ONE_INTERFACE = {"Grammar": {"trinity/runtime/guide.py", "trinity/grammar/gramma
 
 
 def test_a_class_name_means_one_thing() -> None:
-    """No two classes of both packages have one name, but for those that share an interface."""
+    """No two classes of the packages have one name, unless they share an interface."""
     found: dict[str, list[str]] = {}
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):

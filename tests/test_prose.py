@@ -106,7 +106,7 @@ def test_patterns_find_private_words(text: str, private: bool) -> None:
 
 
 def test_documents_quote_existing_messages() -> None:
-    """A message in italics in a table is one that trinity prints; "..." stands for anything."""
+    """A message in italics in a table is one that trinity prints; "..." matches anything."""
     sources = [*(ROOT / "trinity").rglob("*.py"), *(ROOT / "kernels").rglob("*.py")]
     joined = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text("utf-8") for path in sources))
     code = " ".join(joined.split())

@@ -28,7 +28,7 @@ def test_tokens_are_those_of_transformers(shared_data: Path, name: str) -> None:
 
 
 def test_a_round_trip_gives_the_text(shared_data: Path) -> None:
-    """The vocabulary has a BOS, which the text does not."""
+    """The vocabulary has a BOS, which does not become text."""
     with trinity.load(shared_data / "architectures" / "llama3_rope" / "model.gguf") as model:
         text = "Once upon a time,  there was."
         assert model.detokenize(model.tokenize(text)) == text

@@ -168,7 +168,7 @@ def test_kernels_are_kept_elsewhere(reachable: Path, mode: int) -> None:
 
 @pytest.mark.skipif(os.name == "posix" and os.geteuid() != 0, reason="needs to give folders away")
 def test_folders_of_others_are_no_refuge(tmp_path: Path) -> None:
-    """Also where the other user guessed the name of the private folder."""
+    """The folder is not used even if another user guessed the name of the private folder."""
     theirs, temporary = tmp_path / "theirs", tmp_path / "temporary"
     refuge = temporary / f"trinity-kernels-{os.geteuid()}"
     for place in (theirs, refuge):

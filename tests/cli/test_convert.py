@@ -149,7 +149,7 @@ def test_without_a_type_values_are_kept(run: Run, tmp_path: Path, name: str, typ
 
 
 def test_mixes_are_quantized_in_one_step(run: Run, tmp_path: Path) -> None:
-    """It holds what conversion and quantization make, one after the other."""
+    """The file equals that of conversion followed by quantization."""
     source = model_directory("llama-grouped", tmp_path)
     direct, between, last = (tmp_path / f"{name}.gguf" for name in "abc")
     done = run("convert", str(source), str(direct), "--type", "q4_k_m")

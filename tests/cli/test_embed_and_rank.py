@@ -113,7 +113,7 @@ def test_a_reranker_that_writes_ranks(run: Run, tmp_path: Path) -> None:
 def test_what_was_not_trained_to_write_says_so(
     run: Run, pooling: int, use: str | None, tmp_path: Path
 ) -> None:
-    """As llama.cpp it writes all the same."""
+    """The model generates text all the same, as in llama.cpp."""
     path, template = tmp_path / "m.gguf", tmp_path / "t.jinja"
     template.write_text(CHATS)
     write_tiny_model(path, num_layers=1, metadata={"llama.pooling_type": pooling})

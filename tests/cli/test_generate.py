@@ -74,7 +74,7 @@ def test_prompt_from_stdin_and_file(
 
 
 def test_a_single_token_has_no_speed(run: Run, engine: ToyEngine) -> None:
-    """It comes with the prompt's step."""
+    """The first token is computed in the prompt's step."""
     assert "| output 1 tokens | length" in run(*MODEL, "-p", "ab", "-n", "1").stderr
     assert "| output 3 tokens, " in run(*MODEL, "-p", "ab", "-n", "3").stderr
 
@@ -202,7 +202,7 @@ def test_ctrl_c_while_loading(run: Run, engine: ToyEngine, monkeypatch: pytest.M
 
 
 def test_adapters_and_their_scales(run: Run, engine: ToyEngine, tmp_path: Path) -> None:
-    """A file may have a colon and a number in its name."""
+    """The file name may contain a colon and a number."""
     named = tmp_path / "adapter:2"
     named.write_bytes(b"")
     texts = ["a.gguf", "b:0.5", "c:d:-1e-1", "e:", str(named), f"{named}:3", "C:\\f"]

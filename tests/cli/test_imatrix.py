@@ -127,7 +127,7 @@ def test_errors_say_what_to_do(run: Run, given: list[str], folder: Path, tmp_pat
 @pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is a signal")
 def test_ctrl_c_keeps_whole_chunks(given: list[str], folder: Path, tmp_path: Path) -> None:
-    """And --resume does the rest."""
+    """--resume computes the remaining chunks."""
     text = tmp_path / "long.txt"
     text.write_text(TEXT * 40, encoding="utf-8")
     out = tmp_path / "out.gguf"
@@ -172,7 +172,7 @@ def test_default_chunk_is_the_librarys() -> None:
 def test_a_file_that_exists_is_kept_without_force(
     run: Run, given: list[str], tmp_path: Path
 ) -> None:
-    """Also where matrices are only added up; the refusal comes before the model is loaded."""
+    """This also applies when matrices are added; the error comes before the model is loaded."""
     out = tmp_path / "out.gguf"
     run(*given, "-o", str(out), "--chunks", "2")
     before = out.read_bytes()

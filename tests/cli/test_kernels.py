@@ -128,7 +128,7 @@ def test_bench_json(run: Run, model: str, engine: ToyEngine) -> None:
 
 
 def test_bench_levels_and_depths(run: Run, model: str, engine: ToyEngine) -> None:
-    """One engine after the other, each with room for the deepest test."""
+    """One engine runs after the other; each has room for the deepest test."""
     arguments = ("--isa", "avx2", "--isa", "portable", "-d", "0", "-d", "30", "--json")
     found = json.loads(bench(run, model, *arguments).stdout)
     assert [options["isa"] for _, options in engine.loads] == ["avx2", "portable"]

@@ -108,7 +108,7 @@ def test_texts_are_no_options(run: Run, engine: ToyEngine) -> None:
 
 
 def test_what_a_command_has_is_its_own(run: Run, engine: ToyEngine) -> None:
-    """bench has -b and -r, serve -np: none of them is llama.cpp's there."""
+    """`bench` has -b and -r, `serve` has -np; llama.cpp's options do not replace them."""
     for command, flag in (("bench", "-b"), ("bench", "-r"), ("imatrix", "-o"), ("serve", "-np")):
         assert flag in ADVICE
         result = run(command, flag)
@@ -121,7 +121,7 @@ def test_the_document_has_the_ten_commonest_things() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].split()[0])
 def test_documented_lines_parse(row: tuple[str, str]) -> None:
-    """Ours parse; theirs have the same options where the line says nothing else."""
+    """Our lines parse; their lines have the same options unless the document says otherwise."""
     words = shlex.split(row[1])
     command = COMMANDS[words[0]]
     context = command.make_context(words[0], words[1:], resilient_parsing=False)

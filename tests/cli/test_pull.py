@@ -52,7 +52,7 @@ def trinity(server: HubServer, home: Path, *arguments: str) -> tuple[int, str, s
 
 
 def test_pull_then_inspect(server: HubServer, client: Client, tmp_path: Path) -> None:
-    """A bare name is the hub's; the command that is printed names the very file."""
+    """A bare name is looked up on the hub; the printed command names the exact file."""
     write_tiny_model(tmp_path / "m.gguf")
     content = (tmp_path / "m.gguf").read_bytes()
     server.repositories["u/pull"] = Repository({"m-Q8_0.gguf": content, "m-q4_k_m.gguf": content})

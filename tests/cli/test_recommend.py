@@ -50,7 +50,7 @@ def test_wrong_questions(run: Run, arguments: tuple[str, ...], expected: str) ->
 
 
 def test_not_all_memory_is_the_models(run: Run) -> None:
-    """16 GB hold a file of 14.3 GB, and nothing beside it."""
+    """16 GB of memory hold a file of 14.3 GB and nothing else."""
     arguments = ("--params", "13B", "--for", "quality", "--bandwidth", "30", "--ctx", "512")
     result = run("recommend", *arguments, "--ram", "16GB")
     assert "Memory: 16.00 GB, 14.00 GB of it for the model." in result.stdout

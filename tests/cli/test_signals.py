@@ -55,7 +55,7 @@ def strike(number: int, moment: str, *arguments: str) -> subprocess.CompletedPro
     ],
 )  # fmt: skip
 def test_ctrl_c_is_quiet(moment: str, option: str) -> None:
-    """While modules are imported, which C code among them would turn into other errors."""
+    """The signal comes during imports, where C code may turn it into other errors."""
     done = strike(signal.SIGINT, moment, "inspect", demo_model(), option)
     assert (done.returncode, done.stderr) == (130, "")
 
@@ -69,7 +69,7 @@ def test_other_signals_end_as_they_do(name: str) -> None:
 
 @pytest.mark.full
 def test_a_signal_that_was_ignored_stays_ignored() -> None:
-    """nohup."""
+    """`nohup` ignores the signal."""
     code = PROGRAM.replace(
         "from trinity.__main__", "signal.signal(1, signal.SIG_IGN)\nfrom trinity.__main__"
     )

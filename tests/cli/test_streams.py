@@ -43,7 +43,7 @@ def test_help_onto_a_full_disk(command: str) -> None:
 
 @pytest.mark.parametrize("command", some(COMMANDS, ["inspect"]))
 def test_an_error_without_standard_error(command: str) -> None:
-    """Nothing of it lands anywhere else."""
+    """Nothing is written anywhere else."""
     done = shell(f"$T {command} --no-such-option 2>&-")
     assert (done.returncode, done.stdout) == (2, "")
 
@@ -77,7 +77,7 @@ def test_ends(command: str, streams: str, expected: tuple[int, str, str]) -> Non
 
 @pytest.mark.full
 def test_notices_never_reach_standard_output() -> None:
-    """`tokenize` says which model it takes; without a place to say it, the text is the same."""
+    """`tokenize` reports the model that it uses; without standard error the output is the same."""
     expected = shell("$T tokenize --ids 'Prince Andrew' 2>/dev/null").stdout
     for streams in ("2>&-", "2> >(true)", "<&- 2>&-"):
         done = shell(f"$T tokenize --ids 'Prince Andrew' {streams}")

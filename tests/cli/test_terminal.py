@@ -114,7 +114,7 @@ class Terminal(io.StringIO):
 
 
 def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The display's own sequences are there, the text's are shown, and markup is text."""
+    """The display uses escape sequences; those in the text are shown, and markup stays text."""
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal._Notices(screen))
     monkeypatch.setenv("TERM", "xterm")
@@ -135,7 +135,7 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_long_lines_are_cut_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal; what is cut is what is shown, and no line feed is a file's own."""
+    """Lines are cut on a terminal only, after escaping; line feeds of files are escaped."""
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal._Notices(screen))
     monkeypatch.setenv("COLUMNS", "40")
@@ -154,7 +154,7 @@ def test_long_lines_are_cut_between_words(monkeypatch: pytest.MonkeyPatch) -> No
 def test_generated_text(
     run: Run, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch, is_terminal: bool
 ) -> None:
-    """A pipe gets it as it is, a terminal only what can be seen."""
+    """A pipe gets the raw text, a terminal only printable characters."""
     engine.says("a\x1b]0;\x07\tb\nc", after=3)
     stream = Terminal() if is_terminal else io.StringIO()
     from trinity.cli import writing

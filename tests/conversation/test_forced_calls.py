@@ -217,7 +217,7 @@ def test_a_budget_needs_a_token_that_ends_reasoning() -> None:
 
 @pytest.mark.parametrize("one", TRANSCRIPTS, ids=lambda one: one.name)
 def test_marks_are_those_of_the_transcripts(one: Transcript) -> None:
-    """A mark that a vocabulary might hide is known to be one."""
+    """Delimiters that a vocabulary may hide are recognized."""
     form = form_of(one.template, tools=TOOLS)
     for found in ("<|channel|>", "[TOOL_CALLS]", "[ARGS]", "<tool_call>", "<|tool_call|>", '<|"|>'):
         assert found not in one.answer or found in form.marks or not one.calls

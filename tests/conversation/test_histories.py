@@ -106,7 +106,7 @@ def by_trinity(template: str, messages: Sequence[dict[str, Any]], **names: Any) 
 @pytest.mark.parametrize("template", [GEMMA, MISTRAL, SILENT], ids=["gemma", "mistral", "silent"])
 @pytest.mark.parametrize("role", ["system", "developer"])
 def test_a_system_text_goes_into_the_user_message_that_follows(template: str, role: str) -> None:
-    """As llama.cpp: with a line feed between them."""
+    """The texts are joined by a line feed, as in llama.cpp."""
     told = {"role": role, "content": "Be brief."}
     expected = by_jinja(template, [user("Be brief.\nHi"), answer("Hello"), user("Bye")])
     assert by_trinity(template, [told, user("Hi"), answer("Hello"), user("Bye")]) == expected
@@ -171,7 +171,7 @@ def test_several_calls_for_a_template_of_one(listed: Sequence[dict[str, Any]]) -
 @pytest.mark.parametrize("template", [LLAMA, LLAMA.replace("{{ message.content or '' }}", "")],
                          ids=["kept", "dropped"])  # fmt: skip
 def test_text_beside_a_call_is_what_the_template_makes_of_it(template: str) -> None:
-    """Llama 3, Hermes and Mistral were trained without it: their templates drop it."""
+    """Llama 3, Hermes and Mistral were trained without such text: their templates drop it."""
     history = [user("Hi"), call("Rome", content="I look it up."), result("Rome")]
     given = [user("Hi"), call("Rome", content="I look it up.", text=False), result("Rome")]
     assert by_trinity(template, history) == by_jinja(template, given)

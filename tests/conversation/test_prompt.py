@@ -102,7 +102,7 @@ REFUSED = (
 def test_several_calls_are_allowed_where_the_template_writes_them(
     calls: str, given: bool | None, choice: str, parallel: bool
 ) -> None:
-    """As llama.cpp's supports_parallel_tool_calls; a named function is called once."""
+    """The rule is llama.cpp's supports_parallel_tool_calls; a named function is called once."""
     model, _ = toy_model(context_length=2048)
     prompt = model.chat_prompt(
         [USER],

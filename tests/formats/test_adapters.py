@@ -94,7 +94,7 @@ def test_peft_pair(tmp_path: Path) -> None:
 
 
 def test_queries_are_permuted_as_the_base_is(tmp_path: Path) -> None:
-    """GGUF's row (head, 2j + p) is transformers' (head, p * half + j)."""
+    """GGUF's row (head, 2j + p) is transformers' row (head, p * half + j)."""
     tensors = pair("model.layers.0.self_attn.q_proj", HIDDEN)
     (found,) = open_adapter(peft_directory(tmp_path / "a", tensors), BASE).pairs
     b = tensors["model.layers.0.self_attn.q_proj.lora_B.weight"].reshape(2, 2, 4, 4)
@@ -316,7 +316,7 @@ def experts_pairs(experts: int, rank: Callable[[int], int] = lambda expert: 4) -
 
 
 def test_products_beyond_float32_are_refused(tmp_path: Path) -> None:
-    """Experts with scales of their own are multiplied with them, without a warning of NumPy's."""
+    """The scales of experts are multiplied with the adapter's, without a NumPy warning."""
     tensors = {name: np.full_like(array, 1e38) for name, array in experts_pairs(3).items()}
     patterns = {f"experts.{expert}.w1": 100.0 * 4**expert for expert in range(3)}
     path = peft_directory(tmp_path / "a", tensors, alpha_pattern=patterns)
@@ -352,7 +352,7 @@ def test_misfitting_experts(tensors: Arrays, message: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("target", ["mlp.experts.gate_up_proj", "experts.down_proj"])
 def test_one_of_the_experts_parameters(target: str, tmp_path: Path) -> None:
-    """Then there is one level of wrappers, whichever parameter it is of."""
+    """The checkpoint then has one level of wrappers, for any of the parameters."""
     is_down = target.endswith("down_proj")
     out, width = (HIDDEN, WIDE) if is_down else (2 * WIDE, HIDDEN)
     tensors = pair("model.layers.0.mlp.experts", out, width, rank=6)
@@ -397,7 +397,7 @@ def test_mlx_refusals(
 
 
 def test_mlx_checkpoint_file(tmp_path: Path) -> None:
-    """Of a directory's files another one than the last."""
+    """The given file is not the last checkpoint of its directory."""
     tensors = {f"{V}.lora_a": array(HIDDEN, 4), f"{V}.lora_b": array(4, KV)}
     folder = mlx_directory(tmp_path / "a", tensors)
     other = {name: 2 * values for name, values in tensors.items()}
@@ -485,7 +485,7 @@ def test_values_up_to_the_limit() -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("seed", some(range(40), range(8)))
 def test_mutated_files_end_in_an_adapter_or_an_error(seed: int, tmp_path: Path) -> None:
-    """Bytes of headers, configurations and keys changed at random."""
+    """Bytes of headers, configurations and keys are changed at random."""
     rng = random.Random(seed)
     mlx = {f"{V}.lora_a": array(HIDDEN, 4), f"{V}.lora_b": array(4, KV)}
     peft = peft_directory(tmp_path / "p", pair(), alpha_pattern={"v_proj": 3})
@@ -511,7 +511,7 @@ def test_mutated_files_end_in_an_adapter_or_an_error(seed: int, tmp_path: Path) 
 
 
 def test_json_values_of_every_kind(tmp_path: Path) -> None:
-    """Each key of a real configuration with values of other types."""
+    """Each key of a real configuration gets values of other types."""
     keys = (
         "peft_type", "lora_alpha", "use_rslora", "alpha_pattern", "bias", "modules_to_save",
         "target_parameters", "init_lora_weights", "ensure_weight_tying", "fine_tune_type",

@@ -493,7 +493,7 @@ def test_contradictions_name_both_sides(changes: dict[str, object], both: list[s
 
 @pytest.mark.parametrize("taps", [0, 1])
 def test_a_convolution_sees_an_earlier_token(taps: int) -> None:
-    """Of one token alone there is no state that its layer could keep."""
+    """With a width of one token the layer would have no state."""
     assert config().short_conv_kernel == 0
     assert config({"llama.shortconv.l_cache": 2}).short_conv_kernel == 2
     with pytest.raises(

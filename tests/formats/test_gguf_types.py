@@ -108,7 +108,7 @@ def test_what_cannot_be_decided(id_: int, dims: tuple[int, ...], gap: int, numbe
 
 
 def test_neighbours_decide_what_padding_hides() -> None:
-    """128 elements of either Q2_0 fill 64 padded bytes; a larger tensor shows which it is."""
+    """128 elements of either Q2_0 fill 64 padded bytes; the size of a larger tensor decides."""
     for name, size in (("Q2_0", 18 * 8), ("Q2_0_G128", 34 * 4)):
         extents = [Extent("small", 42, (128,), 64), Extent("large", 42, (512, 512), 512 * size)]
         layouts = decide_types("x.gguf", extents, 32)

@@ -86,7 +86,7 @@ def test_means_of_experts() -> None:
 
 
 def test_the_file_is_llama_cpps(tmp_path: Path) -> None:
-    """Keys, types and dims, as the gguf package reads them."""
+    """The gguf package reads the expected keys, types and dimensions."""
     path = tmp_path / "imatrix.gguf"
     write_imatrix(path, example())
     reader = gguf.GGUFReader(path)
@@ -110,7 +110,7 @@ def test_the_file_is_llama_cpps(tmp_path: Path) -> None:
 
 
 def test_what_the_gguf_package_writes_is_read(tmp_path: Path) -> None:
-    """Experts, one count for all of them, means of the inputs, in any order; no position."""
+    """The file has experts, one count for all, means of inputs, any order and no position."""
     path = tmp_path / "imatrix.gguf"
     writer = gguf.GGUFWriter(path, "")
     writer.add_type("imatrix")
@@ -149,7 +149,7 @@ TAIL = struct.pack("<ii", 3, 5) + b"a.txt"
 
 @pytest.mark.parametrize("tail", [b"", struct.pack("<i", 3), TAIL])
 def test_older_form(tmp_path: Path, tail: bytes) -> None:
-    """A value is mean times calls, so sums and counts come back as chunks of the given size."""
+    """A value is mean times calls, so sums and counts are read as chunks of the given size."""
     path = tmp_path / "imatrix.dat"
     path.write_bytes(dat({Q: (3, [1.5, 6.0]), DOWN: (0, [0.25])}, tail))
     found = read_imatrix(path, dat_chunk_size=128)
@@ -305,7 +305,7 @@ def test_a_model_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", some(range(5), [0]))
 def test_damaged_files_end_in_errors(seed: int, tmp_path: Path) -> None:
-    """Cuts and changed bytes of both forms: a matrix or a TrinityError, and little memory."""
+    """Both forms are cut or changed: the result is a matrix or a TrinityError, in little memory."""
     path = tmp_path / "imatrix"
     write_imatrix(path, example())
     bases = [path.read_bytes(), dat({Q: (3, [1.5, 6.0]), DOWN: (2, [0.25])}, TAIL)]

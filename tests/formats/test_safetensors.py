@@ -141,7 +141,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 
 
 def test_dtypes_are_the_official_ones(tmp_path: Path) -> None:
-    """The message of the official package lists what it knows."""
+    """The official package's error message lists the dtypes that it knows."""
     with pytest.raises(safetensors.SafetensorError) as caught:
         safetensors.deserialize(file_bytes({"a": entry("?", [1], 0, 1)}, b"x"))
     listed = str(caught.value).partition("expected one of ")[2].split("`")[1::2]
@@ -249,7 +249,7 @@ def test_made_headers(folder: Path, part: int, header: dict[str, object], size: 
 def test_nearly_right_headers(
     folder: Path, tensors: list[tuple[str, list[int]]], shift: int, order: random.Random
 ) -> None:
-    """Well-formed files, some with one end moved; both sides agree on which are read."""
+    """Files are well-formed or have one bound moved; both readers accept the same files."""
     header: dict[str, object] = {}
     reached = 0
     for number, (dtype, shape) in enumerate(tensors):
@@ -266,7 +266,7 @@ def test_nearly_right_headers(
 
 @pytest.mark.parametrize("seed", some(range(4), [0]))
 def test_damaged_files(folder: Path, seed: int) -> None:
-    """Bytes changed, cut, inserted or doubled: a TrinityError, or what the official one reads."""
+    """Bytes are changed, cut, inserted or doubled: an error, or the official reader's result."""
     rng = random.Random(seed)
     path = folder / "damaged.safetensors"
     arrays = {

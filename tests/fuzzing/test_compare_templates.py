@@ -46,7 +46,7 @@ def test_a_difference_is_seen() -> None:
 def test_main(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A folder, a source package, nothing, and no such file."""
+    """The argument is a folder, a source package, empty, and a file that does not exist."""
     folder = tmp_path / "templates"
     folder.mkdir()
 

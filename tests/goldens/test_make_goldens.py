@@ -21,7 +21,7 @@ def test_the_committed_files_are_small() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_script_writes_the_committed_files(name: str, tmp_path: Path) -> None:
-    """The same bytes; logits as equal as another processor and version make them."""
+    """The bytes are equal; logits agree as well as other CPUs and versions allow."""
     from tests.goldens.make_goldens import main
 
     assert main([str(tmp_path), "--only", name]) == 0

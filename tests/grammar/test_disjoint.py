@@ -105,7 +105,7 @@ INSTANCES = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(one=SCHEMAS, other=SCHEMAS, values=st.lists(INSTANCES, min_size=10, max_size=30))
 def test_nothing_fits_both(part: int, one: Any, other: Any, values: list[Any]) -> None:
-    """By a validator's judgement of values that may fit."""
+    """A validator judges values that may match."""
     if not Disjoint(resolved).two(one, other):
         return
     validators = [
@@ -125,7 +125,7 @@ def test_what_costs_too_much_is_not_known() -> None:
 
 
 def test_one_of_becomes_any_of() -> None:
-    """In its place; what is not known to be disjoint stays for llguidance to judge."""
+    """The rest, which is not known to be disjoint, is left to llguidance."""
     schema = {"title": "t", "oneOf": [ref("text"), ref("list")], "$defs": DEFINITIONS}
     found = read_schema(schema)
     assert [key for key in found.schema if key != "$defs"] == ["title", "anyOf"]

@@ -121,7 +121,7 @@ def test_hostile_grammars_end_within_their_time(name: str) -> None:
     ],
 )
 def test_hostile_steps_end_within_their_time(make: Any) -> None:
-    """A step may be refused, which ends the answer, but takes no longer than a long step."""
+    """A step may be refused, which ends the completion, but takes no longer than a long step."""
     try:
         grammar = make()
     except InputError:
@@ -160,7 +160,7 @@ def test_a_choice_is_its_texts_and_no_other(texts: list[str]) -> None:
 
 @pytest.mark.parametrize("count", [2000, 2001, MOST_CHOICES])
 def test_a_choice_of_as_many_texts_as_the_limit_says(count: int) -> None:
-    """llguidance's parser takes 2,000 alternatives of a rule."""
+    """llguidance's parser accepts 2,000 alternatives of a rule."""
     texts = [f"{number * 7919 % 100003} \u00fcber" for number in range(count)]
     grammar = Grammar.choice(texts)
     guide = grammar.guide(ToyTokenizer(), 259)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ def model(request: pytest.FixtureRequest) -> Any:
 
 @pytest.mark.parametrize("first", some(range(0, len(NAMES), 8), [16]))
 def test_instances(model: trinity.Model, first: int) -> None:
-    """Eight schemas side by side: what is whole is valid, the rest is how a whole one begins."""
+    """Eight schemas run together; complete outputs are valid, others are prefixes of valid ones."""
 
     def answer(name: str) -> Completion:
         grammar = Grammar.json_schema(SCHEMAS[name])

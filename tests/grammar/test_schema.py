@@ -188,7 +188,7 @@ def test_patterns_that_would_be_misread(pattern: str) -> None:
      r"^[\u0000-\u0021]$", r"^\P{L}$", "^.$", r"^[^\u0000-\u001f]$", r'^[^-"]$', r'^[^^"]$'],
 )  # fmt: skip
 def test_quotes_and_backslashes_are_characters(pattern: str) -> None:
-    """An answer that a class does not let through, written as JSON has it."""
+    """Characters that a class excludes are written with JSON escapes."""
     grammar = Grammar.json_schema({"type": "string", "pattern": pattern})
     validator = jsonschema_rs.validator_for({"pattern": pattern})
     for character in '"\\/a-^é!\x01\x1f':

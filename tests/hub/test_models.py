@@ -143,7 +143,7 @@ def test_beginning_of_a_file_from_a_poor_server(
 
 
 def test_tokenizer_of_a_split_model(hub: Hub, tmp_path: Path) -> None:
-    """Its first part has it."""
+    """The first part contains the tokenizer."""
     write_tiny_model(tmp_path / "whole.gguf")
     parts = ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"]
     write_tiny_model(tmp_path / "m.gguf", metadata={"split.count": 2, "split.no": 0})
@@ -168,7 +168,7 @@ def test_beginnings_that_are_none(hub: Hub, gguf: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["llama-grouped", "llama-sharded"])
 def test_tokenizer_of_a_directory(hub: Hub, name: str, tmp_path: Path) -> None:
-    """Its weights stay where they are, and need not be there."""
+    """The weights stay on the hub, and may be missing."""
     files = directory(name, tmp_path / "whole")
     described = {name: content for name, content in files.items() if "safetensors" not in name}
     for repository in (files, described):
@@ -195,7 +195,7 @@ def test_split_model(hub: Hub, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["llama-grouped", "llama-sharded"])
 def test_directory(hub: Hub, name: str, tmp_path: Path) -> None:
-    """Only what it needs, small files and large ones; links within the repository's folder."""
+    """Only the needed files are downloaded, small and large; links stay within the repository."""
     files = directory(name, tmp_path)
     more = {"README.md": b"x", "pytorch_model.bin": b"x" * 5000, "original/a.pth": b"x" * 5000,
             "onnx/model.onnx": b"x" * 5000, "flax_model.msgpack": b"x"}  # fmt: skip
@@ -226,7 +226,7 @@ def test_links_out_of_the_repository_are_not_followed(hub: Hub, tmp_path: Path) 
 
 
 def test_blobs_that_repositories_share(hub: Hub, tmp_path: Path) -> None:
-    """The library's own store for several repositories, which it marks."""
+    """The library's store of several repositories, which it marks as shared."""
     hub.put("u/shared", directory("llama-grouped", tmp_path))
     snapshot = Path(hub.open("hf:u/shared").path)
     blob = (snapshot / "model.safetensors").resolve()
@@ -273,7 +273,7 @@ def test_listing_without_sizes(hub: Hub, gguf: bytes) -> None:
 
 
 def test_file_that_changed_meanwhile(hub: Hub, gguf: bytes) -> None:
-    """Other bytes of the same length, then too many; the right ones come at the next try."""
+    """Other bytes of the same length, then too many bytes; the next attempt gets the right ones."""
     repository = hub.put("u/other", {"m.gguf": gguf})
     repository.served["m.gguf"] = gguf[:-1] + bytes([gguf[-1] ^ 1])
     found = hub.open("hf:u/other")
@@ -391,7 +391,7 @@ def test_hostile_answers(hub: Hub, info: dict[str, Any], what: str) -> None:
 
 @pytest.mark.parametrize("says_sizes", [True, False])
 def test_hash_that_is_a_path(hub: Hub, tmp_path: Path, says_sizes: bool) -> None:
-    """The library would write a small file wherever its ETag leads."""
+    """The library would write a small file at the path that the ETag names."""
     evil = tmp_path / "evil"
     files = directory("llama-grouped", tmp_path)
     hub.put("u/etag", files, etag=str(evil), says_sizes=says_sizes)

@@ -69,7 +69,7 @@ def test_other_tokens_leave_the_bits_alone(kv_type: str, level: str) -> None:
 def test_tokens_that_see_the_same_leave_the_bits_alone(
     kv_type: str, shape: tuple[int, int, int], level: str, two: Team
 ) -> None:
-    """In both directions several rows are taken at once, of one text and the next."""
+    """In bidirectional attention, a block has rows of one text and of the next."""
     ends = (300,) * 11 + (299,) + (20,) * 7 + (130,) * 4
     a = attention(kv_type, ends, *shape)
     expected = whole(a, kv_type, level)

@@ -169,7 +169,7 @@ REFUSED: dict[str, Callable[[Path], bool | None]] = {
 
 @pytest.mark.parametrize("part", some(range(10), [0]))
 def test_damaged_files_are_never_used(tmp_path: Path, part: int) -> None:
-    """1000 cases in each part: contents, names, owners, permissions and links."""
+    """1000 cases of each kind: contents, names, owners, permissions and links."""
     rng = random.Random(part)
     for case in range(1000):
         folder = tmp_path / str(case)

@@ -256,7 +256,7 @@ def test_products_of_experts_are_products(tag: str, tokens: int, level: str, two
 def test_many_gives_a_row_the_same_bits_however_many_rows_its_expert_has(
     tag: str, level: str, two: Team
 ) -> None:
-    """Experts with 1 to 16 rows, then with 4 times as many: of each kind of step some."""
+    """Experts have 1 to 16 rows, then 4 times as many: every kind of step occurs."""
     once, often = product(tag, 9), product(tag, 9, repeat=4)
     for inner in variants.kernels(level):
         if tag in variants.types_of(inner):

@@ -93,7 +93,7 @@ def test_calls_go_through_a_word_for_the_address(triple: str) -> None:
 
 @pytest.mark.parametrize("kind", ["i8", "i16", "i32", "i64", "<4 x i32>"])
 def test_arm_addresses_of_constants(kind: str) -> None:
-    """ADRP gives the page of a constant, the load after it the place in the page."""
+    """ADRP gives the page of a constant, the following load the offset in the page."""
     value = "<i32 7, i32 8, i32 9, i32 10>" if kind.startswith("<") else "77"
     text = f"""
 @other = internal constant [4099 x i8] zeroinitializer

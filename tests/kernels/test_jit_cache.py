@@ -102,7 +102,7 @@ def test_truncated_files_of_a_team_are_compiled_anew(tmp_path: Path) -> None:
 
 
 def test_two_first_runs_at_once(tmp_path: Path) -> None:
-    """One keeps code while the other, which has looked before, keeps another signature's."""
+    """One process stores code after the other has looked and before it stores another signature."""
     files = [_CodeFiles(str(tmp_path), "matmul", b"stamp") for _ in range(2)]
     assert [one.load("q4_0") for one in files] == [None, None]
     files[0].save("q4_0", b"of q4_0")
@@ -113,7 +113,7 @@ def test_two_first_runs_at_once(tmp_path: Path) -> None:
 
 
 def test_code_of_another_signature_is_not_used(tmp_path: Path) -> None:
-    """Nor of another source, nor what has changed on the disk."""
+    """Nor is code of other sources, or code that was changed on disk."""
     files = _CodeFiles(str(tmp_path), "matmul", b"stamp")
     files.save("q4_0", b"of q4_0")
     shutil.copy(files.path("q4_0"), files.path("q8_0"))
@@ -128,7 +128,7 @@ def test_code_of_another_signature_is_not_used(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.skipif(os.name == "nt", reason="needs locks")
 def test_a_process_removes_what_a_killed_one_left(tmp_path: Path) -> None:
-    """Also where it has nothing to compile."""
+    """This also holds if nothing has to be compiled."""
     cache = tmp_path / "cache"
     run_python(COMPILE, TRINITY_CACHE_DIR=str(cache))
     (code,) = {path.parent for path in cache.rglob("*gated*")}

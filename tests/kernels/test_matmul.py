@@ -63,7 +63,7 @@ def test_i2_s_rounds_only_after_an_exact_sum(level: str) -> None:
 @pytest.mark.parametrize("tag", types(tag for tag in FORMS if TYPES[tag].block_size > 1))
 @pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
 def test_extreme_codes_and_activations(tag: str, byte: int, level: str) -> None:
-    """All codes equal, among them Q8_0's -128; all activations at the ends of their range."""
+    """All codes are equal, including Q8_0's -128; activations are at the ends of their range."""
     block = TYPES[tag].block_size
     k = 3 * block if block > 32 else 27 * 32
     rows = reference.random_weights(np.random.default_rng(1), tag, 5, k)

@@ -61,7 +61,7 @@ def test_zeros_ties_and_extremes(form: str, level: str) -> None:
 
 
 def test_what_lies_behind_a_row_is_not_read(level: str) -> None:
-    """A row may be a part of another: the tensor's scale is all that a ternary row needs."""
+    """A row may be part of a longer one; a ternary row needs only the tensor's scale."""
     wide = np.full((2, 64), 1e30, np.float32)
     for k in (20, 37, 48):
         wide[:, :k] = np.random.default_rng(k).normal(size=(2, k))
@@ -87,7 +87,7 @@ def test_steps_for_tiles_are_left_alone(level: str) -> None:
 @FORMS
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_reaches_the_product(form: str, bad: float, level: str) -> None:
-    """A broken model must show in its logits, not end in plausible text."""
+    """A broken model must show in its logits, not produce plausible text."""
     x = np.ones((1, 512), np.float32)
     x[0, 300] = bad
     found = quantize(form, x, level)

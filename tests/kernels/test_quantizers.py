@@ -97,7 +97,7 @@ def test_only_the_ratios_of_importance_count(name: str, power: int) -> None:
 
 
 def test_halves_of_q2_0_go_away_from_zero() -> None:
-    """As in ggml's quantize_row_q2_0_ref()."""
+    """The reference is ggml's quantize_row_q2_0_ref()."""
     values = np.zeros((1, 64), np.float32)
     values[0, :6] = 1, 0.5, -0.5, 0.49, -0.49, 0.75
     found = TYPES["Q2_0"].dequantize(quantize_rows("Q2_0", values).reshape(-1), (64,))

@@ -259,7 +259,7 @@ def test_bf16_quantize_equals_gguf_on_every_upper_half() -> None:
 @pytest.mark.parametrize(("name", "width"), [("I2_S", 32), ("I2_S_ARM", 16)])
 @pytest.mark.parametrize("shape", [(640, 256), (8, 96), (3, 2, 128), (128,)])
 def test_i2_s_equals_an_independent_formula(name: str, width: int, shape: tuple[int, ...]) -> None:
-    """Element by element, from flat indices; (8, 96) has blocks that straddle rows."""
+    """The formula uses flat indices; with (8, 96) blocks cross row boundaries."""
     n = int(np.prod(shape))
     rng = np.random.default_rng(10)
     scale = np.float32(0.0371)
@@ -368,7 +368,7 @@ def test_a_type_without_a_quantizer_says_so() -> None:
 
 
 def test_every_known_ternary_byte_of_tq1_0_round_trips() -> None:
-    """All 243 digits of a byte, at every position of the block's three parts."""
+    """All 243 values of a byte are tested at every position of the block's three parts."""
     digits = np.array(list(itertools.product((-1, 0, 1), repeat=5)), np.float32)
     values = np.zeros((243, 256), np.float32)
     values[:, :160] = np.repeat(digits, 32, axis=1)

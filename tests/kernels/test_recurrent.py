@@ -122,7 +122,7 @@ CASES = list(cases())
 @pytest.mark.few(1)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.kernel.name)
 def test_every_way_gives_the_same_bits(case: Case) -> None:
-    """Levels, threads, steps; what lay in new memory does not matter."""
+    """Levels, threads and steps vary; earlier contents of memory have no effect."""
     expected = case.run("portable", 1, TOKENS)
     assert np.isfinite(expected[0]).all()
     for level in available_levels():

@@ -139,7 +139,7 @@ def test_rope_store(
 def test_a_part_of_each_head_turns(
     kv_type: str, interleaved: bool, team: Team | None, level: str
 ) -> None:
-    """The values of a latent: a key's first ones, which do not turn."""
+    """The first values of a latent key do not rotate."""
     case = Case(kv_type, 1, 6, 72, 32, value_dim=40, first=40, interleaved=interleaved)
     case.slots |= {op.VALUE: case.key, op.VALUE_STRIDE: case.key.strides[0]}
     q, key = case.turned(case.q), case.turned(case.key)

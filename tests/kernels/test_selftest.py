@@ -71,7 +71,7 @@ def test_a_kernel_that_computes_nothing_fails(
     "wrong", types(tag for tag in FORMS if FORMS[tag] == FORMS["Q4_0"] and tag != "Q4_0")
 )
 def test_the_code_of_another_type_fails(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q4_0's blocks are the smallest of those that share its form, so nothing is read beyond."""
+    """Q4_0 has the smallest blocks of its form, so nothing is read out of bounds."""
     matmul = selftest.KERNELS["matmul"]
 
     class Swapped:

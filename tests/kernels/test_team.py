@@ -102,7 +102,7 @@ def test_more_threads_than_cores_end_in_time() -> None:
 
 
 def test_teams_do_not_disturb_each_other() -> None:
-    """Two teams at work in two Python threads."""
+    """Two teams work in two Python threads."""
     all_steps = [Steps(2, 5), Steps(2, 5)]
 
     def work(steps: Steps) -> None:
@@ -137,7 +137,7 @@ def test_closing_ends_the_threads() -> None:
 
 
 def test_a_forgotten_team_ends_its_threads() -> None:
-    """Whatever comes: an exception that falls into a finalizer is lost, and what it should do."""
+    """Its threads end even if an exception interrupts the finalizer."""
     before = _workers()
     team = Team(2)
     team.run(Steps(2, 1).plan)
@@ -182,7 +182,7 @@ def test_two_threads_that_run_one_team_wait_for_each_other() -> None:
 
 
 def test_exceptions_from_outside_leave_the_team_whole() -> None:
-    """What a signal handler raises, another thread can set: it comes between two bytecodes."""
+    """Signal handlers and other threads can raise an exception between any two bytecodes."""
     steps, team = Steps(3, 5), Team(3)
     raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
     stopped, caught = threading.Event(), []

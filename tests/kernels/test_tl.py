@@ -47,7 +47,7 @@ def test_bytes_of_microsofts_converter(shared_data: Path) -> None:
 
 @pytest.mark.full
 def test_checksums_of_microsofts_converter() -> None:
-    """The writer's bytes are those of Microsoft's converter, whose checksums tests/data has."""
+    """The writer's bytes have the checksums of Microsoft's converter, stored in tests/data."""
     for entry in json.loads((Path(__file__).parents[1] / "data" / "tl.json").read_text()):
         shape = entry["rows_M"], entry["cols_K"]
         seed = int(entry["ternary"].split("(")[1].split(")")[0])

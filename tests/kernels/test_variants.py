@@ -76,7 +76,7 @@ def test_kernels_that_do_not_work_are_left_out() -> None:
      (["MXFP4", "BF16"], matmul_tiles), (["BF16", "F16"], matmul_tiles), (["F32"], matmul)],
 )  # fmt: skip
 def test_blocks_choose_before_plain_numbers(types: list[str], kernel: Kernel) -> None:
-    """Affine types are none of tiles'; a router in BF16 must not leave them to dot products."""
+    """Tiles do not support affine types; a BF16 router must not force dot products."""
     assert variants.choose_kernel("amx", types, lambda kernel, tags: True) is kernel
 
 

@@ -70,7 +70,7 @@ def test_a_living_writer_keeps_its_file(tmp_path: Path) -> None:
 
 @posix
 def test_what_may_belong_to_others_stays(tmp_path: Path) -> None:
-    """Another machine's, one without locks, and what is no file; opening a pipe would wait."""
+    """Files of another machine, without locks, and special files stay; a pipe is not opened."""
     others = [".trinity-00000000-11.tmp", ".trinity-unlocked-11.tmp", "trinity-1.tmp"]
     for name in others:
         (tmp_path / name).touch()
@@ -82,7 +82,7 @@ def test_what_may_belong_to_others_stays(tmp_path: Path) -> None:
 
 @posix
 def test_modes(tmp_path: Path) -> None:
-    """A new file has what the umask says, a replaced one keeps its own."""
+    """A new file follows the umask, a replaced file keeps its mode."""
     umask = os.umask(0o027)
     try:
         write(tmp_path / "new")
@@ -132,7 +132,7 @@ def test_a_process_that_ends_discards_what_it_writes(tmp_path: Path) -> None:
 
 @posix
 def test_a_child_has_nothing_to_discard(tmp_path: Path) -> None:
-    """Python 3.12 warns of fork beside threads, so another process forks."""
+    """A separate process forks, because Python 3.12 warns of fork while threads run."""
     code = f"""
 import os
 from trinity_kernels.whole_file import discard_unfinished, whole_file
@@ -152,7 +152,7 @@ with whole_file({str(tmp_path / "a")!r}) as file:
 def test_a_trial_file_may_be_gone_before_it_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once it is closed, another process may take it for abandoned."""
+    """After it is closed, another process may remove it as abandoned."""
     removed = []
     real = os.unlink
 

@@ -118,7 +118,7 @@ class InHalves(GGUFProvider):
 
 @pytest.mark.parametrize("kind", ["peft", "gguf"])
 def test_base_whose_rows_are_not_permuted(kind: str, shared_data: Path, tmp_path: Path) -> None:
-    """As of a directory of Hugging Face's that is run as it is."""
+    """Hugging Face directories that are run directly have such rows."""
     path, heads = tmp_path / "halves.gguf", {"attn_q": 6, "attn_k": 2}
     with GGUFProvider(base_of(shared_data, "llama3_rope")) as base, GGUFWriter(path) as writer:
         assert (base.config.num_heads, base.config.num_kv_heads) == tuple(heads.values())

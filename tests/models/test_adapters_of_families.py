@@ -69,7 +69,7 @@ def test_as_merged(folder: str, shared_data: Path, tmp_path: Path) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("folder", ["gemma3", "qwen3"])
 def test_tied_embedding(folder: str, shared_data: Path, tmp_path: Path) -> None:
-    """mlx-lm's changes the output as well, as PEFT's with ensure_weight_tying does."""
+    """mlx-lm adapters also change the output, as PEFT's do with ensure_weight_tying."""
     family = shared_data / "architectures" / folder
     arrays = arrays_of(family)
     name = "model.embed_tokens.weight"

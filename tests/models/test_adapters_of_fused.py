@@ -81,7 +81,7 @@ GATE_UP = "ffn_gate_up_exps", ("ffn_gate_exps", "ffn_up_exps")
 def test_file_that_holds_modules_together(
     folder: str, change: tuple[str, tuple[str, ...]], shared_data: Path, tmp_path: Path
 ) -> None:
-    """It gives what the file gives that holds them apart, with adapters of every format."""
+    """The result equals that of separate modules, with adapters of every format."""
     family = shared_data / "architectures" / folder
     arrays = {n: a for n, a in arrays_of(family).items() if "embed_tokens" not in n}
     peft, mlx, merged = random_pairs(arrays, seed=4)
@@ -120,7 +120,7 @@ def pair(out: int, width: int, rng: np.random.Generator) -> tuple[NDArray[Any], 
 def test_parts_of_modules_that_the_family_has_together(
     folder: str, left: tuple[str, ...], shared_data: Path, tmp_path: Path
 ) -> None:
-    """As trained on the family's Llama-like form: rows of the module, the others as they are."""
+    """The adapter was trained on the Llama-like form: it changes some rows of a fused module."""
     family = shared_data / "architectures" / folder
     arrays, rng = arrays_of(family), np.random.default_rng(6)
     config = json.loads((family / "hf" / "config.json").read_text("utf-8"))
@@ -164,7 +164,7 @@ def test_parts_of_modules_that_the_family_has_together(
 @pytest.mark.few(1)
 @pytest.mark.parametrize("folder", ["llama3_rope", "qwen2"])
 def test_module_that_the_family_has_apart(folder: str, shared_data: Path, tmp_path: Path) -> None:
-    """One pair, whose second matrix is split by rows."""
+    """One pair is given; its second matrix is split by rows."""
     family = shared_data / "architectures" / folder
     arrays, rng = arrays_of(family), np.random.default_rng(7)
     merged, tensors = dict(arrays), Arrays()

@@ -390,7 +390,7 @@ def test_layers_of_another_kind_in_a_family_of_one(field: str) -> None:
 
 
 def test_layers_that_propose_tokens_are_left_out(shared_data: Path, tmp_path: Path) -> None:
-    """They come last, and count among the file's blocks."""
+    """MTP layers come last and are included in the block count."""
     path, copy = shared_data / "architectures" / "qwen3_5" / "model.gguf", tmp_path / "mtp.gguf"
     with open_weights(path) as provider, GGUFWriter(copy) as writer:
         for key, value in provider.metadata.items():

@@ -70,7 +70,7 @@ def test_states_and_vectors_are_those_of_transformers(
 
 @pytest.mark.parametrize("name", RERANKERS)
 def test_scores_are_those_of_transformers(folder: Path, name: str, how: dict[str, Any]) -> None:
-    """A BERT's classifier was trained behind a pooler, which the converter leaves out."""
+    """BERT's classifier was trained after a pooler, which the converter drops."""
     key = "score_no_pooler" if name == "bert_rerank" else "score"
     notes: list[str] = []
     with trinity.load(folder / name / "model.gguf", **how, progress=notes.append) as model:

@@ -56,7 +56,7 @@ def only(decoder: Decoder, kind: type[Operation], layer: int = 1) -> Any:
     ],
 )  # fmt: skip
 def test_the_choice_of_experts(architecture: str, gating: str, normalize: bool) -> None:
-    """What the family has, and what the file says instead."""
+    """The family's default, and what the file overrides."""
     needs: dict[str, Any] = {"latent": LATENT, "sliding_window": 4, "rope_dim": 4}
     route: Route = only(made(architecture, **needs), Route)
     assert (route.gating, route.normalize, route.scale) == (gating, normalize, 1.0)
@@ -80,7 +80,7 @@ def test_groups_go_by_their_best_expert_in_deepseek_v2_and_by_two_in_v3() -> Non
 
 
 def test_the_width_of_an_expert() -> None:
-    """Of the file; else what the family has; else an error that names the key."""
+    """The file's width, else the family's, else an error that names the key."""
     unsaid = replace(EXPERTS, intermediate_size=0)
     for architecture, size in (("llama", 172), ("granitemoe", 172), ("qwen2moe", 57)):
         assert only(made(architecture), ExpertGated).width == 32
@@ -146,7 +146,7 @@ def test_gpt_oss_has_sinks_and_a_window_in_every_second_layer() -> None:
 
 
 def test_latent_attention_keeps_its_values_alone() -> None:
-    """Today's files: one head of the latent values and those that rotate, read as values too."""
+    """Current files have one head: the latent values and the rotated ones, also used as values."""
     decoder = made("deepseek2", latent=LATENT, rope_dim=64, experts=None)
     rope, attention = only(decoder, Rope), only(decoder, Attention)
     assert (rope.num_kv_heads, rope.head_dim, rope.first, rope.value, rope.value_dim) == (

@@ -80,7 +80,7 @@ OF_THE_FILE_ALONE = {
 def test_logits_and_greedy_tokens(
     folder: str, level: str, threads: int, shared_data: Path, tmp_path: Path
 ) -> None:
-    """By transformers, of models that llama.cpp's converter wrote."""
+    """The references come from transformers; llama.cpp's converter wrote the models."""
     path = shared_data / "architectures" / folder / "model.gguf"
     prompt, greedy, expected = answers(path.parent)
     if folder == "gpt_oss_mxfp4":  # whose products round activations: here are its float32 values

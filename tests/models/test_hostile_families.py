@@ -123,7 +123,7 @@ def test_windows_that_are_none(name: str, window: int) -> None:
 
 
 def test_experts_that_a_file_names_and_does_not_have() -> None:
-    """Of a tensor for each expert, few are enough to see that the others are missing."""
+    """With a tensor for each expert, a few tensors suffice to find that others are missing."""
     layers, experts = 512, 4096
     draft = sound("llama", 4)
     for key, size in {
@@ -159,7 +159,7 @@ NEEDED = [(name, *need) for name, found in ARCHITECTURES.items() for need in fou
 
 @pytest.mark.parametrize(("name", "field", "key"), NEEDED)
 def test_what_a_family_cannot_do_without(name: str, field: str, key: str) -> None:
-    """Without the key the error names it; so does one of a number where it is 0."""
+    """The error names the key that is missing, or the number that is 0."""
     draft = sound(name, 3)
     draft.set(f"{name}.{key}", Value(U32, 0))
     with pytest.raises(ConfigError, match=rf"{name}\.{key} "):
@@ -168,7 +168,7 @@ def test_what_a_family_cannot_do_without(name: str, field: str, key: str) -> Non
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_router_without_experts(name: str) -> None:
-    """A layer's feed-forward follows from its tensors: such a tensor may not lead astray."""
+    """The tensors decide the kind of feed-forward; a stray router must not mislead."""
     for seed in range(20):
         draft = sound(name, seed)
         for key in ("expert_count", "expert_used_count", "expert_feed_forward_length"):

@@ -73,9 +73,9 @@ def test_bitnet_agrees_with_transformers(shared_data: Path) -> None:
 def test_bitnet_in_llama_cpps_types_differs_by_its_rounded_scales(
     shared_data: Path, type_name: str
 ) -> None:
-    """These types keep half-precision scales, 4e-4 off: enough to move activations' roundings.
+    """These types store half-precision scales, 4e-4 off, which changes how activations round.
 
-    With the I2_S file's float32 scales behind the same codes the logits are the reference's.
+    With the float32 scales of the I2_S file the logits equal the reference's.
     """
     tokens, expected = golden(shared_data, "bitnet-tiny")
     tensors, config = load(shared_data / f"models/bitnet-tiny-{type_name}.gguf")
@@ -126,7 +126,7 @@ def test_a_later_token_changes_nothing_before_it(tmp_path: Path, arch: str) -> N
 
 
 def test_pairs_of_rotation_are_a_permutation_of_rows(tmp_path: Path) -> None:
-    """Reordering Q's and K's rows as the converters do turns one pairing into the other."""
+    """Permuting the rows of Q and K as converters do turns one pairing into the other."""
     tensors, config = tiny(tmp_path, qk_norm=False)
     neighbours = logits(tensors, config, TOKENS)
     half = config.head_dim // 2

@@ -14,7 +14,7 @@ OURS = {"n", "temperature (0.0 is greedy)", "the method stream() or chat_stream(
 
 
 def test_names_of_others_are_ours() -> None:
-    """Each suggestion exists, and no name of another library is one of trinity's own."""
+    """Each suggestion exists, and none of the other libraries' names is one of trinity's."""
     own = LoadKeywords.__annotations__.keys() | GenerationOptions.__annotations__.keys()
     assert set(keywords._OTHERS.values()) <= own | OURS
     assert not set(keywords._OTHERS) & own

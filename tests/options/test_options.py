@@ -146,7 +146,7 @@ def field_docstrings(holder: type) -> dict[str, str]:
 
 
 def test_typed_dict_explains_its_own_options_with_their_defaults() -> None:
-    """SamplingParams and GenerationLimits explain the others, with the defaults in their fields."""
+    """SamplingParams and GenerationLimits document the other options and defaults at the fields."""
     texts = field_docstrings(GenerationOptions)
     own = [one for one in generation_options() if one.name not in SAMPLING | LIMITS]
     assert set(texts) == set(names(own))
@@ -272,7 +272,7 @@ def test_unknown_names_are_mistakes() -> None:
 
 
 def test_document_has_the_tables() -> None:
-    """`python scripts/documents/options_table.py --write` makes it so."""
+    """`python scripts/documents/options_table.py --write` updates them."""
     assert DOCUMENT.read_text("utf-8").endswith(tables())
     assert "docs/options.md" in (ROOT / "README.md").read_text("utf-8")
 

@@ -182,7 +182,7 @@ def test_killed_while_it_waits(confined: Confined) -> None:
 
 @POSIX
 def test_interrupted_call(confined: Confined) -> None:
-    """An answer that was not waited for is never given to another question."""
+    """The answer to an interrupted call is never returned to a later call."""
     confined.call(["echo", 0])
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012
         timer = threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
@@ -223,7 +223,7 @@ def test_threads(confined: Confined) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork(confined: Confined) -> None:
-    """A forked process has a child of its own and leaves its parent's alone."""
+    """A forked process starts a child of its own and does not use its parent's."""
     pid = confined.call(["calls", None])[0]
     read, write = os.pipe()
     held = confined._processes[0].lock.acquire()  # as if another thread were in a call
@@ -317,7 +317,7 @@ def test_with_closed_standard_streams(closed: tuple[int, ...]) -> None:
 
 @POSIX
 def test_from_a_folder_with_spaces_while_the_current_one_is_gone(tmp_path: Path) -> None:
-    """As installed elsewhere; the interpreter's own safe-path option is set as well."""
+    """trinity may be installed there; the interpreter's safe-path option is set as well."""
     site = tmp_path / "a folder, installed é"
     (site / "trinity").mkdir(parents=True)
     for path in (ROOT / "trinity").glob("*.py"):

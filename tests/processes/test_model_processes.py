@@ -91,7 +91,7 @@ def run(code: str, folder: Path, *flags: str) -> str:
 @pytest.mark.full
 @needs_fork
 def test_forked_children_compute_as_their_parent(tmp_path: Path) -> None:
-    """As a server does that loads before it forks; children and parent compute at once."""
+    """A server loads before it forks; children and parent compute at the same time."""
     code = """
     model = trinity.load(PATH, threads=2)
     expected = answer(model)
@@ -113,7 +113,7 @@ def test_forked_children_compute_as_their_parent(tmp_path: Path) -> None:
 @needs_fork
 @pytest.mark.parametrize("computes", [False, True])
 def test_a_child_that_ends_as_usual_waits_for_no_thread(computes: bool, tmp_path: Path) -> None:
-    """Its finalizers run, and there is none of the parent's threads to be joined."""
+    """Its finalizers run; the parent's threads do not exist in it and are not joined."""
     code = f"""
     model = trinity.load(PATH, threads=2)
     expected = answer(model)
@@ -187,7 +187,7 @@ def test_a_parents_stream_does_not_go_on_in_the_child(tmp_path: Path) -> None:
 @pytest.mark.full
 @needs_fork
 def test_forks_while_another_thread_loads(tmp_path: Path) -> None:
-    """A fork waits for the compiler, whose locks the child could not use."""
+    """A fork waits for the compiler, because the child could not use its locks."""
     code = """
     model = trinity.load(PATH, threads=2)
     expected = answer(model)
@@ -213,7 +213,7 @@ def test_forks_while_another_thread_loads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", some(["fork", "forkserver", "spawn"], ["fork"]))
 def test_pools(method: str, tmp_path: Path) -> None:
-    """``fork`` inherits the model, the others load it in their initializer."""
+    """With ``fork`` workers inherit the model; otherwise the initializer loads it."""
     if method != "spawn" and not hasattr(os, "fork"):
         pytest.skip("no fork on this system")
     code = f"""
@@ -351,7 +351,7 @@ def test_a_file_that_is_overwritten_is_refused_and_one_that_is_replaced_is_not(
 @pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to oneself")
 def test_interrupts_at_any_moment(tmp_path: Path) -> None:
-    """A few of those that tests/soak/torture.py sends."""
+    """Some of the interrupts that tests/soak/torture.py sends."""
     report = run_script("--interrupts", "40", "--cycles", "3", "--compiling", "0")
     assert "wrong answers: 0" in report
     assert report.splitlines()[-1].endswith("0 failures")

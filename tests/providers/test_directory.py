@@ -38,7 +38,7 @@ def test_logits_and_greedy_tokens(name: str, level: str, shared_data: Path) -> N
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", some(FOLDERS, ("gemma3", "gpt_oss", "granitemoe", "qwen2")))
 def test_families(name: str, shared_data: Path) -> None:
-    """Also what GGUF cannot say: mistral's window, the ends of gpt-oss's YaRN."""
+    """Settings that GGUF lacks are used: mistral's window, the truncation of gpt-oss's YaRN."""
     check_answers(shared_data / "architectures" / name, None)
 
 
@@ -87,7 +87,7 @@ def test_weights_are_views_of_the_files(tmp_path: Path) -> None:
 
 
 def test_what_is_made_anew_is_small(shared_data: Path) -> None:
-    """Of Gemma the norms, to which 1 is added."""
+    """For Gemma only the norms are copied, to add 1."""
     with closing(open_weights(shared_data / "architectures" / "gemma3" / "hf")) as provider:
         for name in provider.tensor_names():
             made = isinstance(provider.tensor(name), MadeTensor)
@@ -95,7 +95,7 @@ def test_what_is_made_anew_is_small(shared_data: Path) -> None:
 
 
 def test_rows_in_the_middle_of_bytes(tmp_path: Path) -> None:
-    """A header may have any length: what then begins at an odd address is put into memory."""
+    """A header may have any length; data at an odd address are copied."""
     directory = model_directory("llama-grouped", tmp_path)
     raw = (directory / "model.safetensors").read_bytes()
     length = int.from_bytes(raw[:8], "little")
@@ -173,7 +173,7 @@ def test_directory_that_is_no_model(tmp_path: Path) -> None:
 
 
 def test_without_a_tokenizer(tmp_path: Path) -> None:
-    """Weights can be looked at, the model cannot be run."""
+    """The weights can be inspected, but the model cannot run."""
     directory = model_directory("llama-grouped", tmp_path)
     for path in directory.glob("tokenizer*"):
         path.unlink()

@@ -85,7 +85,7 @@ def test_an_embedder_without_the_head_that_its_configuration_names(
 
 
 def test_a_rerankers_directory_has_the_pooler(shared_data: Path, make: Make) -> None:
-    """Scores are classifier(tanh(pooler(h))), h being the golden states of the first token."""
+    """Scores are classifier(tanh(pooler(h))); h are the golden states of the first token."""
     rng = np.random.default_rng(5)
     matrix, bias = rng.normal(size=(64, 64)).astype("f4"), rng.normal(size=64).astype("f4")
     pooler = {"bert.pooler.dense.weight": matrix, "bert.pooler.dense.bias": bias}
@@ -114,7 +114,7 @@ def test_an_xlm_roberta_rerankers_directory(shared_data: Path, make: Make) -> No
 def test_both_texts_of_xlm_robertas_pairs_are_of_one_type(
     shared_data: Path, make: Make, tmp_path: Path
 ) -> None:
-    """transformers' tokenizer says so, also where the configuration has two types."""
+    """transformers' tokenizer uses one type, even if the configuration has two."""
     from trinity.tools.convert import convert
 
     folder = shared_data / "encoders/xlm_roberta_rerank"

@@ -113,7 +113,7 @@ def test_commands_name_the_file(whole: Path, tmp_path: Path) -> None:
 
 
 def test_a_broken_chat_template_names_the_file(whole: Path, tmp_path: Path) -> None:
-    """A conversation that a template refuses is about the request, not about the file."""
+    """An error that a template raises for a conversation does not name the file."""
     shutil.copy(whole, tmp_path / "whole.gguf")
     path = tmp_path / "template.gguf"
     for text, message in (
@@ -130,7 +130,7 @@ def test_a_broken_chat_template_names_the_file(whole: Path, tmp_path: Path) -> N
 
 
 def test_damaged_directories(tmp_path: Path) -> None:
-    """Each file empty, cut or of other values; the tokenizer at its first use, too."""
+    """Each file is emptied, cut or changed; errors of the tokenizer come at its first use."""
     draw = random.Random(0)
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"):
         for number in range(4):
@@ -167,7 +167,7 @@ OTHERS: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize("case", OTHERS)
 def test_what_is_no_language_model(case: str, tmp_path: Path) -> None:
-    """Such files have no tokenizer; they are told apart before one is looked for."""
+    """Such files are recognized before a tokenizer is read, because they have none."""
     keys, message = OTHERS[case]
     path = tmp_path / "other.gguf"
     with GGUFWriter(path) as writer:
@@ -185,7 +185,7 @@ def test_what_is_no_language_model(case: str, tmp_path: Path) -> None:
     [("model.diffusion_model.out.0.weight", "a diffusion model"), ("v.blk.0.ln1.weight", "projec")],
 )
 def test_files_without_an_architecture(tensor: str, message: str, tmp_path: Path) -> None:
-    """As stable-diffusion.cpp writes them."""
+    """stable-diffusion.cpp writes such files."""
     path = tmp_path / "other.gguf"
     with GGUFWriter(path) as writer:
         writer.add_tensor(tensor, (2, 2), "F32", np.zeros((2, 2), np.float32))

@@ -98,7 +98,7 @@ def test_logits_of_families(folder: str, level: str, shared_data: Path, tmp_path
 def test_experts_are_what_transformers_tensors_are(
     folder: str, shared_data: Path, tmp_path: Path
 ) -> None:
-    """Bit by bit, whichever of gate and up are one tensor."""
+    """The bits are equal, whether or not gate and up are one tensor."""
     made, part = renamed(folder, shared_data, tmp_path), f"blk.0.{RENAMED[folder][1]}"
     provider = trinity.open_weights(made)
     other = trinity.open_weights(shared_data / "architectures" / folder / "hf")
@@ -123,7 +123,7 @@ def test_experts_are_what_transformers_tensors_are(
 def test_an_output_of_its_own_in_gemma3(
     said: bool | None, shared_data: Path, tmp_path: Path
 ) -> None:
-    """mlx-lm multiplies by it, whatever config.json says: rows in reverse, so are the logits."""
+    """mlx-lm uses it whatever config.json says: reversed rows give reversed logits."""
     source = shared_data / "formats/mlx/gemma3-text-b4g32"
     for path in source.iterdir():
         if path.is_file():

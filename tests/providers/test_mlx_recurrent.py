@@ -55,7 +55,7 @@ def test_as_mlx_lm_saves_it(folder: str, shared_data: Path, tmp_path: Path) -> N
 
 
 def test_falcon_h1s_is_refused(shared_data: Path, tmp_path: Path) -> None:
-    """Whether its multipliers are in the weights there is not known."""
+    """The file does not tell whether its multipliers are part of the weights."""
     family = shared_data / "architectures" / "falcon_h1"
     made = directory(family, tmp_path, as_mlx("falcon_h1", arrays_of(family)))
     with pytest.raises(FormatError, match="conv1d"):

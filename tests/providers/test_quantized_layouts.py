@@ -115,7 +115,7 @@ def test_answers_of_transformers(level: str, shared_data: Path) -> None:
 
 
 def test_dequantized_weights_are_those_of_transformers(shared_data: Path) -> None:
-    """q_proj by transformers' own dequantizer."""
+    """The reference is q_proj, dequantized by transformers."""
     folder = shared_data / "formats" / "hf" / "llama-fp8-block128"
     expected = np.load(folder / "dequant" / "model.layers.0.self_attn.q_proj.weight.npy")
     with closing(open_weights(folder)) as provider:
@@ -168,7 +168,7 @@ def test_codes_without_a_quantization_config(tmp_path: Path) -> None:
 
 
 def test_tied_embeddings_may_be_quantized(tmp_path: Path) -> None:
-    """Rows are looked up in the codes, and the same codes are the output's weight."""
+    """Embeddings and output use the same quantized codes."""
     quantized, wide = directories({**LLAMA, "tie_word_embeddings": True}, "fp8", tmp_path)
     codes = np.random.default_rng(2).integers(0, 100, (VOCAB, HIDDEN)).astype(np.uint8)
     scale = np.full((-(-VOCAB // 128), 1), 0.03, np.float32)

@@ -29,7 +29,7 @@ GOLDEN = Path(__file__).parents[1] / "data" / "sentence_transformers.npz"
 def test_vectors_are_those_of_sentence_transformers(
     variant: str, shared_data: Path, tmp_path: Path
 ) -> None:
-    """Their lengths as well, where sentence-transformers does not divide by them either."""
+    """Lengths agree too, where sentence-transformers does not normalize."""
     golden = np.load(GOLDEN)
     folder = sentence_directory(shared_data / "encoders", variant, tmp_path)
     with trinity.load(folder, threads=1) as model, warnings.catch_warnings():
@@ -125,7 +125,7 @@ def test_modules_in_another_order_are_refused(shared_data: Path, tmp_path: Path)
 
 
 def test_texts_of_any_length_are_cut_in_bounded_time(shared_data: Path, tmp_path: Path) -> None:
-    """Only the beginning of 30 MB is tokenized; the vector is that of a part."""
+    """Only the beginning of 30 MB is tokenized, so the vector is that of a part."""
     folder = sentence_directory(shared_data / "encoders", "limited", tmp_path)
     with trinity.load(folder, threads=1) as model:
         long = model.embedder.read_texts(["some words " * 3_000_000])

@@ -36,7 +36,7 @@ def loaded(path: Path, type_name: str = "Q8_0") -> tuple[np.ndarray, list[str]]:
 
 
 def test_as_if_converted_and_quantized(tmp_path: Path, folder: Path) -> None:
-    """To the bit what the commands give one after the other."""
+    """The bits equal those of the two commands run in sequence."""
     directory = model_directory(NAME, tmp_path)
     found, lines = loaded(directory)
     assert any(line.startswith("quantizing to Q8_0, cached in ") for line in lines)

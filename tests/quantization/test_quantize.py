@@ -61,7 +61,7 @@ def test_the_bytes_are_those_of_the_gguf_package(
 
 
 def test_the_files_are_those_of_llama_cpp(shared_data: Path, tmp_path: Path) -> None:
-    """Byte for byte; tests/goldens/quantize_goldens.py let llama.cpp write them."""
+    """The bytes are equal; llama.cpp wrote the references (tests/goldens/quantize_goldens.py)."""
     files = json.loads(GOLDENS.read_text("utf-8"))["files"]
     assert len(files) > 1
     for name, digests in files.items():
@@ -270,7 +270,7 @@ def test_importance_reaches_the_quantizer(
 
 @pytest.mark.parametrize("size", [1e-42, 1.0, 3e38])
 def test_importance_of_any_size(size: float, source: Path, tmp_path: Path) -> None:
-    """float32's range does not end a search, and inputs that were all 0 tell nothing."""
+    """Values beyond float32's range do not end the search; all-zero inputs have no effect."""
     ratios = np.linspace(0.5, 1, 64, dtype=np.float32)
     means = {"blk.0.attn_k.weight": ratios * np.float32(size)}
     means["blk.0.attn_q.weight"] = np.zeros(64, np.float32)

@@ -100,7 +100,7 @@ def importance(path: Path, layout: Layout = "stacked") -> NDArray[np.float32]:
 def test_each_expert_has_its_own_importance(
     steps: int, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a step has rows of several experts, or an expert those of several steps."""
+    """A step may have rows of several experts, and an expert may have rows of several steps."""
     monkeypatch.setattr(package.rows, "STEP_WEIGHTS", 256 * steps)
     means = importance(tmp_path / "imatrix.gguf")
     out = tmp_path / "out.gguf"

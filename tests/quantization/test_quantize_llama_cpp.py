@@ -108,7 +108,7 @@ def our_greedy(path: Path, start: list[int], count: int) -> list[int]:
 
 @pytest.mark.parametrize("mix", [mix for mix in MIXES if mix not in TERNARY])
 def test_both_continue_alike(mix: str, library: Any, tmp_path: Path) -> None:
-    """Of a random model, in which tokens may be almost equally likely."""
+    """The model is random, so tokens may be almost equally likely."""
     source, out = tmp_path / "source.gguf", tmp_path / "out.gguf"
     write_tiny_model(source, hidden_size=256, num_layers=6, tied=False)
     quantize(source, out, mix)
@@ -124,7 +124,7 @@ def test_both_continue_alike(mix: str, library: Any, tmp_path: Path) -> None:
 def test_both_tell_the_same_story(
     mix: str, library: Any, tmp_path: Path, shared_data: Path
 ) -> None:
-    """Of a trained model the same tokens, but where two are as likely to the eighth bit."""
+    """The trained model gives the same tokens, except where two are equal to eight bits."""
     out = tmp_path / "out.gguf"
     quantize(shared_data / "models" / "stories260K.gguf", out, mix)
     tokens = our_greedy(out, [1], 64)

@@ -186,7 +186,7 @@ def test_values_that_are_no_numbers(
 def test_values_that_are_copied_are_looked_at(
     name: str, kind: str, raw: bytes, wanted: str, source: Path, tmp_path: Path
 ) -> None:
-    """As llama.cpp's quantizer does."""
+    """llama.cpp's quantizer also checks them."""
     shape = (64,) if "norm" in name else (64, 64)
     data = TYPES[kind].quantize(np.ones(shape, np.float32))
     data[: len(raw)] = np.frombuffer(raw, np.uint8)

@@ -38,7 +38,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_makes_what_convert_makes(
     name: str, given: str, wanted: str, converted: Path, tmp_path: Path
 ) -> None:
-    """The same tensors to the byte: codes, scales, and which scales stand beside the weights."""
+    """The tensors have the same bytes, and the same scales are separate tensors."""
     out = tmp_path / "out.gguf"
     done = quantize(
         converted / f"{name}-{given}.gguf",
@@ -136,7 +136,7 @@ def test_a_ternary_type_of_other_weights_is_remarked_on(tmp_path: Path) -> None:
 
 
 def test_rows_that_do_not_fit_make_it_inexact(tmp_path: Path) -> None:
-    """I2_S holds rows that TQ2_0 does not; its fallback is Q4_0, which rounds."""
+    """I2_S supports rows that TQ2_0 does not; the fallback Q4_0 rounds."""
     source = tmp_path / "source.gguf"
     write_tiny_model(source, arch="bitnet-b1.58", type="I2_S", hidden_size=128)
     with pytest.raises(InputError, match="is I2_S and would become Q4_0"):
@@ -175,7 +175,7 @@ def test_a_damaged_scale_tensor(tmp_path: Path) -> None:
 
 
 def test_scales_that_must_be_rounded_are_told(tmp_path: Path) -> None:
-    """llama.cpp multiplies the feed-forward's bias with .scale too, so there can be none."""
+    """llama.cpp multiplies the feed-forward's bias by .scale too, so a bias is not allowed."""
     source, other, out = (tmp_path / name for name in ("a.gguf", "b.gguf", "c.gguf"))
     write_tiny_model(source, arch="bitnet-b1.58", type="I2_S", hidden_size=256, bias=True)
     whole = source.read_bytes()

@@ -142,7 +142,7 @@ def test_every_assigned_type_can_be_written() -> None:
 
 
 def test_the_order_is_llama_cpps() -> None:
-    """Without a layer first, then by the layer's number and by name."""
+    """Tensors without a layer come first, then by layer number and by name."""
     shape = GOLDENS["shapes"]["bitnet-2b"]
     names = [
         a.entry.name for a in assign(entries(shape), MIXES["Q8_0"], network(shape), Overrides())
@@ -197,7 +197,7 @@ def test_i2_s_is_for_the_layers() -> None:
 
 
 def test_mxfp4_is_for_the_layers() -> None:
-    """llama.cpp has it for experts only; beside them its file is Q8_0."""
+    """llama.cpp uses MXFP4 for experts only; other tensors of its file are Q8_0."""
     shape = GOLDENS["shapes"]["llama-7b"]
     made = types(assign(entries(shape), MIXES["MXFP4"], network(shape), Overrides()))
     assert made["output.weight"] == made["token_embd.weight"] == "Q8_0"

@@ -98,7 +98,7 @@ def test_the_word_error_rate_is_not_above_that_of_the_references(ears: Ears, lib
     ("library", "beams"), [("faster_whisper", 1), ("faster_whisper_5_beams", 5)]
 )
 def test_texts_and_times_are_those_of_faster_whisper(ears: Ears, library: str, beams: int) -> None:
-    """A token that leads by less than rounding may change a clip where instructions differ."""
+    """If a token leads by less than rounding, the level may decide the text of a clip."""
     equal = 0
     for name in CLIPS:
         ours, theirs = ears.times(name, beams), referred(library, name)
@@ -109,7 +109,7 @@ def test_texts_and_times_are_those_of_faster_whisper(ears: Ears, library: str, b
 
 
 def test_times_of_equal_segments_are_those_of_transformers(ears: Ears) -> None:
-    """transformers pads recordings in another way, so that only some texts are equal."""
+    """transformers pads recordings differently, so only some texts are equal."""
     compared = 0
     for name in CLIPS:
         theirs = {text: (start, end) for start, end, text in referred("transformers", name)}

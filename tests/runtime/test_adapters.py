@@ -108,7 +108,7 @@ CHOICES: list[dict[int, float]] = [{}, {0: 1.0}, {1: 0.5, 2: -1.0}, {0: 0.25, 1:
 
 
 def test_rows_of_a_step_have_their_own_weights(engine: CPUEngine) -> None:
-    """Bit by bit what each gives alone, whatever runs beside it."""
+    """Each row gets the same bits as alone, with any other rows in the step."""
     alone = [
         evaluated(engine, tokens, weights) for tokens, weights in zip(PROMPTS, CHOICES, strict=True)
     ]
@@ -169,7 +169,7 @@ def adapter_bytes(engine: CPUEngine, plain: CPUEngine) -> int:
 
 
 def test_bytes_of_a_token(files: dict[str, Path]) -> None:
-    """All matrices of the adapters that are used, but of an embedding's first one a row."""
+    """All matrices of used adapters count; of an embedding's first matrix one row counts."""
     lora = [(files["one"], 0.5), (files["two"], 0.0)]
     engine = load_engine(open_weights(files["F32"]), threads=1, lora=lora)
     plain = load_engine(open_weights(files["F32"]), threads=1)
@@ -212,7 +212,7 @@ def test_pages_are_shared_by_equal_weights_alone(files: dict[str, Path]) -> None
 
 
 def test_requests_side_by_side(files: dict[str, Path]) -> None:
-    """Each gets the text that it gets alone."""
+    """Each request gets the same text as alone."""
     choices = [{}, {0: 1.0}, {1: 1.0}, {0: 0.5, 1: 0.5}] * 2
     prompt = [5, 9, 17]
     options: Any = {"max_tokens": 12, "temperature": 0.0, "ignore_eos": True}

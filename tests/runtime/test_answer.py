@@ -249,7 +249,7 @@ def test_bad_limits(limits: dict[str, Any]) -> None:
 )
 @pytest.mark.parametrize("window", [0, 5])
 def test_a_full_context_is_shifted(keep: int | None, kept: int, window: int) -> None:
-    """Each token is the argmax of the text that is left, evaluated from its beginning."""
+    """Each token is the argmax after the remaining text, computed from its beginning."""
     options = {"max_tokens": 40, "ignore_eos": True, "context_shift": True, "keep": keep}
     found = completed(ToyEngine(context_length=16, window=window), **options)
     engine, text, expected = ToyEngine(context_length=16, window=window), list(PROMPT), []
@@ -264,6 +264,6 @@ def test_a_full_context_is_shifted(keep: int | None, kept: int, window: int) -> 
 
 @pytest.mark.parametrize("limits", [{"context_shift": True}, {"max_tokens": 100}])
 def test_a_full_context_ends_the_answer_otherwise(limits: dict[str, Any]) -> None:
-    """Without a limit of tokens it would never end."""
+    """Without a token limit the completion would never end."""
     found = completed(ToyEngine(context_length=16), ignore_eos=True, **limits)
     assert (len(found.token_ids), found.finish_reason) == (16 - len(PROMPT), "length")

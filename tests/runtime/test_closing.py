@@ -186,7 +186,7 @@ def test_a_dropped_model_is_freed_without_close(path: Path) -> None:
 def test_a_server_with_a_limit_of_memory_holds_one_of_two_models(
     shared_data: Path, tmp_path: Path
 ) -> None:
-    """Each asked for in turn, under a limit that has room for one."""
+    """Models are requested alternately; the limit has room for one."""
     paths = [tmp_path / f"{name}.gguf" for name in "ab"]
     for path in paths:
         path.write_bytes((shared_data / "models" / "stories260K-Q8_0.gguf").read_bytes())

@@ -73,7 +73,7 @@ def test_so_is_what_the_folder_has(model: Model) -> None:
 
 
 def test_concurrent_prompts_share_within_a_domain_alone(model: Model) -> None:
-    """Of two that run together, one waits for what the other evaluates, or neither does."""
+    """Of two concurrent prompts one waits for the other's pages, or both compute."""
 
     def evaluated(*salts: str) -> int:
         found, begin = list[int](), Barrier(len(salts))

@@ -123,7 +123,7 @@ def test_nothing_is_drafted_behind_another_step(model: CPUEngine) -> None:
 def test_the_text_is_the_same(
     folder: Path, monkeypatch: pytest.MonkeyPatch, sampling: dict[str, Any]
 ) -> None:
-    """Right proposals among wrong ones, at the end of a page, too."""
+    """Some proposals are right, others wrong, also at the end of a page."""
     monkeypatch.setattr(speculation_budget, "CHEAP", 0)
     monkeypatch.setattr(speculation_budget, "STAKE", 1e6)
     monkeypatch.setattr(speculation_budget, "MOST_CREDIT", 1e6)
@@ -179,7 +179,7 @@ def test_a_checkpoint_without_a_part_of_it(base: Path, name: str, tmp_path: Path
 
 
 def test_a_layer_too_many_is_refused(shared_data: Path, tmp_path: Path) -> None:
-    """Without the key that names them, the tensors belong to another config.json."""
+    """Without the key for MTP layers, the tensors do not match this config.json."""
     base = shared_data / "architectures" / "deepseek_v2" / "hf"
     path = drafting_model.write(base, tmp_path / "model") / "config.json"
     config = json.loads(path.read_text())

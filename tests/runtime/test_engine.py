@@ -130,8 +130,10 @@ def test_bitnet_logits(shared_data: Path, level: str, threads: int) -> None:
 
 @pytest.mark.parametrize("type_name", ["TQ1_0", "TQ2_0"])
 def test_bitnet_logits_with_rounded_scales(shared_data: Path, type_name: str, level: str) -> None:
-    """Half-precision scales move some roundings of activations, so these two files are held
-    against the reference formula over their own weights; the choices are the reference's."""
+    """Half-precision scales change how activations round; the greedy tokens are the same.
+
+    The reference formula therefore uses these files' own weights.
+    """
     entry, expected = golden(shared_data, "bitnet-tiny")
     provider = open_weights(shared_data / f"models/bitnet-tiny-{type_name}.gguf")
     engine = load_engine(provider, isa=level, threads=2, kv_type="f32")
@@ -175,7 +177,7 @@ def test_ternary_logits_are_the_same_bits_everywhere(
 def test_every_architecture_with_every_type(
     tmp_path: Path, architecture: str, type_name: str
 ) -> None:
-    """A random model against the float formula: exact activations for ternary and float types."""
+    """Random models are compared with the float formula; ternary and float types are exact."""
     path = tmp_path / "m.gguf"
     write_tiny_model(
         path, arch=architecture, type=type_name, tied=architecture.startswith("bitnet"),
@@ -261,7 +263,7 @@ def test_a_batch_gives_what_each_sequence_gives_alone(tmp_path: Path, type_name:
 def test_any_mixture_of_rows_leaves_the_bits_alone(
     tmp_path: Path, type_name: str, batch_invariant: bool, kv_type: str, level: str
 ) -> None:
-    """Prompt pieces of many sizes and single tokens of several sequences, in random steps."""
+    """Random steps have prompt chunks of many sizes and single tokens of several sequences."""
     path = tmp_path / "m.gguf"
     arch = "bitnet-b1.58" if type_name == "I2_S" else "llama"
     write_tiny_model(path, arch=arch, type=type_name, num_layers=1, context_length=512)
@@ -375,7 +377,7 @@ def test_logits_are_the_callers_own(tiny: CPUEngine) -> None:
 
 
 def test_only_own_caches_are_taken(tiny: CPUEngine, tmp_path: Path) -> None:
-    """Kernels write where a cache's table leads."""
+    """Kernels write to the addresses in a cache's table."""
     other = load_engine(open_weights(tmp_path / "m.gguf"), context_length=16)
 
     class Imitation:
@@ -560,7 +562,7 @@ def test_a_window_hides_what_is_older(tmp_path: Path, type_name: str) -> None:
 
 
 def test_what_does_no_good_is_told(tmp_path: Path) -> None:
-    """More threads than cores, a context above the model's: only where they were asked for."""
+    """Warnings about too many threads or too large a context need an explicit option."""
     path = tmp_path / "tiny.gguf"
     write_tiny_model(path, context_length=64)
     cores = default_threads()

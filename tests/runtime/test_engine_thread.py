@@ -123,7 +123,7 @@ def test_an_abandoned_stream_does_not_keep_a_model(threads: Threads) -> None:
 
 
 def test_an_exception_that_is_kept_keeps_no_request() -> None:
-    """Its traceback has the frames of the call."""
+    """Its traceback holds the frames of the call."""
     model, engine = toy_model(context_length=100_000)
     cancel = Interrupting()
     with pytest.raises(KeyboardInterrupt) as info:
@@ -232,7 +232,7 @@ def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_thread_that_died_is_replaced() -> None:
-    """Nothing is known to end it; whoever waits would start another one."""
+    """No known error ends the thread; a waiting caller would start another one."""
     engine = ToyEngine()
     engine_thread = EngineThread(engine)
     inbox = Inbox()
@@ -274,7 +274,7 @@ def test_a_lease_that_is_dropped_is_over() -> None:
 
 
 def test_a_ctrl_c_at_any_instruction_ends_a_lease() -> None:
-    """Even where somebody keeps the exception, and with it every frame it went through."""
+    """This holds even if the exception, and all frames of its traceback, are kept."""
     kept: list[KeyboardInterrupt] = []
     files = {lease_module.__file__, engine_thread_module.__file__, contextlib.__file__}
 
@@ -373,7 +373,7 @@ def test_close_waits_for_a_lease_of_another_thread() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_begins_anew() -> None:
-    """While the parent's thread is in a step, and holds whatever it holds."""
+    """The fork happens during a step of the parent's thread, which holds locks."""
     model, engine = toy_model(context_length=100_000)
     inside, leave = threading.Event(), threading.Event()
 
@@ -408,7 +408,7 @@ def test_a_forked_child_begins_anew() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("minutes", ["0.04", pytest.param("1", marks=pytest.mark.full)])
 def test_random_schedules(minutes: str) -> None:
-    """Some of those that tests/soak/schedules.py takes; its exceptions would be pytest's, too."""
+    """Some schedules of tests/soak/schedules.py, whose exceptions pytest would report too."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "soak" / "schedules.py"), "--minutes", minutes],
         capture_output=True,

@@ -135,7 +135,7 @@ def test_stop_string_in_forced_text() -> None:
 
 @pytest.mark.parametrize("ignore_eos", [False, True])
 def test_end_of_generation(ignore_eos: bool) -> None:
-    """Where the text may end and may go on, the model decides, unless ends are ignored."""
+    """Where the text may end or continue, the model decides, unless ends are ignored."""
     model, engine = toy_model()
     engine.says("ab", after=2)
     grammar = Grammar.regex("[a-c]{1,6}")
@@ -202,7 +202,7 @@ def test_cancel_in_mid_grammar() -> None:
 
 
 def test_pages_that_are_taken_away_change_nothing() -> None:
-    """Two answers that do not fit together: the younger one is evaluated again."""
+    """Two completions do not fit into memory: the younger one is computed again."""
     grammar = Grammar.regex("[a-c]{100}x{8}[a-c]{60}")
     alone = [
         toy_model(context_length=250)[0].generate("z", grammar=grammar, seed=s).token_ids

@@ -87,7 +87,7 @@ def test_the_answer_is_the_same(name: str, data: st.DataObject) -> None:
 
 
 def test_a_guide_that_cuts_nothing_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What counts is what the grammar allows and forces once a token is chosen."""
+    """The result depends on what the grammar allows and forces after each token."""
     params = SamplingParams(temperature=0.5, seed=3)
     wanted = {name: answers(name, 0, params, max_tokens=150) for name in GRAMMARS}
     monkeypatch.setattr(MatcherGuide, "fitting", lambda self, tokens: len(tokens))
@@ -120,7 +120,7 @@ def test_what_repeats_takes_fewer_steps() -> None:
 
 
 def test_forced_tokens_are_proposals_where_each_has_a_step() -> None:
-    """With log-probabilities: then the proposals are right, whatever the text is."""
+    """With log-probabilities each forced token is a proposal, and all are accepted."""
     text = json.dumps([{"first": "abcd", "second": letter} for letter in "abcde"])
     grammar = Grammar.json_schema(ROWS)
     found, timings, steps = says(text, grammar, 15, logprobs=1)
@@ -158,7 +158,7 @@ def test_which_tokens_fit(pattern: str, text: str, expected: int) -> None:
 @pytest.mark.parametrize("ref", [trinity.demo_model(), STORIES], ids=["ternary", "Q4_0"])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_real_models_say_the_same(ref: str | Path, temperature: float) -> None:
-    """Log-probabilities to the last bit, too."""
+    """Log-probabilities are equal to the last bit."""
     spent = 0
     with trinity.load(ref, context_length=256, threads=2) as model:
         for grammar in (GRAMMARS["rows"](), Grammar.regex("((The|A) (cat|dog) [a-z ]{3,9}, ){3,}")):

@@ -87,7 +87,7 @@ WINDOWS = st.one_of(
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_sequences_hold_their_own_tokens(data: st.DataObject) -> None:
-    """Whatever is shared, copied, cut, returned and taken again, in a pool that is too small."""
+    """Pages are shared, copied, cut, returned and reused, in a pool that is too small."""
     draw = data.draw
     window = draw(WINDOWS)
     pool = pool_of(draw(st.integers(2, 8)), window)
@@ -177,7 +177,7 @@ def test_full_pages_are_shared_and_a_part_is_copied() -> None:
 
 
 def test_two_that_evaluate_the_same_end_with_the_same_pages() -> None:
-    """Also where pages behind the one that becomes full have been reserved."""
+    """This also holds if pages after the completed one were reserved."""
     pool = pool_of(8)
     first, second, third = (KVCache(pool, "F16", CONTEXT) for _ in range(3))
     tokens = text(0, 3 * PAGE)

@@ -57,7 +57,7 @@ def test_one_of_two_windows_saves_nothing() -> None:
 
 
 def test_layers_that_read_the_cache_of_another() -> None:
-    """They have none of their own; where one of them sees everything, everything is kept."""
+    """They store no keys; if one of them has no window, all positions are kept."""
     shared = [*layers(64, 64, 0), replace(LAYER, window=64, cache_of=0)]
     layout = PageLayout([*shared, replace(LAYER, cache_of=2)], 4096, 64)
     assert layout.windowed == [True, True, False, True, False]

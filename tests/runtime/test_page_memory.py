@@ -49,7 +49,7 @@ def test_what_is_given_back_serves_again() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's madvise")
 def test_the_system_has_back_what_becomes_another_kind() -> None:
-    """Though parts beside it in its mapping are in use."""
+    """Other parts of its mapping stay in use."""
     memory = PageMemory(SIZES, 6 << 16)
     parts = [taken(memory, FULL) for _ in range(6)]
     for part in parts:

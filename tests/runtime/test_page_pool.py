@@ -81,7 +81,7 @@ def test_a_sequence_begins_where_it_sees_all_that_it_must() -> None:
 
 
 def test_the_end_of_a_prompt_is_kept() -> None:
-    """Whoever asks for another answer, or leaves it out of the next question, goes on there."""
+    """Another completion of the prompt, or a follow-up question, continues there."""
     pool = pool_of(100)
     first, prompt = cache_of(pool), text(3 * PAGE + 5)
     assert first.reuse(prompt) == 0
@@ -94,7 +94,7 @@ def test_the_end_of_a_prompt_is_kept() -> None:
 
 
 def test_where_texts_part_is_kept() -> None:
-    """The second one shows it, so the third one need not evaluate what both begin with."""
+    """The second text shows the common prefix, so the third need not compute it."""
     pool = pool_of(100)
     system = text(3 * PAGE + 50)
     reused = []
@@ -108,7 +108,7 @@ def test_where_texts_part_is_kept() -> None:
 
 
 def test_full_parts_come_together_and_windowed_parts_come_back() -> None:
-    """Who evaluates again what lost its windowed parts gives them to the pages that are there."""
+    """A sequence that recomputes lost windowed parts gives them to the existing pages."""
     pool = pool_of(100)
     first, tokens = cache_of(pool), text(4 * PAGE)
     fill(first, tokens)
@@ -122,7 +122,7 @@ def test_full_parts_come_together_and_windowed_parts_come_back() -> None:
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
-    """Kept windowed parts of texts in use, and whole pages of others."""
+    """Windowed parts of texts in use are evicted, and whole pages of others."""
     pool = pool_of(12)
     first, second = cache_of(pool), cache_of(pool)
     first.keep(PAGE)
@@ -143,7 +143,7 @@ def test_what_was_used_longest_ago_goes_first() -> None:
 
 
 def test_what_was_promised_is_there_though_others_share() -> None:
-    """A part that another one still sees does not serve its first user again."""
+    """A part that another sequence still reads cannot be reused by its first owner."""
     pool = pool_of(6 + 3 + 1)
     first, second = cache_of(pool), cache_of(pool)
     tokens = text(6 * PAGE)
@@ -170,7 +170,7 @@ def test_a_failed_request_for_more_leaves_what_was_promised() -> None:
 @pytest.mark.parametrize("positions", [1, 2, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE])
 @pytest.mark.parametrize("rows", [1, 16, 300])
 def test_one_sequence_of_a_whole_context_fits(positions: int, rows: int) -> None:
-    """Where all layers are windowed, too, which then have no full part."""
+    """This includes models whose layers are all windowed and have no full part."""
     window = Window(positions, rows)
     for full in (PART_BYTES, 0):
         pages = min(CONTEXT // PAGE, window.most_pages)

@@ -46,7 +46,7 @@ WITHIN = [((0, 3), (0, 3)), ((0.5, 3.25), (1, 3)), ((0, 0.5), (0, 0)), ((1.25, 1
 def test_only_whole_pages(
     ask: object, given: tuple[float, float], expected: tuple[int, int], page: int, calls: Calls
 ) -> None:
-    """Linux refuses a start between pages, and takes a whole page for a length that is part."""
+    """Linux refuses an unaligned start, and rounds a length up to a whole page."""
     base = 64 << 20
     assert callable(ask)
     ask(base + int(given[0] * page), int((given[1] - given[0]) * page))
@@ -100,7 +100,7 @@ print(anonymous() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's heap")
 def test_a_threads_heap_keeps_little() -> None:
-    """Without the limits a thread keeps the 20 MiB of its last array."""
+    """Without the limits a thread would keep the 20 MiB of its last array."""
 
     def kept(how: str) -> int:
         ended = subprocess.run(

@@ -70,7 +70,7 @@ def test_figures_are_those_of_the_naive_forward_pass(tiny: Path) -> None:
 
 
 def test_every_level_and_thread_count_gives_the_same(tiny: Path) -> None:
-    """To the last bit, but for AMX: its tiles take F16 weights in two bfloat16 parts."""
+    """All bits are equal except with AMX, whose tiles split F16 weights into two bfloat16 parts."""
     found: dict[bool, set[float]] = {False: set(), True: set()}
     for isa in available_levels():
         for threads in (1, 2):
@@ -83,7 +83,7 @@ def test_every_level_and_thread_count_gives_the_same(tiny: Path) -> None:
 
 
 def test_likelihoods_of_extreme_logits() -> None:
-    """No overflow, and no loss where one logit outweighs all others."""
+    """There is no overflow, and no loss if one logit exceeds all others by far."""
     logits = np.array([[1e4, -1e4, 0], [-3e38, 0, 0], [5, 5, 5]], np.float32)
     found = negative_log_likelihoods(logits, np.array([1, 1, 2], np.int32))
     np.testing.assert_allclose(found, [2e4, math.log(2), math.log(3)], rtol=1e-15)
@@ -92,7 +92,7 @@ def test_likelihoods_of_extreme_logits() -> None:
 
 
 def test_parts_of_a_window_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the engine's step nor the limit on logits shows in the result."""
+    """The result does not depend on the step size or the limit on logits."""
     found = set()
     for chunk, limit in ((8, 1 << 30), (64, 1 << 30), (64, 3 * 259 * 4), (5, 1)):
         monkeypatch.setattr(scheduler, "LOGITS_BYTES", limit)
@@ -104,7 +104,7 @@ def test_parts_of_a_window_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("bos", [True, False])
 def test_first_token_of_a_window(bos: bool) -> None:
-    """It becomes BOS where the model wants one and stays where it does not."""
+    """It is replaced by BOS if the model wants one, and kept otherwise."""
     model, engine = toy_model(bos=bos, prefill_chunk=64)
     model.perplexity(TEXT, window=16)
     first = [step[0] for step in engine.evaluated]

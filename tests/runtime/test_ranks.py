@@ -82,7 +82,7 @@ def test_texts_side_by_side_have_the_scores_that_they_have_alone(tmp_path: Path)
 
 
 def test_a_template_that_is_given_counts(tmp_path: Path) -> None:
-    """A classifier's directory without one of its own, as on the hub."""
+    """A classifier's directory on the hub may lack a template."""
     golden = GOLDEN["qwen3_roles"]["ids"]
     with trinity.load(write("qwen3_classifier", tmp_path / "model"), threads=1) as model:
         assert model.embedder.pairs(*PAIRS[0][:1], [PAIRS[0][1]]).rows != golden[:1]
@@ -108,7 +108,7 @@ def test_a_template_without_a_place_or_with_many_is_refused(times: int, tmp_path
 
 @pytest.mark.parametrize("labels", [2, 3])
 def test_a_classifier_of_several_labels_is_no_reranker(labels: int, tmp_path: Path) -> None:
-    """Nobody says which of its labels is an answer."""
+    """The labels do not tell which one means relevance."""
     from safetensors.numpy import load_file, save_file
 
     path = write("qwen3_classifier", tmp_path / "model")

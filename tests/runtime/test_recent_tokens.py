@@ -30,7 +30,7 @@ def test_counts_are_those_of_the_end(pieces: list[list[int]], most: int) -> None
 
 
 def test_a_shifted_context_is_another_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Penalties look at what is left of it, however the tokens are counted."""
+    """Penalties use the remaining text, for every way to count tokens."""
     params = SamplingParams(temperature=0, frequency_penalty=0.5, penalty_last_n=-1)
     limits = GenerationLimits(max_tokens=200, context_shift=True, ignore_eos=True)
     found = []
@@ -43,7 +43,7 @@ def test_a_shifted_context_is_another_text(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_long_texts_are_counted_token_by_token() -> None:
-    """A token of a long text costs what is new: of the text no more is read."""
+    """The cost of a token does not depend on the length of the text."""
 
     class Text(list[int]):
         read = 0

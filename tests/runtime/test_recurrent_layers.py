@@ -43,7 +43,7 @@ def test_levels_threads_and_pieces_change_no_bit(load: Load, family: str) -> Non
 @pytest.mark.few(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_step_of_several_sequences(load: Load, family: str) -> None:
-    """At different places, one of them in its first page, one across the end of a page."""
+    """Positions differ; one sequence is in its first page, one crosses a page boundary."""
     engine = load(family)
     texts = [text_of(engine, 200, seed) for seed in range(3)]
     expected = [evaluate(engine, text, engine.new_cache()) for text in texts]
@@ -110,7 +110,7 @@ def test_sequences_share_a_beginning(load: Load, family: str) -> None:
 def test_requests_that_fight_for_pages(
     family: str, shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They lose their pages and go on, say the same, and leave nothing in use."""
+    """Requests lose pages and continue, with the same text, and free all memory at the end."""
     monkeypatch.setattr(module, "PREFILL_CHUNK", ROWS)
     path = shared_data / "architectures" / family / "model.gguf"
     options: Any = {"max_tokens": 60, "temperature": 0.0, "ignore_eos": True}
@@ -135,7 +135,7 @@ def test_requests_that_fight_for_pages(
 @pytest.mark.few(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_are_taken_back(load: Load, family: str) -> None:
-    """Of five rows each number in turn is right; the rest is wrong and cut off."""
+    """Each number of the five rows in turn is right; the rest are wrong and removed."""
     engine = load(family)
     tokens = text_of(engine, 450)
     expected = evaluate(engine, tokens, engine.new_cache())
@@ -269,7 +269,7 @@ def test_state_counts(load: Load) -> None:
 def test_where_a_prompt_that_continues_an_earlier_text_begins(
     shared_data: Path, tmp_path: Path
 ) -> None:
-    """At the end of its last page, or at its own end, if no private token has changed the state."""
+    """At its last page boundary, or at its own end if no later token changed the state."""
     path, start = tmp_path / "model.gguf", PAGE + 22
     quantize(shared_data / "architectures" / "qwen3_5" / "model.gguf", path, "Q8_0")
     more: Any = {"temperature": 0, "ignore_eos": True}
@@ -290,7 +290,7 @@ def test_where_a_prompt_that_continues_an_earlier_text_begins(
 
 
 def test_a_model_without_attention(shared_data: Path, tmp_path: Path) -> None:
-    """It gives the bits of one with a layer of attention that adds nothing."""
+    """The bits equal those of a model with an attention layer that adds nothing."""
     folder = shared_data / "architectures" / "nemotron_h"  # of layers M-*-M
     without, idle = tmp_path / "without.gguf", tmp_path / "idle.gguf"
     write_without_attention(folder / "model.gguf", without, idle)

@@ -163,7 +163,7 @@ def test_after_other_turns_of_a_chat(model: Model) -> None:
 
 
 def test_where_the_prompt_was_evaluated_beside_other_requests(model: Model) -> None:
-    """Their rows in a step, and what they generate, leave nothing behind that others find."""
+    """Other requests' rows and completions have no effect on later results."""
     prompts = [text(model, length, length) for length in (5, 20, 60, PAGE + 9, LONG)]
     expected = [cold(model, prompt) for prompt in prompts]
     for _ in model.generate_batch(prompts, max_tokens=40, temperature=0, ignore_eos=True):

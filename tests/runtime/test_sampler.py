@@ -184,7 +184,7 @@ def test_truncation_keeps_the_right_tokens(
 
 @pytest.mark.parametrize("top", [0, 1, 7, 300, 1000])
 def test_the_best_of_what_a_token_was_drawn_from(top: int) -> None:
-    """Also where probabilities are equal: then the lower ids come first."""
+    """With equal probabilities the lower ids come first."""
     logits = np.round(random_logits(3, 300))
     sampler = Sampler(SamplingParams(**OFF, temperature=1.0, seed=0), 300, keeps=True)
     token = sampler.sample(logits, [])

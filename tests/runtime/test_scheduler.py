@@ -130,7 +130,7 @@ def test_priorities_come_before_arrivals(steps: Any) -> None:
 
 
 def test_pieces_are_as_large_as_the_target_allows(steps: Any) -> None:
-    """A row takes a second here, and the step of one row that runs, too."""
+    """Here each row takes a second, and so does a step with one running row."""
     run = steps(target=41.0, prefill_chunk=256)
     run.ask("runs", ids_of("r"), max_tokens=100)
     run.step()
@@ -214,7 +214,7 @@ def test_the_youngest_gives_its_pages_back_and_says_the_same(steps: Any) -> None
 
 @pytest.mark.parametrize("window", [1, 20, 130])
 def test_windowed_parts_are_claimed_like_pages(steps: Any, window: int) -> None:
-    """Prompts of many steps never lack one; who runs takes them from the youngest."""
+    """Long prompts never lack one; running requests take them from the youngest request."""
     run = steps(prefill_chunk=64, pages=5, window=window)
     prompts = {"old": [20] * 340, "young": [30] * 100, "third": [20] * 300, "fourth": [50] * 390}
     counts = {"old": 50, "young": 200, "third": 90, "fourth": 10}

@@ -113,7 +113,7 @@ def test_operations_do_not_wait_for_answers_of_others(
 
 
 def test_operations_and_answers_of_a_slot_take_turns() -> None:
-    """An operation waits for the answers before it, and the answers after it wait for it."""
+    """An operation waits for earlier completions, and later completions wait for it."""
     with started(ToyEngine(context_length=256)) as (engine_thread, slots):
 
         async def run() -> None:
@@ -130,7 +130,7 @@ def test_operations_and_answers_of_a_slot_take_turns() -> None:
 
 
 def test_clients_that_loop_do_not_starve_a_slot() -> None:
-    """Between two operations of each client an answer of the slot that waits gets its turn."""
+    """Between two operations of a client, a waiting completion of the slot runs."""
     with started(ToyEngine(context_length=256)) as (engine_thread, slots):
         ended = False
         counts = [0] * 4
@@ -226,7 +226,7 @@ def test_a_client_that_leaves_ends_its_operation(wait: str, tmp_path: Path) -> N
 def test_pages_stay_while_they_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine_of: Callable[[], ToyEngine]
 ) -> None:
-    """Others take all pages in the middle of the writing; the file has what the slot held."""
+    """Other requests take all pages during the write; the file has the slot's contents."""
     engine, path = engine_of(), str(tmp_path / "slot")
     parts = slot_file._parts
 
@@ -286,7 +286,7 @@ def test_what_fails_while_it_is_filled_is_found_by_nobody(
 
 
 def test_saving_without_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where requests have booked all that could be claimed."""
+    """Other requests have reserved all memory that could be claimed."""
     with started(ToyEngine(context_length=256)) as (engine_thread, slots):
         Running(engine_thread, 1, LONG, 1).last()
         monkeypatch.setattr(PagePool, "share", lambda pool, page: False)

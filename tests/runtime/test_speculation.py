@@ -182,7 +182,7 @@ def test_two_at_once_propose_nothing_and_say_the_same() -> None:
 
 
 def test_what_came_is_learned_once() -> None:
-    """Of tokens that came while others ran, too."""
+    """This includes tokens that came while other requests ran."""
     budget, learned = SpeculationBudget(), []
     budget.single(1.0)
     budget.learn = lambda *seen: learned.append(seen)  # type: ignore[method-assign]
@@ -197,7 +197,7 @@ def test_what_came_is_learned_once() -> None:
 
 
 def test_a_long_text_is_indexed_over_several_steps() -> None:
-    """Of one of 20,000 tokens a step indexes 2,048, so that nobody waits for all."""
+    """A step indexes 2,048 of 20,000 tokens, so other requests do not wait for the rest."""
     guesses, budget = Guesses(), SpeculationBudget()
     text = [*range(10_000), *range(10_000)]
     indexed = []

@@ -30,7 +30,7 @@ def spent(hits: list[bool], cost: float, most: int = 15) -> float:
 @pytest.mark.parametrize("cost", [0.05, 0.4, 1.0, 1.2])
 @pytest.mark.parametrize("right", [0, 1, 2, 5, 20])
 def test_losses_are_bounded(cost: float, right: int) -> None:
-    """Text that deceives: after every run of right tokens a wrong one."""
+    """The text deceives: after every run of right tokens comes a wrong one."""
     hits = ([True] * right + [False]) * (1000 // (right + 1))
     assert spent(hits, cost) <= 1.04 * len(hits) + STAKE + 4 * cost
 
@@ -113,13 +113,13 @@ def test_drafts_that_are_right_are_used() -> None:
 
 
 def test_doubted_tokens_are_left_out() -> None:
-    """Once it is known what the layer's doubts are worth."""
+    """Proposals of low probability are dropped once their acceptance rate is known."""
     _, proposed = drafted([True, False] * 500, 0.3, 0.05)
     assert proposed < 600  # of 1,000 that it would look at
 
 
 def test_a_layer_is_tried_again() -> None:
-    """Text of which it knows nothing, then text that it knows."""
+    """The layer fails on the first text and succeeds on the following one."""
     assert drafted([False] * 400 + [True] * 400, 0.15, 0.1)[0] < 1.05 * 400 + 300
 
 

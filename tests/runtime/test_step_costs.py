@@ -57,7 +57,7 @@ def test_sequences_that_yield_have_long_steps() -> None:
 
 
 def test_steps_that_always_have_both_come_to_no_rest_at_few_rows() -> None:
-    """Nobody ever runs alone, so what a step takes without prompts is never seen."""
+    """No request ever runs alone, so the time of a step without prompts is unknown."""
     true, fit, found = StepTimes(0.035, 0.0135, 0.023, 0.005), StepFit(), StepCosts(0.1)
     for number in range(120):
         running = 3 + number // 7 % 4

@@ -59,7 +59,7 @@ def test_the_automaton_finds_what_a_search_finds(pieces: list[str], stops: list[
     ids=["one long", "many", "each begins the next"],
 )
 def test_a_token_costs_no_more_with_many_stop_strings(stops: list[str]) -> None:
-    """The sum over a text is linear: some 100,000 steps, where a search for each makes 10^8."""
+    """The cost is linear: about 100,000 steps; a search for each string would take 10^8."""
 
     def push() -> None:
         matcher = StopMatcher(GenerationLimits(stop=stops).stop)

@@ -68,7 +68,7 @@ def test_logits_of_i2_s(tmp_path: Path, type_name: str) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("type_name", ["TL1", "TL2"])
 def test_published_shapes_need_no_option(tmp_path: Path, type_name: str) -> None:
-    """One layer of bitnet_b1_58-large's shapes."""
+    """One layer with the shapes of bitnet_b1_58-large."""
     from trinity_kernels.quants.tl import TILINGS
 
     source, path = tmp_path / "i2s.gguf", tmp_path / "tl.gguf"

@@ -30,7 +30,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     ],
 )
 def test_clients_take_turns(sent: str, begun: str, steps: Steps) -> None:
-    """In which order requests that are all there begin, one at a time."""
+    """The order in which waiting requests begin, one at a time."""
     steps.scheduler._most = 1
     for number, who in enumerate(sent):
         ask_as(steps, who, str(number), max_tokens=1)
@@ -42,7 +42,7 @@ def test_clients_take_turns(sent: str, begun: str, steps: Steps) -> None:
 
 
 def test_a_client_who_asks_again_and_again_waits_for_one_of_the_others(steps: Steps) -> None:
-    """All places are taken by long answers of one client, of whom others wait."""
+    """One client's long completions use all slots while other clients wait."""
     for name in "abcdefgh":
         ask_as(steps, "first", name, max_tokens=300)
     for _ in range(5):
@@ -70,7 +70,7 @@ def ask_as(steps: Steps, who: str, name: str, **options: Any) -> None:
 
 
 def test_who_has_most_gives_way_to_who_has_none(steps: Steps) -> None:
-    """Four answers of one client run, others of it wait; another's begins in the next step."""
+    """Four requests of one client run and others wait; another client's begins in the next step."""
     for name in "abcdef":
         ask_as(steps, "first", name, max_tokens=50)
     for _ in range(3):

@@ -105,7 +105,7 @@ def test_inverted_scales_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("type_name", sorted(FORMS))
 def test_matrices_of_heads(type_name: str) -> None:
-    """A matrix for each head has the values of its part of the tensor, and nothing is copied."""
+    """The matrix of a head is a view of its part of the tensor, without a copy."""
     shape = 3, 5, 3 * TYPES[type_name].block_size
     data = random_weights(np.random.default_rng(1), type_name, 15, shape[2]).reshape(-1)
     if TYPES[type_name].tensor_scale:
@@ -147,7 +147,7 @@ def test_what_an_operation_reads_by_itself_belongs_to_no_linear() -> None:
 
 
 def test_scales_whose_product_no_float_holds() -> None:
-    """The logits show it, once there are some; a NaN that signals is one like the others."""
+    """The logits show it; a signalling NaN is treated like any other."""
     i2_s = np.concatenate([np.full(32, 0x55, np.uint8), np.full(8, 1e30, "<f4").view(np.uint8)])
     large = Tensor("w.scale", (1,), "F32", np.array([1e30], "<f4").view(np.uint8))
     signals = Tensor("w.scale", (1,), "F32", np.array([0x7F800001], "<u4").view(np.uint8))

@@ -85,7 +85,7 @@ def test_sequences_share_a_beginning(load: Load, family: str) -> None:
 def test_requests_that_fight_for_pages(
     family: str, contexts: int, shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They lose their pages and go on, say the same, and leave nothing in use."""
+    """Requests lose pages and continue, with the same text, and free all memory at the end."""
     monkeypatch.setattr(module, "PREFILL_CHUNK", ROWS)
 
     def model_of(**options: Any) -> Model:
@@ -127,7 +127,7 @@ def test_a_long_text_by_the_formulas(
 
 
 def test_a_cut_behind_what_is_seen(load: Load) -> None:
-    """It ends where it can go on; what was kept for it stays."""
+    """The cut moves to a position that can continue; the kept parts stay."""
     engine = load("gemma3")
     tokens = text_of(engine, 450)
     cache = engine.new_cache()
@@ -145,7 +145,7 @@ def test_a_cut_behind_what_is_seen(load: Load) -> None:
 
 
 def test_a_profile_knows_what_windowed_layers_read(load: Load) -> None:
-    """It also leaves the cache as it was, though its step passed what was seen before."""
+    """The profile leaves the cache unchanged, although its step moved past the window."""
     engine = load("gemma3")
     tokens = text_of(engine, 400)
     cache = engine.new_cache()

@@ -244,7 +244,7 @@ def test_anthropics_client_tools_have_their_documented_arguments(
 
 
 def test_memorys_arguments_are_those_of_the_clients_commands() -> None:
-    """The official package declares the commands that it runs."""
+    """The official package declares the commands that it supports."""
     commands = (
         beta.BetaMemoryTool20250818CreateCommand,
         beta.BetaMemoryTool20250818DeleteCommand,

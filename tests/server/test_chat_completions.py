@@ -210,7 +210,7 @@ def test_requirement_6_a_turn_evaluates_what_is_new(client: TestClient) -> None:
 
 
 def test_requirement_13_no_half_characters(client: TestClient, model: Model) -> None:
-    """Tokens of single bytes: what a stream gives is what the whole answer gives."""
+    """Tokens are single bytes; the streamed text equals the whole text."""
     ids = {token: 100 for char in "é媽" for token in model.tokenize(char, add_bos=False)}
     body = {"logit_bias": ids, "temperature": 2.0, "max_tokens": 60, "top_k": 0, "seed": 3}
     (choice,) = post(client, **body, logprobs=True)["choices"]

@@ -124,7 +124,7 @@ def test_forms_of_json(client: TestClient, usual: str, body: bytes) -> None:
     ],
 )
 def test_halves_of_surrogate_pairs(client: TestClient, escaped: bytes, expected: str) -> None:
-    """JavaScript writes them for a text that is cut within an emoji; Go, too, reads U+FFFD."""
+    """JavaScript writes them for text that is cut within an emoji; Go also reads U+FFFD."""
     body = b'{"content": "%b", "unknown": 1}' % escaped
     found = client.post("/tokenize", content=body)
     assert found.status_code == 200, found.text
@@ -241,7 +241,7 @@ def test_ollamas_developer_and_top_p(client: TestClient) -> None:
 
 
 def test_an_empty_text_among_ollamas(client: TestClient, model: Model) -> None:
-    """As in Ollama, its vector is that of the tokens that the model adds to every text."""
+    """As in Ollama, its vector is that of the special tokens around a text."""
     found = client.post("/api/embed", json={"model": "demo", "input": ["a", ""]})
     assert found.status_code == 200, found.text
     expected = model.embed(["a", ""])

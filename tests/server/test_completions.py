@@ -169,7 +169,7 @@ def test_tokens_and_back(client: TestClient, model: Model) -> None:
 
 
 def test_tokens_in_the_form_of_vllm(client: TestClient, model: Model) -> None:
-    """Requests and answers of vLLM's protocol, vllm/entrypoints/serve/tokenize/protocol.py."""
+    """Requests and responses follow vLLM's vllm/entrypoints/serve/tokenize/protocol.py."""
     text, ids = "Prince Andrew", model.tokenize("Prince Andrew")
     answer = client.post("/tokenize", json={"prompt": text, "return_token_strs": True}).json()
     assert answer.pop("token_strs")[-1] == model.tokenizer.token_text(ids[-1])
@@ -289,7 +289,7 @@ def test_document_has_every_path(client: TestClient) -> None:
 
 
 def test_texts_of_special_tokens_are_these_tokens(client: TestClient, model: Model) -> None:
-    """As llama.cpp and vLLM have it; the log-probabilities of an echoed prompt as well."""
+    """Special tokens in the text are parsed, as in llama.cpp and vLLM."""
     end = model.tokenizer.token_text(model.tokenizer.bos_id or 0)
     prompt = f"war{end} and peace"
     ids = model.tokenize(prompt, parse_special=True)
@@ -302,7 +302,7 @@ def test_texts_of_special_tokens_are_these_tokens(client: TestClient, model: Mod
 
 
 def test_tokenize_and_detokenize_are_llama_cpps(client: TestClient, model: Model) -> None:
-    """/tokenize adds special tokens on demand; /detokenize shows all that it is given."""
+    """/tokenize adds special tokens on request; /detokenize shows all tokens."""
     plain = client.post("/tokenize", json={"content": "war and peace"}).json()["tokens"]
     body = {"content": "war and peace", "add_special": True}
     whole = client.post("/tokenize", json=body).json()["tokens"]

@@ -98,7 +98,7 @@ def test_pieces_join_to_the_text(
 
 
 def test_a_bomb_is_read_no_further_than_its_pieces_are_taken() -> None:
-    """Whoever stops after some pieces has decompressed no more than those."""
+    """A reader that stops after some pieces has decompressed only those."""
     bomb = gzip.compress(bytes(64 << 20))
 
     async def first() -> int:

@@ -83,7 +83,7 @@ def test_idle_connections_make_room(make: MakeApp, caplog: pytest.LogCaptureFixt
 
 @pytest.mark.skipif(sys.platform != "linux", reason="every 127.x.x.x is an address of its own")
 def test_the_client_with_most_connections_makes_room(make: MakeApp) -> None:
-    """Another client's connection stays, which has been idle for longer."""
+    """Another client's connection stays open, although it was idle longer."""
     with socket_server(make(), max_connections=8) as url, clients(url) as made:
         kept = made(b"", "127.0.0.2")
         many = [made(b"") for _ in range(40)]
@@ -329,7 +329,7 @@ def test_bytes_that_come_after_its_refusal_give_a_body_no_more_time(
 def test_a_body_comes_in_time_or_is_refused(
     drip: int, make: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client sends nothing, or more than 4 KiB a second."""
+    """One client sends nothing, the other more than 4 KiB a second."""
     monkeypatch.setattr(bodies, "STALL_SECONDS", 1.0)
     monkeypatch.setattr(bodies, "LEAST_RATE", 1 << 12)
 

@@ -119,7 +119,7 @@ def test_too_long_a_text_is_cut(
 
 
 def test_texts_of_special_tokens_are_these_tokens(client: TestClient, model: Model) -> None:
-    """As llama.cpp, vLLM and the library call have it."""
+    """Special tokens in the text are parsed, as in llama.cpp and vLLM."""
     text = f"war{model.tokenizer.token_text(model.tokenizer.bos_id or 0)} and peace"
     answer = post(client, input=text)
     assert np.array_equal(rows(answer), model.embed([text]))

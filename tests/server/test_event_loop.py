@@ -139,7 +139,7 @@ DOCUMENTS = ("/v1/files", "/v1/batches", "/openapi.json", "/api/tags", "/api/ps"
 def test_endpoints_work_in_the_threads_that_clients_share(
     make: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread of asyncio's own would be taken by whichever client asks most."""
+    """asyncio's own threads would be taken by the client with most requests."""
     app = make(state=str(tmp_path))
 
     async def not_shared(function: Any, *arguments: Any, **named: Any) -> None:

@@ -121,7 +121,7 @@ def test_a_report_has_the_strict_limits(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_attack_on_an_application_that_blocks_its_loop_is_seen(servers: Range) -> None:
-    """A planted defect: the server's process is stopped for a while beside the attack."""
+    """A planted defect: the server's process is stopped for a while during the attack."""
     server = servers.server("usual")
     pauses = threading.Timer(0.6, lambda: os.kill(server.process.pid, signal.SIGSTOP))
     goes_on = threading.Timer(1.3, lambda: os.kill(server.process.pid, signal.SIGCONT))

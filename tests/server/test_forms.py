@@ -126,7 +126,7 @@ REGEX = {"type": "grammar", "syntax": "regex", "definition": "(prince|count) [0-
 def test_tools_beside_a_form_are_called_or_the_form_is_kept_to(
     client: TestClient, choice: str | None, form: Any
 ) -> None:
-    """As by OpenAI: response_format constrains text, and a call of a tool is no text."""
+    """As in OpenAI's API, response_format constrains text; a tool call is not text."""
     given = {} if choice is None else {"tool_choice": choice}
     for seed in range(4):
         body = {"tools": TOOLS, "response_format": form, **given, "seed": seed}

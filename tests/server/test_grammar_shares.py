@@ -194,6 +194,6 @@ def test_too_many_grammars_of_one_client_are_429(
     ],
 )
 def test_clients_by_address(one: str, other: str, same: bool) -> None:
-    """The addresses of one /64 network are one client's (RFC 4291, section 2.5.4)."""
+    """All addresses of a /64 network count as one client (RFC 4291, section 2.5.4)."""
     clients = [network_of({"client": (host, 1)}) for host in (one, other)]
     assert (clients[0] == clients[1]) == same

@@ -193,7 +193,7 @@ def test_a_hostile_body_is_refused(client: TestClient, body: bytes, named: str |
 def test_large_tools_are_refused_by_their_name(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a context that holds them; else they are refused for that."""
+    """The context could hold them; otherwise the length is the reason."""
     schema = {"type": "object", "properties": {"a": {"enum": ["x" * 60_000]}}}
     tools = [
         {"type": "function", "function": {"name": f"f{number}", "parameters": schema}}
@@ -213,7 +213,7 @@ def test_large_tools_are_refused_by_their_name(
 
 
 def test_content_types_do_not_matter(client: TestClient) -> None:
-    """curl says that its JSON is a form; Origin is what keeps web pages out."""
+    """curl sends JSON as a form; the check of Origin keeps web pages out."""
     for kind in ("text/plain", "application/x-www-form-urlencoded", ";;;charset=utf-99"):
         response = client.post(CHAT, content=chat(), headers={"Content-Type": kind})
         assert response.status_code == 200

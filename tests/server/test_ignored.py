@@ -143,7 +143,7 @@ def test_a_strict_server_names_the_field(make: MakeApp) -> None:
 
 
 def test_a_field_without_a_name_is_named(client: TestClient) -> None:
-    """h11 takes no header value that ends with a space (RFC 9110, 5.5)."""
+    """h11 refuses header values that end with a space (RFC 9110, 5.5)."""
     found = Ignored(names=["purpose", ""]).header
     assert found == 'purpose, ""'
     response = client.post(CHAT, json={**HELLO, "": 1})

@@ -153,7 +153,7 @@ def test_tokens_are_counted_whatever_fits(client: TestClient, model: Model) -> N
 
 @pytest.mark.full
 def test_memory_is_bounded_and_health_is_there_while_large_texts_come() -> None:
-    """Eight clients send the largest body at once, for paths that must tokenize all of it."""
+    """Eight clients send the largest body at once, to endpoints that must tokenize all of it."""
     if not Path("/proc/self/status").exists():
         pytest.skip("needs /proc")
     text = "Prince Andrew listened, and said nothing. " * 99_000  # 4.2 million bytes

@@ -101,9 +101,9 @@ def test_requirement_1_leaving_the_queue_ends_it_there(app: Starlette, model: Mo
 def test_requirement_1_neighbours_bytes_are_unchanged(
     app: Starlette, model: Model, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients leave at random moments; those that stay get what they get alone.
+    """Clients leave at random moments; the others get the same bytes as alone.
 
-    Two steps later at the most, one of which may run when they leave, nothing of theirs is left.
+    At most two steps later, one of which may have been running, nothing of theirs remains.
     """
     steps, step = 0, model.engine.step
 

@@ -111,7 +111,7 @@ def test_a_function_may_wait_for_its_next_turn() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="every 127.x.x.x is an address of its own")
 def test_a_connection_begins_before_those_of_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """40 connections wait to be accepted, then one of another client."""
+    """40 connections wait to be accepted, then one of another client arrives."""
     monkeypatch.setattr(loop_turns, "SECONDS", BEGIN_SECONDS)  # one begins in each turn
     begun: list[asyncio.BaseTransport] = []
 

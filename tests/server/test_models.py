@@ -164,13 +164,13 @@ def test_encoders_keep_the_engines_default(shared_data: Path) -> None:
 
 
 def test_weights_are_weighed() -> None:
-    """The file has headers and a vocabulary besides."""
+    """The file also has headers and a vocabulary, which are not counted."""
     path = trinity.demo_model()
     assert 0.8 * Path(path).stat().st_size < weight_bytes(path) < Path(path).stat().st_size
 
 
 def test_a_model_says_whether_it_is_being_loaded() -> None:
-    """With ``preload`` false it is loaded when it is asked for; the server is ready before."""
+    """With ``preload`` false, the first request loads it; the server is ready before."""
     go, models = threading.Event(), Models([served("a")])
 
     def load() -> Any:

@@ -297,7 +297,7 @@ def test_differences(client: TestClient, method: str, path: str, body: Any, stat
 
 
 def test_unloading(model: Model) -> None:
-    """The document's last requests of both kinds, to a model that nobody else uses."""
+    """The last requests of both kinds in the document, to a model that nobody else uses."""
     models = Models([Served("llama3.2", "demo.gguf", lambda: model)])
     client = TestClient(make_app(models, ServerOptions(preload=False)), base_url="http://localhost")
     for path, body, keys in (

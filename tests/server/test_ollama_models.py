@@ -24,7 +24,7 @@ from trinity.server.served import Served
 @pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
 @pytest.mark.parametrize("keep_alive", [0, "0", "0s", "0m"])
 def test_a_model_is_unloaded_when_it_is_kept_for_no_time(path: str, keep_alive: Any) -> None:
-    """`ollama stop` sends this; what comes next loads the model again."""
+    """`ollama stop` sends this request; the next request loads the model again."""
     loads: list[Model] = []
 
     def load() -> Model:

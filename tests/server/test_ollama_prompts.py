@@ -96,7 +96,7 @@ def test_a_conversation_that_is_too_long_loses_its_oldest_messages(
 
 
 def test_a_text_that_is_too_long_loses_its_middle(client: TestClient, model: Model) -> None:
-    """As in Ollama: num_keep tokens stay, and half of the context beyond them becomes free."""
+    """As in Ollama: num_keep tokens stay, and half of the remaining context becomes free."""
     long = " ".join(f"word{i}" for i in range(600))
     options = {"num_predict": 4, "temperature": 0, "num_keep": 12}
     body = {"model": "demo", "prompt": long, "stream": False, "options": options}
@@ -122,7 +122,7 @@ def test_shift_goes_on_when_the_context_is_full(client: TestClient) -> None:
 
 
 def test_what_took_no_step_has_no_speed(client: TestClient) -> None:
-    """Programs divide counts by durations."""
+    """Clients divide counts by durations."""
     one = {"num_predict": 1, "temperature": 0}
     answer = post(client, "/api/chat", **{**CHAT, "options": one}, stream=False)
     assert answer["eval_count"] == 1

@@ -99,7 +99,7 @@ def test_openais_client(url: str) -> None:
 def test_requirement_1_a_closed_socket_ends_the_sequence(
     stream: bool, url: str, model: Model
 ) -> None:
-    """Answers that came to their end would be counted."""
+    """Completions that ran to their end would be counted."""
     counted = generated(url)
     # Enough work that the client leaves before it is done.
     body = {"messages": MESSAGES, "max_tokens": 400, "ignore_eos": True, "n": 16, "stream": stream}
@@ -122,7 +122,7 @@ def generated(url: str) -> list[str]:
 
 
 def test_requests_may_be_hostile(url: str) -> None:
-    """What is no HTTP ends its connection, not the server."""
+    """Bytes that are not HTTP end their connection, not the server."""
     port = int(url.rsplit(":", 1)[1])
     for sent in (b"\x00" * 64, b"GET / HTTP/9\r\n\r\n", b"GET /health HTTP/1.1\r\n\r\n",
                  b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 200_000,
@@ -135,7 +135,7 @@ def test_requests_may_be_hostile(url: str) -> None:
 
 
 def test_a_broken_body_is_refused_once(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Its headers are refused, too, after uvicorn has refused the chunk that came with them."""
+    """uvicorn refuses the chunk that came with the headers; then the request is refused too."""
     port = int(url.rsplit(":", 1)[1])
     head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: br\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as client:
@@ -202,7 +202,7 @@ def seconds(pid: int) -> float:
 
 
 def test_what_ends_a_start_is_said_after_the_warning() -> None:
-    """A model that cannot be loaded, on all addresses and without a key."""
+    """The model cannot be loaded; the server listens on all addresses without a key."""
     done = subprocess.run(
         [sys.executable, "-m", "trinity", "serve", "--port", "0", "--host", "0.0.0.0",
          "-m", "/no/such/model.gguf"],
@@ -235,7 +235,7 @@ def test_socket_is_given_back(make: MakeApp) -> None:
 def test_small_pieces_do_not_wait_for_acknowledgements(
     make: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise each answer on a kept connection, and each event, may wait for 40 ms."""
+    """Otherwise each response on a kept connection, and each event, may wait for 40 ms."""
     found, made = [], connection.Connection.connection_made
 
     def watched(self: connection.Connection, transport: Any) -> None:
@@ -251,7 +251,7 @@ def test_small_pieces_do_not_wait_for_acknowledgements(
 
 
 def test_threads_give_way_to_the_event_loop_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's 5 ms would be added to each of the event loop's turns beside a busy thread."""
+    """Python's default of 5 ms would delay each turn of the event loop while a thread is busy."""
     found: list[float] = []
     monkeypatch.setattr(
         serving.Server, "run", lambda self, sockets: found.append(sys.getswitchinterval())

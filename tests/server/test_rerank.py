@@ -107,7 +107,7 @@ def test_a_reranker_that_writes(tmp_path: Path) -> None:
 
 
 def test_a_long_text_is_cut(ranking: TestClient, reranker: Model) -> None:
-    """As transformers cuts pairs: tokens of the longer text alone are left out."""
+    """As transformers cuts pairs: only tokens of the longer text are removed."""
     query = reranker.tokenizer.encode(QUERY, add_bos=False)
     text = reranker.tokenizer.encode("long " * 300, add_bos=False)
     (ids,) = reranker.embedder.pairs(QUERY, ["long " * 300]).rows

@@ -48,7 +48,7 @@ for thread in threads:
 
 @pytest.mark.full
 def test_types_that_many_threads_meet_at_once() -> None:
-    """msgspec itself ends the process there."""
+    """msgspec itself crashes there."""
     done = subprocess.run(
         [sys.executable, "-c", CODE], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
@@ -56,7 +56,7 @@ def test_types_that_many_threads_meet_at_once() -> None:
 
 
 def test_half_a_character_is_searched_in_parts() -> None:
-    """The interpreter's lock is held during a match."""
+    """A regex match holds the interpreter's lock."""
     text = b'"' + b"\\n" * 10_000 + b"x" * 1_000_000 + b'\\ud83d\\ude00\\ud83d"'
     matches = list(_LONE.finditer(text))
     assert b"".join(match.group() for match in matches) == text

@@ -175,7 +175,7 @@ def test_host_names() -> None:
 
 
 def test_names_of_headers_are_written_as_usual(url: str) -> None:
-    """There are clients that look for them by case."""
+    """Some clients compare them with case."""
     response = httpx.options(
         f"{url}/completions",
         headers={"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"},

@@ -64,7 +64,7 @@ def test_one_client_leaves_a_thread_to_others(work: Work) -> None:
 
 
 def test_a_newcomer_is_next(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two clients fill both threads and have used time; a third one goes before their next."""
+    """Two clients occupy both threads and have used time; a third goes before their next task."""
     clock = [0.0]
     monkeypatch.setattr(threads.time, "monotonic", lambda: clock[0])
     for name in ("a", "b"):
@@ -162,7 +162,7 @@ def test_a_thread_goes_on_with_what_waits() -> None:
 
 
 def test_one_thread_is_everybodys() -> None:
-    """With one thread, whoever has had less time is next."""
+    """With one thread, the client that has used less time is next."""
     one = Work(shares_of(1))
     for i in range(3):
         one.submit("a", f"a{i}")
@@ -209,7 +209,7 @@ def test_one_thread_runs_all_while_it_lives() -> None:
 
 
 def test_an_idle_thread_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after a function whose client has left, so that no answer follows."""
+    """This includes functions whose client has left, so that no response follows."""
     monkeypatch.setattr(threads, "QUIET_SECONDS", 0.01)
     may, given_back = threading.Event(), threading.Event()
     done: list[str] = []

@@ -140,7 +140,7 @@ def test_a_wrong_file_is_refused_and_the_slot_stays(
 
 
 def test_tokens_without_their_count_are_read(client: TestClient, tmp_path: Path) -> None:
-    """As llama.cpp's server reads the files of its older versions."""
+    """llama.cpp's server also reads such files of its older versions."""
     ask(client, PROMPT, 1)
     act(client, 1, "save", filename="s.bin")
     path = tmp_path / "s.bin"

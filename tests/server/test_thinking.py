@@ -65,7 +65,7 @@ def test_what_a_model_cannot_do_is_ignored(
 
 
 def test_the_servers_names_reach_templates_that_have_them() -> None:
-    """A template is told no name that it does not look at, not even a part of one that it does."""
+    """A template gets only the names that it uses, not even part of such a name."""
     model: Any = SimpleNamespace(chat_templates=(ChatTemplate(QWEN),))
     names = {"enable_thinking": False, "thinking": True, "date": "today"}
     assert variables_of(Ignored(), model, ChatJob([]), names) == {"enable_thinking": False}

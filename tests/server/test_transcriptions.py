@@ -177,7 +177,7 @@ def test_a_stream_of_wrong_audio_has_its_status(official: openai.OpenAI) -> None
 def test_logprobs_of_the_tokens(
     official: openai.OpenAI, folder: Path, whisper: trinity.SpeechModel
 ) -> None:
-    """Their bytes make the text; with the times' and the end's they make avg_logprob."""
+    """The bytes form the text; with the timestamps and the end they give avg_logprob."""
     with open(folder / "audio.wav", "rb") as file:
         found = official.audio.transcriptions.create(
             file=file, model="toy", include=["logprobs"], chunking_strategy="auto", **DRAWN
@@ -435,7 +435,7 @@ def test_a_large_damaged_form_takes_no_time() -> None:
 def test_a_long_recording_is_refused_by_its_seconds(
     model: Model, folder: Path, stream: str
 ) -> None:
-    """Three seconds, where the server takes two and a half, then three."""
+    """The recording has three seconds; the server's limit is two and a half, then three."""
     models = Models([Served("demo", "demo.gguf", lambda: model, model=model)])
     models._unload = _keep  # type: ignore[method-assign]
     audio = (folder / "audio.wav").read_bytes()

@@ -47,7 +47,7 @@ def noise() -> np.ndarray[tuple[int], np.dtype[np.float32]]:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:-1]], ids=["without times", "with times"])
 def test_times_of_tokens(model: trinity.SpeechModel, folder: Path, prompt: list[int]) -> None:
-    """Times are asked of a text without them, whatever the text was asked with."""
+    """Timestamps are computed for a text without them, whatever options produced it."""
     for blocks, ids, wanted in (
         (open_audio(folder / "audio.wav"), SPEECH, SPEECH_TIMES),
         (open_audio(noise()), NOISE, NOISE_TIMES),
@@ -67,7 +67,7 @@ def test_the_way_through_a_matrix() -> None:
 
 
 def test_the_median_is_mirrored_at_the_ends() -> None:
-    """Against sorting by hand; what is shorter than half of it stays as it is."""
+    """The reference sorts; input shorter than half the window stays unchanged."""
     values = np.random.default_rng(0).normal(size=(2, 3, 11)).astype(np.float32)
     wide = np.pad(values, ((0, 0), (0, 0), (3, 3)), "reflect")
     wanted = [np.sort(wide[..., i : i + 7])[..., 3] for i in range(11)]
@@ -111,7 +111,7 @@ def test_words(pieces: list[bytes], language: str, wanted: list[tuple[str, float
 
 
 def test_words_of_a_transcript(model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, within their piece, and together its text; without the option there are none."""
+    """Words are in order, within their segment, and join to its text; by default there are none."""
     first = 334
     texts = [[first + 10, *range(40, 56), first + 300, first + 300, *range(66, 76), first + 450]]
     monkeypatch.setattr(Search, "beams", lambda *_: SpeechHypothesis([*texts[0]], -0.5))

@@ -79,7 +79,7 @@ def test_what_the_standard_library_writes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("channels", [1, 2, 6])
 @pytest.mark.parametrize("rate", [8000, 11025, 22050, 44100, 48000, 96000])
 def test_rates_and_channels(tmp_path: Path, rate: int, channels: int) -> None:
-    """The same tone at 16 kHz, in the mean of the channels; in blocks as in one."""
+    """The same tone is read at 16 kHz as the mean of the channels, in blocks or at once."""
     samples = tone(rate, 3.0)
     loud = np.arange(1, channels + 1) * 2 / (channels + 1)  # of mean 1
     write_wav(tmp_path / "a.wav", samples[:, None] * loud * 0.5, rate, "f32")
@@ -179,7 +179,7 @@ def test_other_files_need_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_other_containers_have_the_same_samples(
     tmp_path: Path, name: str, kind: str, subtype: str, rate: int, close: float
 ) -> None:
-    """FLAC, Ogg and MP3, whatever the file is called, are a WAV file of the same samples."""
+    """FLAC, Ogg and MP3 files with any name have the samples of the WAV file."""
     soundfile = pytest.importorskip("soundfile")
     samples = np.stack([tone(rate, 1.0), tone(rate, 1.0)], 1)
     soundfile.write(tmp_path / name, samples, rate, format=kind, subtype=subtype)
@@ -193,7 +193,7 @@ def test_other_containers_have_the_same_samples(
 
 
 def test_a_header_that_promises_an_hour_gives_what_is_there(tmp_path: Path) -> None:
-    """The Xing header of an MP3 counts its frames; soundfile's ``blocks`` believes it."""
+    """The Xing header of an MP3 file counts its frames; soundfile's ``blocks`` trusts it."""
     soundfile = pytest.importorskip("soundfile")
     path = tmp_path / "a.mp3"
     soundfile.write(path, tone(16000, 1.0), 16000, format="MP3", subtype="MPEG_LAYER_III")
@@ -217,7 +217,7 @@ def test_samples_of_other_containers_that_are_no_numbers(tmp_path: Path) -> None
 
 
 def test_windows_of_a_long_audio_are_those_of_the_whole() -> None:
-    """Read in blocks, forwards, from any frame: the frames of the spectrum of all of it."""
+    """Windows that are read in blocks, from any frame, have the frames of the whole spectrum."""
     samples = np.random.default_rng(0).normal(size=16000 * 7).astype(np.float32)
     samples[:40000] *= 1e-6  # a part that the loudest lifts
     whole = np.zeros((800, 20), np.float32)
@@ -254,7 +254,7 @@ def test_silence_follows_the_audio(count: int) -> None:
 @pytest.mark.few(2)
 @pytest.mark.parametrize("count", [1, 100, 200, 201, 300])
 def test_shortest_audio(count: int) -> None:
-    """Shorter than half a frame, which is mirrored with the silence that follows."""
+    """Less than half a frame, which is mirrored together with the silence after it."""
     samples = np.random.default_rng(0).normal(size=count).astype(np.float32)
     short = Clip(lambda: iter([samples]), 20, 10)
     assert short.frames == 1
@@ -271,7 +271,7 @@ def test_no_samples() -> None:
 
 
 def test_filters_have_the_areas_of_slaney() -> None:
-    """Each triangle has the area 1 over its hertz; the first bands are 200/3 Hz apart and more."""
+    """Each triangle has area 1 over its hertz; the first bands are 200/3 Hz apart or more."""
     filters = mel_filters(40)
     assert filters.shape == (40, 201)
     centres = filters.argmax(1) * 40.0

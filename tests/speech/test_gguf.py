@@ -50,7 +50,7 @@ IDS = [321, 322, 329, 333, 40, 41, 42, 43]
 def test_a_file_gives_what_its_directory_gives(
     folder: Path, tmp_path: Path, outtype: str | None
 ) -> None:
-    """To the bit, for F16 weights are as well F32; without a type they stay what they are."""
+    """The bits are equal, since F16 weights are exact in F32; without a type they are copied."""
     path = tmp_path / "whisper.gguf"
     convert(folder / "hf", path, outtype)
     # The tiles of AMX round F16 weights, and F32 weights not.
@@ -121,7 +121,7 @@ def test_keys_and_names_are_those_of_the_description(file: Path) -> None:
 @pytest.mark.few(2)
 @pytest.mark.parametrize("type", ["Q8_0", "Q4_0", "Q4_K_M", "Q6_K", "F32", "BF16"])
 def test_quantized_files(file: Path, folder: Path, tmp_path: Path, type: str) -> None:
-    """Convolutions and positions stay what they were, and the states point the same way."""
+    """Convolutions and positions are unchanged, and the states have the same direction."""
     path = tmp_path / "small.gguf"
     done = quantize(file, path, type)
     types = {tensor.name: tensor.type for tensor in done.tensors}
@@ -223,7 +223,7 @@ def test_files_that_are_wrong(
 
 
 def test_what_a_file_may_lack(file: Path, tmp_path: Path) -> None:
-    """Keys beyond the description have values that all of Whisper's models have, or none."""
+    """Optional keys have the values that all Whisper models share, or none."""
     missing = (
         "encoder.feed_forward_length", "decoder.feed_forward_length", "decoder_start_token_id",
         "multilingual", "languages", "max_initial_timestamp_index", "hidden_activation",
@@ -255,7 +255,7 @@ def test_a_file_without_its_end(file: Path, tmp_path: Path) -> None:
 
 
 def test_values_that_are_no_numbers(file: Path, folder: Path, tmp_path: Path) -> None:
-    """A damaged weight ends in an error, not in a text."""
+    """A damaged weight causes an error, not a text."""
     for name in ("enc.blk.0.attn_q.bias", "dec.position_embd.weight"):
         changed(file, tmp_path / "wrong.gguf", {}, damaged=name)
         with (
@@ -268,7 +268,7 @@ def test_values_that_are_no_numbers(file: Path, folder: Path, tmp_path: Path) ->
 @pytest.mark.few(1)
 @pytest.mark.parametrize("beams", [1, 2])
 def test_lists_that_leave_no_token(file: Path, folder: Path, tmp_path: Path, beams: int) -> None:
-    """Nothing may come, so nothing was said."""
+    """All tokens are suppressed, so the transcript is empty."""
     nothing = {"suppress_tokens": np.arange(1835, dtype=np.int32)}
     changed(file, tmp_path / "silent.gguf", dict(nothing))
     with trinity.SpeechModel(tmp_path / "silent.gguf", threads=1) as model:

@@ -58,7 +58,7 @@ def test_logits(model: SpeechModel, folder: Path, golden: dict[str, Any], at_onc
 
 
 def test_quantized(folder: Path, golden: dict[str, Any]) -> None:
-    """8 bits a weight: states and logits point the same way, the language is the same."""
+    """With 8 bits per weight, states and logits have the same direction; the language is equal."""
     with SpeechModel(folder / "hf", threads=2, quantize="Q8_0") as model:
         clip = Clip(open_audio(folder / "audio.wav"), 80, 3000)
         states = model._encoder.run(model._team, clip.features(0, silence=True))
@@ -126,7 +126,7 @@ def test_tokens(
     model: SpeechModel, golden: dict[str, Any], prompt: Any, ids: Any, times: bool | None,
     beams: int,
 ) -> None:  # fmt: skip
-    """The best token each time; one beam is the same."""
+    """The most probable token each time; a single beam gives the same."""
     wanted = ids(golden)
     kind = NoRules if times is None else DecodingRules
     rules = kind(model.config, model._tokens, bool(times))
@@ -245,7 +245,7 @@ def test_language(model: SpeechModel, folder: Path, golden: dict[str, Any]) -> N
 def test_transcript_is_that_of_the_golden_tokens(
     model: SpeechModel, folder: Path, golden: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In windows as transformers fills them: with frames of silence after the recording."""
+    """Windows are padded as in transformers: frames of silence follow the recording."""
     features = Clip.features
     monkeypatch.setattr(Clip, "features", lambda self, first: features(self, first, True))
     found = model.transcribe(folder / "audio.wav", language="en", fallback=False)

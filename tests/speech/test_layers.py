@@ -35,7 +35,7 @@ IDS = [50, 3, 7, 49, 12, 70, 0, 33]
 @pytest.mark.parametrize("dtype", ["F16", "BF16", "F32"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_encoder_and_decoder_follow_the_formulas(tmp_path: Path, dtype: str, threads: int) -> None:
-    """Sizes that fill no vector, no group of rows and no page, tokens at once and one by one."""
+    """Sizes do not fill vectors, row groups or pages; tokens come together and singly."""
     tensors = write_model(tmp_path, dtype)
     config = read_config(tmp_path)
     features = np.random.default_rng(3).normal(size=(config.frames, config.bands))
@@ -106,7 +106,7 @@ def test_values_that_are_no_numbers_are_not_quantized(tmp_path: Path) -> None:
 
 
 def test_forks_of_a_text_go_their_own_ways(tmp_path: Path) -> None:
-    """Beyond a page: what is before the fork is shared, what comes after is not."""
+    """The fork is past a page: earlier tokens are shared, later ones are not."""
     tensors = write_model(tmp_path, "F32")
     config = read_config(tmp_path)
     features = np.random.default_rng(4).normal(size=(config.frames, config.bands))
@@ -173,7 +173,7 @@ def test_wrong_configurations(
 def test_alignment_heads_of_another_model_are_none(
     tmp_path: Path, listed: list[list[int]], heads: tuple[tuple[int, int], ...]
 ) -> None:
-    """Some distilled models come with those of the model that they learned from."""
+    """Some distilled models declare the heads of the model that they were distilled from."""
     write_model(tmp_path, "F32", alignment_heads=listed)
     assert read_config(tmp_path).alignment_heads == heads
 

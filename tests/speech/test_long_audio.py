@@ -71,7 +71,7 @@ print(json.dumps([found.duration, found.complete, memory, pieces]))
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's ru_maxrss, in kB")
 @pytest.mark.parametrize("minutes", [20, pytest.param(180, marks=pytest.mark.full)])
 def test_memory_is_that_of_a_window(tmp_path: Path, shared_data: Path, minutes: int) -> None:
-    """Of three hours the file has 346 MB, its samples as floats 691 MB, its features 346 MB."""
+    """Three hours: the file has 346 MB, its samples as floats 691 MB, its features 346 MB."""
     quick_model(tmp_path / "model", shared_data / "encoders" / "whisper" / "hf")
     path = tmp_path / "long.wav"
     sparse_wav(path, 60 * minutes)

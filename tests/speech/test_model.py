@@ -43,7 +43,7 @@ FIRST = 334
 def test_windows_follow_the_times_that_were_found(
     model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second window begins where the first one's last pair is; the third after all of it."""
+    """The second window begins at the first one's last pair, the third after all of the second."""
     begins: list[int] = []
     features = Clip.features
     monkeypatch.setattr(Clip, "features", lambda self, at: begins.append(at) or features(self, at))
@@ -101,7 +101,7 @@ def test_of_tries_that_all_look_wrong_the_most_probable_is_kept(
     text: str,
     temperature: float,
 ) -> None:
-    """The rule of faster-whisper's generate_with_fallback: those that repeat count last."""
+    """As in faster-whisper's generate_with_fallback: repetitive attempts rank last."""
     left = iter(tries)
 
     def sample(*_: object) -> SpeechHypothesis:
@@ -118,7 +118,7 @@ def test_of_tries_that_all_look_wrong_the_most_probable_is_kept(
 def test_a_kept_first_try_after_a_hot_last_one_is_not_carried(
     model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As faster-whisper's prompt_reset_on_temperature, which sees the last temperature."""
+    """As faster-whisper's prompt_reset_on_temperature, which uses the last temperature."""
     prompts: list[list[int]] = []
 
     def sample(self: Search, prompt: list[int], *_: object) -> SpeechHypothesis:
@@ -153,7 +153,7 @@ POST_PROCESSOR = {
 def test_the_post_processor_of_openais_directories(
     folder: Path, model: trinity.SpeechModel, tmp_path: Path
 ) -> None:
-    """tokenizer.json as openai/whisper-* have it: special tokens around each text."""
+    """The tokenizer.json of openai/whisper-* adds special tokens around each text."""
     copied = tmp_path / "hf"
     shutil.copytree(folder / "hf", copied)
     tokenizer = json.loads((copied / "tokenizer.json").read_text(encoding="utf-8"))
@@ -197,7 +197,7 @@ def test_silence_is_no_text(
 
 @pytest.mark.full
 def test_silence_shortness_and_noise_have_some_result(model: trinity.SpeechModel) -> None:
-    """With the random model texts mean nothing, but times are within the audio."""
+    """The random model's texts mean nothing, but times are within the audio."""
     noise = np.random.default_rng(0).normal(size=16000).astype(np.float32)
     for audio in (np.zeros(16000), np.ones(1), 1e30 * noise, np.full(100, -1.0), noise):
         found = model.transcribe(audio, beams=2, fallback=False)

@@ -87,7 +87,7 @@ def test_a_sample_tells_the_logprobs_without_the_temperature() -> None:
 
 
 def test_beams_see_further_than_one_step() -> None:
-    """0 is better at first, but everything after it is bad; 1 leads to a sure end."""
+    """Token 0 is better at first but leads to bad ones; token 1 leads to a certain end."""
     chances = np.full((SIZE, SIZE), 0.25)
     chances[START] = [0.55, 0.45, 1e-9, 1e-9, 1e-9]
     chances[1] = [1e-9, 1e-9, 1e-9, 1e-9, 1]
@@ -109,7 +109,7 @@ def test_a_text_that_does_not_end_has_the_most_tokens(beams: int) -> None:
 
 
 def test_draws_follow_the_temperature() -> None:
-    """Of chances 0.8 and 0.2, at temperature 0.5: 0.64 to 0.04."""
+    """Probabilities 0.8 and 0.2 become 0.64 to 0.04 at temperature 0.5."""
     logits = np.full((SIZE, SIZE), -50.0)
     logits[START, :2] = np.log([0.8, 0.2])
     logits[:3, END] = 0

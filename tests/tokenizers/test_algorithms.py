@@ -79,7 +79,7 @@ def test_best_score_wins_then_the_leftmost() -> None:
 
 
 def test_plain_text_never_becomes_a_control_token() -> None:
-    """Not even where merges could build its text, or where it is one character."""
+    """This holds even if merges could build its text, or if it is one character."""
     words = [("<", -1.0, 1), ("|", -1.0, 1), ("<|", -1.0, 1), ("<|x", -1.0, 3), ("x", -1.0, 1)]
     words += [("y", -1.0, 3), ("▁", -1.0, 1)]
     tokenizer = spm(words)

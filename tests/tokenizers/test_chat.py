@@ -208,7 +208,7 @@ def test_a_templates_words_do_not_reach_the_terminal() -> None:
 
 @pytest.mark.parametrize("template", ["{{ raise_exception(w) }}", "{{ {}[w].x }}", "{% WORDS %}"])
 def test_a_templates_words_are_cut(template: str) -> None:
-    """As they are shown: an escape has up to ten characters."""
+    """The shown form is cut: an escape has up to ten characters."""
     words = "\U000e0001" * 1000
     with pytest.raises(TokenizerError) as caught:
         render_chat(template.replace("WORDS", words), MESSAGES, w=words)
@@ -230,7 +230,7 @@ print(text in times)
 
 
 def test_nothing_is_imported_while_rendering() -> None:
-    """In the process that renders nothing can be opened."""
+    """The process that renders cannot open files."""
     code = r"""
 import sys
 from trinity.processes.template_sandbox import answer

@@ -93,7 +93,7 @@ def test_sentencepiece_agrees_with_the_algorithm(
 @pytest.mark.few(3)
 @pytest.mark.parametrize("any_name", [*VOCABULARIES, "models/stories260K"])
 def test_round_trip(any_name: str, text: str, tokenizer_of: TokenizerOf) -> None:
-    """Every text comes back; only U+2581 is a space in SentencePiece vocabularies."""
+    """Every text is restored; only U+2581 becomes a space in SentencePiece vocabularies."""
     tokenizer = tokenizer_of(any_name)
     expected = text.replace("▁", " ") if tokenizer.add_space_prefix else text
     ids = tokenizer.encode(text, add_bos=False)
@@ -128,7 +128,7 @@ def test_any_ids_stream_as_they_decode(
 
 
 def test_bitnet_2b_4t(metadata_of: MetadataOf, tokenizer_of: TokenizerOf) -> None:
-    """Its file has Llama 3's vocabulary, no pre-tokenizer, and scores that are all 0."""
+    """The file has Llama 3's vocabulary, no pre-tokenizer, and scores that are all 0."""
     metadata = dict(metadata_of("llama-bpe"))
     del metadata["tokenizer.ggml.pre"]
     metadata["tokenizer.ggml.scores"] = [0.0] * 128256
@@ -174,7 +174,7 @@ def test_special_tokens_are_parsed_only_on_request(tokenizer_of: TokenizerOf) ->
 
 
 def test_words_of_qwen2_end_nothing(tokenizer_of: TokenizerOf) -> None:
-    """Its vocabulary has a piece "</s>" of HTML, made by merges, beside its own end tokens."""
+    """The vocabulary has a merged HTML token "</s>" and separate end tokens."""
     tokenizer = tokenizer_of("qwen2")
     texts = {tokenizer.token_text(i) for i in tokenizer.eog_ids}
     assert texts == {"<|endoftext|>", "<|im_end|>"}
@@ -198,7 +198,7 @@ def test_phi_3_swallows_white_space_after_special_tokens(tokenizer_of: Tokenizer
 @pytest.mark.full
 @every_vocabulary
 def test_long_texts(name: str, shared_data: Path, tokenizer_of: TokenizerOf) -> None:
-    """A book, and a million characters without a space: each in seconds, each comes back."""
+    """A book and a million characters without a space take seconds each and are restored."""
     tokenizer = tokenizer_of(name)
     book = (shared_data / "text" / "war-and-peace.txt").read_text(encoding="utf-8")[:500_000]
     for text in (book, "x" * 1_000_000, " " * 300_000 + "y", "ab1é" * 50_000):
@@ -226,7 +226,7 @@ def test_threads_share_a_tokenizer(shared: str, metadata_of: MetadataOf) -> None
 
 @pytest.mark.parametrize("name", some(["llama-bpe", "qwen2", "gpt-2"], ["gpt-2"]))
 def test_a_part_of_the_vocabulary_gives_the_same_ids(shared_data: Path, name: str) -> None:
-    """Short texts get a model of what can occur in them: its ids are the whole one's."""
+    """Short texts use a model of the tokens that can occur; ids equal the full model's."""
     path = shared_data / f"vocab/ggml-vocab-{name}.gguf"
     with closing(open_weights(path)) as provider:
         encoder = BPEEncoder(vocabulary_from_metadata(provider.metadata))

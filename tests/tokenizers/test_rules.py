@@ -68,7 +68,7 @@ REFUSED: dict[str, object] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_rules_that_are_refused(case: str) -> None:
-    """At once, or when the first text is tokenized; the error names the key or the file."""
+    """The error comes at once or with the first text, and names the key or the file."""
     metadata = {**bpe_metadata(), KEY: REFUSED[case]}
 
     def test() -> None:

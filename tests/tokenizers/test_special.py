@@ -68,7 +68,7 @@ def plain(words: list[Word], text: str, parse_special: bool) -> list[str | int]:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("few", [128, 0])
 def test_any_vocabulary_and_text(few: int) -> None:
-    """With a search for each token and with one for each length."""
+    """The two searches, by token and by length, agree."""
 
     @settings(max_examples=200, deadline=None)
     @given(words=WORDS, text=st.text(ALPHABET, max_size=60), parse_special=st.booleans())
@@ -108,7 +108,7 @@ CRAFTED: dict[str, tuple[list[str], str]] = {
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", CRAFTED)
 def test_crafted_vocabularies(name: str) -> None:
-    """Seconds, where one token after the other may take minutes."""
+    """The search takes seconds; one token after the other could take minutes."""
     texts, text = CRAFTED[name]
     specials = SpecialTokens(vocabulary([(t, CONTROL, True) for t in texts]))
     parts = within(2.0, lambda: specials.partition(text, True), time.process_time)

@@ -149,7 +149,7 @@ def test_greed_with_the_real_limits(name: str) -> None:
 @pytest.mark.few(3)
 @pytest.mark.parametrize("template", hostile.INTERNALS)
 def test_nothing_inside_is_reached(template: str) -> None:
-    """What the sandbox forbids is an error, or undefined, which shows as no text."""
+    """What the sandbox forbids is an error, or undefined, which renders as empty text."""
     outcome = check(template, chat._RENDERER)
     assert outcome.startswith("!the chat template") or outcome in ("", "None", "[]")
 

@@ -176,7 +176,7 @@ def test_profile_is_summed_by_kernel_and_shape() -> None:
 
 
 def test_profile_of_experts(tmp_path: Path) -> None:
-    """A token's own experts alone are read, of several tokens all that one of them takes."""
+    """One token reads only its own experts, several tokens all that any of them uses."""
     path = tmp_path / "experts.gguf"
     write_expert_model(path, type="Q4_0")
     with closing(open_weights(path)) as provider:
@@ -197,7 +197,7 @@ def test_profile_of_experts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("type_name", ["Q4_0", "I2_S"])
 def test_profile_of_the_engine(tmp_path: Path, type_name: str) -> None:
-    """Every weight is seen once per step, and the step leaves no trace."""
+    """Every weight is counted once per step, and the step has no side effects."""
     path = tmp_path / "tiny.gguf"
     arch = "bitnet-b1.58" if type_name == "I2_S" else "llama"
     write_tiny_model(path, arch=arch, type=type_name)

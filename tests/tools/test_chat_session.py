@@ -199,7 +199,7 @@ def test_full_context_says_so(toy: Toy) -> None:
 
 
 def test_shift_before_an_answer_forgets_whole_turns(toy: Toy) -> None:
-    """12 tokens of the beginning, 24 of a turn: the fourth question does not fit."""
+    """The beginning has 12 tokens and a turn 24: the fourth question does not fit."""
     session = toy.session(system="be", shifts=True)
     for text in ("t1", "t2", "t3"):
         assert session.ask(text, Heard(), NEVER).forgotten == 0

@@ -79,7 +79,7 @@ def test_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
 @pytest.mark.few(2)
 @pytest.mark.parametrize("outtype", OUTTYPES)
 def test_a_ternary_model_goes_into_every_type(outtype: str, tmp_path: Path) -> None:
-    """The float types hold the rounded weights: those of the ternary file, exactly in F32."""
+    """The float types store the rounded weights: those of the ternary file, exact in F32."""
     directory = model_directory("bitnet-masters", tmp_path)
     made = convert(directory, tmp_path / "model.gguf", outtype)
     convert(directory, tmp_path / "i2_s.gguf", "i2_s")
@@ -102,7 +102,7 @@ def test_a_ternary_model_goes_into_every_type(outtype: str, tmp_path: Path) -> N
 @pytest.mark.full
 @pytest.mark.parametrize("outtype", ["tq1_0", "tq2_0"])
 def test_scales_that_half_precision_would_round_have_tensors(outtype: str, tmp_path: Path) -> None:
-    """The scale stands in the blocks where they can hold it, else beside bare -1, 0, +1."""
+    """The blocks contain the scale if it is exact there; otherwise they hold -1, 0, +1."""
     directory = model_directory("bitnet-packed", tmp_path)
     convert(directory, tmp_path / "half.gguf", outtype)
     assert not [n for n in open_weights(tmp_path / "half.gguf").tensor_names() if "scale" in n]
@@ -133,7 +133,7 @@ def test_scales_that_half_precision_would_round_have_tensors(outtype: str, tmp_p
 @pytest.mark.parametrize("outtype", TERNARY)
 @pytest.mark.parametrize("name", ["bitnet-packed", "bitnet-masters"])
 def test_float64_reference_agrees_too(name: str, outtype: str, tmp_path: Path) -> None:
-    """The plain NumPy graph over the converted weights, which knows nothing of the engine."""
+    """The reference is a NumPy graph over the converted weights, independent of the engine."""
     expected = golden(name)
     path = tmp_path / "model.gguf"
     convert(model_directory(name, tmp_path), path, outtype)
@@ -149,7 +149,7 @@ def test_float64_reference_agrees_too(name: str, outtype: str, tmp_path: Path) -
 
 
 def test_packed_and_master_weights_of_one_model_are_one(tmp_path: Path) -> None:
-    """Packing the rounded masters as transformers does gives the same weights."""
+    """Packing the rounded master weights as transformers does gives the same weights."""
     masters = model_directory("bitnet-masters", tmp_path)
     convert(masters, tmp_path / "masters.gguf", "i2_s")
     made = open_weights(tmp_path / "masters.gguf")
@@ -183,7 +183,7 @@ def test_packed_and_master_weights_of_one_model_are_one(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_names_of_the_1bitllm_reproductions(tmp_path: Path) -> None:
-    """Their own class and names of the sub-norms, SiLU, no quantization_config: "bitnet"."""
+    """They have their own class and sub-norm names, SiLU and no quantization_config: "bitnet"."""
     directory = model_directory("bitnet-masters", tmp_path)
     convert(directory, tmp_path / "b158.gguf", "tq2_0")
     renamed = {"attn_sub_norm": "inner_attn_ln", "ffn_sub_norm": "ffn_layernorm"}
@@ -210,7 +210,7 @@ def test_names_of_the_1bitllm_reproductions(tmp_path: Path) -> None:
 
 
 def test_scale_that_multiplies_or_divides(tmp_path: Path) -> None:
-    """--weight-scale overrules config.json, and the report tells inverted scales."""
+    """--weight-scale overrides config.json, and the report mentions inverted scales."""
     directory = model_directory("bitnet-packed", tmp_path)
     edit_json(directory / "config.json", quantization_config={"quant_method": "bitnet"})
     wrong = convert(directory, tmp_path / "wrong.gguf", "i2_s")
@@ -227,7 +227,7 @@ def test_scale_that_multiplies_or_divides(tmp_path: Path) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("bias_rows", ["q_proj", "k_proj", "v_proj", "o_proj"])
 def test_biases_go_with_their_weights(bias_rows: str, tmp_path: Path) -> None:
-    """Q and K biases are permuted as their rows are: the NumPy graph with halves agrees."""
+    """Biases of Q and K are permuted like their rows: the NumPy graph with halves agrees."""
     directory = model_directory("llama-grouped", tmp_path)
     rng = np.random.default_rng(1)
     tensors = {}
@@ -281,7 +281,7 @@ def test_output_copied_beside_tied_embeddings_is_dropped(tmp_path: Path) -> None
 
 
 def test_sliding_window_of_mistral(tmp_path: Path) -> None:
-    """GGUF's llama attends to everything: the context is what makes no difference."""
+    """GGUF's llama has no window, so the context is limited to where it has no effect."""
     directory = model_directory("llama-sharded", tmp_path)
     changes = {"architectures": ["MistralForCausalLM"], "sliding_window": 16}
     edit_json(directory / "config.json", **changes)
@@ -294,7 +294,7 @@ def test_sliding_window_of_mistral(tmp_path: Path) -> None:
 
 
 def test_name_of_the_model(tmp_path: Path) -> None:
-    """The directory's, or the one that Hugging Face's cache files it under."""
+    """The directory's name, or the name in Hugging Face's cache."""
     cached = tmp_path / "models--someone--Tiny-Llama" / "snapshots"
     cached.mkdir(parents=True)
     for directory, name in (

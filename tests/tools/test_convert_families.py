@@ -76,7 +76,7 @@ def test_tensors_are_those_of_llama_cpp(name: str, converted: Folder, folder: Fo
 @pytest.mark.few(6)
 @pytest.mark.parametrize("name", FOLDERS)
 def test_keys_are_those_of_llama_cpp(name: str, converted: Folder, folder: Folder) -> None:
-    """With what the absence of a key means, which a file may also say."""
+    """An absent key counts as its default, which a file may also state."""
     ours, theirs = (said(weights) for weights in pair(name, converted, folder))
     if name in CONTEXTS:
         theirs[f"{theirs['general.architecture']}.context_length"] = CONTEXTS[name]
@@ -149,7 +149,7 @@ def test_token_ids_are_those_of_the_directorys_own_library(
 def test_types_are_those_of_llama_cpps_converter(
     name: str, outtype: str, folder: Folder, tmp_path: Path
 ) -> None:
-    """Routers, norms, biases and scales stay F32, blocks of MXFP4 as they are; values are near."""
+    """Routers, norms, biases and scales stay F32, MXFP4 blocks are copied; values agree closely."""
     made = convert(folder(name) / "hf", tmp_path / "model.gguf", outtype)
     ours, theirs = open_weights(made.path), open_weights(folder(name) / "model.gguf")
     for tensor in map(theirs.tensor, theirs.tensor_names()):
@@ -197,7 +197,7 @@ def test_experts_in_one_tensor_are_those_of_a_tensor_each(
 def test_large_tensors_are_read_in_pieces(
     name: str, converted: Folder, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With pieces of a few rows, whatever the view, the file is the same."""
+    """With pieces of a few rows, and with any view, the file is the same."""
     from trinity.formats.huggingface import canonical, weights
     from trinity.tools.convert import encode
 
@@ -209,7 +209,7 @@ def test_large_tensors_are_read_in_pieces(
 
 
 def test_bfloat16_norms_get_their_one_in_float32(folder: Folder, tmp_path: Path) -> None:
-    """1 + 2**-9 is no bfloat16."""
+    """1 + 2**-9 is not a bfloat16 value."""
     arrays = arrays_of(folder("gemma"))
     arrays["model.norm.weight"] = bfloat16(np.full(64, 2.0**-9, np.float32))
     convert(directory(folder("gemma"), tmp_path, arrays), tmp_path / "model.gguf", "bf16")
@@ -221,7 +221,7 @@ def test_bfloat16_norms_get_their_one_in_float32(folder: Folder, tmp_path: Path)
 def test_older_words_for_the_same_configuration(
     converted: Folder, folder: Folder, tmp_path: Path
 ) -> None:
-    """What transformers 4 wrote, as far as it differs, gives the same file."""
+    """The keys that transformers 4 wrote give the same file."""
     older = {
         "gemma3": {
             "rope_parameters": None, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
@@ -270,7 +270,7 @@ def test_older_words_for_the_same_configuration(
 
 @pytest.mark.parametrize("name", ["gemma3", "llama3_rope", "phi3_longrope_long", "qwen3"])
 def test_logits_are_those_of_transformers(name: str, converted: Folder, folder: Folder) -> None:
-    """Of the other families they follow from equal tensors and an equal configuration."""
+    """For other families, equal tensors and configurations imply equal logits."""
     golden = json.loads((folder(name) / "golden.json").read_text("utf-8"))
     expected = np.load(folder(name) / "logits.npy")
     with load(converted(name)) as model:
@@ -281,7 +281,7 @@ def test_logits_are_those_of_transformers(name: str, converted: Folder, folder: 
 def test_qwen_35_within_a_model_that_sees(
     converted: Folder, folder: Folder, tmp_path: Path
 ) -> None:
-    """What sees, and the layers that propose tokens, are left out."""
+    """The vision part and the MTP layers are ignored."""
     arrays = {
         f"model.language_model.{name.removeprefix('model.')}": array
         for name, array in arrays_of(folder("qwen3_5")).items()
@@ -333,7 +333,7 @@ def test_what_is_refused_of_layers_with_a_state(
 
 
 def test_a_norm_without_a_word_of_the_gate_is_refused(folder: Folder, tmp_path: Path) -> None:
-    """Absent is true in transformers' class, and null is false."""
+    """A missing key means true in transformers' class, and null means false."""
     values = json.loads((folder("falcon_h1") / "hf" / "config.json").read_text("utf-8"))
     values["mamba_rms_norm"] = True
     values.pop("mamba_norm_before_gate", None)
@@ -349,7 +349,7 @@ def test_steps_without_a_limit(end: object, folder: Folder, tmp_path: Path) -> N
 
 
 def test_nemotron_never_ties_its_output(converted: Folder, folder: Folder, tmp_path: Path) -> None:
-    """transformers' class has no weights that are tied, whatever the configuration says."""
+    """transformers' class never ties the weights, whatever the configuration says."""
     values = json.loads((folder("nemotron_h") / "hf" / "config.json").read_text("utf-8"))
     values["tie_word_embeddings"] = True
     made = tmp_path / "made.gguf"
@@ -358,7 +358,7 @@ def test_nemotron_never_ties_its_output(converted: Folder, folder: Folder, tmp_p
 
 
 def test_a_tied_output_with_a_factor_of_its_own(folder: Folder, tmp_path: Path) -> None:
-    """Falcon-H1 multiplies embeddings and logits by numbers that differ."""
+    """Falcon-H1 multiplies embeddings and logits by different numbers."""
     values = json.loads((folder("falcon_h1") / "hf" / "config.json").read_text("utf-8"))
     values["tie_word_embeddings"] = True
     arrays = arrays_of(folder("falcon_h1"))
@@ -375,7 +375,7 @@ def test_a_tied_output_with_a_factor_of_its_own(folder: Folder, tmp_path: Path) 
 
 @pytest.mark.parametrize(("name", "part"), [("gemma2", "q_proj"), ("gemma3", "q_norm")])
 def test_a_scale_of_scores_of_its_own(name: str, part: str, folder: Folder, tmp_path: Path) -> None:
-    """Scores are q k / sqrt(query_pre_attn_scalar): queries that are larger make up for it."""
+    """Scores are q k / sqrt(query_pre_attn_scalar); scaled queries compensate for it."""
     config = json.loads((folder(name) / "hf" / "config.json").read_text("utf-8"))
     usual, own = config["query_pre_attn_scalar"], 100
     arrays, larger, ids = arrays_of(folder(name)), np.sqrt(own / usual), [5, 8, 1, 30, 2, 9]

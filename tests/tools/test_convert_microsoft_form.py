@@ -97,7 +97,7 @@ def form_of(path: Path) -> tuple[list[tuple[str, str]], list[tuple[str, tuple[in
 
 @pytest.mark.parametrize("form", ["packed", "masters"])
 def test_keys_and_tensors(form: str, tmp_path: Path) -> None:
-    """All as in the file, plus tokenizer.ggml.pre, without which other engines split wrongly."""
+    """All equal the file's, plus tokenizer.ggml.pre, without which other engines split wrongly."""
     convert(directory_of(form, tmp_path), tmp_path / "converted.gguf", "i2_s")
     write_model(tmp_path / "like-microsofts.gguf", SHAPE)
     keys, tensors = form_of(tmp_path / "converted.gguf")
@@ -113,7 +113,7 @@ def test_keys_and_tensors(form: str, tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_with_the_real_vocabulary(shared_data: Path, tmp_path: Path) -> None:
-    """The values of the real file's keys, and a model that answers a chat."""
+    """The keys have the real file's values, and the model answers a chat."""
     directory = directory_of("packed", tmp_path, vocab_size=128_256)
     real: dict[str, Any]
     with GGUFProvider(shared_data / "vocab" / "ggml-vocab-llama-bpe.gguf") as provider:

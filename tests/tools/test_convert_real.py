@@ -102,7 +102,7 @@ def directory(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def test_every_tensor_is_llama_cpps(
     outtype: str, reference: str, directory: Path, shared_data: Path, tmp_path: Path
 ) -> None:
-    """Bit for bit, with the same types: rows of 172 are F16 in both Q8_0 files."""
+    """Bits and types are equal: rows of 172 are F16 in both Q8_0 files."""
     convert(directory, tmp_path / "model.gguf", outtype)
     ours = GGUFProvider(tmp_path / "model.gguf")
     theirs = GGUFProvider(shared_data / "models" / reference)
@@ -137,7 +137,7 @@ def negative_log_likelihood(model: Model, tokens: list[int]) -> float:
 
 @pytest.mark.full
 def test_q8_0_hardly_changes_perplexity(directory: Path, shared_data: Path, tmp_path: Path) -> None:
-    """Within 0.5% of F32's over 2,000 tokens of a text of another kind."""
+    """Perplexity is within 0.5% of F32's over 2,000 tokens of another kind of text."""
     text = (shared_data / "text" / "war-and-peace.txt").read_text("utf-8")[100_000:110_000]
     means = []
     for outtype in ("f32", "q8_0"):

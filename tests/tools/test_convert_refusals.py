@@ -302,7 +302,7 @@ def test_where_the_file_cannot_be(tmp_path: Path) -> None:
 def test_interrupted_in_the_middle(
     error: BaseException, at: int, tmp_path: Path, untouched: Path
 ) -> None:
-    """Ctrl-C, a full disk, no memory, at any tensor: the older file stays and no other."""
+    """Ctrl-C, a full disk or no memory at any tensor leave the older file and no other."""
     seen = []
 
     def progress(done: int, total: int, name: str) -> None:
@@ -320,7 +320,7 @@ def test_interrupted_in_the_middle(
 
 
 def test_checkpoint_cut_while_it_is_read(tmp_path: Path, untouched: Path) -> None:
-    """A file that shrinks under the conversion is an error, not a crash."""
+    """A file that shrinks during the conversion causes an error, not a crash."""
     directory = model_directory("bitnet-masters", tmp_path)
 
     def progress(done: int, total: int, name: str) -> None:
@@ -333,7 +333,7 @@ def test_checkpoint_cut_while_it_is_read(tmp_path: Path, untouched: Path) -> Non
 
 
 def test_only_one_tensor_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tensor's data is made when its turn comes, not when it is planned."""
+    """A tensor's data are computed when it is written, not when it is planned."""
     alive = []
     real = conversion.tensor_data
 

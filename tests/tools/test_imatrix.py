@@ -155,7 +155,7 @@ def test_sums_of_experts_are_of_their_own_tokens(layout: Layout, tmp_path: Path)
 
 
 def test_sums_are_llama_cpps(shared_data: Path) -> None:
-    """tests/data/imatrix_stories260K.npz is of tests/goldens/llama_cpp_imatrix.py."""
+    """tests/goldens/llama_cpp_imatrix.py wrote tests/data/imatrix_stories260K.npz."""
     with np.load(GOLDEN) as file:
         golden = dict(file)
     tokens = golden["tokens"]
@@ -174,7 +174,7 @@ def test_sums_are_llama_cpps(shared_data: Path) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_threads_levels_and_perplexity_leave_the_bits_alone(folder: Path, name: str) -> None:
-    """AMX aside, whose tiles take plain numbers in bfloat16 parts."""
+    """AMX is excluded: its tiles split plain numbers into bfloat16 parts."""
     results = []
     for isa in available_levels():
         for threads in (1, 2):
@@ -192,7 +192,7 @@ def test_threads_levels_and_perplexity_leave_the_bits_alone(folder: Path, name: 
 
 
 def test_gathering_ends_with_the_call(folder: Path) -> None:
-    """The logits before, during and after are the same, and nothing is added afterwards."""
+    """Logits before, during and after are equal, and nothing is added afterwards."""
     with load(folder / "llama.gguf", threads=1, context_length=64, isa="portable") as model:
         before = model.logits(range(3, 40))
         found = gather_imatrix(model, TEXT, chunk_size=CHUNK)
@@ -209,7 +209,7 @@ def test_chunks_are_chosen(llama: Model) -> None:
 
 
 def test_start_is_added_to(llama: Model, tmp_path: Path) -> None:
-    """Two halves give the whole, to the rounding of float32."""
+    """Two halves give the sum of the whole, up to float32 rounding."""
     whole = gather_imatrix(llama, TEXT, chunk_size=CHUNK, dataset="b")
     first = gather_imatrix(llama, TEXT, chunk_size=CHUNK, dataset="a", chunks=2)
     both = gather_imatrix(llama, TEXT, chunk_size=CHUNK, dataset="b", from_chunk=2, start=first)
@@ -220,7 +220,7 @@ def test_start_is_added_to(llama: Model, tmp_path: Path) -> None:
 
 
 def test_cancelled_run_goes_on(llama: Model, tmp_path: Path) -> None:
-    """Cancelled in the middle of a chunk: whole chunks are kept, and the rest follows."""
+    """The run is cancelled within a chunk: whole chunks are kept, and the rest follows."""
     whole = gather_imatrix(llama, TEXT, chunk_size=CHUNK, dataset="a")
     path = tmp_path / "imatrix.gguf"
     looks = iter([False] * 5 + [True])  # each chunk looks before each of its two steps

@@ -134,7 +134,7 @@ def test_files_of_every_family(
 def test_files_of_encoders(
     name: str, type_name: str, llama_cpp: LlamaCpp, shared_data: Path, tmp_path: Path
 ) -> None:
-    """F32 and F16 against the vectors of sentence-transformers, others as here."""
+    """F32 and F16 are compared with sentence-transformers' vectors, others with trinity's."""
     encoders = shared_data / "encoders"
     path = written(encoder_directory(encoders, name, tmp_path), tmp_path, type_name)
     golden = json.loads((encoders / name / "golden.json").read_text("utf-8"))["texts"]
@@ -206,7 +206,7 @@ def test_rope_scaling_is_that_of_the_directory_or_refused(
 
 
 def test_what_llama_cpp_refuses_is_an_error(llama_cpp: LlamaCpp, tmp_path: Path) -> None:
-    """The check itself can fail: a damaged file, of which the log is the reason."""
+    """The check itself can fail: llama.cpp's log gives the reason for a damaged file."""
     (tmp_path / "bad.gguf").write_bytes(b"GGUF")
     with pytest.raises(AssertionError, match="does not load the file"):
         llama_cpp(tmp_path / "bad.gguf", [1])

@@ -247,7 +247,7 @@ def test_what_is_called_1b_and_3b_is_larger(size: str, type: str) -> None:
 
 
 def test_the_type_is_the_mix_that_the_file_says(tmp_path: Path) -> None:
-    """Its largest tensor is a Q6_K, and most of its tensors are Q4_K."""
+    """The largest tensor is Q6_K, and most tensors are Q4_K."""
     path = tmp_path / "tiny.gguf"
     write_tiny_model(
         path, type="Q4_K", embedding_type="Q6_K", hidden_size=256, intermediate_size=256,

@@ -46,7 +46,7 @@ def test_logits_and_greedy_tokens(name: str, level: str, threads: int, tmp_path:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_gguf_file_gives_the_same_bits(name: str, tmp_path: Path) -> None:
-    """Except where GGUF has rows of Q and K in another order, in which they are summed up."""
+    """Sums differ only where GGUF stores the rows of Q and K in another order."""
     folder, file = write(name, tmp_path / "model"), tmp_path / "model.gguf"
     convert(folder, file, outtype="f32")
     logits = []

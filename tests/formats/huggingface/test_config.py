@@ -93,12 +93,12 @@ def test_llama3_rope_scaling() -> None:
     ],
 )
 def test_quantization(quantization: dict[str, object], expected: TernaryPacking) -> None:
-    """What transformers' BitNetQuantConfig means by them."""
+    """The options have the meaning of transformers' BitNetQuantConfig."""
     assert described(quantization_config=quantization).ternary == expected
 
 
 def test_sliding_window() -> None:
-    """Llama's class in transformers does not read it."""
+    """transformers' Llama class does not read this key."""
     mistral: dict[str, object] = {"architectures": ["MistralForCausalLM"], "sliding_window": 128}
     assert config(sliding_window=128).sliding_window == 0
     assert config(**mistral).sliding_window == 128

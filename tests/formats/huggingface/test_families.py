@@ -58,7 +58,7 @@ def test_the_tensors_of_a_class_are_those_of_its_architecture(
 @pytest.mark.few(2)
 @pytest.mark.parametrize("class_name", classes())
 def test_hostile_values(class_name: str, tmp_path: Path) -> None:
-    """Any value of any key is read or refused in words, and asks for no more than a file pays."""
+    """Every value of every key is read or refused with an error, and needs bounded memory."""
     write_safetensors(tmp_path / "model.safetensors", {"a": np.zeros(1, np.float32)})
     plain = configuration(class_name, VOCAB)
     more = ("layer_types", "rope_parameters", "rope_scaling", "per_layer_config", "rope_theta",

@@ -170,7 +170,7 @@ def test_names_of_ollama(names: tuple[str, str], tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("of", ["all", "expert", "row"])
 def test_global_scales(of: str, names: tuple[str, str], columns: int, tmp_path: Path) -> None:
-    """MLX's is the largest magnitude, Ollama's the factor; rows of 48 fill no block."""
+    """MLX stores the largest magnitude, Ollama the factor; rows of 48 do not fill a block."""
     shape = (3, 5, columns)
     tensors, values = coded("nvfp4", shape)
     factors = np.float32([0.75, 1.5, 3])[:, None, None]
@@ -192,7 +192,7 @@ def test_global_scales(of: str, names: tuple[str, str], columns: int, tmp_path: 
 
 
 def test_settings_of_a_module(tmp_path: Path) -> None:
-    """An entry without a mode is affine; what is not named goes by its shapes."""
+    """An entry without a mode is affine; for a module without an entry, shapes decide."""
     tensors, expected = affine(8, 64, "F16", (4, 128))
     above = {"bits": 4, "group_size": 16, "mode": "nvfp4"}
     for entry in ({"bits": 8, "group_size": 64}, False):

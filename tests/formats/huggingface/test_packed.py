@@ -46,7 +46,7 @@ def floats(packed: Packed, view: Any = as_it_is, rows: int | None = None) -> Any
 
 
 def test_scales_that_are_exponents() -> None:
-    """E8M0: 2 ** (byte - 127), of which 255 is no number. A damaged one causes no warning."""
+    """E8M0: 2 ** (byte - 127), and 255 is NaN. A damaged scale causes no warning."""
     exponents = np.arange(256, dtype=np.uint8)
     tensor = SafeTensor("scales", "F8_E8M0", (255,), exponents[:255], "model.safetensors")
     values = scale_values(tensor, tensor.elements())
@@ -69,7 +69,7 @@ def test_values_follow_the_rule(layout: str, shape: tuple[int, int], tmp_path: P
 
 @pytest.mark.parametrize("layout", ["gptq", "ct-int4-zeros"])
 def test_scales_of_32_bits(layout: str, tmp_path: Path) -> None:
-    """Scale times code and minimum are rounded each, where the rule rounds once."""
+    """Both products, scale times code and minimum, are rounded; the rule rounds once."""
     make = gptq if layout == "gptq" else partial(pack_quantized, zeros=True)
     weight = make(np.random.default_rng(3), 40, 128, dtype="F32")
     found = floats(logical(tmp_path, LAYOUTS[layout][0], weight).packed[f"{NAME}.weight"])
@@ -92,7 +92,7 @@ def test_rows_of_fused_tensors(
 
 @pytest.mark.parametrize("layout", ["fp8", "awq", "ct-nvfp4"])
 def test_columns_make_floats(layout: str, tmp_path: Path) -> None:
-    """DeepSeek's keys are stored the other way round."""
+    """DeepSeek's keys are stored transposed."""
     config, weight = drawn(layout, (64, 64))
     packed = logical(tmp_path, config, weight).packed[f"{NAME}.weight"]
     assert not packed.keeps_rows(transposed, (64, 64))
@@ -102,7 +102,7 @@ def test_columns_make_floats(layout: str, tmp_path: Path) -> None:
 
 
 def test_long_weights_come_in_pieces(tmp_path: Path) -> None:
-    """The rows of a piece begin anywhere in blocks and words."""
+    """A piece may begin anywhere within blocks and words."""
     config, columns, count = LAYOUTS["awq"][0], 1 << 17, 48
     rng = np.random.default_rng(5)
     words = rng.integers(-(1 << 31), 1 << 31, (columns, count // 8)).astype(np.int32)
@@ -292,7 +292,7 @@ def test_hostile_configurations(layout: str, tmp_path: Path) -> None:
 @pytest.mark.few(3)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_hostile_tensors(layout: str, tmp_path: Path) -> None:
-    """Other shapes, dtypes, bytes and sets of tensors."""
+    """Shapes, dtypes, bytes and sets of tensors are changed."""
     rng = np.random.default_rng(9)
     for _ in range(60):
         config, weight = drawn(layout, (16, 128))

@@ -88,7 +88,7 @@ def test_biases_are_where_the_configuration_puts_them(tmp_path: Path) -> None:
 
 
 def test_output_of_its_own_or_tied(tmp_path: Path) -> None:
-    """Where config.json does not say, the tensor does; beside tied embeddings it is a copy."""
+    """If config.json does not say, the tensor decides; with tied embeddings it is a copy."""
     last = [tensors_of(tmp_path, SMALL, more=more)[-1].name for more in ((), HEAD)]
     assert last == ["output_norm.weight", "output.weight"]
     tied = tensors_of(tmp_path, {**SMALL, "tie_word_embeddings": True}, more=HEAD)
@@ -124,7 +124,7 @@ def test_an_expert_that_is_missing(tmp_path: Path) -> None:
 
 
 def test_many_that_are_missing_are_not_all_made(tmp_path: Path) -> None:
-    """The configuration may ask for far more than any file has."""
+    """The configuration may require far more tensors than any file has."""
     model = read_model({**EXPERTS, "num_experts": 4096, "num_hidden_layers": 512}, "config.json")
     write_safetensors(tmp_path / "model.safetensors", {"a": np.zeros(1, np.float32)})
     with (
@@ -135,7 +135,7 @@ def test_many_that_are_missing_are_not_all_made(tmp_path: Path) -> None:
 
 
 def test_projections_that_a_class_loads_and_does_not_use(tmp_path: Path) -> None:
-    """Gemma 4's last layers read the keys and values of others."""
+    """Gemma 4's last layers use the keys and values of other layers."""
     unused = ("model.layers.2.self_attn.k_proj.weight", "model.layers.3.self_attn.k_norm.weight")
     used = {name for t in tensors_of(tmp_path, GEMMA, more=unused) for name in t.stored.names}
     assert not used & set(unused)
@@ -185,7 +185,7 @@ def test_every_class_belongs_to_one_family() -> None:
 
 
 def test_permuted_rows() -> None:
-    """Row 2i of a head is its row i, row 2i + 1 its row i + half."""
+    """Row 2i of a head becomes row i, row 2i + 1 becomes row i + half."""
     rows, heads = np.arange(24 * 5).reshape(24, 5), 3
     found = permuted(rows, heads).reshape(24, 5)
     for head in range(heads):

@@ -48,7 +48,7 @@ def measured(
 
 @pytest.mark.full
 def test_the_load_beside_peers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The server itself, with llama-server's options, stands in for that."""
+    """trinity's own server, with llama-server's options, takes the role of the peer."""
     peer = tmp_path / "llama-server"
     peer.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT}/scripts/llama_server.py "$@"\n')
     peer.chmod(0o755)
@@ -69,7 +69,7 @@ def test_each_part(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_schemas_do_not_end_early() -> None:
-    """A shorter answer would have less to do."""
+    """A shorter completion would have less to do."""
     for schema in (rows_schema(128), texts_schema(128)):
         assert schema["minItems"] == 128
         trinity.Grammar.json_schema(schema)

@@ -16,7 +16,7 @@ PUBLISHED = {
 
 
 def test_the_document_has_the_table() -> None:
-    """`python scripts/documents/families_table.py --write` makes it so."""
+    """`python scripts/documents/families_table.py --write` updates it."""
     assert table() in DOCUMENT.read_text("utf-8")
 
 

@@ -85,7 +85,7 @@ class TestWithAnEmulator:
 @pytest.mark.full
 @pytest.mark.skipif(interpreted(), reason="nothing is compiled")
 def test_another_process_loads_what_was_compiled_for_it(tmp_path: Path) -> None:
-    """This machine stands for the other one: what is kept is found and is right."""
+    """This machine takes the role of the ARM machine: stored code is found and is right."""
     request = {
         "version": sys.version, "cache": str(tmp_path), "kernels": [["scale", "portable", "none"]],
         "target": (binding.get_process_triple(), target().name, target().features),

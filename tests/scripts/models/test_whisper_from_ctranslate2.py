@@ -132,7 +132,7 @@ def test_the_directory_is_that_of_transformers(hf: Path, source: Path, tmp_path:
 
 
 def test_weights_of_int8_have_a_scale_for_each_row(tmp_path: Path) -> None:
-    """CTranslate2 multiplies by 127 / the largest of a row; the scale is that factor."""
+    """CTranslate2's factor, which is stored, is 127 / the row's largest value."""
     weights = np.array([[1.0, -0.5], [0.02, 0.01]], np.float32)
     scale = 127 / np.abs(weights).max(1)
     codes = np.round(weights * scale[:, None]).astype(np.int8)

@@ -58,7 +58,7 @@ def test_held_out_phrasings_and_topics_are_in_no_conversation(dialogues: Any) ->
 
 
 def test_the_demo_model_is_read_back_as_it_was(train: Any) -> None:
-    """The ternary values are the file's, and the tokens that are new come last."""
+    """The ternary values equal the file's, and new tokens come last."""
     import torch
     from demo_network import ternary
 

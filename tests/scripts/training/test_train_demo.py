@@ -52,7 +52,7 @@ def test_a_written_model_computes_what_pytorch_does(
 
 
 def test_bits_score_every_token_once(modules: tuple[Any, Any, Any]) -> None:
-    """A model that gives every token the same probability needs log2(vocabulary) bits for each."""
+    """A model with equal probabilities needs log2(vocabulary) bits for each token."""
     import torch
 
     network, _, _ = modules

@@ -66,7 +66,7 @@ def spied(serve: Serve, rows: list[int], seed: int, key: str, **options: Any) ->
 
 
 def test_a_secret_prompt_is_told_to_its_own_key_alone(serve: Serve, rows: list[int]) -> None:
-    """Counts that do not depend on the secret tell nothing of it: nor do times of that work."""
+    """Counts that do not depend on the secret reveal nothing, nor do times of that work."""
     seed = 1
     found, told = spied(serve, rows, seed, "B")
     assert (found, told) == spied(serve, rows, 0, "B")
@@ -79,7 +79,7 @@ def test_a_secret_prompt_is_told_to_its_own_key_alone(serve: Serve, rows: list[i
 
 @pytest.mark.full
 def test_times_do_not_tell_what_another_key_has_cached(serve: Serve) -> None:
-    """Mann and Whitney's test: below 4 standard deviations for key B, above it for key A."""
+    """Mann-Whitney test: below 4 standard deviations for key B, above it for key A."""
     chance, count = random.Random(1), 40
     with serve() as server:
 
@@ -123,7 +123,7 @@ SALTED = [
 
 @pytest.mark.parametrize(("path", "body"), SALTED)
 def test_a_request_gives_a_salt(serve: Serve, path: str, body: dict[str, Any]) -> None:
-    """As vLLM's: https://docs.vllm.ai/en/latest/features/automatic_prefix_caching.html."""
+    """As in vLLM: https://docs.vllm.ai/en/latest/features/automatic_prefix_caching.html."""
 
     def cached(server: Server, **more: str) -> int:
         status, found = server.ask("A", "POST", path, {**body, **more})

@@ -129,7 +129,7 @@ def test_shared_prompts_are_an_option_and_slots_are_not(serve: Serve) -> None:
 
 
 def test_no_endpoint_tells_another_key_of_a_prompt(serve: Serve) -> None:
-    """Of all that can be read, with the ids that key A has been given."""
+    """Every endpoint is read, with the ids that key A received."""
 
     def all_made(server: Server) -> None:
         for make in (begin, stream, respond, fill_slot, weigh):
@@ -174,7 +174,7 @@ def test_the_folders_of_a_key_are_for_the_server_alone(serve: Serve, tmp_path: P
 
 
 def test_requests_of_one_connection_have_their_own_keys(make: MakeApp, tmp_path: Path) -> None:
-    """Of pipelined requests the second one is begun where the first one ends."""
+    """A pipelined request begins where the first one ends."""
     keys = ["the-key-of-one", "the-key-of-another"]
     with socket_server(make(api_key=keys, state=tmp_path)) as url:
         files, given = {"file": ("a.jsonl", b"x")}, {"purpose": "batch"}

@@ -48,7 +48,7 @@ def test_a_browser_without_a_database_says_so(page: Page) -> None:
 
 
 def test_copying_without_a_clipboard(page: Page) -> None:
-    """As on a page that comes by plain HTTP from another machine."""
+    """Pages that are served by plain HTTP from another machine have no clipboard."""
     page.run(
         "Object.defineProperty(navigator, 'clipboard', {value: undefined});"
         "document.addEventListener('copy', () => (window.copied = getSelection().toString()));"

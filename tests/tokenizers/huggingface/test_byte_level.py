@@ -27,7 +27,7 @@ from trinity.tokenizers import tokenizer_from_metadata
 
 @pytest.mark.parametrize("name", some(REAL, ["gpt-2"]))
 def test_real_vocabularies(name: str, shared_data: Path, tmp_path: Path) -> None:
-    """Tokens, types and merges come back; every test text of llama.cpp has the ids it should."""
+    """Tokens, types and merges are read; all llama.cpp test texts have the expected ids."""
     file = shared_data / "vocab" / f"ggml-vocab-{name}.gguf"
     directory = model_directory("llama-grouped", tmp_path)
     (directory / "generation_config.json").unlink()
@@ -101,7 +101,7 @@ def test_bpe_that_is_refused(case: str, tmp_path: Path) -> None:
 
 
 def test_ids_without_a_token_are_filled(tmp_path: Path) -> None:
-    """Embeddings often have more rows than there are tokens."""
+    """Embeddings often have more rows than the vocabulary has tokens."""
     directory = model_directory("llama-grouped", tmp_path)
     edit_json(directory / "config.json", vocab_size=288)
     keys = keys_of(directory)
@@ -112,7 +112,7 @@ def test_ids_without_a_token_are_filled(tmp_path: Path) -> None:
 
 
 def test_rules_beyond_gguf_are_kept_beside_its_keys(tmp_path: Path) -> None:
-    """A token that counts only as a whole word, and a normalizer."""
+    """The tokenizer has a single-word token and a normalizer."""
     directory = model_directory("llama-grouped", tmp_path)
     values = json.loads((directory / "tokenizer.json").read_text("utf-8"))
     added = {**values["added_tokens"][0], "id": 283, "content": "orld", "special": False}
@@ -133,7 +133,7 @@ def test_rules_beyond_gguf_are_kept_beside_its_keys(tmp_path: Path) -> None:
 
 
 def test_composed_characters(tmp_path: Path) -> None:
-    """NFC alone needs no more than a flag; the ids are the library's."""
+    """NFC alone needs only a flag; the ids equal the library's."""
     directory = model_directory("llama-grouped", tmp_path)
     edit_json(directory / "tokenizer.json", normalizer={"type": "NFC"})
     keys = keys_of(directory)

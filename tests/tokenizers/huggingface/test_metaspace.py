@@ -122,9 +122,9 @@ TEXTS = (
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "with tokenizer.model"])
 @pytest.mark.parametrize("form", SCHEMES)
 def test_where_a_space_is_put(form: str, beside: bool, tmp_path: Path) -> None:
-    """Before the text, before each text between added tokens, or nowhere: as the file says.
+    """Before the text, before each text between added tokens, or nowhere: the file decides.
 
-    What lies beside the file changes nothing.
+    Other files in its folder have no effect.
     """
     directory = model_directory("llama-sharded", tmp_path)
     if not beside:
@@ -171,7 +171,7 @@ def test_sentencepiece_json_that_is_refused(
 
 
 def test_merges_without_an_order_of_scores_are_kept(tmp_path: Path) -> None:
-    """Where the pairs that make a token do not stand together, no scores give their order."""
+    """If the pairs of a token are not adjacent, no scores reproduce their order."""
     directory = model_directory("llama-sharded", tmp_path)
     (directory / "tokenizer.model").unlink()
     values = metaspace_json(**LEGACY)

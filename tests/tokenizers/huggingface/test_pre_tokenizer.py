@@ -104,9 +104,9 @@ def test_merges_that_are_ignored_or_not_are_part_of_the_rule() -> None:
 def test_rules_written_in_another_way_are_found_by_their_ids(
     name: str, shared_data: Path, tmp_path: Path
 ) -> None:
-    """Any known rules over Llama 3's vocabulary, in a form that the table does not have.
+    """The rules split Llama 3's vocabulary but are written in a form that the table lacks.
 
-    What is found need not have that name, but cuts llama.cpp's test texts alike.
+    The rules found may have another name, but split llama.cpp's test texts the same way.
     """
     known = PRE_TOKENIZERS[name]
     file = shared_data / "vocab" / "ggml-vocab-llama-bpe.gguf"

@@ -47,7 +47,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("part", some(range(5), [0]))
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_and_texts_are_the_librarys(kind: str, part: int, tmp_path: Path) -> None:
-    """Of a directory, and of the keys that a converted file has."""
+    """Tokenizers of a directory and of a converted file's keys are tested."""
     refusals = []
     for seed in range(FILES * part, FILES * (part + 1)):
         draw = random.Random(f"{kind} {seed}")
@@ -124,7 +124,7 @@ def _directories(shared_data: Path) -> list[Path]:
 
 @pytest.mark.full
 def test_directories_of_other_programs(shared_data: Path) -> None:
-    """Every directory of the reference data that is a model of text."""
+    """All directories of language models in the reference data are read."""
     compared = 0
     for directory in _directories(shared_data):
         try:

@@ -138,7 +138,7 @@ def test_padding_and_truncation_are_not_handed_over(values: Values) -> None:
 
 
 def test_character_maps_of_sentencepiece(tmp_path: Path) -> None:
-    """Random bytes where the normalizer's character map lies, which crashed older libraries."""
+    """The normalizer's character map has random bytes, which crashed older libraries."""
     directory = model_directory("llama-sharded", tmp_path)
     content = (directory / "tokenizer.model").read_bytes()
     random.seed(1)
@@ -157,7 +157,7 @@ def test_a_file_that_is_no_model() -> None:
 
 
 def test_from_an_editable_installation(values: Values) -> None:
-    """The packages need not be in sys.path: an import hook finds them, which no child has."""
+    """An import hook finds the packages; the child has no hook and they are not in sys.path."""
     code = f"""
     import json, sys
     outside = [p for p in sys.path if not os.path.exists(os.path.join(p, "trinity_kernels"))]

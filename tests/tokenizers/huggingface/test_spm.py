@@ -65,7 +65,7 @@ def test_sentencepiece_of_another_type_is_refused(tmp_path: Path) -> None:
 
 
 def test_llama_3s_file_of_that_name_is_passed_over(tmp_path: Path) -> None:
-    """Meta's own download has a tokenizer.model that is not a SentencePiece model."""
+    """Meta's download has a tokenizer.model that is not a SentencePiece model."""
     directory = model_directory("llama-grouped", tmp_path)
     (directory / "tokenizer.model").write_bytes(b"IQ== 0\nIg== 1\nIw== 2\n")
     assert (
