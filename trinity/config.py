@@ -245,6 +245,8 @@ class ModelConfig:
     rope_theta: Annotated[float, Key("rope.freq_base", low=1.0, high=1e15, hf=("rope_theta",))] = (
         10000.0
     )
+    # Hunyuan's NTK scaling; ``rope_theta`` contains it. 0: there is none.
+    rope_alpha: Annotated[float, Key("rope.scaling.alpha", low=1.0, high=1e6)] = 0.0
     # Leading dimensions of a head that rotate.
     rope_dim: Annotated[int, Key("rope.dimension_count", high=1 << 16, hf=("rope_dim",))] = 0
     rope_scaling: RopeScaling = NO_SCALING

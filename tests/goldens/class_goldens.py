@@ -10,6 +10,7 @@ routed_models.py).
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from tests.formats.huggingface import class_models, routed_models  # noqa: E402
+from tests.formats.huggingface.class_configs import REFERENCES  # noqa: E402
 
 DATA = ROOT / "tests" / "data"
 OTHER_NETWORKS = ("model.visual.", "model.vision_tower.", "model.multi_modal_projector.")
@@ -31,10 +33,13 @@ OTHER_NETWORKS = ("model.visual.", "model.vision_tower.", "model.multi_modal_pro
 @torch.no_grad()
 def golden(models: ModuleType, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the logits of a model's prompt, and the greedy tokens after it."""
-    model_class = getattr(transformers, models.CONFIGS[name]["architectures"][0])
+    config = models.CONFIGS[name] | REFERENCES.get(name, {})
+    model_class = getattr(transformers, config["architectures"][0])
     with tempfile.TemporaryDirectory() as temporary:
+        folder = models.write(name, Path(temporary) / name)
+        (folder / "config.json").write_text(json.dumps(config), "utf-8")
         model, loading = model_class.from_pretrained(
-            models.write(name, Path(temporary) / name),
+            folder,
             dtype=torch.float32,
             attn_implementation="eager",
             output_loading_info=True,

@@ -23,7 +23,7 @@ from trinity.formats.config_limits import (
 from trinity.formats.config_reader import ConfigReader, shown
 from trinity.formats.expert_keys import read_experts, read_latent
 from trinity.formats.other_models import is_speech
-from trinity.formats.rope_keys import read_rope_dim, read_rope_dim_swa, read_rope_scaling
+from trinity.formats.rope_keys import ntk_base, read_rope_dim, read_rope_dim_swa, read_rope_scaling
 from trinity.formats.ssm_keys import read_recurrent_layers, read_ssm
 
 _LONGEST_ARCHITECTURE, _LONGEST_NAME = 64, 256
@@ -101,6 +101,9 @@ def config_from_metadata(
     rope_dim = read_rope_dim(reader, head_dim)
     context_length = reader.integer("context_length")
     rope_theta = reader.real("rope_theta", default=10000.0)
+    rope_alpha = reader.real_or_none("rope_alpha")
+    if rope_alpha:
+        rope_theta = ntk_base(rope_theta, rope_alpha, head_dim)
     sliding_window = None
     if reader.is_set("sliding_window"):
         sliding_window = reader.integer("sliding_window", smallest=0)
@@ -117,6 +120,7 @@ def config_from_metadata(
         "context_length": context_length,
         "rms_norm_eps": reader.real("rms_norm_eps"),
         "rope_theta": rope_theta,
+        "rope_alpha": rope_alpha,
         "rope_dim": rope_dim,
         "rope_scaling": read_rope_scaling(reader, context_length, rope_theta, shapes),
         "tie_word_embeddings": "output.weight" not in shapes,

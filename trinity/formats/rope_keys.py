@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from trinity.config import RopeScaling
 from trinity.errors import UnsupportedError
 from trinity.formats.config_limits import SMALLEST_YARN_THETA
 from trinity.formats.config_reader import ConfigReader, shown
+
+
+def ntk_base(theta: float, alpha: float, head_dim: int) -> float:
+    """Return the base of rotations with NTK scaling by a fixed factor, rounded as GGUF stores it.
+
+    Source: transformers' HunYuanDenseV1, compute_ntk_alpha_rope_parameters.
+    """
+    base = theta * alpha ** (head_dim / max(head_dim - 2, 1))
+    return float(np.float32(base))
 
 
 def read_rope_dim(reader: ConfigReader, head_dim: int) -> int:
@@ -42,13 +53,15 @@ def read_rope_scaling(
 
     Llama 3's scaling has no key, only the tensor rope_freqs.weight; longrope's has two tensors.
     """
-    if "rope_factors_long.weight" in shapes and not reader.is_set("rope_type"):
+    kind = reader.value("rope_type") if reader.is_set("rope_type") else None
+    named = isinstance(kind, str) and kind == "longrope"
+    if "rope_factors_long.weight" in shapes and (kind is None or named):
         return RopeScaling(
             type="longrope",
             original_context_length=reader.integer("rope_original_context", default=context_length),
             attn_factor=reader.real("rope_attn_factor", default=1.0),
         )
-    kind = reader.value("rope_type") if reader.is_set("rope_type") else "linear"
+    kind = "linear" if kind is None else kind
     if not isinstance(kind, str) or kind not in ("none", "linear", "yarn"):
         raise UnsupportedError(
             f"{reader.source}: {reader.key('rope_type')} is {shown(kind)}, which is not "

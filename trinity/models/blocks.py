@@ -26,10 +26,13 @@ Form = Literal["gate and up", "fused", "up"]  # of the first matrices of a feed-
 def rotation_of(config: ModelConfig, window: int = 0) -> Rotation:
     """The rotation of the configuration, with llama 3's frequency factors if the file has them.
 
-    Layers with a ``window`` may have their own base.
+    longrope has two sets of factors. Layers with a ``window`` may have their own base.
     """
     theta = (config.rope_theta_swa if window else 0.0) or config.rope_theta
-    return Rotation(theta, config.rope_dim, config.rope_scaling, factors="rope_freqs.weight")
+    names: tuple[str, ...] = ("rope_freqs.weight",)
+    if config.rope_scaling.type == "longrope":
+        names = ("rope_factors_short.weight", "rope_factors_long.weight")
+    return Rotation(theta, config.rope_dim, config.rope_scaling, *names)
 
 
 def norm(

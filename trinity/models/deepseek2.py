@@ -54,10 +54,11 @@ _LATENT_EPSILON = 1e-6  # the default of transformers' DeepseekV3RMSNorm
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     if config.latent is None:
         raise TypeError(f"{config.architecture} has no latent attention in its configuration")
-    attention = _expanded if has("attn_kv_b") else _absorbed
+    rotation = _rotation(config)
+    attention = expanded if has("attn_kv_b") else _absorbed
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
-        *attention(config, config.latent),
+        *attention(config, config.latent, rotation),
         blocks.norm(config, "x", "ffn_norm", "h"),
         *expert_blocks.after_dense_layers(config, index, has),
     ]
@@ -68,7 +69,7 @@ def _drafting(config: ModelConfig, has: Has) -> list[Operation]:
     return [*blocks.drafting_pair(config), *_layer(config, config.num_layers, has)]
 
 
-def _absorbed(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
+def _absorbed(config: ModelConfig, latent: LatentConfig, rotation: Rotation) -> list[Operation]:
     """One key head: the latent values, followed by the rotated ones."""
     heads, rank, turned = config.num_heads, latent.kv_lora_rank, config.rope_dim
     plain, size = latent.key_dim - turned, rank + turned
@@ -77,7 +78,7 @@ def _absorbed(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
         Norm("k", "attn_kv_a_norm", "k", rank, eps=_LATENT_EPSILON),
         HeadLinear("heads", "q", "attn_k_b", heads, rank, plain, latent.key_dim, size),
         Copy("heads", "q", heads, turned, latent.key_dim, size, x_first=plain, out_first=rank),
-        Rope(heads, 1, size, _rotation(config), first=rank, value_dim=rank, value="k"),
+        Rope(heads, 1, size, rotation, first=rank, value_dim=rank, value="k"),
         Attention(heads, 1, size, _scale(config, latent), value_dim=rank),
         HeadLinear(
             "a", "values", "attn_v_b", heads, latent.value_dim, rank, rank, latent.value_dim
@@ -86,8 +87,13 @@ def _absorbed(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
     ]
 
 
-def _expanded(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
-    """Keys and values of every head; the rotated part of a key is the same in all heads."""
+def expanded(
+    config: ModelConfig, latent: LatentConfig, rotation: Rotation, *, scale: float = 1.0
+) -> list[Operation]:
+    """Keys and values of every head; the rotated part of a key is the same in all heads.
+
+    ``scale``: a factor of what is added to the residual stream.
+    """
     heads, rank, turned = config.num_heads, latent.kv_lora_rank, config.rope_dim
     size, values = latent.key_dim, latent.value_dim
     plain = size - turned
@@ -99,9 +105,9 @@ def _expanded(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
         Copy("heads", "k", heads, plain, both, size),
         Copy("latent", "k", heads, turned, 0, size, x_first=rank, out_first=plain),
         Copy("heads", "v", heads, values, both, values, x_first=plain),
-        Rope(heads, heads, size, _rotation(config), first=plain, value_dim=values),
+        Rope(heads, heads, size, rotation, first=plain, value_dim=values),
         Attention(heads, heads, size, _scale(config, latent), value_dim=values),
-        _output(config, "a", latent),
+        _output(config, "a", latent, scale),
     ]
 
 
@@ -117,9 +123,9 @@ def _queries(config: ModelConfig, latent: LatentConfig, out: str, keys: Product)
     ]
 
 
-def _output(config: ModelConfig, x: str, latent: LatentConfig) -> Linear:
+def _output(config: ModelConfig, x: str, latent: LatentConfig, scale: float = 1.0) -> Linear:
     product = Product("attn_output", "x", config.hidden_size)
-    return Linear(x, config.num_heads * latent.value_dim, (product,), add=True)
+    return Linear(x, config.num_heads * latent.value_dim, (product,), add=True, scale=scale)
 
 
 def _multiplier(config: ModelConfig) -> float:

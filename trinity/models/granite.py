@@ -38,7 +38,8 @@ from trinity.models.llama import LAYER
 from trinity.models.operations import Operation
 
 
-def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+def layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    """A layer of granite's families."""
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *_mixer(config, index, has),
@@ -72,7 +73,7 @@ def _feed_forward(config: ModelConfig, has: Has) -> list[Operation]:
 
 def _architecture(name: str, *needs: tuple[str, str], mixed: bool = False) -> Architecture:
     return Architecture(
-        (name,), _layer, rope_halves=False,
+        (name,), layer, rope_halves=False,
         embedding_scale=lambda config: config.embedding_scale or 1.0,
         logit_scale=lambda config: 1 / config.logit_scale,
         needs=(("logit_scale", "logit_scale"), *needs), mixed=mixed,

@@ -13,18 +13,14 @@ from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import Table
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
-from trinity.models.operations import Operation, Rotation
+from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    rotation = Rotation(
-        config.rope_theta, config.rope_dim, config.rope_scaling,
-        factors="rope_factors_short.weight", long_factors="rope_factors_long.weight",
-    )  # fmt: skip
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *blocks.projections(config, has),
-        *blocks.attention(config, rotation, window=config.window_of(index, 0)),
+        *blocks.attention(config, blocks.rotation_of(config), window=config.window_of(index, 0)),
         blocks.attention_output(config),
         blocks.norm(config, "x", "ffn_norm", "h"),
         *blocks.feed_forward(config, "silu", form="fused"),

@@ -35,6 +35,10 @@ _QWEN35 = (
     rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
     rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_WHITE}"
 )
+_MINICPM5 = (
+    r"\p{N}{1,3}",
+    rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}+|{_OTHERS}|{_WHITE}",
+)
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -108,6 +112,7 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...], bool, bool], ...] = (
         False,
     ),
     ("qwen35", (_QWEN35,), False, False),
+    ("minicpm5", _MINICPM5, True, False),
     (
         "gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum",
         (_GPT2,),

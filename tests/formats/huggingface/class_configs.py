@@ -21,6 +21,11 @@ _FALCON: dict[str, Any] = {
     "bias": False, "parallel_attn": True, "rope_theta": 1e4, "max_position_embeddings": 128,
     "bos_token_id": 256, "eos_token_id": 257, "dtype": "float32", "tie_word_embeddings": True,
 }  # fmt: skip
+_MINICPM = _COMMON | {
+    "architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm", "hidden_act": "silu",
+    "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 32, "tie_word_embeddings": True,
+    "rms_norm_eps": 1e-5,
+}  # fmt: skip
 # The text model of a class that contains a vision model, too.
 _WITHIN: dict[str, Any] = {
     key: value for key, value in _COMMON.items() if key not in ("tie_word_embeddings", "dtype")
@@ -56,6 +61,32 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "ernie4_5": _COMMON | {
         "architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "hidden_act": "silu",
         "head_dim": 24, "use_bias": False, "tie_word_embeddings": True,
+    },
+    "hunyuan": _COMMON | {
+        "architectures": ["HunYuanDenseV1ForCausalLM"], "model_type": "hunyuan_v1_dense",
+        "hidden_act": "silu", "head_dim": 24, "attention_bias": False, "rms_norm_eps": 1e-5,
+        "rope_scaling": {"alpha": 50.0, "factor": 1.0, "type": "dynamic"},
+    },
+    "hunyuan_moe": _COMMON | {
+        "architectures": ["HunYuanMoEV1ForCausalLM"], "model_type": "hunyuan_v1_moe",
+        "hidden_act": "silu", "head_dim": 16, "intermediate_size": 32, "num_experts": 8,
+        "moe_topk": 3, "moe_intermediate_size": [32, 32], "num_shared_expert": [1, 1],
+        "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
+    },
+    "minicpm": _MINICPM,
+    "minicpm_long": _MINICPM | {  # as in MiniCPM4
+        "tie_word_embeddings": False,
+        "rope_scaling": {
+            "rope_type": "longrope", "original_max_position_embeddings": 16,
+            "long_factor": [1 + i / 4 for i in range(8)],
+            "short_factor": [1 + i / 8 for i in range(8)],
+        },
+    },
+    "minicpm3": _COMMON | {
+        "architectures": ["MiniCPM3ForCausalLM"], "model_type": "minicpm3", "hidden_act": "silu",
+        "num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8, "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256,
+        "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
     },
     "dots1": _COMMON | {
         "architectures": ["Dots1ForCausalLM"], "model_type": "dots1", "hidden_act": "silu",
@@ -124,6 +155,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
+# What transformers reads instead of a class that it lacks, and that computes the same.
+_AS_GRANITE: dict[str, Any] = {
+    "architectures": ["GraniteForCausalLM"], "model_type": "granite", "embedding_multiplier": 12.0,
+    "residual_multiplier": 1.4 / 2**0.5, "attention_multiplier": 0.25, "logits_scaling": 2.0,
+}  # fmt: skip
+REFERENCES: dict[str, dict[str, Any]] = {"minicpm": _AS_GRANITE, "minicpm_long": _AS_GRANITE}
+
+
 # The beginnings of names in published checkpoints, where the family's table has others.
 PUBLISHED: dict[str, dict[str, str]] = {
     "gpt_neox": {
@@ -155,6 +194,25 @@ KEYS: dict[str, dict[str, Any]] = {
     "olmoe": {"expert_count": 8, "expert_used_count": 3, "feed_forward_length": 32},
     "seed_oss": {"attention.key_length": 24},
     "ernie4_5": {"attention.key_length": 24, "rope.freq_base": 1e4},
+    "hunyuan": {
+        "rope.freq_base": 1e4 * 50 ** (24 / 22), "rope.scaling.type": "none",
+        "context_length": 262144, "attention.key_length": 24,
+    },
+    "hunyuan_moe": {
+        "expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 32,
+        "expert_shared_feed_forward_length": 32, "expert_shared_count": 1,
+    },
+    "minicpm": {
+        "embedding_scale": 12.0, "residual_scale": 1.4 / 2**0.5, "logit_scale": 2.0,
+        "rope.dimension_count": 16,
+    },
+    "minicpm_long": {
+        "rope.scaling.type": "longrope", "rope.scaling.original_context_length": 16,
+    },
+    "minicpm3": {
+        "attention.q_lora_rank": 24, "attention.kv_lora_rank": 32, "attention.key_length": 24,
+        "rope.dimension_count": 8, "attention.head_count_kv": 4,
+    },
     "dots1": {
         "leading_dense_block_count": 1, "expert_feed_forward_length": 32, "expert_count": 8,
         "expert_shared_count": 2, "expert_weights_scale": 2.5, "expert_weights_norm": True,

@@ -42,6 +42,7 @@ class ExpertTerms:
     optional: bool = False  # without a count, or with 0, there are no experts
     kinds: tuple[str, ...] = ()
     """Names of layers with experts. If layers are listed without such a name, there are none."""
+    by_layer: bool = False  # numbers may be lists with a value for each layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Terms:
     rope_types: tuple[str, ...] = ("linear", "llama3", "yarn")
     """The kinds of scaling that GGUF can express for the architecture."""
     partial_rope: bool = False  # a part of a head may rotate
+    rope_size: str = ""  # the key of the number of a head's values that rotate; "": all
     quantization: tuple[str, ...] = ()  # supported methods
     windows: bool = False  # the class reads sliding_window, which others ignore
     max_window_layers: Literal["", "after", "before"] = ""
@@ -118,7 +120,8 @@ def common_config(values: Values, terms: Terms) -> tuple[ModelConfig, RopeParame
     check_heads(values, num_layers, num_heads, num_kv_heads, head_dim)
     context_length = values.size(values.first_of(terms.context), "context_length")
     window, windowed = _windows(values, terms, num_layers)
-    rope = _rope(values, terms, context_length, head_dim)
+    rotated = values.size(terms.rope_size, "rope_dim") if terms.rope_size else head_dim
+    rope = _rope(values, terms, context_length, rotated)
     config = ModelConfig(
         architecture="",
         hidden_size=hidden_size,
@@ -233,6 +236,21 @@ def _windowed(values: Values, terms: Terms, num_layers: int) -> tuple[bool, ...]
     return tuple(window and (layer >= number) == after for layer, window in enumerate(windowed))
 
 
+def alike(values: Values, *keys: str) -> Values:
+    """Return the values, with lists of equal numbers under ``keys`` replaced by the number.
+
+    Raises ConfigError for other lists.
+    """
+    found = dict(values.values)
+    for key in keys:
+        listed = found.get(key)
+        if isinstance(listed, list):
+            if not listed or any(number != listed[0] for number in listed):
+                raise values.error(key, "must be the same in each layer")
+            found[key] = listed[0]
+    return Values(found, values.source)
+
+
 def every_layer_but_each_last_of(period: int, num_layers: int) -> tuple[bool, ...]:
     """Return which layers have a window; with ``period`` 0 all of them."""
     return tuple(period == 0 or (layer + 1) % period != 0 for layer in range(num_layers))
@@ -244,6 +262,8 @@ def _experts(values: Values, terms: ExpertTerms | None, kinds: object) -> Expert
     if terms.kinds and isinstance(kinds, list | str) and not any(k in kinds for k in terms.kinds):
         return None
     count_key = values.first_of(terms.count)
+    if terms.by_layer:
+        values = alike(values, count_key, terms.used, terms.width)
     if terms.optional and not values.values.get(count_key):
         return None
     count = values.size(count_key, "num_experts")

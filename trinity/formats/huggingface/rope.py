@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.values import Values, shown
+from trinity.formats.rope_keys import ntk_base
 
 Tensors = dict[str, NDArray[np.float32]]
 
@@ -137,6 +138,17 @@ class Proportional(Scaling):
         return {"rope_freqs.weight": divisors}
 
 
+@dataclass(frozen=True, slots=True)
+class NtkAlpha(Scaling):
+    """The base grows by a factor; the context is that of the model's family."""
+
+    alpha: float
+
+    def keys(self) -> dict[str, object]:
+        """Nothing but the base, which is already larger."""
+        return {"rope_type": "none"}
+
+
 UNSCALED = Scaling()
 
 
@@ -175,6 +187,8 @@ def read_rope(
             )
     if isinstance(scaling, Proportional):
         share = 1.0
+    if isinstance(scaling, NtkAlpha):
+        theta = ntk_base(theta, scaling.alpha, head_dim)
     return RopeParameters(theta, share, scaling, theta_swa)
 
 
@@ -213,6 +227,11 @@ def _share(values: Values, default: float) -> float:
     return share
 
 
+def rope_type(values: Values) -> str:
+    """Return the type of scaling in config.json."""
+    return _type_of(rope_parameters(values))
+
+
 def _type_of(parameters: Values) -> str:
     return parameters.text(parameters.first_of(("rope_type", "type")), "default")
 
@@ -232,6 +251,13 @@ def _scaling(
         return LinearScaling(parameters.real("factor", "rope_factor"))
     if kind == "proportional":
         return Proportional(_share(parameters, 1.0))
+    if kind == "dynamic":
+        if not parameters.has("alpha"):
+            raise UnsupportedError(
+                f"{parameters.source}: RoPE scaling of type 'dynamic' without alpha depends on "
+                "the length of a text, which is not supported"
+            )
+        return NtkAlpha(parameters.real("alpha", "rope_alpha"))
     if kind == "llama3":
         return _llama3(parameters, context_length)
     if kind == "yarn":
