@@ -8,7 +8,7 @@ from trinity.processes import command_line
 def main() -> None:
     """Run the command line of this process; never returns."""
     command_line.begin()
-    from trinity.cli import main as run  # takes a while
+    from trinity.cli import main as run  # slow
 
     run()
 

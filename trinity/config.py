@@ -16,9 +16,9 @@ Gating = Literal["softmax", "sigmoid", "softmax_chosen"]
 class Key:
     """The GGUF key of a field, and the range of its values.
 
-    The largest values are several times those of any published model; the smallest ones keep
-    quotients and logarithms finite. A number of 0 stands for a field that a file does not set, so
-    it is read as well where the default is 0.
+    The upper bounds are several times the values of any published model; the lower bounds keep
+    quotients and logarithms finite. A number whose default is 0 may also be 0 in a file, which
+    means that it is not set.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """How rotary frequencies are stretched beyond the trained context."""
+    """How rotary frequencies are scaled beyond the trained context."""
 
     # "none", "linear", "yarn" or "longrope". What llama3's and longrope's divide frequencies by
     # comes as tensors.
@@ -126,7 +126,7 @@ class LatentConfig:
     """Multi-head latent attention: keys and values of all heads from ``kv_lora_rank`` values."""
 
     kv_lora_rank: Annotated[int, Key("attention.kv_lora_rank", high=1 << 16)]
-    # 0: queries are made of the residual stream.
+    # 0: queries are computed from the residual stream.
     q_lora_rank: Annotated[int, Key("attention.q_lora_rank", high=1 << 18)]
     # Of a head, with its part that rotates.
     key_dim: Annotated[int, Key("attention.key_length_mla", high=1 << 16, name="latent_key_dim")]
@@ -175,7 +175,7 @@ class WeightRotation:
     block_size: int
     # Complete names of the weights that were rotated.
     weights: frozenset[str]
-    # Rows of the embedding were rotated, too.
+    # Whether the rows of the embedding were rotated too.
     embedding: bool
     # Columns of ``ssm_out`` have the heads of one group together, unlike the file's other tensors.
     grouped_heads: bool

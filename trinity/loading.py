@@ -76,7 +76,7 @@ def load(
                     provider.metadata, defaults.end_ids, source=source
                 )
             chosen = with_defaults(chosen, defaults)
-            # Only now, for this import loads the compiler: a wrong path is told at once.
+            # Imported late: loading kernels takes time, and a wrong path should fail before it.
             with _libraries():
                 building = uninterrupted(importlib.import_module, "trinity.runtime.engine_building")
             engine = building.build_engine(provider, chosen, progress)

@@ -83,7 +83,7 @@ def main() -> NoReturn:
     except OSError as error:  # from printing --help
         say(f"error: {unwritable(error)}")
         status = 1
-    if sys.stdout is not streams[0]:  # typer's own end where a reader has had enough
+    if sys.stdout is not streams[0]:  # typer closes the stream if its reader has gone
         sys.stdout, sys.stderr = streams
         status = 0
     sys.exit(finish(status))

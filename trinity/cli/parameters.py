@@ -1,4 +1,4 @@
-"""What a command declares of its command line, without the library that reads most of them."""
+"""What a command declares about its command line, without importing typer."""
 
 from __future__ import annotations
 

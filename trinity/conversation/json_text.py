@@ -16,7 +16,7 @@ from trinity.conversation.values import as_json, escaped, is_cut
 DEEPEST = 128
 _LONG = 64  # characters, which no number has
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.$"
-_BEGINS = "\"'{[-+.0123456789tfnTFN"  # what a value in a list begins with
+_BEGINS = "\"'{[-+.0123456789tfnTFN"  # the first characters of a value in a list
 
 
 class JsonReader:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Where schemas lie inside of schemas.
+# The keywords that contain schemas.
 SCHEMA_KEYS: Final = frozenset({"additionalProperties", "items", "additionalItems"})
 MAP_KEYS: Final = frozenset({"properties", "patternProperties"})
 LIST_KEYS: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})

@@ -1,6 +1,6 @@
-"""arcee (AFM 4.5B): llama's attention, and a feed-forward without a gate: the square of ReLU.
+"""arcee (AFM 4.5B): llama's attention, and a feed-forward without a gate: squared ReLU.
 
-The class may have biases, for which llama.cpp has no tensors. GGUF has Q's and K's rows permuted.
+The class may have biases, which llama.cpp does not support. GGUF permutes the rows of Q and K.
 Source: llama.cpp src/models/arcee.cpp; transformers' Arcee.
 """
 

@@ -1,14 +1,14 @@
-"""bert (BERT, XLM-RoBERTa) and nomic-bert: encoders with norms behind each branch.
+"""bert (BERT, XLM-RoBERTa) and nomic-bert: encoders with a norm after each branch.
 
-BERT adds a row for the position and has biases and an exact GELU; nomic's rotates queries and keys
-and has a gate. Nothing follows the last layer's norm.
-Source: llama.cpp src/models/bert.cpp; transformers' BertModel, XLMRobertaModel, NomicBertModel.
+BERT has position embeddings, biases and the exact GELU. nomic-bert rotates queries and keys and has
+a gate. There is no norm after the last layer.
 
-A classifier follows a layer with tanh: BERT's pooler, or XLM-RoBERTa's own. XLM-RoBERTa's positions
-begin after that of padding, and both texts of a pair are of the first type. nomic-bert has the
-names of transformers' class, or of the older one that came with the models, whose configuration has
-GPT-2's words. Source: transformers' BertModel, XLMRobertaModel, NomicBertModel and their
-conversion_mapping.py.
+A classifier follows a tanh layer: BERT's pooler, or XLM-RoBERTa's own. XLM-RoBERTa's positions
+begin after that of padding, and both texts of a pair have the first token type. nomic-bert
+checkpoints use the names of transformers' class, or those of the models' own older class, whose
+configuration has GPT-2's keys.
+Source: llama.cpp src/models/bert.cpp; transformers' BertModel, XLMRobertaModel, NomicBertModel and
+their conversion_mapping.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""command-r and cohere2: attention and feed-forward side by side, from one norm with a mean.
+"""command-r and cohere2: parallel attention and feed-forward after one LayerNorm.
 
-Command R+ has norms over the heads of q and k, each head with a weight of its own. cohere2 has
-three windowed layers to a full one, and its full ones do not rotate.
+Command R+ has norms over the heads of q and k, with a separate weight per head. cohere2 has three
+windowed layers per full layer, and its full layers do not rotate.
 Source: llama.cpp src/models/command-r.cpp and cohere2.cpp; transformers' Cohere and Cohere2.
 """
 

@@ -1,6 +1,6 @@
-"""dots1 (dots.llm1): norms over heads, first layers dense, the others with experts.
+"""dots1 (dots.llm1): norms over heads; the first layers are dense, the others have experts.
 
-Experts are chosen by sigmoid, with a bias that only chooses.
+Experts are chosen by sigmoid, with a bias that only affects the choice.
 Source: llama.cpp src/models/dots1.cpp; transformers' Dots1.
 """
 

@@ -1,4 +1,4 @@
-"""ernie4_5 (ERNIE 4.5 0.3B): llama whose neighbouring dimensions rotate in checkpoints, too.
+"""ernie4_5 (ERNIE 4.5 0.3B): llama; checkpoints also rotate neighbouring dimensions.
 
 Source: llama.cpp src/models/ernie4-5.cpp; transformers' Ernie4_5.
 """

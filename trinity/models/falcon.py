@@ -1,7 +1,7 @@
-"""falcon: attention and feed-forward side by side, norms with a mean, the exact GELU.
+"""falcon: parallel attention and feed-forward, LayerNorm, the exact GELU.
 
-Each branch has a norm of its own (40B, 180B), or both have one (7B, 11B). Checkpoints have the rows
-of the queries of a group, its key and its value one after the other.
+Each branch has its own norm (40B, 180B), or both share one (7B, 11B). Checkpoints store a group's
+queries, its key and its value one after the other.
 Source: llama.cpp src/models/falcon.cpp; transformers' Falcon.
 """
 

@@ -1,13 +1,12 @@
 """gemma, gemma2, gemma3 (text), gemma-embedding: GELU, embeddings times the root of their width.
 
-From 2 on there are norms before and behind each branch, and windowed layers. gemma2 caps scores and
-logits. gemma3's windowed layers rotate by a table of their own; gemma-embedding is gemma3 as an
-encoder, whose windows reach to both sides. The converter adds the 1 of Gemma's
-norms to their weights.
-Source: llama.cpp src/models/gemma.cpp, gemma2.cpp, gemma3.cpp; transformers' Gemma, Gemma2, Gemma3.
+From Gemma 2 on, each branch has a norm before and after it, and some layers are windowed. gemma2
+caps scores and logits. gemma3's windowed layers have their own rotation table. gemma-embedding is
+gemma3 as an encoder, whose windows reach to both sides.
 
 Gemma's norms multiply by their weight + 1; GGUF's weights include the 1. GGUF has no output matrix.
-Whatever ``hidden_act`` Gemma 1 names, GELU's tanh form is meant: transformers' GemmaConfig.
+For every ``hidden_act`` of Gemma 1, the tanh form of GELU is used, as in transformers' GemmaConfig.
+Source: llama.cpp src/models/gemma.cpp, gemma2.cpp, gemma3.cpp; transformers' Gemma, Gemma2, Gemma3.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """gpt-oss: biases everywhere, a sink for each head, every second layer windowed, experts.
 
-The file's ``post_attention_norm`` is the norm before the experts, behind the residual sum. The
-limits of the activation are constants. The checkpoints' YaRN has fractional ends of its ramp, which
-no GGUF can say, and readers round them.
-Source: llama.cpp src/models/openai-moe.cpp; transformers' GptOss.
+The file's ``post_attention_norm`` is the norm before the experts, after the residual sum. The
+limits of the activation are constants. The checkpoints' YaRN ramp has fractional ends, which GGUF
+cannot express; readers round them.
 
-In checkpoints experts are plain matrices of (inputs, outputs), or blocks of MXFP4 by rows. The rows
-of gate and up alternate in both; GGUF and mlx-lm separate them.
+Checkpoints store experts as matrices of (inputs, outputs), or as MXFP4 blocks by rows. The rows of
+gate and up alternate in both; GGUF and mlx-lm separate them.
+Source: llama.cpp src/models/openai-moe.cpp; transformers' GptOss.
 """
 
 from __future__ import annotations

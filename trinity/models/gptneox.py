@@ -1,7 +1,7 @@
-"""gptneox (GPT-NeoX, Pythia, Dolly): norms with a mean, biases everywhere, the exact GELU.
+"""gptneox (GPT-NeoX, Pythia, Dolly): LayerNorm, biases everywhere, the exact GELU.
 
-Attention and feed-forward are side by side, each after a norm of its own, or in turn. A part of
-each head rotates. Checkpoints have the rows of a head's query, key and values one after the other.
+Attention and feed-forward are parallel, each after its own norm, or sequential. Part of each head
+rotates. Checkpoints store a head's query, key and values one after the other.
 Source: llama.cpp src/models/gptneox.cpp; transformers' GPTNeoX.
 """
 

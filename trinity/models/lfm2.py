@@ -121,7 +121,7 @@ def _dense_layers(config: ModelConfig, values: Values) -> int:
 
 
 def _width(config: ModelConfig, values: Values) -> int:
-    """The width of a dense layer, as transformers' Lfm2MLP computes it."""
+    """The width of a dense feed-forward, computed as in transformers' Lfm2MLP."""
     width = values.size("block_ff_dim", "intermediate_size", config.intermediate_size)
     if config.experts is not None or not values.flag("block_auto_adjust_ff_dim", True):
         return width

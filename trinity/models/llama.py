@@ -33,7 +33,7 @@ def layer(
 def attention_branch(
     config: ModelConfig, index: int, has: Has, *, head_norms: bool | None = None
 ) -> list[Operation]:
-    """A layer up to h, the input of its feed-forward."""
+    """The first half of a layer, up to h, the input of its feed-forward."""
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *blocks.projections(config, has, head_norms=head_norms),

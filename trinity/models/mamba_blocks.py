@@ -1,4 +1,4 @@
-"""Mamba-2's layer, which several families use instead of attention or beside it."""
+"""The Mamba-2 layer, which several families use instead of attention or in addition to it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ NEEDED = ("ssm", "ssm.state_size")  # of families with such layers
 
 
 def ssm_of(config: ModelConfig) -> SSMConfig:
-    """The sizes of a model that has such layers."""
+    """The sizes of the recurrent state, for a model with such layers."""
     if config.ssm is None:
         raise TypeError(f"{config.architecture} has no recurrent state in its configuration")
     return config.ssm
 
 
 def mamba(config: ModelConfig, has: Has, *, scale: float = 1.0) -> list[Operation]:
-    """h through the layer, times ``scale``, onto the residual stream. Its last norm is optional."""
+    """The Mamba-2 layer: adds ``scale`` times its result for h to x. The last norm is optional."""
     ssm = ssm_of(config)
     inner, channels = ssm.inner_size, ssm.channels
     products = (

@@ -141,7 +141,7 @@ def _nemotron_layer(config: ModelConfig, values: Values) -> Table:
     return {
         "attn_norm": "norm",
         **mamba_table(config, source, "use_conv_bias"),
-        # GGUF has Q's and K's rows permuted, although nothing rotates.
+        # GGUF permutes the rows of Q and K, although they do not rotate.
         **attention(module=source, permuted=True),
         # Layers of experts are those with this tensor.
         "ffn_gate_inp": TableRow((Stored((f"{source}.gate.weight",)),), optional=True),

@@ -1,6 +1,6 @@
 """olmoe (OLMoE): llama with norms over the whole of q and of k, and experts in each layer.
 
-Weights of experts are probabilities among all experts, as they are.
+The weights of experts are their probabilities among all experts, not normalized again.
 Source: llama.cpp src/models/olmoe.cpp; transformers' Olmoe.
 """
 
@@ -46,7 +46,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
                 f"{values.source}: {key} is {shown(values.values[key])}; in GGUF this class has "
                 "neither clipped projections nor normalized weights of experts"
             )
-    return {"expert_intermediate_size": None}  # what it is without: feed_forward_length
+    return {"expert_intermediate_size": None}  # the default of readers: feed_forward_length
 
 
 FAMILIES = (

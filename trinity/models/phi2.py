@@ -1,6 +1,6 @@
-"""phi2: attention and feed-forward side by side, from one norm with a mean; biases everywhere.
+"""phi2: parallel attention and feed-forward after one LayerNorm; biases everywhere.
 
-A part of each head rotates. Older files have one weight for q, k and v.
+Part of each head rotates. Older files have one weight for q, k and v.
 Source: llama.cpp src/models/phi2.cpp; transformers' Phi.
 """
 

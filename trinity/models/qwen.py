@@ -52,7 +52,7 @@ FAMILIES = (
     _QWEN3,
     with_classifier(_QWEN2),
     with_classifier(_QWEN3),
-    Family(  # as sentence-transformers saves an embedder that it trained
+    Family(  # the form in which sentence-transformers saves an embedder
         class_names=("Qwen3Model",),
         architectures={"silu": "qwen3"},
         layer=_LAYER3,

@@ -1,14 +1,14 @@
-"""qwen35, qwen35moe and qwen3next: three layers of the gated delta rule, then one of attention.
+"""qwen35, qwen35moe and qwen3next: three gated delta rule layers, then one attention layer.
 
-A row of the query's projection holds a gate for each head beside the query; what attention gives is
-multiplied by its sigmoid. The rotation for images equals the usual one where there is text alone.
-qwen3next pairs heads of values with those of keys in order and holds beta and alpha in one weight,
-the others pair them in turns.
+The query projection also has a gate for each head, after the head's query; the attention result is
+multiplied by its sigmoid. For text, the rotation for images equals the usual one. In qwen3next,
+adjacent value heads share a key head, and one weight has beta and alpha; in the others, value heads
+use the key heads cyclically.
+
+Checkpoints store value heads that share a key head together; GGUF's qwen35 stores them cyclically.
+Norm weights lack the 1 that is added to them, except in the delta rule.
 Source: llama.cpp src/models/qwen35.cpp, qwen35moe.cpp and qwen3next.cpp; transformers' Qwen3Next,
 Qwen3_5 and Qwen3_5Moe.
-
-In checkpoints heads of values that share a head of keys lie together; GGUF's qwen35 has them in
-turns. Norms lack the 1 that they add to their weights, except the one of the delta rule.
 """
 
 from __future__ import annotations

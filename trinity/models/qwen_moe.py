@@ -1,7 +1,7 @@
 """qwen2moe and qwen3moe: Qwen's attention, with experts in place of the feed-forward.
 
 Qwen 2 does not normalize the weights of experts, and has a shared expert, which is multiplied by
-the sigmoid of a score. Qwen 3 always normalizes them, whatever the checkpoint's configuration says.
+the sigmoid of a score. Qwen 3 always normalizes them and ignores the checkpoint's configuration.
 Source: llama.cpp src/models/qwen2moe.cpp and qwen3moe.cpp; transformers' Qwen2Moe and Qwen3Moe.
 """
 

@@ -43,7 +43,7 @@ def _parts(
     )  # fmt: skip
     others = tuple(product for product in operation.products if product not in rotated)
     if rotated:
-        # A buffer of its own: the input is needed as it is, too, and may still be read.
+        # A separate buffer, because other operations read the input without rotation.
         x, out = operation.x, f"{operation.x}_rotated"
         if grouped and rotated[0].weight == _GROUPED:
             yield from _grouped(config, x, out)
@@ -55,7 +55,7 @@ def _parts(
 
 
 def _grouped(config: ModelConfig, x: str, out: str) -> Iterator[Operation]:
-    """Put the heads of values that share a head of keys together, which are in turns."""
+    """Reorder the value heads so that those sharing a key head are adjacent."""
     ssm = config.ssm
     assert ssm is not None
     shared, dim = ssm.num_heads // ssm.num_groups, ssm.head_dim

@@ -1,8 +1,7 @@
-"""smollm3: llama, but every fourth layer does not rotate, which no key says.
+"""smollm3: llama, but every fourth layer does not rotate; no GGUF key says so.
 
+GGUF permutes the rows of Q and K.
 Source: llama.cpp src/models/smollm3.cpp; transformers' SmolLM3.
-
-GGUF has the rows of Q and K permuted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""stablelm (StableLM 1 and 2): norms with a mean, gated SiLU; a part of each head rotates.
+"""stablelm (StableLM 1 and 2): LayerNorm, gated SiLU; part of each head rotates.
 
-The 12B has norms over heads, each head with a weight of its own, and attention and feed-forward
-side by side, from one norm.
+The 12B has norms over heads, with a separate weight per head, and parallel attention and feed-
+forward after one norm.
 Source: llama.cpp src/models/stablelm.cpp; transformers' StableLm.
 """
 

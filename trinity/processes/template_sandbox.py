@@ -72,9 +72,10 @@ class RefusedMessagesError(TemplateError):
 
 
 class GenerationTag(Extension):
-    """{% generation %} marks what a model wrote, for training; the text is rendered as it is.
+    """The tag {% generation %}, which marks generated text for training.
 
-    Like transformers' tag it is a call block, so what is set inside is not seen outside.
+    Its content is rendered unchanged. Like transformers' tag it is a call block, so variables set
+    inside are not visible outside.
     """
 
     tags = {"generation"}  # noqa: RUF012 - as the base class declares it

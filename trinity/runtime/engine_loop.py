@@ -293,7 +293,7 @@ _alive: weakref.WeakSet[EngineLoop] = weakref.WeakSet()
 def _end_threads_at_exit() -> None:
     """Register ``_end_threads`` once: ``atexit.unregister`` does not free a registration's memory.
 
-    Exit callbacks run newest first: this one before that of the thread team, imported earlier.
+    Exit callbacks run newest first, so this one runs before that of the thread team.
     """
     atexit.register(_end_threads)
 

@@ -109,7 +109,7 @@ class HeadSketch:
         """Replace the bounds in ``out`` by the logits that are needed; False if it cannot."""
         rows, panels = len(out), self._tops.shape[1]
         spread = self._numbers[:rows, 3::4].sum(axis=1)
-        if not ((spread > _LEAST) & (spread < _LARGEST)).all():  # NaN fails, too
+        if not ((spread > _LEAST) & (spread < _LARGEST)).all():  # also false for NaN
             return False
         if max(2 * need.count + len(need.also) + _MORE for need in needs) >= panels:
             return False
@@ -191,10 +191,10 @@ def deviations(n: int, k: int) -> float:
 
 
 def _slack(k: int) -> float:
-    """Deviations that cover the errors of float32 sums.
+    """The number of standard deviations (sigma) that covers the errors of float32 sums.
 
-    In parts of the sum of s |x| over blocks, which is at most sqrt(12 blocks) sigma: those of the
-    sketch's product and of the inputs' sums, those of the full product, and those of rounding
+    The errors are fractions of the sum of s |x| over blocks, which is at most sqrt(12 blocks)
+    sigma: those of the sketch's product and the inputs' sums, of the full product, and of rounding
     weights and activations before they are drawn.
     """
     blocks = k // op.BLOCK
@@ -205,7 +205,7 @@ def _slack(k: int) -> float:
 def _likely(
     tops: NDArray[np.float32], bounds: NDArray[np.float32], need: Best
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of weights with high bounds, without those of ``need.also``; and those, sorted."""
+    """The rows of weights with the highest bounds, without ``need.also``; and ``need.also``."""
     count = 2 * need.count + len(need.also) + _MORE
     panels = np.argpartition(tops, len(tops) - count)[len(tops) - count :]
     ids = panels * op.PANEL + bounds[panels].argmax(axis=1)

@@ -104,7 +104,7 @@ class Weights:
         factors = self.vector(name, length)
         allowed = FIELDS["frequency_factor"]
         least, most = allowed.low, allowed.high
-        if not ((factors >= least) & (factors <= most)).all():  # NaN fails, too
+        if not ((factors >= least) & (factors <= most)).all():  # also false for NaN
             raise ConfigError(
                 f"{self.provider.path}: tensor {name!r} has values from {factors.min()} to "
                 f"{factors.max()}; {least:g} to {most:g} are expected: the file is damaged"

@@ -55,7 +55,7 @@ async def answer(
     """
     sent: list[Message] = []
     body: list[bytes] = [await asyncio.to_thread(lambda: json.dumps(row.body).encode())]
-    left = asyncio.Event()  # never: nobody leaves
+    left = asyncio.Event()  # never happens: there is no client
 
     async def receive() -> Message:
         if body:

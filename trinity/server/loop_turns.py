@@ -61,7 +61,7 @@ class LoopTurns:
             del self._waiting[client]
             work = works.popleft()
             if works:
-                self._waiting[client] = works  # behind the other clients
+                self._waiting[client] = works  # after the other clients
             self._do(work)
 
     def _do(self, work: Work) -> None:

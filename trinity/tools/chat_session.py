@@ -1,4 +1,4 @@
-"""A conversation with a model: its messages, its options, and what is sent."""
+"""A conversation with a model: its messages, its options, and the prompt of each turn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Message = Mapping[str, Any]
 Show = Callable[[Part], None]
-FREED = 4  # when turns are dropped, 1 / FREED of the context shall become free
+FREED = 4  # dropping turns frees at least 1 / FREED of the context
 _LEADING = ("system", "developer")
 
 

@@ -1,10 +1,9 @@
-"""A checkpoint's tensors under canonical names: views of the files wherever these allow it.
+"""A checkpoint's tensors under canonical names, as views of the files where possible.
 
-Floats of 16 and 32 bits stay as they are, experts apart where they lie apart or where a stack
-holds them with others. What is made anew, when it is asked for: values that GGUF has changed,
-matrices that are stored transposed, with others' rows between theirs or in another order, F64,
-blocks of MXFP4, ternary codes, packed weights. A packed weight's scale of all its values becomes a
-tensor, NAME.scale.
+16-bit and 32-bit floats are views, also those of separate or stacked experts. The other tensors are
+computed when they are read: values that GGUF changes, matrices that are stored transposed,
+interleaved with others or in another row order, F64, MXFP4 blocks, ternary codes and packed
+weights. The global scale of a packed weight becomes a tensor, NAME.scale.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from trinity.formats.ternary_tensor import CODES_PER_BLOCK, TernaryMatrix, Terna
 
 _EXPERTS = "_exps.weight"
 _Make = Callable[[], Iterator[NDArray[Any]]]
-_TYPES = ("BF16", "F16", "F32")  # as GGUF's types are called, too
+_TYPES = ("BF16", "F16", "F32")  # the same names as in GGUF
 
 
 class CanonicalTensors:
@@ -55,7 +54,7 @@ class CanonicalTensors:
         self._ternary = ternary
         self._parts: dict[str, tuple[HFTensor, int | None]] = {}
         self._scales: dict[str, Tensor] = {}
-        # What is multiplied twice, as embeddings are that are also the output, is made once.
+        # A tensor that is used twice, such as a tied embedding, is computed once.
         self._made: WeakValueDictionary[str, NDArray[np.uint8]] = WeakValueDictionary()
         for needed in tensors:
             check_stored(needed, ternary, checkpoint)
@@ -181,10 +180,10 @@ class CanonicalTensors:
         return not self._elements(needed, None)[1].flags.c_contiguous
 
     def _keeps_type(self, packed: Packed, needed: HFTensor, shape: tuple[int, ...]) -> bool:
-        """Whether the weight stays packed; else it becomes float32.
+        """Whether the weight stays packed; otherwise it becomes float32.
 
-        A scale beside it is known of matrices and experts alone. Where a feed-forward has a bias,
-        GGUF's order, bias before scale, is not that of these models.
+        Only matrices and experts may have a separate scale. If a feed-forward has a bias, GGUF adds
+        it before scaling, which these models do not.
         """
         parts = needed.stored.parts
         if needed.factors or (not parts and not packed.keeps_rows(needed.stored.view, shape)):

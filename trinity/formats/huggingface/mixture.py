@@ -1,7 +1,6 @@
-"""Layers in DeepSeek's form: first ones dense, the others routed experts and shared ones.
+"""Layers of DeepSeek's kind: the first are dense, the others have routed and shared experts.
 
-Behind the last layer there may be some that propose tokens. GLM 4.5 has both from DeepSeek V3,
-under its names.
+MTP layers may follow the last layer. GLM 4.5 has both from DeepSeek V3, under the same names.
 """
 
 from __future__ import annotations

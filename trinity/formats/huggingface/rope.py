@@ -1,6 +1,6 @@
-"""Rotary positions in config.json: base, share of a head, scaling, and what GGUF says for it.
+"""Rotary positions in config.json: base, share of a head, scaling, and their GGUF keys.
 
-Values lie in ``rope_parameters``, by kind of layer where kinds differ, or under the older names
+Values are in ``rope_parameters``, by kind of layer if the kinds differ, or under the older names
 ``rope_theta``, ``rope_scaling``, ``rope_local_base_freq``. Source: transformers
 modeling_rope_utils.py; llama.cpp conversion/base.py, TextModel.set_gguf_parameters.
 """

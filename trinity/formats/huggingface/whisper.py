@@ -1,7 +1,7 @@
-"""A directory of Whisper's in Hugging Face's format, in the words of GGUF.
+"""A Whisper directory in Hugging Face's format, as GGUF keys and tensors.
 
-config.json, generation_config.json and preprocessor_config.json become keys, the checkpoint's names
-those of ``formats/speech_config.py``.
+config.json, generation_config.json and preprocessor_config.json become keys; the checkpoint's
+tensors get the names of ``formats/speech_config.py``.
 """
 
 from __future__ import annotations

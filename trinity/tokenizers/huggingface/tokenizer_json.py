@@ -13,7 +13,7 @@ from trinity.tokenizers.huggingface.vocabulary_source import VocabularySource
 from trinity.tokenizers.spm import SPACE
 from trinity.tokenizers.vocabulary import NORMAL, UNUSED
 
-BYTE_TEXT = re.compile(r"<0x[0-9A-F]{2}>")  # a token that stands for a byte
+BYTE_TEXT = re.compile(r"<0x[0-9A-F]{2}>")  # a token for a byte
 ESCAPE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}  # of spaces
 # This pre-tokenizer has no effect after ESCAPE, which leaves no spaces.
 NO_SPLIT = {

@@ -1,5 +1,5 @@
-"""Weights that several tensors of a checkpoint hold together: codes and their scales.
+"""Quantized weights that a checkpoint stores in several tensors: codes and their scales.
 
-A file for each method of quantization; ``weight.py`` has what they give, ``logical.py`` the
-checkpoint as it looks then, ``methods.py`` their table.
+There is a file for each quantization method. ``weight.py`` declares their result, ``logical.py``
+the checkpoint with unpacked names, ``methods.py`` lists the methods.
 """

@@ -1,9 +1,9 @@
 """Rows of MLX's quantized weights as blocks of trinity's types.
 
-A row's codes are bits in a row, from the lowest bit of the first byte upwards; the lowest bit of a
-code comes first. So of 4 bits a byte has two neighbours, as in trinity's AFFINE4; in its MXFP4 and
-NVFP4 it has two elements that are half a block apart. A scale, and a minimum, belong to columns
-side by side. Source: MLX, mlx/backend/cpu/quantized.cpp.
+A row's codes are packed from the lowest bit of the first byte upwards, lowest bit of a code first.
+A byte of 4-bit codes thus has two adjacent elements, as in trinity's AFFINE4; in its MXFP4 and
+NVFP4 the two elements are half a block apart. A scale, and a minimum, apply to adjacent columns.
+Source: MLX, mlx/backend/cpu/quantized.cpp.
 """
 
 from __future__ import annotations
