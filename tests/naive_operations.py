@@ -45,6 +45,7 @@ _ACTS: dict[str, Callable[[Array], Array]] = {
     "relu2": lambda x: np.square(np.maximum(x, 0)),
     "sigmoid": _sigmoid,
     "none": lambda x: x,
+    "swiglu_7": lambda x: np.minimum(x, 7) * _sigmoid(np.minimum(x, 7)),
     "swiglu_oai": lambda x: np.minimum(x, 7) * _sigmoid(1.702 * np.minimum(x, 7)),
 }
 
@@ -169,7 +170,9 @@ class NaiveDecoder:
         y = _ACTS[gated.activation](gate)
         if gated.up:
             up = self.buffers[gated.up][:, gated.first : gated.first + gated.width]
-            y = y * (np.clip(up, -7, 7) + 1 if gated.activation == "swiglu_oai" else up)
+            if gated.activation.startswith("swiglu"):
+                up = np.clip(up, -7, 7) + (gated.activation == "swiglu_oai")
+            y = y * up
         gate[:] = y
 
     @run.register

@@ -119,6 +119,10 @@ class ExpertConfig:
     groups_used: Annotated[
         int, Key("expert_group_used_count", high=1 << 10, name="expert_groups_used")
     ] = 0
+    # What gate and up of an expert are limited to; 0: nothing.
+    swiglu_limit: Annotated[
+        float, Key("swiglu_clamp_exp", low=1e-3, high=1e6, name="expert_swiglu_limit")
+    ] = 0.0
 
 
 @dataclass(frozen=True, slots=True)

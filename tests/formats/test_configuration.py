@@ -297,6 +297,22 @@ def test_experts() -> None:
     assert one_group == ExpertConfig(8, 2, 0)
 
 
+def test_the_limit_of_experts_may_be_repeated_for_each_layer() -> None:
+    key = "llama.swiglu_clamp_exp"
+    for value in (7.0, np.array([7, 7], np.float32)):
+        found = config(EXPERTS | {key: value}).experts
+        assert found is not None
+        assert found.swiglu_limit == 7.0
+    for value in ([7, 5], [7, 7, 7]):
+        with pytest.raises(ConfigError, match=key):
+            config(EXPERTS | {key: np.array(value, np.float32)})
+
+
+def test_the_base_of_rotations_contains_alpha() -> None:
+    found = config({"llama.rope.scaling.alpha": 50.0})
+    assert found.rope_theta == pytest.approx(10000 * 50 ** (8 / 6), rel=1e-6)
+
+
 def test_models_of_experts_alone_need_no_dense_width() -> None:
     alone = EXPERTS | {"llama.expert_feed_forward_length": 32, "llama.feed_forward_length": None}
     assert config(alone).intermediate_size == 0

@@ -237,9 +237,9 @@ def activate(name: str, x: Floats) -> Doubles:
     inner = wide
     if name == "gelu":
         inner = 2 * np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)
-    if name == "swiglu_oai":
+    if name.startswith("swiglu"):
         wide = np.minimum(wide, 7)
-        inner = 1.702 * wide
+        inner = 1.702 * wide if name == "swiglu_oai" else wide
     with np.errstate(over="ignore"):
         result: Doubles = wide / (1 + np.exp(-inner))
     return result
@@ -248,4 +248,5 @@ def activate(name: str, x: Floats) -> Doubles:
 def factors(name: str, x: Floats) -> Doubles:
     """Return what the values of up multiply an activation by."""
     wide = x.astype(np.float64)
-    return np.clip(wide, -7, 7) + 1 if name == "swiglu_oai" else wide
+    limited: Doubles = np.clip(wide, -7, 7)
+    return {"swiglu_oai": limited + 1, "swiglu_7": limited}.get(name, wide)

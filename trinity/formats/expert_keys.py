@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+
 from trinity.config import ExpertConfig, Gating, LatentConfig
 from trinity.formats.config_limits import MAX_QUERY_WIDTH
-from trinity.formats.config_reader import ConfigReader
+from trinity.formats.config_reader import ConfigReader, shown
 
 _GATING: dict[int, Gating] = {
     1: "softmax",
@@ -35,7 +37,10 @@ def read_experts(reader: ConfigReader, num_layers: int) -> ExpertConfig | None:
         raise reader.clash(
             "first_dense_layers", first_dense_layers, "num_layers", num_layers, "must not exceed"
         )
-    size = reader.integer("expert_intermediate_size", default=0, smallest=0)
+    if isinstance(reader.value("expert_intermediate_size", default=0), np.ndarray):
+        size = reader.of_all_layers("expert_intermediate_size", num_layers)
+    else:
+        size = reader.integer("expert_intermediate_size", default=0, smallest=0)
     num_groups, groups_used = _groups(reader, num_experts, used)
     return ExpertConfig(
         num_experts=num_experts,
@@ -46,9 +51,23 @@ def read_experts(reader: ConfigReader, num_layers: int) -> ExpertConfig | None:
         gating=_gating(reader),
         normalize=reader.boolean("expert_normalize"),
         scale=reader.real_or_none("expert_scale") or 1.0,
+        swiglu_limit=_swiglu_limit(reader, num_layers),
         num_groups=num_groups,
         groups_used=groups_used,
     )
+
+
+def _swiglu_limit(reader: ConfigReader, num_layers: int) -> float:
+    """Return the limit of all layers, which a file may repeat for each; 0 if there is none."""
+    values = reader.value("expert_swiglu_limit", default=0.0)
+    if not isinstance(values, np.ndarray):
+        return reader.real_or_none("expert_swiglu_limit")
+    if values.dtype.kind != "f" or len(values) != num_layers or len(set(values.tolist())) > 1:
+        raise reader.error(
+            "expert_swiglu_limit",
+            f"is {shown(values)}; expected one number, or the same for each of {num_layers} layers",
+        )
+    return float(values[0])
 
 
 def _gating(reader: ConfigReader) -> Gating | Literal[""]:

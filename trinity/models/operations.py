@@ -262,7 +262,7 @@ class Attention(Operation):
 class Gated(Operation):
     """gate = act(gate) * up; silu, gelu (tanh form), gelu_erf, relu2, sigmoid, none, swiglu_oai.
 
-    swiglu_oai is that of gpt-oss, with limits.
+    swiglu_oai is that of gpt-oss, swiglu_7 is Maple's; both limit gate and up to 7.
     """
 
     activation: str

@@ -9,6 +9,7 @@ The tag names the activation:
     sigmoid     1 / (1 + exp(-x))
     none        x
     swiglu_oai  g * sigmoid(1.702 g) * (u + 1), g = min(gate, 7), u = up limited to -7 .. 7
+    swiglu_7    g * sigmoid(g) * u, with the same g and u
 
 Shapes: GATE and OUT are M rows of K float32, STRIDE bytes apart. UP is the same with UP_STRIDE, or
 0: then out = act(gate).
@@ -30,7 +31,7 @@ from trinity_kernels.scalars import positive
 from trinity_kernels.tags import chosen, per_level
 
 GATE, UP, OUT, STRIDE, UP_STRIDE, K = range(3, 9)
-ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu2", "sigmoid", "none", "swiglu_oai")
+ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu2", "sigmoid", "none", "swiglu_oai", "swiglu_7")
 
 _ONE, _ZERO = np.float32(1), np.float32(0)
 _LIMIT, _OAI_SLOPE = np.float32(7), np.float32(-1.702)
@@ -95,22 +96,31 @@ def limited_silu(x: Any) -> Any:
 
 
 @inline
+def _silu_up_to_7(x: Any) -> Any:
+    return silu(_LIMIT if x > _LIMIT else x)
+
+
+@inline
 def _as_it_is(x: Any) -> Any:
     return x
 
 
 @inline
-def _limited_factor(x: Any) -> Any:
+def _limited(x: Any) -> Any:
     y = _LIMIT if x > _LIMIT else x
-    y = -_LIMIT if y < -_LIMIT else y
-    return np.float32(y + _ONE)
+    return -_LIMIT if y < -_LIMIT else y
+
+
+@inline
+def _limited_factor(x: Any) -> Any:
+    return np.float32(_limited(x) + _ONE)
 
 
 _ACTS = {
     "silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "relu2": relu2, "sigmoid": sigmoid,
-    "none": _as_it_is, "swiglu_oai": limited_silu,
+    "none": _as_it_is, "swiglu_oai": limited_silu, "swiglu_7": _silu_up_to_7,
 }  # fmt: skip
-_FACTORS = {"swiglu_oai": _limited_factor}
+_FACTORS = {"swiglu_oai": _limited_factor, "swiglu_7": _limited}
 
 
 @chosen
@@ -190,18 +200,27 @@ def _limited_silu_vector(x: Any) -> Any:
 
 
 @inline
-def _limited_factor_vector(x: Any) -> Any:
+def _silu_up_to_7_vector(x: Any) -> Any:
+    return silu_vector(simd.min_f32x16(simd.splat_f32x16(_LIMIT), x))
+
+
+@inline
+def _limited_vector(x: Any) -> Any:
     limit = simd.splat_f32x16(_LIMIT)
-    y = simd.max_f32x16(simd.splat_f32x16(-_LIMIT), simd.min_f32x16(limit, x))
-    return y + simd.splat_f32x16(_ONE)
+    return simd.max_f32x16(simd.splat_f32x16(-_LIMIT), simd.min_f32x16(limit, x))
+
+
+@inline
+def _limited_factor_vector(x: Any) -> Any:
+    return _limited_vector(x) + simd.splat_f32x16(_ONE)
 
 
 _ACT_VECTORS = {
     "silu": silu_vector, "gelu": _gelu_vector, "gelu_erf": _gelu_erf_vector,
     "relu2": _relu2_vector, "sigmoid": _sigmoid_vector, "none": _as_it_is,
-    "swiglu_oai": _limited_silu_vector,
+    "swiglu_oai": _limited_silu_vector, "swiglu_7": _silu_up_to_7_vector,
 }  # fmt: skip
-_FACTOR_VECTORS = {"swiglu_oai": _limited_factor_vector}
+_FACTOR_VECTORS = {"swiglu_oai": _limited_factor_vector, "swiglu_7": _limited_vector}
 
 
 @chosen

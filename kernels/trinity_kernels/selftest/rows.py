@@ -57,8 +57,9 @@ def check_gated(kernel: Kernel, level: str, tag: str) -> str | None:
         "sigmoid": 1 / (1 + np.exp(-x)),
         "none": x,
         "swiglu_oai": low / (1 + np.exp(-1.702 * low)),
+        "swiglu_7": low / (1 + np.exp(-low)),
     }[tag]
-    factors = np.clip(up, -7, 7) + 1.0 if tag == "swiglu_oai" else up
+    factors = np.clip(up, -7, 7) + float(tag == "swiglu_oai") if tag[:6] == "swiglu" else up
     values = {op.GATE: at(gate), op.OUT: at(out), op.STRIDE: 4 * k, op.UP_STRIDE: 4 * k, op.K: k}
     run_kernel(kernel, level, tag, 2, values)
     error = differs(out, expected, 1e-5 + 2e-6 * np.abs(expected))

@@ -73,6 +73,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "moe_topk": 3, "moe_intermediate_size": [32, 32], "num_shared_expert": [1, 1],
         "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
     },
+    "maple": _COMMON | {
+        "architectures": ["MapleForCausalLM"], "model_type": "maple", "hidden_act": "silu",
+        "num_hidden_layers": 3, "head_dim": 24, "num_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 32, "norm_topk_prob": True, "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "nope_on_global_attention": True, "rms_norm_eps": 1e-6,
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5,
+        },
+    },
     "minicpm": _MINICPM,
     "minicpm_long": _MINICPM | {  # as in MiniCPM4
         "tie_word_embeddings": False,
@@ -201,6 +211,11 @@ KEYS: dict[str, dict[str, Any]] = {
     "hunyuan_moe": {
         "expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 32,
         "expert_shared_feed_forward_length": 32, "expert_shared_count": 1,
+    },
+    "maple": {
+        "expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 32,
+        "rope.dimension_count": 12, "attention.sliding_window": 8,
+        "attention.sliding_window_pattern": [True, False, True], "swiglu_clamp_exp": [7.0] * 3,
     },
     "minicpm": {
         "embedding_scale": 12.0, "residual_scale": 1.4 / 2**0.5, "logit_scale": 2.0,

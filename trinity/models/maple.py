@@ -1,0 +1,76 @@
+"""maple (Maple 20B-A1B): ternary experts whose gates are limited, windowed layers that rotate.
+
+Layers without a window do not rotate positions.
+Source: llama.cpp src/models/maple.cpp and conversion/maple.py; transformers has no such class.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trinity.config import ModelConfig
+from trinity.errors import ConfigError
+from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.keys import window_keys
+from trinity.formats.huggingface.table import attention, experts, head_norms, pre_norm_layer
+from trinity.formats.huggingface.values import Values
+from trinity.models import blocks, expert_blocks
+from trinity.models.architecture import Architecture, Has
+from trinity.models.operations import Operation
+
+_LIMIT = 7.0  # of gate and up, in transformers' form always
+
+
+def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    limit = expert_blocks.experts_of(config).swiglu_limit
+    if limit != _LIMIT:
+        raise ConfigError(f"maple.swiglu_clamp_exp is {limit:g}; trinity runs {_LIMIT:g} only")
+    window = config.window_of(index, 0)
+    rotation = blocks.rotation_of(config, window) if window else None
+    return [
+        blocks.norm(config, "x", "attn_norm", "h"),
+        *blocks.projections(config, has, head_norms=True),
+        *blocks.attention(config, rotation, window=window),
+        blocks.attention_output(config),
+        blocks.norm(config, "x", "ffn_norm", "h"),
+        *expert_blocks.routed(config, has, "swiglu_7"),
+    ]
+
+
+ARCHITECTURES = (
+    Architecture(
+        ("maple",), _layer, rope_halves=True,
+        needs=(expert_blocks.NEEDED, ("sliding_window", "attention.sliding_window")),
+    ),
+)  # fmt: skip
+
+# -- In checkpoints --
+
+
+def _keys(config: ModelConfig, values: Values) -> Keys:
+    for key, expected, default in (
+        ("norm_topk_prob", True, True), ("nope_on_global_attention", True, False),
+        ("num_shared_experts", 0, 0),
+    ):  # fmt: skip
+        if values.values.get(key, default) != expected:
+            raise values.error(key, f"must be {expected}; GGUF cannot express other values")
+    limits = np.full(config.num_layers, _LIMIT, np.float32)
+    return {**window_keys(config), "expert_swiglu_limit": limits}
+
+
+FAMILIES = (
+    Family(
+        class_names=("MapleForCausalLM",),
+        architectures={"silu": "maple"},
+        layer=pre_norm_layer(
+            {**attention(), **head_norms()},
+            {"ffn_gate_inp": "mlp.gate", **experts("mlp.experts")},
+        ),
+        keys=_keys,
+        terms=Terms(
+            windows=True, partial_rope=True, experts=ExpertTerms(("num_experts",)),
+        ),
+        window_in_keys=True,
+    ),
+)  # fmt: skip
