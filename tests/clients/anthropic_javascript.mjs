@@ -76,7 +76,7 @@ row("output format (parse with zod)", async () => {
 
 row("models.list", async () => {
   const found = await client.models.list();
-  assert(found.data.some((one) => one.id === chat));
+  assert(found.data.some((one) => one.id === chat && one.display_name === chat && one.created_at));
 });
 
 row("beta.messages.create with betas", async () => {

@@ -340,7 +340,9 @@ def _() -> None:
 @row("models.list / retrieve")
 def _() -> None:
     assert CHAT in [one.id for one in client.models.list()]
-    assert client.models.retrieve(CHAT).id == CHAT
+    found = client.models.retrieve(CHAT)
+    assert (found.id, found.display_name, found.type) == (CHAT, CHAT, "model")
+    assert found.created_at.year > 2020
 
 
 @row("api_key header x-api-key / auth_token")

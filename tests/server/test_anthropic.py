@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
 from anthropic.lib.streaming._messages import accumulate_event
-from anthropic.types import Message, MessageTokensCount, RawMessageStreamEvent
+from anthropic.types import Message, MessageTokensCount, ModelInfo, RawMessageStreamEvent
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
@@ -155,6 +156,21 @@ def test_count_tokens_counts_what_is_evaluated(client: TestClient) -> None:
     count = MessageTokensCount.model_validate(strict(response.text)).input_tokens
     usage = post(client, system="a b")["usage"]
     assert count == usage["input_tokens"] + usage["cache_read_input_tokens"]
+
+
+def test_models_have_anthropics_fields_for_its_clients(client: TestClient) -> None:
+    plain = strict(client.get("/v1/models").text)
+    found = strict(client.get("/v1/models", headers={"anthropic-version": "2023-06-01"}).text)
+    assert (found["has_more"], found["first_id"], found["last_id"]) == (False, "demo", "demo")
+    (one,) = found["data"]
+    ModelInfo.model_validate(one)
+    assert (one["type"], one["id"], one["display_name"]) == ("model", "demo", "demo")
+    assert datetime.fromisoformat(one["created_at"]).timestamp() == one["created"]
+    assert one["max_input_tokens"] == one["context_length"]
+    retrieved = client.get("/v1/models/demo", headers={"anthropic-version": "2023-06-01"})
+    assert strict(retrieved.text) == one
+    assert plain["data"] == [{key: one[key] for key in plain["data"][0]}]
+    assert not {"type", "display_name"} & plain["data"][0].keys()
 
 
 def test_errors_have_anthropics_form_everywhere(client: TestClient) -> None:

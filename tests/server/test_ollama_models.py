@@ -89,7 +89,9 @@ def test_show(client: TestClient, model: Model) -> None:
     assert found["model_info"]["general.architecture"] == model.config.architecture
     assert found["model_info"]["tokenizer.ggml.tokens"] == []
     assert found["model_info"]["general.parameter_count"] > 1e6
+    # Clients list a model with "embedding" for embeddings only.
     assert "completion" in found["capabilities"]
+    assert "embedding" not in found["capabilities"]
     verbose = post(client, "/api/show", model="demo", verbose=True)
     assert len(verbose["model_info"]["tokenizer.ggml.tokens"]) == model.config.vocab_size
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.served import Served
 
 if TYPE_CHECKING:
     from trinity.model import Model
+
+# A header that Anthropic's clients send: they get the fields of Anthropic's list as well.
+ANTHROPIC = "anthropic-version"
 
 
 class Status(msgspec.Struct):
@@ -36,7 +41,10 @@ class Meta(msgspec.Struct):
 
 
 class ModelCard(msgspec.Struct):
-    """A model that may be asked for; ``context_length`` is known once it is loaded."""
+    """A model that may be asked for; ``context_length`` is known once it is loaded.
+
+    The last five fields are Anthropic's.
+    """
 
     id: str
     created: int
@@ -49,25 +57,38 @@ class ModelCard(msgspec.Struct):
     object: Literal["model"] = "model"
     owned_by: str = "trinity"
     architecture: ModelArchitecture = msgspec.field(default_factory=ModelArchitecture)
+    type: Literal["model"] | UnsetType = UNSET
+    display_name: str | UnsetType = UNSET
+    created_at: datetime | UnsetType = UNSET
+    lifecycle: Literal["active"] | UnsetType = UNSET
+    max_input_tokens: int | UnsetType | None = UNSET
 
 
 class ModelList(msgspec.Struct):
-    """All models; requests that name none use the first."""
+    """All models; requests that name none use the first. The last three fields are Anthropic's."""
 
     data: list[ModelCard]
     object: Literal["list"] = "list"
+    has_more: bool | UnsetType = UNSET
+    first_id: str | UnsetType = UNSET
+    last_id: str | UnsetType = UNSET
 
 
-def card(served: Served) -> ModelCard:
-    """Return a model's entry in the list."""
+def card(served: Served, *, anthropic: bool) -> ModelCard:
+    """Return a model's entry in the list, with Anthropic's fields if ``anthropic``."""
     model = served.model
     length = None if model is None else model.context_length
     loaded = model is not None
     status = Status("loaded" if loaded else "loading" if served.loading else "unloaded")
-    return ModelCard(
+    made = ModelCard(
         served.name, served.created, loaded, length, status, [*served.aliases], [*served.tags],
         None if model is None else meta(model),
     )  # fmt: skip
+    if anthropic:
+        made.type, made.display_name, made.lifecycle = "model", served.name, "active"
+        made.created_at = datetime.fromtimestamp(served.created, UTC)
+        made.max_input_tokens = length
+    return made
 
 
 def meta(model: Model) -> Meta:
@@ -78,12 +99,18 @@ def meta(model: Model) -> Meta:
 
 async def models(call: Call[Any]) -> ASGI:
     """List all models."""
-    return Json(ModelList([card(served) for served in call.service.models.served.values()]))
+    anthropic = ANTHROPIC in call.request.headers
+    cards = [card(one, anthropic=anthropic) for one in call.service.models.served.values()]
+    listed = ModelList(cards)
+    if anthropic:
+        listed.has_more, listed.first_id, listed.last_id = False, cards[0].id, cards[-1].id
+    return Json(listed)
 
 
 async def model(call: Call[Any]) -> ASGI:
     """Describe a model."""
-    return Json(card(call.service.models.find(call.ignored, call.request.path_params["model"])))
+    served = call.service.models.find(call.ignored, call.request.path_params["model"])
+    return Json(card(served, anthropic=ANTHROPIC in call.request.headers))
 
 
 ENDPOINTS = (

@@ -206,8 +206,8 @@ def shown(served: Served, model: Model, verbose: bool) -> Shown:
     template = templates[0].text if templates else ""
     parameters = "\n".join(f"{name:<30} {value}" for name, value in model.defaults.options.items())
     pooled = model.weights is not None and made_for(model.weights) is not None
-    # Ollama lists only this capability for models that do not generate text.
-    capabilities = ["embedding"] if pooled or model.encodes else ["completion", "embedding"]
+    # As in Ollama, which embeds with every model: clients list no model with "embedding" for chats.
+    capabilities = ["embedding"] if pooled or model.encodes else ["completion"]
     if "tools" in template.lower():
         capabilities.append("tools")
     if can_think(template_of(model)):
