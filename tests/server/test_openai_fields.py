@@ -172,6 +172,7 @@ def test_special_tokens_may_stay_in_the_text(client: TestClient, model: Model) -
         {"response_format": {"type": "json_object", "schema": SCHEMA}},
         {"response_format": {"schema": SCHEMA}},
         {"response_format": {"type": "json", "value": SCHEMA}},
+        {"response_format": {"type": "json_object", "value": SCHEMA}},  # huggingface_hub's client
         {"json_schema": SCHEMA},
         {"guided_json": SCHEMA},
         {"guided_json": json.dumps(SCHEMA)},
@@ -196,6 +197,7 @@ def test_every_form_of_a_schema_is_kept_to(client: TestClient, path: str, body: 
         ({"guided_grammar": 'start: "up" | "down"'}, ("up", "down")),
         ({"structured_outputs": {"grammar": 'root ::= "up"'}}, ("up",)),
         ({"response_format": {"type": "regex", "pattern": "x{3}y"}}, ("xxxy",)),
+        ({"response_format": {"type": "regex", "value": "x{3}y"}}, ("xxxy",)),
         ({"response_format": {"type": "grammar", "grammar": 'root ::= "up"'}}, ("up",)),
         ({"guided_choice": ["left"], "structured_outputs": {"choice": ["up"]}}, ("up",)),
     ],
@@ -305,7 +307,7 @@ def test_reasoning_is_another_name(client: TestClient) -> None:
     "name",
     ["gpt-3.5-turbo", "gpt-4o-mini", "gpt-4.1", "gpt-5", "o3", "o4-mini", "davinci-002", "default",
      "text-embedding-3-small", "claude-sonnet-4-5", "gemini-2.0-flash", "GPT-4", "LLaMA_CPP",
-     "openai/gpt-4o"],
+     "openai/gpt-4o", "dummy", "tgi"],
 )  # fmt: skip
 def test_a_vendors_model_is_the_only_model(client: TestClient, name: str) -> None:
     answer = post(client, model=name)

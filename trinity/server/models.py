@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trinity.server")
 
-# Names that programs have built in. A server with one model accepts them.
+# Names that programs have built in ("dummy" and "tgi" those of Text Generation Inference). A server
+# with one model accepts them.
 VENDORS = re.compile(
     r"(openai/)?(chatgpt|gpt-?[345]|o[134](-|$)|text-davinci|text-embedding-|davinci|codex)"
     r"|(anthropic/)?claude-|(google/|models/)?gemini-"
-    r"|(default|local|local-model|llama_cpp)$",
+    r"|(default|local|local-model|llama_cpp|dummy|tgi)$",
     re.IGNORECASE,
 )
 

@@ -51,8 +51,11 @@ def response_format_of(
     if kind is None:
         kind = "json_schema" if rest.get("json_schema") is not None else "text"
         kind = "json_object" if rest.get("schema") is not None else kind
-    if kind == "json":  # of Text Generation Inference
-        kind, rest = "json_schema", {"schema": rest.get("schema", rest.get("value"))}
+    if rest.get("value") is not None:  # of Text Generation Inference
+        name = "pattern" if kind == "regex" else "schema"
+        rest = {name: rest["value"]} | {k: v for k, v in rest.items() if k != "value"}
+    if kind == "json":
+        kind, rest = "json_schema", {"schema": rest.get("schema")}
     if kind == "regex":
         kind, rest = "grammar", {"syntax": "regex", "definition": rest.get("pattern")}
     if kind == "json_schema":
