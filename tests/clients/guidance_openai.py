@@ -41,6 +41,33 @@ def _() -> None:
     assert Person.model_validate_json(lm["answer"])
 
 
+EXCUSE = "the client sends grammars only by its class for vLLM"
+
+
+@row("select", excused=EXCUSE)
+def _() -> None:
+    lm = started(guidance.models.OpenAI)
+    with guidance.assistant():
+        lm += guidance.select(["yes", "no"], name="answer")
+    assert lm["answer"] in ("yes", "no")
+
+
+@row("regex", excused=EXCUSE)
+def _() -> None:
+    lm = started(guidance.models.OpenAI)
+    with guidance.assistant():
+        lm += guidance.regex("[0-9]{2}", name="answer")
+    assert lm["answer"].isdigit()
+
+
+@row("VLLM model class (regex)")
+def _() -> None:
+    lm = started(guidance.models.experimental.VLLMModel)
+    with guidance.assistant():
+        lm += guidance.regex("[0-9]{2}", name="answer")
+    assert lm["answer"].isdigit()
+
+
 @row("VLLM model class (grammar)")
 def _() -> None:
     lm = started(guidance.models.experimental.VLLMModel)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, Literal
 
 import instructor
@@ -57,6 +58,28 @@ def _() -> None:
             made.create_partial(model=CHAT, messages=ASK, response_model=Person, max_tokens=100)
         )
     assert found[-1].age in (30, 40)
+
+
+@row("create_iterable")
+def _() -> None:
+    """The small model repeats itself, so only the first ones are taken."""
+    with OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0) as client:
+        made = instructor.from_openai(client)
+        people = made.create_iterable(
+            model=CHAT, messages=ASK, response_model=Person, max_tokens=200
+        )
+        found = list(islice(people, 2))
+    assert found
+    assert all(person.age in (30, 40) for person in found)
+
+
+@row("from_provider ollama/")
+def _() -> None:
+    made = instructor.from_provider(
+        f"ollama/{CHAT}", base_url=f"{URL}/v1", mode=instructor.Mode.JSON_SCHEMA
+    )
+    found = made.create(messages=ASK, response_model=Person, max_retries=0, max_tokens=100)
+    assert found.age in (30, 40)
 
 
 if __name__ == "__main__":
