@@ -102,7 +102,7 @@ def test_a_bomb_is_read_no_further_than_its_pieces_are_taken() -> None:
     bomb = gzip.compress(bytes(64 << 20))
 
     async def first() -> int:
-        receive = decompressed(source(iter([bomb])), b"gzip", len(bomb))
+        receive = decompressed(source(iter([bomb])), b"gzip", len(bomb), at_once)
         return sum([len((await receive())["body"]) for _ in range(3)])
 
     assert asyncio.run(first()) == 3 * PIECE
@@ -121,7 +121,9 @@ def test_a_body_that_expands_to_nothing_ends_at_the_limit() -> None:
 
 def test_a_client_that_leaves_is_noticed() -> None:
     async def last() -> Message:
-        receive = decompressed(source(iter([gzip.compress(TEXT)[:9]]), whole=False), b"gzip", 100)
+        receive = decompressed(
+            source(iter([gzip.compress(TEXT)[:9]]), whole=False), b"gzip", 100, at_once
+        )
         await receive()
         return await receive()
 
@@ -130,7 +132,7 @@ def test_a_client_that_leaves_is_noticed() -> None:
 
 async def read(chunks: Iterator[bytes], coding: bytes, most: int) -> list[bytes]:
     """The pieces of a body that arrives in chunks."""
-    receive = decompressed(source(chunks), coding, most)
+    receive = decompressed(source(chunks), coding, most, at_once)
     pieces, more = list[bytes](), True
     while more:
         message = await receive()
@@ -151,3 +153,29 @@ def source(chunks: Iterator[bytes], *, whole: bool = True) -> Receive:
         return {"type": "http.disconnect"}
 
     return receive
+
+
+async def at_once(function: Callable[..., bytes], *given: object) -> bytes:
+    """Run a function in this thread."""
+    return function(*given)
+
+
+def test_threads_decompress_all_but_a_piece_of_each_chunk() -> None:
+    async def pieces() -> tuple[int, int]:
+        in_threads = 0
+
+        async def run(function: Callable[..., bytes], *given: object) -> bytes:
+            nonlocal in_threads
+            in_threads += 1
+            return function(*given)
+
+        bomb = gzip.compress(bytes(10 * PIECE))
+        receive = decompressed(source(iter([bomb[:30], bomb[30:]])), b"gzip", len(bomb), run)
+        count = 0
+        while (await receive())["more_body"]:
+            count += 1
+        return count, in_threads
+
+    count, in_threads = asyncio.run(pieces())
+    assert count - in_threads == 2
+    assert count >= 10

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -231,3 +233,22 @@ def test_an_idle_thread_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> No
         assert shares.submit("a", lambda: "again").result(LIMIT) == "again"
     finally:
         shares.close()
+
+
+def test_a_thread_rests_between_two_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the first one took, at most ``rest``; a single function is followed by none."""
+    rested: list[float] = []
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=rested.append)
+    monkeypatch.setattr(threads, "time", clock)
+    shares = Shares("test-share", 1, "functions", 9, 9, rest=0.01)
+    assert shares.submit("a", lambda: 1).result(LIMIT) == 1
+    work = Work(shares)
+    futures = [work.submit("a", name) for name in "xyz"]
+    assert rested == []
+    wait_for(lambda: work.begun == ["x"])
+    threading.Event().wait(0.02)
+    work.end("x", "y", "z")
+    assert [future.result(LIMIT) for future in futures] == ["x", "y", "z"]
+    assert len(rested) == 2
+    assert rested[0] == 0.01
+    assert 0 <= rested[1] <= 0.01

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import zlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from starlette.types import Message, Receive, Scope
 
@@ -14,8 +13,9 @@ from trinity.server.errors import ApiError
 # Content codings and zlib's names of them ("deflate" means the format of RFC 1950).
 WINDOW_BITS = {b"gzip": zlib.MAX_WBITS + 16, b"x-gzip": zlib.MAX_WBITS + 16,
                b"deflate": zlib.MAX_WBITS}  # fmt: skip
-# Bytes that are decompressed before other requests get their turn, which takes 0.1 ms.
+# Bytes that are decompressed at once, in 0.1 ms.
 PIECE = 64 << 10
+Run = Callable[..., Awaitable[bytes]]
 
 
 def coding_of(scope: Scope) -> bytes | None:
@@ -36,16 +36,20 @@ def coding_of(scope: Scope) -> bytes | None:
     return names[0]
 
 
-def decompressed(receive: Receive, coding: bytes, most: int) -> Receive:
+def decompressed(receive: Receive, coding: bytes, most: int, run: Run) -> Receive:
     """A ``receive`` whose chunks are decompressed; ``most`` limits the compressed bytes.
+
+    ``run`` runs a function in a thread; the event loop decompresses one piece of each chunk.
 
     Raises, when it is called: ApiError 400 for a damaged or cut body, 413 for a long one.
     """
-    messages = _messages(receive, coding, most)
+    messages = _messages(receive, coding, most, run)
     return messages.__anext__
 
 
-async def _messages(receive: Receive, coding: bytes, most: int) -> AsyncGenerator[Message]:
+async def _messages(
+    receive: Receive, coding: bytes, most: int, run: Run
+) -> AsyncGenerator[Message]:
     size, more = 0, True
     decoder = None
     while more:
@@ -59,19 +63,22 @@ async def _messages(receive: Receive, coding: bytes, most: int) -> AsyncGenerato
             raise too_long(most)
         if data and decoder is None:
             decoder = zlib.decompressobj(_window_bits(coding, data[0]))
-        has_more = bool(data)
+        has_more, is_first = bool(data), True
         while decoder is not None and has_more:
             if decoder.eof:
                 raise ApiError(400, "the compressed body is followed by other data")
             try:
-                piece = decoder.decompress(data, PIECE)
+                if is_first:
+                    piece = decoder.decompress(data, PIECE)
+                else:
+                    piece = await run(decoder.decompress, data, PIECE)
             except zlib.error as error:
                 raise ApiError(400, f"the compressed body is damaged: {error}") from None
+            is_first = False
             data = decoder.unconsumed_tail or decoder.unused_data
             # A full piece may leave output in zlib's state although all input is consumed.
             has_more = bool(data) or (len(piece) == PIECE and not decoder.eof)
             yield {"type": "http.request", "body": piece, "more_body": True}
-            await asyncio.sleep(0)
     if decoder is not None and not decoder.eof:
         raise ApiError(400, "the compressed body is cut: its end is missing")
     yield {"type": "http.request", "body": b"", "more_body": False}

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from mmap import mmap
 from typing import Any
 
@@ -131,7 +132,10 @@ class Dispatch:
             if self._endpoint.limit == "max_file" and self._service.batches is not None:
                 folder = self._service.batches.of(scope.get(OWNER, "")).files.folder
         in_memory = folder is None and not scope.get(OF_BATCH, False)
-        source = receive if coding is None else decompressed(receive, coding, most)
+        source = receive
+        if coding is not None:
+            run = partial(self._service.threads.run, caller_of(scope))
+            source = decompressed(receive, coding, most, run)
         try:
             async with (
                 asyncio.timeout_at(deadline),

@@ -102,10 +102,15 @@ def decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
     except RecursionError:
         raise ApiError(400, "the JSON is nested too deeply", code="invalid_json") from None
     except (msgspec.DecodeError, ValueError) as error:
-        whole = _LONE.sub(_whole, data) if "surrogate" in str(error) else data
+        whole = _LONE.sub(_whole, data) if _may_be_half(error) else data
         if whole != data:
             return decoded(ignored, whole, kind)
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
+
+
+def _may_be_half(error: Exception) -> bool:
+    """Whether an error may mean half of a surrogate pair; "truncated": in the last six bytes."""
+    return any(word in str(error) for word in ("surrogate", "truncated"))
 
 
 def _whole(match: re.Match[bytes]) -> bytes:
@@ -124,7 +129,7 @@ def _decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
         try:
             plain = msgspec.json.decode(data)
         except (msgspec.DecodeError, ValueError, RecursionError) as fault:
-            if "surrogate" in str(fault):
+            if _may_be_half(fault):
                 raise  # ``decoded`` repairs it
             # Such as a number beyond every float: the error about the field says where.
             raise _refusal(str(error)) from None

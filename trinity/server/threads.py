@@ -37,6 +37,7 @@ MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE = 512, 64
 THREADS = min(8, 2 + (os.cpu_count() or 1) // 2)
 MOST_KNOWN: Final = 1024  # clients whose time is remembered
 QUIET_SECONDS: Final = 1.0  # after which a thread without work may do something about memory
+REST_SECONDS: Final = 0.01  # most for which a thread rests between two large requests
 IDLE_SECONDS: Final = 10.0  # after which a thread without work ends
 
 
@@ -52,7 +53,7 @@ class Threads:
         self._small = Shares("trinity-small", THREADS, "requests", MOST_SMALL, MOST_SMALL_OF_ONE)
         self._large = Shares(
             "trinity-large", 1, "requests with large bodies", MOST_LARGE, MOST_LARGE_OF_ONE,
-            when_idle=give_back_heap,
+            when_idle=give_back_heap, rest=REST_SECONDS,
         )  # fmt: skip
         self._grammars = Shares(
             "trinity-grammar", PROCESSES, "grammars", MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE
@@ -115,12 +116,16 @@ class Shares:
 
     def __init__(
         self, name: str, threads: int, what: str, most: int, most_of_one: int,
-        when_idle: Callable[[], None] = lambda: None,
+        when_idle: Callable[[], None] = lambda: None, rest: float = 0.0,
     ) -> None:  # fmt: skip
         self._name, self._threads = name, threads
         # Called by a thread that has had no work for QUIET_SECONDS. Its last request may have ended
         # before it, when the client left.
         self._when_idle = when_idle
+        # A thread that has a next function first rests for as long as the last one took, or for
+        # ``rest`` seconds if that is less: decoding holds the interpreter's lock, and the event
+        # loop can run meanwhile.
+        self._rest = rest
         self._what, self._most, self._most_of_one = what, most, most_of_one
         self._running = 0
         self._idle = 0  # threads that wait for a job
@@ -232,12 +237,16 @@ class Shares:
         try:
             result = job.function()
         except BaseException as error:
-            following = self._turn(job.client, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            following = self._turn(job.client, seconds)
             job.future.set_exception(error)
         else:
-            following = self._turn(job.client, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            following = self._turn(job.client, seconds)
             job.future.set_result(result)
         del job  # an error refers to this frame, and the job to the error
+        if self._rest and following[0] is not None:
+            time.sleep(min(seconds, self._rest))
         return following
 
     def _turn(self, own: _Client, seconds: float) -> tuple[_Job | None, bool]:

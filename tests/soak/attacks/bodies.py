@@ -147,3 +147,53 @@ def models_that_do_not_exist(target: Target) -> None:
         target.ask(f"/v1/models/{name[:4000]}")
 
     target.again(ask, 8)
+
+
+@attack()
+def compressed_bodies_of_many_clients(target: Target) -> None:
+    """Bodies of 4 MB of spaces in a few KB of gzip, by 64 clients."""
+    packed = gzip.compress(b'{"content":"x"}' + b" " * (MOST - 100))
+    headers = {"Content-Encoding": "gzip"}
+    target.again(lambda: target.ask("/tokenize", packed, headers), 64)
+
+
+@attack()
+def half_characters(target: Target) -> None:
+    """4 MB of escapes, with half of a surrogate pair at the end."""
+    body = b'{"content":"' + b"\\n" * (MOST // 2 - 100) + b'\\ud83d"}'
+    target.again(lambda: target.ask("/tokenize", body), 4)
+
+
+@attack()
+def escaped_quotes(target: Target) -> None:
+    """4 MB of escaped quotes, in which no value may be counted."""
+    body = b'{"content":"' + b'\\"' * (MOST // 2 - 100) + b'"}'
+    target.again(lambda: target.ask("/tokenize", body), 4)
+
+
+@attack()
+def pieces_of_a_long_text(target: Target) -> None:
+    """Texts of 100,000 words, whose tokens are returned with their texts."""
+    body = {"content": "a b " * 50_000, "with_pieces": True}
+    target.again(lambda: target.ask("/tokenize", body), 4)
+
+
+@attack()
+def tiny_texts_to_embed(target: Target) -> None:
+    """16,000 texts of one letter, on Ollama's API."""
+    body = {"model": "tiny", "input": ["x"] * 16_000}
+    target.again(lambda: target.ask("/api/embed", body), 4)
+
+
+@attack()
+def as_many_tools_as_may_be(target: Target) -> None:
+    """1,024 tools with descriptions, which the chat template may render for each request."""
+    parameters = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    tools = [
+        {"type": "function", "function": {
+            "name": f"tool_{i}", "description": "d" * 500, "parameters": parameters,
+        }}
+        for i in range(1024)
+    ]  # fmt: skip
+    body = {"messages": MESSAGES, "tools": tools, "tool_choice": "auto", "max_tokens": 1}
+    target.again(lambda: target.ask(CHAT, body), 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 from tests.soak.attacks.target import CHAT, Target, attack
@@ -180,3 +181,50 @@ def extensions_and_trailers(target: Target) -> None:
     trailers = b"".join(b"X%d: y\r\n" % number for number in range(6000))
     data = head + chunk * 400 + b"0\r\n" + trailers + b"\r\n"
     target.again(lambda: target.exchange(data), 8)
+
+
+@attack()
+def half_a_request_line(target: Target) -> None:
+    """400 connections that got an answer, and then send half of the next request's first line."""
+    first = target.request("/health") + b"GET /v1/mod"
+
+    def ask() -> None:
+        target.send(first).recv(1 << 12)
+
+    target.once(ask, 400)
+
+
+@attack()
+def bodies_that_wait_for_a_continue(target: Target) -> None:
+    """Requests with "Expect: 100-continue" whose body never comes, over new connections."""
+    head = target.head("POST", CHAT, {"Content-Length": "1000", "Expect": "100-continue"})
+
+    def ask() -> None:
+        client = target.connect()
+        target.write(client, head)
+        client.recv(1 << 12)
+        client.close()
+
+    target.again(ask, 16)
+
+
+@attack()
+def unread_streams_of_each_api(target: Target) -> None:
+    """Streams of four APIs, whose clients read a byte every 10 ms."""
+    long = {"stream": True, "model": "tiny"}
+    talk = {**long, "messages": LONG["messages"]}
+    many = {"num_predict": 400}
+    requests = itertools.cycle((
+        target.request(CHAT, {**talk, "max_tokens": 400, "ignore_eos": True}),
+        target.request("/v1/messages", {**talk, "max_tokens": 400}),
+        target.request("/v1/responses", {**long, "input": "x", "max_output_tokens": 400}),
+        target.request("/api/generate", {**long, "prompt": "x", "options": many}),
+    ))  # fmt: skip
+
+    def read() -> None:
+        with target.connect(buffer=2048) as client:
+            target.write(client, next(requests))
+            while target.going() and client.recv(1):
+                time.sleep(0.01)
+
+    target.again(read, 32)

@@ -155,3 +155,14 @@ def batches_of_one_row(target: Target) -> None:
         b'"body":{"messages":[{"role":"user","content":"x"}],"max_tokens":1}}\n'
     )
     target.again(lambda: batch(target, row), 16)
+
+
+@attack()
+def downloads(target: Target) -> None:
+    """A file of 20 MB, read as a whole and in 100 ranges, by 32 clients."""
+    body = form([("name=purpose", b"batch"), ("name=file; filename=x", b"x" * (20 << 20))])
+    found = target.ask(FILES, body, kind())
+    name = found.partition(b'"id":"')[2].partition(b'"')[0].decode()
+    ranges = ",".join(f"{i * 1000}-{i * 1000 + 1}" for i in range(100))
+    wanted = itertools.cycle(({}, {"Range": f"bytes={ranges}"}))
+    target.again(lambda: target.ask(f"{FILES}/{name}/content", headers=next(wanted)), 32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from tests.soak.attacks.target import CHAT, Target, attack
 
 LONG = {"prompt": "x", "n_predict": 400, "ignore_eos": True}
@@ -69,3 +71,36 @@ def operations_on_busy_slots(target: Target) -> None:
 
     number = iter(range(10**9))
     target.again(lambda: (ask, change, change)[next(number) % 3](), 12)
+
+
+@attack()
+def requests_that_go_first(target: Target) -> None:
+    """Long answers with the first priority, and more of them than have places."""
+    body = {"prompt": "x", "max_tokens": 400, "ignore_eos": True, "priority": -1000, "n": 16}
+    target.again(lambda: target.ask("/v1/completions", body), 8)
+
+
+@attack()
+def biases_of_the_whole_vocabulary(target: Target) -> None:
+    """A bias for each token, other ones in each request."""
+
+    def ask() -> None:
+        bias = {str(i): random.uniform(-5, 5) for i in range(256)}
+        target.ask("/completion", {**LONG, "n_predict": 100, "logit_bias": bias})
+
+    target.again(ask, 16)
+
+
+@attack()
+def echoes_with_log_probabilities(target: Target) -> None:
+    """Prompts that fill most of the context, each token of which gets log-probabilities."""
+    body = {"prompt": "x " * 200, "max_tokens": 1, "echo": True, "logprobs": 5, "n": 8}
+    target.again(lambda: target.ask("/v1/completions", body), 8)
+
+
+@attack()
+def grammars_of_many_answers(target: Target) -> None:
+    """16 answers to a request, each of which follows a grammar with many alternatives."""
+    words = " | ".join(f'"w{i} "' for i in range(300))
+    body = {"prompt": "x", "grammar": f"root ::= ({words})+", "n_predict": 200, "n_cmpl": 16}
+    target.again(lambda: target.ask("/completion", body), 4)

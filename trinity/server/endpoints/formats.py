@@ -25,7 +25,7 @@ from trinity.server.endpoints.messages import (
 )
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
-from trinity.server.schemas import Body, converted
+from trinity.server.schemas import Body, converted, encode
 
 SYNTAXES: dict[str, Callable[[str], Grammar]] = {
     "gbnf": Grammar.gbnf,
@@ -201,10 +201,10 @@ def format_options(
         return {}
     if isinstance(form, ObjectForm):
         schema = {"type": "object"} if form.schema is None else form.schema
-        return {"grammar": _made(Grammar.json_schema, schema, "response_format.schema")}
+        return {"grammar": _schema_grammar(schema, "response_format.schema")}
     if isinstance(form, SchemaForm):
         schema = True if form.json_schema.schema is None else form.json_schema.schema
-        return {"grammar": _made(Grammar.json_schema, schema, schema_at)}
+        return {"grammar": _schema_grammar(schema, schema_at)}
     if isinstance(form, ChoiceForm):
         return {"grammar": _made(Grammar.choice, form.choices, "response_format.choices")}
     assert isinstance(form, GrammarForm)
@@ -217,8 +217,17 @@ def llama_options(json_schema: Any, grammar: str | None) -> dict[str, Any]:
     if json_schema is not None and grammar:
         raise ApiError(400, "json_schema and grammar are both given; use one", "grammar")
     if json_schema is not None:
-        return {"grammar": _made(Grammar.json_schema, json_schema, "json_schema")}
+        return {"grammar": _schema_grammar(json_schema, "json_schema")}
     return {"grammar": _made(Grammar.gbnf, grammar, "grammar")} if grammar else {}
+
+
+def _schema_grammar(schema: Any, param: str) -> Grammar:
+    """Return the grammar of a schema or its text. Raises: ApiError.
+
+    ``json.dumps`` would hold the interpreter's lock ten times as long as ``encode``.
+    """
+    text = schema if isinstance(schema, str) else encode(schema).decode()
+    return _made(Grammar.json_schema, text, param)
 
 
 def _made(make: Callable[[Any], Grammar], what: Any, param: str) -> Grammar:
