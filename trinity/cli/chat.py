@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from trinity.cli import options
 from trinity.cli.chatting.settings import CONTEXT_SHIFT, SETTINGS
-from trinity.cli.loading import load_model, model_or_chat_demo, note_of_purpose
+from trinity.cli.loading import check_has_template, load_model, model_or_chat_demo, note_of_purpose
 from trinity.cli.parameters import Flag
 from trinity.cli.prompts import given_template
 from trinity.cli.terminal import say
@@ -40,11 +40,7 @@ def chat(
             raise InputError(
                 f"{path}: the model is an encoder, which cannot generate text: use `trinity {use}`"
             )
-        if text is None and not loaded.chat_templates:
-            raise InputError(
-                f"{path}: the file has no chat template; give one with --chat-template FILE, "
-                "or use `trinity generate`"
-            )
+        check_has_template(loaded, path, text, "use `trinity generate`")
         note_of_purpose(loaded)
         from trinity.cli.chatting.dialogue import Dialogue
         from trinity.tools.chat_session import ChatSession

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from trinity.cli import options
 from trinity.cli.grammars import given_grammar
 from trinity.cli.interrupt import interruptible
-from trinity.cli.loading import load_model, model_or_demo, note_of_purpose
+from trinity.cli.loading import check_has_template, load_model, model_or_demo, note_of_purpose
 from trinity.cli.parameters import Argument, BadParameter, Exit, Flag
 from trinity.cli.prompts import given_template, given_text, one_of
 from trinity.cli.terminal import json_line, put, say
@@ -106,6 +106,7 @@ def generate(
         if chat is None and template is None and loaded.chat_templates and not quiet:
             say("note: the model has a chat template: --chat applies it, --raw hides this note")
         if in_format:
+            check_has_template(loaded, path, template_text, "omit --chat")
             text, ids = in_chat_format(loaded, text, template_text, system)
         else:
             ids = raw_ids(loaded, text, generation)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trinity.cli.parameters import BadParameter
 from trinity.cli.prompts import given_text
+from trinity.errors import about
 
 if TYPE_CHECKING:
     from trinity.grammar.grammar import Grammar
@@ -26,10 +27,13 @@ def given_grammar(json_schema: str | None, regex: str | None, file: str | None) 
     if regex is not None:
         return Grammar.regex(regex)
     if json_schema is not None:
-        is_text = json_schema.lstrip().startswith("{")
-        return Grammar.json_schema(json_schema if is_text else read(json_schema, "schema"))
+        if json_schema.lstrip().startswith("{"):
+            return Grammar.json_schema(json_schema)
+        with about(json_schema):
+            return Grammar.json_schema(read(json_schema, "schema"))
     text = read(str(file), "grammar")
-    return Grammar.gbnf(text) if is_gbnf(text) else Grammar.lark(text)
+    with about(str(file)):
+        return Grammar.gbnf(text) if is_gbnf(text) else Grammar.lark(text)
 
 
 def read(file: str, what: str) -> str:

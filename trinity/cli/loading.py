@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trinity.cli.terminal import escaped, say, styled_stderr
+from trinity.errors import InputError
 
 if TYPE_CHECKING:
     from trinity.model import Model
@@ -62,6 +63,15 @@ def load_model(path: str, **loading: Any) -> Model:
 
     with progress(f"loading {path}", f"{path}: ") as show:
         return trinity.loading.load(path, **loading, progress=show)
+
+
+def check_has_template(model: Model, path: str, template: str | None, instead: str) -> None:
+    """Raise InputError if neither the file nor the command line has a chat template."""
+    if template is None and not model.chat_templates:
+        raise InputError(
+            f"{path}: the file has no chat template; give one with --chat-template FILE, or "
+            f"{instead}"
+        )
 
 
 def note_of_purpose(model: Model) -> None:

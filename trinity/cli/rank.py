@@ -9,6 +9,7 @@ from trinity.cli.loading import load_model
 from trinity.cli.parameters import Argument, Flag
 from trinity.cli.terminal import json_line, put
 from trinity.cli.texts import TextFile, Texts, given_texts
+from trinity.errors import about
 
 
 @options.takes(loading=options.LOADING)
@@ -24,7 +25,7 @@ def rank(
 ) -> None:
     """Order texts by their relevance to a query, as scored by a reranker, best first."""
     given = given_texts(texts, file)
-    with load_model(model, **loading) as loaded:
+    with load_model(model, **loading) as loaded, about(model):
         scores = loaded.rank(query, given)
         where = model if loaded.weights is None else loaded.weights.path
     order = (-scores).argsort(kind="stable")[:top]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,15 +39,44 @@ main()
 """
 
 
+# The same with a response and a reasoning of its own, piece by piece.
+SAID = """
+import os
+import time
+import trinity.loading
+from tests.toy_model import toy_model
+from trinity.__main__ import main
+from trinity.conversation.parts import Reasoning, Text
+from trinity.tools.chat_session import Answer, ChatSession
+model, engine = toy_model(context_length=2000)
+trinity.loading.load = lambda path, **options: model
+TEXT = "A **ternary number** is written in base *three*, with the digits `0`, `1` and `2`. " * 4
+
+def ask(self, text, show, cancel):
+    show(Reasoning("The question is about numbers. " * 8))
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    for i in range(0, len(TEXT), 7):
+        show(Text(TEXT[i : i + 7]))
+    self.messages += [{"role": "user", "content": text}, {"role": "assistant", "content": TEXT}]
+    return Answer("stop", False, 0, ())
+
+ChatSession.ask = ask
+main()
+"""
+
+
 class Chat:
     """`trinity chat` in its own pseudo-terminal."""
 
-    def __init__(self, folder: Path, *arguments: str, code: str | None = None, term: str) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, code: str | None = None, term: str, columns: int = 80
+    ) -> None:
         program = ["-m", "trinity"] if code is None else ["-c", code]
         self.folder, self.opening = folder, ""
         self.child = pexpect.spawn(
             sys.executable, [*program, "chat", *arguments], cwd=str(folder), encoding="utf-8",
-            dimensions=(24, 80), timeout=120,
+            dimensions=(24, columns), timeout=120,
             env={**ENVIRONMENT, "TERM": term, "XDG_STATE_HOME": str(folder / "state"),
                  "PROMPT_TOOLKIT_NO_CPR": "1"},
         )  # fmt: skip
@@ -94,9 +125,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     (tmp_path / "template").write_text(TEMPLATE)
     begun: list[Chat] = []
 
-    def starting(*options: str, code: str | None = None, term: str = "xterm-256color") -> Chat:
+    def starting(
+        *options: str, code: str | None = None, term: str = "xterm-256color", columns: int = 80
+    ) -> Chat:
         model = ["-m", demo_model(), "--template", "template"] if code is None else ["-m", "x"]
-        chat = Chat(tmp_path, *model, "--temp", "0", *options, code=code, term=term)
+        chat = Chat(
+            tmp_path, *model, "--temp", "0", *options, code=code, term=term, columns=columns
+        )
         begun.append(chat)
         chat.opening = "" if term == "dumb" else chat.prompt()
         return chat
@@ -160,6 +195,33 @@ def test_commands(start: Start) -> None:
     assert chat.asked() == ["three"]
     chat.child.send("/exit\r")
     assert chat.end() == 0
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_response_on_the_screen(start: Start, tmp_path: Path, columns: int) -> None:
+    """Words wrap at the edge, delimiters become styles, and what is typed meanwhile waits."""
+    pyte = pytest.importorskip("pyte")
+    screen = pyte.Screen(columns, 24)
+    chat = start(code=SAID, columns=columns)
+    chat.child.logfile_read = log = io.StringIO()
+    chat.child.send("What is a ternary number?\r")
+    chat.expect("numbers.")  # the response has begun
+    chat.child.send("typed meanwhile")
+    (tmp_path / "go").touch()
+    chat.child.expect_exact(PROMPT)
+    chat.expect("meanwhile")
+    pyte.Stream(screen).feed(log.getvalue())
+    lines = [line.rstrip() for line in screen.display]
+    at = lines.index("(the response)")
+    text = ["A ternary number is written in base three, with the digits 0, 1 and 2."] * 4
+    assert " ".join(lines[at + 1 : -1]).split("> ")[0].strip() == " ".join(text)
+    assert lines[at + 1] == textwrap.wrap(" ".join(text), columns - 1)[0]
+    bold = {x for x in range(columns) if screen.buffer[at + 1][x].bold}
+    assert "".join(lines[at + 1][x] for x in sorted(bold & set(range(20)))) == "ternarynumber"
+    prompt = next(y for y, line in enumerate(lines) if line.startswith("> typed meanwhile"))
+    assert screen.buffer[prompt][0].fg == "green"
+    assert screen.buffer[at + 1][0].fg == "default"
 
 
 @pytest.mark.few(1)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trinity.cli.terminal import put_raw, say
+from trinity.cli.chatting.markdown import DIM, MarkdownWriter
+from trinity.cli.terminal import escaped, put_raw, say
 from trinity.cli.writing import KEPT, write_piece
 from trinity.conversation.parts import Part, Reasoning, Text
 
@@ -22,12 +26,32 @@ NO_ROOM = (
 )
 
 
+def columns() -> int:
+    """Return the terminal's width."""
+    return shutil.get_terminal_size().columns
+
+
+def has_styles() -> bool:
+    """Whether standard output is a terminal that shows styles."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
 class AnswerPrinter:
-    """Writes the parts of one response: text to standard output, reasoning to standard error."""
+    """Writes the parts of one response: text to standard output, reasoning to standard error.
+
+    A terminal gets wrapped lines and rendered Markdown; a file or a pipe gets the text unchanged.
+    """
 
     def __init__(self) -> None:
         self._thinking = False
         self.begun = False
+        self._text = self._reasoning = None
+        if has_styles():
+            self._text = MarkdownWriter(lambda text: put_raw(text, flush=True), columns)
+        if sys.stderr.isatty() and has_styles():
+            self._reasoning = MarkdownWriter(
+                lambda text: say(text, KEPT + "\x1b", end=""), columns, DIM
+            )
 
     def write(self, part: Part) -> None:
         """Write a part."""
@@ -36,18 +60,28 @@ class AnswerPrinter:
             if not self._thinking:
                 say("(thinking)")
             self._thinking = True
-            say(part.text, KEPT, end="")
+            if self._reasoning is None:
+                say(part.text, KEPT, end="")
+            else:
+                self._reasoning.push(escaped(part.text, KEPT))
         elif isinstance(part, Text):
             self._end_thinking()
-            write_piece(part.text)
+            if self._text is None:
+                write_piece(part.text)
+            else:
+                self._text.push(escaped(part.text, KEPT))
 
     def end(self) -> None:
         """End the line."""
         self._end_thinking()
+        if self._text is not None:
+            self._text.end()
         put_raw("\n", flush=True)
 
     def _end_thinking(self) -> None:
         if self._thinking:
+            if self._reasoning is not None:
+                self._reasoning.end()
             say()
             say("(the response)")
         self._thinking = False

@@ -64,7 +64,7 @@ def run_command(dialogue: Dialogue, name: str, argument: str) -> None:
     if argument and not command.takes:
         raise InputError(f"/{name} takes no argument, but {argument!r:.60} was given")
     if not argument and command.takes and not command.takes.endswith("]"):
-        raise InputError(f"/{name} needs {command.takes}")
+        raise InputError(f"/{name} needs a file name: /{name} {command.takes}")
     command.run(dialogue, argument)
 
 

@@ -10,6 +10,7 @@ from trinity.cli.chatting.answers import AnswerPrinter, remarks, room
 from trinity.cli.chatting.chat_input import read_input
 from trinity.cli.chatting.commands import run_command
 from trinity.cli.chatting.lines import LineSource, entries
+from trinity.cli.chatting.terminal_mode import unechoed
 from trinity.cli.interrupt import interruptible
 from trinity.cli.terminal import say_wrapped
 from trinity.errors import ContextLengthError, TrinityError
@@ -58,7 +59,8 @@ class Dialogue:
         """Have the session generate a response, and print it as it arrives."""
         writer = AnswerPrinter()
         try:
-            answer = ask(writer.write, self._cancel)
+            with unechoed():
+                answer = ask(writer.write, self._cancel)
         except TrinityError:
             if writer.begun:
                 writer.end()

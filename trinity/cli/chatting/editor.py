@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Iterable, Mapping, Sequence
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
@@ -20,9 +15,8 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from trinity.cli.chatting.chat_input import is_open
 from trinity.cli.chatting.lines import CONTINUATION, PROMPT
+from trinity.cli.chatting.terminal_mode import restored
 from trinity.cli.interrupt import raising
-
-PLAIN_PASTE = b"\x1b[?2004l"  # switches the terminal's marks around pasted text off
 
 
 class Editor:
@@ -34,9 +28,9 @@ class Editor:
 
     def __init__(self, completer: Completer, history: History | None = None) -> None:
         self._session: PromptSession[str] = PromptSession(
-            PROMPT,
+            [("bold ansigreen", PROMPT)],
             multiline=Condition(lambda: is_open(self._session.default_buffer.text)),
-            prompt_continuation=CONTINUATION,
+            prompt_continuation=_continuation,
             history=history or InMemoryHistory(),
             completer=completer,
             complete_while_typing=False,
@@ -47,7 +41,7 @@ class Editor:
 
     def read(self) -> str:
         """Return the next entry. Raises EOFError on Ctrl-D, KeyboardInterrupt on Ctrl-C."""
-        with raising(), _given_back():
+        with raising(), restored():
             text = self._session.prompt()
         return text.encode("utf-8", "replace").decode()
 
@@ -78,6 +72,11 @@ class InputCompleter(Completer):
                 yield Completion(candidate, -len(word))
 
 
+def _continuation(width: int, line: int, wraps: int) -> str:
+    """Return what begins a further row: a prompt, or spaces if the line is only wrapped."""
+    return " " * len(PROMPT) if wraps else CONTINUATION
+
+
 def _bindings() -> KeyBindings:
     """Bind Enter and Alt-Enter to line feeds within a message."""
     bindings = KeyBindings()
@@ -98,26 +97,3 @@ def _bindings() -> KeyBindings:
         event.current_buffer.insert_text("\n")
 
     return bindings
-
-
-@contextmanager
-def _given_back() -> Iterator[None]:
-    """Restore the terminal if SIGTERM ends the process."""
-    previous = signal.getsignal(signal.SIGTERM)
-    if os.name == "nt" or not callable(previous) or not sys.stdin.isatty():
-        yield
-        return
-    import termios
-
-    mode = termios.tcgetattr(sys.stdin)
-
-    def on_end(number: int, frame: FrameType | None) -> None:
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, mode)
-        os.write(sys.stdout.fileno(), PLAIN_PASTE)
-        previous(number, frame)
-
-    signal.signal(signal.SIGTERM, on_end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
