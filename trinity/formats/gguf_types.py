@@ -1,6 +1,6 @@
 """Decide which tensor type an id of a GGUF file means, from the tensor's byte length.
 
-Ids 36 to 42, 142 and 143 mean different types in llama.cpp, in bitnet.cpp and in their forks. The
+Ids 36 to 43, 142 and 143 mean different types in llama.cpp, in bitnet.cpp and in their forks. The
 types differ in size, so the distance to the next tensor distinguishes them; neither the id alone
 nor ``general.file_type`` does.
 """
@@ -35,10 +35,16 @@ _FOREIGN_IDS = {
     335: "IQ2_BN_R4 of ik_llama.cpp",
 }
 _EXTRA_IDS = {
-    "I2_S": I2_S_ID, "TL1": TL1_ID, "TL2": TL2_ID, "Q2_0_G128": 42, "PQ2_0": 142, "PTQ1_0": 143
+    "I2_S": I2_S_ID, "TL1": TL1_ID, "TL2": TL2_ID, "Q2_0_G128": 42, "PQ2_0": 142, "PTQ1_0": 143,
+    "STQ1_0": 43,
 }  # fmt: skip
 # Blocks of types that are not in ggml's table: elements and bytes.
-_EXTRA_BLOCKS = {"Q2_0_G128": (128, 34), "PQ2_0": (128, 34), "PTQ1_0": (128, 28)}
+_EXTRA_BLOCKS = {
+    "Q2_0_G128": (128, 34),
+    "PQ2_0": (128, 34),
+    "PTQ1_0": (128, 28),
+    "STQ1_0": (256, 42),
+}
 # Types that are known only to be refused, and why.
 _REMOVED = "llama.cpp removed from the format"
 _REFUSED = {
@@ -53,7 +59,8 @@ _CONTESTED_IDS: dict[int, tuple[str, ...]] = {
     38: ("TL1", "IQ4_NL_8_8"),
     39: ("MXFP4", "TL2"),
     40: ("NVFP4",),
-    42: ("Q2_0", "Q2_0_G128"),
+    42: ("Q2_0", "Q2_0_G128", "STQ1_0"),
+    43: ("STQ1_0",),
     142: ("PQ2_0", "IQ2_TN"),
     143: ("PTQ1_0", "IQ1_TN"),
 }

@@ -1,4 +1,4 @@
-"""Convert ternary tensors to rows for the kernels: I2_S with any order of codes, TL1, TL2."""
+"""Convert ternary tensors to rows for the kernels: I2_S in any order, TL1, TL2, STQ1_0."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import UnsupportedError
 from trinity.formats.provider import Tensor
+from trinity.formats.stq import STQ_TYPE, to_pq2_0
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
 from trinity_kernels.quants.tl import AMBIGUOUS, TILINGS, TL_TYPES, TLError, to_i2_s
@@ -40,8 +41,13 @@ def kernel_rows(tensor: Tensor, n: int, k: int) -> KernelRows:
     return KernelRows(kernel_type(tensor.type), row_codes(tensor, n, k), tensor_scale(tensor))
 
 
-def from_tiles(tensor: Tensor) -> Tensor:
-    """Return the tensor, or an I2_S copy of TL1 or TL2. Raises UnsupportedError."""
+def from_layouts(tensor: Tensor) -> Tensor:
+    """Return the tensor, or a copy: of TL1 or TL2 as I2_S, of STQ1_0 as PQ2_0.
+
+    Raises UnsupportedError.
+    """
+    if tensor.type == STQ_TYPE:
+        return to_pq2_0(tensor)
     if tensor.type not in TL_TYPES:
         return tensor
     if len(tensor.shape) != 2:

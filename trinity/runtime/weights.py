@@ -18,7 +18,7 @@ from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import FIELDS
 from trinity.formats.gguf_types import is_type_of_gguf
 from trinity.formats.provider import Tensor, WeightProvider
-from trinity.formats.ternary_rows import from_tiles, kernel_rows, kernel_type
+from trinity.formats.ternary_rows import from_layouts, kernel_rows, kernel_type
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
@@ -234,7 +234,7 @@ class Weights:
                 "the file is incomplete or of another architecture"
             )
         tensor = self.provider.tensor(name)
-        return from_tiles(tensor)
+        return from_layouts(tensor)
 
 
 def _bound(name: str, tensor: Tensor, n: int, k: int) -> Weight:
