@@ -74,7 +74,7 @@ class Parameter:
 
 
 def parameters_of(command: Callable[..., None]) -> Iterator[Parameter]:
-    """Return what the signature of a command declares, without ``given``."""
+    """Return the parameters that the signature of a command declares, without ``given``."""
     for own in inspect.signature(command, eval_str=True).parameters.values():
         if own.annotation is Given:
             continue

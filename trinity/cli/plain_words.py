@@ -1,7 +1,7 @@
-"""Command lines without mistakes, read in milliseconds; typer takes longer than the demo model.
+"""A fast parser of correct command lines; importing typer takes longer than running the demo model.
 
-It reads what every command line has: options with values, switches, words. All else, above all
-what is wrong, it leaves to typer, which reads the same declarations and explains.
+It supports options with values, switches and arguments. Everything else, in particular every
+mistake, is left to typer, which uses the same declarations and explains the error.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def read(command: Callable[..., None], words: Sequence[str]) -> dict[str, Any] |
 
 
 def _flags(parameter: Parameter) -> Iterator[tuple[str, tuple[Parameter, bool]]]:
-    """Each flag with its parameter, and what a switch becomes."""
+    """Each flag with its parameter, and the value that it sets if it is a switch."""
     for flag in getattr(parameter.declared, "flags", ()):
         on, _, off = flag.partition("/")
         yield on, (parameter, True)

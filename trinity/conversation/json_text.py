@@ -1,8 +1,8 @@
 """Read JSON values from a growing text and repair them, so that the output is always valid JSON.
 
-Models forget commas, braces and quotes, write Python's words and quotes, unescaped quotes within
-strings, and escapes that JSON lacks. Each fault is read as what it most likely means. Valid JSON
-is not changed. The output is given piece by piece, while the text grows.
+Models forget commas, braces and quotes, use Python's constants and quotes, leave quotes within
+strings unescaped, and use escapes that JSON lacks. Each fault is given its most likely meaning.
+Valid JSON is not changed. The output is returned in pieces while the text grows.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def pair_prompt(tokenizer: Tokenizer, templates: Iterable[ChatTemplate]) -> str 
 
 
 def prompt_of_roles(templates: Iterable[ChatTemplate], names: Mapping[str, object]) -> str | None:
-    """Return what the first template that accepts both roles makes of them, or None.
+    """Return the prompt from the first template that accepts both roles, or None.
 
     ``names`` are variables for the template in addition to the messages.
     """

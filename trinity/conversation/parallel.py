@@ -39,7 +39,7 @@ def writes_parallel_calls(template: ChatTemplate) -> bool:
 
 @lru_cache(maxsize=16)
 def renders_all_calls(template: ChatTemplate) -> bool:
-    """Whether a history's text contains both calls of a message, whoever lists the tools."""
+    """Whether a history's text contains both calls of a message, with and without tools listed."""
     traits = traits_of(template)
     calls = []
     for number, value in enumerate(_VALUES):

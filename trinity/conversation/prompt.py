@@ -134,7 +134,7 @@ class ChatPrompt:
     """A prompt, and the form of its responses."""
 
     ids: list[int]  # tokens of ``text``
-    text: str  # what the chat template rendered
+    text: str  # the output of the chat template
     form: Form
     skip_special: bool  # for generation: False if the form's delimiters are special tokens
     tokenizer: Tokenizer

@@ -141,7 +141,7 @@ def _type(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in a form in which equal values are written alike."""
+    """Return a value in a form in which equal values have equal text."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The keywords of JSON Schema: what is enforced, what is a note, what is refused and why.
+"""The keywords of JSON Schema: which are enforced, annotations, or refused and why.
 
 Source: JSON Schema 2020-12, Core and Validation, and the older names that are still in use.
 """

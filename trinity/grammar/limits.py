@@ -23,7 +23,7 @@ STEP_ITEMS: Final = 50_000
 LEXER_STATES: Final = 50_000
 GRAMMAR_SIZE: Final = 500_000
 ROW_ITEMS: Final = 2_000
-# How its messages begin, and what they mean for the author of the grammar.
+# Beginnings of llguidance's messages, and their meaning for the author of the grammar.
 _MEANINGS: Final = {
     "oneOf constraints are not supported": (
         "the cases of oneOf may overlap; write anyOf, or a const that tells them apart"

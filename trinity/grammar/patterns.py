@@ -18,7 +18,7 @@ _PART = re.compile(r"\\(?:u\{[^}]*\}|p\{[^}]*\}|P\{[^}]*\}|.)|\[\^?|\]|\{,|&&|~~
 
 
 def rust_pattern(pattern: str) -> str:
-    """Convert an expression for llguidance. Raises ValueError for what it would misread."""
+    """Convert an expression for llguidance. Raises ValueError if its meaning differs there."""
     out: list[str] = []
     within, negated, ending = False, False, ""
     for part in _PART.findall(pattern):

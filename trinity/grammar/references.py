@@ -1,4 +1,4 @@
-"""References within a JSON schema: JSON pointers and anchors, and what lies there."""
+"""References within a JSON schema: JSON pointers and anchors, and their targets."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from trinity.tokenizers import Tokenizer
 KEPT = 32  # compiled grammars
 # Characters of their texts in total; compiled, a character takes up to 34 bytes (a long enum).
 KEPT_CHARACTERS = 1 << 20
-MARK = b"\xff"  # before the name of a token that never stands for text; no text contains this byte
+MARK = b"\xff"  # prefix of the name of a token without text; no text contains this byte
 
 
 class GrammarVocabulary:

@@ -207,7 +207,7 @@ def _fill(revision: Revision, file: str, size: int, path: str, tell: Callable[[i
 def _append(
     name: HubName, url: str, out: BinaryIO, have: int, size: int, tell: Callable[[int], None]
 ) -> None:
-    """Write what the server sends from byte ``have`` on."""
+    """Write the bytes that the server sends, from byte ``have`` on."""
     from huggingface_hub.utils import hf_raise_for_status
 
     with _answer(url, f"bytes={have}-" if have else None) as response:

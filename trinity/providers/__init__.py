@@ -1,6 +1,6 @@
-"""Where models lie: each kind of place claims the names that are its own and opens them.
+"""Sources of models: each kind of source recognizes its own names and opens the models.
 
-A kind is a file of this package with a ``Kind``; KINDS, in ``opening.py``, is the list of them.
+A kind is a file of this package with a ``Kind``; KINDS in ``opening.py`` lists them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which chat template of a model in Ollama's store is used: the store's, or its files' own.
+"""Choose the chat template of a model in Ollama's store: the store's or the file's own.
 
-Source of the order: Ollama, server/images.go, shouldPreferChatTemplate and the functions beside
-it. A Go template that trinity cannot render gives way to the file's Jinja template, too.
+Source of the order: Ollama, server/images.go, shouldPreferChatTemplate and the functions near it.
+If trinity cannot render a Go template, the file's Jinja template is used.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ class Accepting:
     """Accepts connections of ``listener`` in the running loop; ``made`` makes their protocols.
 
     asyncio's servers accept every connection. If descriptors run out, they log a traceback for each
-    waiting connection. Here connections are accepted at once, because the system does not say whose
-    they are before that, and begin in turns of their clients.
+    waiting connection. Here connections are accepted at once, because the system does not tell the
+    client's address before, and are started in turn by client.
     """
 
     def __init__(

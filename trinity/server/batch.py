@@ -26,10 +26,10 @@ def run_batch(
     source: Path, out: Path, ref: str, *, at_once: int, loading: Mapping[str, Any],
     defaults: Mapping[str, Any], say: Say,
 ) -> int:  # fmt: skip
-    """Answer the rows of ``source`` into ``out``, those that are there already left out.
+    """Complete the rows of ``source`` that ``out`` lacks, and write the responses to ``out``.
 
-    ``at_once`` rows are under way together. All rows name the model ``ref``, whatever they call it.
-    Returns: how many answers in the file are errors. Raises: InputError; what loading raises.
+    Up to ``at_once`` rows run at the same time. All rows use the model ``ref``, whatever name they
+    give. Returns: the number of errors in ``out``. Raises: InputError; errors of loading.
     """
     known = {row.custom_id for row in rows_of(source)}
     if not known:

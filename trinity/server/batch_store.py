@@ -23,7 +23,7 @@ Status = Literal[
     "cancelled",
 ]  # fmt: skip
 ENDED = frozenset({"failed", "completed", "expired", "cancelled"})
-WINDOW = 24 * 3600  # seconds in which a batch is answered, or what is left of it expires
+WINDOW = 24 * 3600  # seconds after which the rows of a batch that have not run expire
 MOST_BATCHES = 1000
 _NAME = re.compile(r"batch_[0-9a-f]{24}")
 

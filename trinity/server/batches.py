@@ -74,7 +74,7 @@ class Batches:
             begun = batch.status != "validating" or batch is self._current
             changed = copy(batch)
             _cancel(changed, begun)
-            self.store.cancel(changed)  # where this fails, the batch goes on
+            self.store.cancel(changed)  # if this fails, the batch continues
             _cancel(batch, begun)
             self._traffic.news.set()
         return batch

@@ -144,7 +144,7 @@ def without_folder(error: TrinityError) -> str:
 
 
 def unavailable(message: str) -> ApiError:
-    """Return the error for what the server cannot do now; the client may try again."""
+    """Return the error for a temporary failure; the client may try again."""
     return ApiError(503, message, headers={"Retry-After": str(RETRY_SECONDS)})
 
 

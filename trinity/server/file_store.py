@@ -1,7 +1,8 @@
-"""Files that clients send for batches, and the answers, in a folder.
+"""A folder of the files that clients upload for batches, and of the results.
 
-A file is two: its content, and beside it a line of JSON that says what it is, which is written last
-and removed first. What has none is left over from a process that was killed, and is removed.
+Each stored file is two files: its content, and a description (a line of JSON), which is written
+last and removed first. Content without a description was left by a process that was killed, and is
+removed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from trinity_kernels.whole_file import check_writable, whole_file
 Purpose = Literal["batch", "batch_output"]
 MOST_FILES = 10_000
 _NAME = re.compile(r"file-[0-9a-f]{24}")
-_LEFT_SECONDS = 3600.0  # after which what is half there is nobody's
+_LEFT_SECONDS = 3600.0  # age at which an incomplete file is abandoned
 
 
 class FileObject(msgspec.Struct):
@@ -60,7 +61,7 @@ class FileStore:
         try:
             write(self.path(file_id), content)
             return self.describe(file_id, name, purpose)
-        except BaseException as error:  # what has no description would be counted for nobody
+        except BaseException as error:  # content without a description has no owner
             self.path(file_id).unlink(missing_ok=True)
             if isinstance(error, OSError):
                 raise ApiError(507, f"the file cannot be stored: {error.strerror}") from error

@@ -114,7 +114,7 @@ class KeptStreams:
         kept.later(KEPT_SECONDS, self._abandon)
 
     def _abandon(self, kept: Kept) -> None:
-        """End a stream that nobody reads."""
+        """End a stream that has no reader."""
         if not kept.readers and kept.completed is None:
             self._forget(kept)
 

@@ -11,7 +11,7 @@ from typing import Final
 # Processor time of one turn of the event loop that clients' work may take, in seconds.
 SECONDS: Final = 0.001
 
-# Runs on the event loop. Returns the seconds that what it started will take there afterwards.
+# Runs on the event loop. Returns the seconds that the work it started will take there.
 Work = Callable[[], float]
 
 

@@ -36,9 +36,9 @@ log = logging.getLogger("trinity.server")
 
 
 class Server(uvicorn.Server):
-    """Ends in good order at the first signal, and at once at the second.
+    """A server that shuts down cleanly at the first signal, and at once at the second.
 
-    It ends within ``drain`` + 5 s whatever its clients, their requests' threads and the models do.
+    It ends within ``drain`` + 5 s, even if clients, threads of requests or models do not.
     """
 
     ended_by: int | None = None
@@ -105,9 +105,9 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals end the server while it runs; whoever started it then goes on.
+        """Signals end the server while it runs; its caller then continues.
 
-        They come to the main thread alone.
+        Only the main thread receives them.
         """
         if threading.current_thread() is not threading.main_thread():
             yield

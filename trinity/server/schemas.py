@@ -80,8 +80,8 @@ _making = Lock()
 def decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
     """The decoder of a type, made once.
 
-    It must be made before anything else uses the type: while msgspec makes what it keeps of a
-    Struct, another thread would find a part of that, which ends the process.
+    It must be made before the type is used elsewhere: while msgspec prepares a Struct, another
+    thread would see it half prepared, which crashes the process.
     """
     known = _decoders.get(kind)
     if known is None:

@@ -77,7 +77,7 @@ class Served:
     used: int = 0  # number of the newest lease among those of all models
     bytes: int = 0
     loading: bool = False
-    leaving: bool = False  # unload it once nobody uses it
+    leaving: bool = False  # unload it when its last use ends
     # Owners of keys that have used it since it was loaded and have not asked to unload it.
     owners: set[str] = field(default_factory=set)
     # By owner: weights of adapters for requests that do not give them.

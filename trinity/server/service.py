@@ -72,11 +72,11 @@ class Writer(Protocol[T]):
     """Turns the events of a response into what an API sends: its own events, or lines."""
 
     def add(self, update: Update) -> Iterable[T]:
-        """Return what is sent for an update."""
+        """Return the bytes to send for an update."""
         ...
 
     def end(self, end: End) -> Iterable[T]:
-        """Return what is sent for the end."""
+        """Return the bytes to send at the end."""
         ...
 
 
@@ -142,7 +142,7 @@ class Answers:
         return await self._service.threads.run(self._caller, function, *args, **named)
 
     async def by(self, writer: Writer[T]) -> AsyncGenerator[T, None]:
-        """Yield what ``writer`` makes of the events, in order."""
+        """Yield the output of ``writer`` for the events, in order."""
         async for event in self:
             for made in writer.end(event) if isinstance(event, End) else writer.add(event):
                 yield made

@@ -32,11 +32,11 @@ def serve(
     refs: Sequence[str], options: ServerOptions, loading: Mapping[str, Any], say: Say,
     defaults: Mapping[str, Any] = NO_DEFAULTS,
 ) -> int | None:  # fmt: skip
-    """Serve models until a signal comes, whose number is returned.
+    """Serve models until a signal arrives; return its number.
 
-    ``refs`` are NAME=REF or REF, with REF as ``trinity.load`` takes it, ``loading`` its options.
-    ``say`` gets lines that whoever starts the server should see. ``defaults`` are
-    GenerationOptions of requests that do not give them. Raises: TrinityError.
+    ``refs`` are NAME=REF or REF, with REF as in ``trinity.load``; ``loading`` are its options.
+    ``say`` is called with lines for the user. ``defaults`` are GenerationOptions for requests that
+    do not set them. Raises: TrinityError.
     """
     options.all_keys()
     template = None if options.chat_template is None else read_template(options.chat_template)

@@ -1,4 +1,4 @@
-"""How the server listens, whom it lets in, and what it bears: the options of `trinity serve`."""
+"""The options of `trinity serve`: where it listens, who may use it, and its limits."""
 
 from __future__ import annotations
 

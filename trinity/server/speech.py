@@ -81,7 +81,7 @@ class Speech:
         def ended(running: asyncio.Future[Transcript]) -> None:
             segments.put_nowait(None)
             if not running.cancelled():
-                running.exception()  # seen, even if nobody waits for it any more
+                running.exception()  # retrieve the exception, even if no caller waits for it
 
         work = partial(self._run, audio, left, options, told)
         running = asyncio.wrap_future(self._submit(client, work))
@@ -214,7 +214,7 @@ class Transcribing:
             segment = await self._segments.get()
 
     def close(self) -> None:
-        """End it, and forget what it finds; again is harmless."""
+        """End the transcription and discard its result; safe to repeat."""
         self._left.set()
         self._running.cancel()
 

@@ -52,7 +52,7 @@ A = TypeVar("A", bound=Started)
 
 
 class Stream:
-    """Starts responses, sends what ``written`` makes of them, and closes them at the end.
+    """Starts streamed responses, sends the output of ``written``, and closes them at the end.
 
     ``start`` is called when the response begins, for example ``Service.start``. An error within
     ``PATIENCE`` seconds sets the status; a later one is the stream's last event, in the family's
@@ -130,7 +130,7 @@ def _body(chunk: bytes) -> dict[str, object]:
 
 
 async def _closed(starting: asyncio.Future[Any]) -> None:
-    """End a response that nobody will read."""
+    """End a response that has no reader."""
     if not starting.done():
         starting.cancel()
     elif not starting.cancelled() and starting.exception() is None:

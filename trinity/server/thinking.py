@@ -13,7 +13,7 @@ _SWITCHES = ("enable_thinking", "thinking")
 _DEGREE = "reasoning_effort"
 _MARKS = ("<think>", "<|channel>", "<|START_THINKING|>", "[THINK]", "<seed:think>", ".Think")
 NONE, SOME = "none", "some"
-# Degrees that only some templates know, and what the others get instead.
+# Efforts that only some templates support, and their replacements for other templates.
 _NEAREST = {NONE: "low", "minimal": "low", "xhigh": "high", "max": "high"}
 
 

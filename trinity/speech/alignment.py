@@ -22,7 +22,7 @@ from trinity.speech.weights import SpeechWeights
 from trinity_kernels.team import Team
 
 SMOOTHED = 7  # width of the median filter, in frames of 0.02 s
-_BOTH, _TOKEN, _FRAME = 0, 1, 2  # steps of a path: what they advance
+_BOTH, _TOKEN, _FRAME = 0, 1, 2  # steps of a path: what each advances
 
 
 class Alignment:

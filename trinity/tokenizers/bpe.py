@@ -207,7 +207,7 @@ def refusals(what: str) -> Iterator[None]:
 def bpe_piece(vocab: Vocabulary, token_id: int) -> bytes:
     """Return the bytes of a token that is neither control nor user-defined.
 
-    A character that stands for no byte, which should not occur, is taken literally.
+    A character that is not the code of a byte, which should not occur, is encoded as UTF-8.
     """
     byte = vocab.byte_of(token_id)
     if byte is not None:

@@ -14,10 +14,10 @@ from trinity.errors import TokenizerError
 
 
 class PreTokenizer(NamedTuple):
-    """How one family of vocabularies cuts words.
+    """How one family of vocabularies splits text into words.
 
-    ``ignore_merges``: a word that is a token is not split, whatever the merges are.
-    ``add_bos``: the default for files that do not say whether a BOS token is added.
+    ``ignore_merges``: a word that is a token is never split by merges. ``add_bos``: the default for
+    files that do not say whether a BOS token is added.
     """
 
     name: str

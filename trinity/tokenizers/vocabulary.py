@@ -80,7 +80,7 @@ class Vocabulary:
     charsmap: bytes = b""  # for "t5": the table that normalizes texts
     drop_spaces: bool = False  # for "t5": of several spaces, and of those around a text
     prepends_space: bool = False  # for "t5"
-    rules: Rules | None = None  # those of a tokenizer.json that the other fields cannot express
+    rules: Rules | None = None  # the rules of a tokenizer.json that the other fields cannot express
     nfc: bool = False  # compose texts first
     notes: list[str] = field(default_factory=list)
 

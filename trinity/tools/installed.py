@@ -162,7 +162,7 @@ def _listed(folder: str, ending: str) -> list[str]:
 
 
 def _opened(name: str, kept_by: str, place: str, path: str) -> Installed:
-    """Return what the headers of the model at ``path`` say, or why it cannot be opened."""
+    """Return what the headers of the model at ``path`` contain, or why it cannot be opened."""
     try:
         with closing(open_weights(path)) as provider:
             family = provider.metadata.get("general.architecture")

@@ -1,4 +1,4 @@
-"""What a measurement depends on besides the code: processor, versions, memory of the process."""
+"""The environment of a measurement: processor, versions, memory of the process."""
 
 from __future__ import annotations
 

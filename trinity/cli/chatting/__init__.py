@@ -1,1 +1,1 @@
-"""What `trinity chat` does with what is typed: read it, run commands, show answers."""
+"""The interactive part of `trinity chat`: read input, run commands, show responses."""

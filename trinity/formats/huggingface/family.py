@@ -49,20 +49,20 @@ class Family:
     with_experts: str = ""
     # GGUF's weight of the output is multiplied by it.
     head_factor: Callable[[Values], float] = lambda values: 1.0
-    # mlx-lm uses a checkpoint's output weight whatever tie_word_embeddings says.
+    # mlx-lm uses a checkpoint's output weight even if tie_word_embeddings is true.
     mlx_head: bool = False
     # mlx-lm's checkpoints have a convolution's taps on the second axis, and norms with 1 added.
     mlx_turns: bool = False
     # Beginnings of names, and the class's beginnings; the first that fits counts.
     renames: tuple[tuple[str, str], ...] = ()
-    # There is no output matrix.
+    # The model has no output matrix.
     headless: bool = False
     # False if the class ignores tie_word_embeddings.
     ties: bool = True
     # The tensors of a layer that proposes tokens, which a checkpoint may have: groups, each with
     # the beginning of its names, in which {} is the number of layers.
     drafting: tuple[tuple[str, Tables], ...] = ()
-    # The key of config.json without which there is no such layer; "": no key is needed.
+    # The key of config.json that such a layer requires; "": none.
     drafting_key: str = ""
 
     def architecture(self, config: ModelConfig, values: Values) -> str:

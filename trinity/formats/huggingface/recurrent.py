@@ -67,7 +67,7 @@ def _negative_exponential(values: NDArray[np.float32]) -> NDArray[np.float32]:
     return -np.exp(values.astype(np.float64)).astype(np.float32)
 
 
-# transformers 5 writes what is not finite as an object.
+# transformers 5 writes numbers that are not finite as objects.
 _NO_LIMITS = (None, [0.0, float("inf")], [0.0, {"__float__": "Infinity"}])
 
 

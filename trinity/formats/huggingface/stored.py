@@ -85,7 +85,7 @@ class HFTensor:
     """A tensor of a model in a checkpoint."""
 
     name: str  # the canonical one
-    shape: tuple[int, ...]  # of the values, whatever form they are stored in
+    shape: tuple[int, ...]  # of the decoded values
     stored: Stored
     linear: bool  # the weight of a linear layer, which is ternary in ternary models
     permuted_heads: int = 0  # heads whose rows GGUF has permuted

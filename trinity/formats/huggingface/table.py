@@ -46,7 +46,7 @@ class TableRow:
     permuted: bool = False
     # Applied to each value.
     change: Change | None = None
-    # What the values of each part of a form are multiplied by, one after the other.
+    # The factors of each part of a form, applied in order.
     factors: tuple[tuple[float, ...], ...] = ()
     # The model has a vector as a column, (rows, 1).
     column: bool = False

@@ -15,7 +15,7 @@ from trinity.formats.huggingface.stored import HFTensor, View, as_it_is
 
 SCALE_SUFFIX = "_scale"  # of a packed weight's companion
 HEAD = "lm_head.weight"
-# What stands before the names of a model within another one, and for what.
+# Prefixes of a model's tensor names within another model, and their meaning.
 WITHIN = (
     ("language_model.model.", "model."),
     ("language_model.", ""),

@@ -234,7 +234,7 @@ def _rounded(stored: SafeTensor) -> TernaryMatrix:
     step = max(1, CHUNK_ELEMENTS // columns)
     starts = range(0, rows, step)
     total = 0.0
-    with np.errstate(over="ignore", invalid="ignore"):  # the mean shows what is not finite
+    with np.errstate(over="ignore", invalid="ignore"):  # the mean is not finite if a value is not
         for first in starts:
             values = stored.floats(elements[first : first + step])
             total += float(np.abs(values).sum(dtype=np.float64))

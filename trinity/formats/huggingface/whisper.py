@@ -27,7 +27,7 @@ from trinity.formats.speech_config import (
 
 _PREPROCESSOR = "preprocessor_config.json"
 _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
-# What a checkpoint may have beside its tensors: the embedding again, as the output.
+# An extra tensor that a checkpoint may have: the embedding again, as the output.
 UNREAD = frozenset({"proj_out.weight"})
 _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)\.(weight|bias)")
 _MODULES = {

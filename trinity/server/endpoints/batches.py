@@ -1,4 +1,4 @@
-"""OpenAI's batches: files of requests, answered while nobody else is served."""
+"""OpenAI's batches: files of requests, which run while the server has no other requests."""
 
 from __future__ import annotations
 

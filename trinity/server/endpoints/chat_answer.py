@@ -43,7 +43,7 @@ class CallDelta(msgspec.Struct):
 
 
 class Delta(msgspec.Struct):
-    """What a chunk adds to the message."""
+    """The part of the message that a chunk adds."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType | None = UNSET

@@ -63,7 +63,7 @@ class EmbeddingsRequest(Body):
         ):
             texts = [_text(part) for part in given]
             for number, text in enumerate(texts):
-                if not text:  # refused by OpenAI and llama.cpp, too
+                if not text:  # OpenAI and llama.cpp refuse it too
                     raise ApiError(400, f"input: text {number} is empty", "input")
             return texts
         return [[part for part in given if isinstance(part, str | int)]]

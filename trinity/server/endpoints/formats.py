@@ -1,4 +1,4 @@
-"""Structured output: the parameters of several APIs that say what a response may be.
+"""Structured output: the parameters of several APIs that constrain a response.
 
 They are OpenAI's ``response_format``, llama.cpp's ``json_schema`` and ``grammar``, vLLM's
 ``structured_outputs`` and its older ``guided_*``. Each becomes a grammar.
@@ -158,7 +158,7 @@ class Forms(Body, kw_only=True):
             return older
         newer = self.structured_outputs.form("structured_outputs")
         if older is not None and newer is not None:
-            ignored.add("guided_json")  # vLLM takes the newer one, too
+            ignored.add("guided_json")  # vLLM also uses the newer one
         return newer or older
 
 

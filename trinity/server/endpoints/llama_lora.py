@@ -43,7 +43,7 @@ async def weigh(call: Call[Loras]) -> ASGI:
     """Set the scales of adapters for later requests; others get 0."""
     lora = {adapter.id: adapter.scale for adapter in call.body}
     with await call.lease(None) as model:
-        model.engine.adapter_weights(Request.of(lora=lora).lora)  # raises what is wrong
+        model.engine.adapter_weights(Request.of(lora=lora).lora)  # raises an error for bad adapters
         call.service.models.first.lora[call.caller.owner] = lora
     return Json(Changed())
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trinity.model import Model
     from trinity.runtime.sampler import TokenLogprob
 
-# What stands for minus infinity, as OpenAI has it.
+# The value for minus infinity, as in OpenAI's API.
 LEAST = -9999.0
 
 

@@ -98,9 +98,9 @@ class Message(Body):
     def as_template_has_it(
         self, ignored: Ignored, where: str, between: str = "\n"
     ) -> dict[str, Any]:
-        """The message as chat templates know it: what is given, content as one text.
+        """The message in the form of chat templates: only the given fields, content as one text.
 
-        ``between`` joins the parts of the content. Raises: ApiError for a part that is no text.
+        ``between`` joins the parts of the content. Raises: ApiError for a part that is not text.
         """
         calls = [
             call.as_template_has_it(f"{where}.tool_calls[{number}]")

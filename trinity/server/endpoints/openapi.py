@@ -13,7 +13,7 @@ from trinity import __version__
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 
 PLACE = "#/components/schemas/{name}"
-# What every endpoint may answer beside what it is for.
+# Responses that every endpoint may give in addition to its own.
 REFUSALS = {
     "400": "What is wrong with the request.", "401": "The key is missing or wrong.",
     "403": "The Host or the Origin is not let in.", "404": "There is no such model.",

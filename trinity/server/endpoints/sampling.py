@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trinity.model import Model
     from trinity.server.endpoint import Call
 
-# Names that the engine uses, too.
+# Names that the engine also uses.
 ENGINE_NAMES = ("repetition_penalty", "priority")
 Off = Ignorable[Annotated[float, Meta(ge=0, le=0)] | None]
 Penalty = Annotated[float, Meta(ge=-100, le=100)]

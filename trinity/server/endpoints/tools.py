@@ -1,8 +1,9 @@
-"""Tools and the choice among them, as OpenAI's chat completions and responses have them.
+"""Tools and tool choice of OpenAI's chat completions and responses.
 
-Both APIs are read alike: a function may lie in ``function`` (chat) or beside ``type`` (responses).
-A custom tool, whose input is free text, becomes a function with the one argument ``input``. Tools
-of other types are run by OpenAI's servers; here they are ignored, unless the request forces one.
+Both APIs use the same code: the fields of a function may be in ``function`` (chat) or next to
+``type`` (responses). A custom tool, whose input is free text, becomes a function with the one
+argument ``input``. OpenAI's servers run tools of other types; here they are ignored, unless the
+request forces one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a request has cost: OpenAI's usage, and llama.cpp's timings and progress."""
+"""The costs of a request: OpenAI's usage, and llama.cpp's timings and progress."""
 
 from __future__ import annotations
 

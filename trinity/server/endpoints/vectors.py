@@ -91,9 +91,9 @@ def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 async def written(call: Call[Any], rows: NDArray[np.float32]) -> list[Any]:
-    """Encode each vector as JSON.
+    """Encode each vector as JSON, one after the other in a thread.
 
-    A thread encodes them one by one: all at once would block the event loop.
+    Encoding all at once would block the event loop.
     """
     return await call.run(lambda: [msgspec.Raw(encode(row.tolist())) for row in rows])
 

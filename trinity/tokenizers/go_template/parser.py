@@ -118,7 +118,7 @@ class _Parser:
             if end == "else":
                 following = self._peek()
                 if following.kind == lexer.KEYWORD and following.text == kind != "range":
-                    self._next()  # else if: its end is ours, too
+                    self._next()  # else if: both end with the same {{end}}
                     otherwise = [self._branch(kind)]
                 else:
                     otherwise, end = self._body()

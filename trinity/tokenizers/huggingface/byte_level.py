@@ -66,7 +66,7 @@ def byte_level_source(values: Mapping[str, object], path: str, rows: int) -> Voc
             _check_bytes(values, path)
         add_rules(source, values, is_plain=is_known and is_plain)
     elif source.pre is not None:
-        # An unknown description, but the ids of TELLING_TEXT are those of known rules.
+        # The description is unknown, but TELLING_TEXT has the ids of known rules.
         described = {**values, "pre_tokenizer": pre_tokenizer_of(source.pre)}
         add_rules(source, described, is_plain=is_plain)
     else:

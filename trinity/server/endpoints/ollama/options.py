@@ -40,9 +40,9 @@ ENGINE_NAMES = {
 
 
 class Options(Body):
-    """Sampling options and limits; options that are not given have the model's defaults.
+    """Sampling options and limits; missing options have the model's defaults.
 
-    Options of Ollama's runner are accepted if they state what is so, and have no effect.
+    Options of Ollama's runner have no effect; they are accepted if they equal the actual settings.
     """
 
     seed: int | None = None
