@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.models import real_models
-from tests.matrix import select_cases
+from tests.matrix import COMPARED, select_cases
 from trinity.processes.confined import Confined
 from trinity.runtime import engine_building
 from trinity.runtime.thread_count import usable_threads
@@ -52,6 +52,13 @@ def real_model() -> GetModel:
         return real_models.path_of(name)
 
     return path
+
+
+@pytest.fixture(scope="session", params=COMPARED)
+def levels(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """The levels whose results a test compares: in `make test` those that it runs, then all."""
+    names: tuple[str, ...] = request.param
+    return names
 
 
 class Kept(Confined):

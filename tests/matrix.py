@@ -27,17 +27,16 @@ FULL, CROSSED = pytest.mark.full, pytest.mark.crossed
 # Levels and types have code of their own in the kernels: .ci/run crosses each two parameters there.
 CROSSED_FOLDER = Path(__file__).resolve().parent / "kernels"
 MOST = 5  # cases of a test that `make test` runs
-BETWEEN = frozenset(available_levels()[1:-1])  # levels that `make test` leaves out
+BETWEEN = available_levels()[1:-1]  # levels that `make test` leaves out
+FEW_LEVELS = tuple(level for level in available_levels() if level not in BETWEEN)
+# For a fixture: the levels whose results a test compares.
+COMPARED = [FEW_LEVELS, *([pytest.param(available_levels(), marks=FULL)] if BETWEEN else [])]
 Value = tuple[tuple[str, ...], tuple[int, ...]]
 
-# The first type that products support in each file of trinity_kernels/quants.
-KINDS = frozenset(
-    next(iter(module.READERS)) for module in vars(quants).values() if hasattr(module, "READERS")
-)
+# A type of each layout, reader and form of activations.
+KINDS = ("F32", "I2_S", "Q4_0", "Q8_0", "Q4_K", "IQ2_XXS", "AFFINE4_BF16")
 # Types that products support and GGUF files can contain.
 IN_FILES = tuple(name for name in quants.READERS if is_type_of_gguf(name))
-# A type of each layout and reader, for tests with many shapes.
-PACKED = ("F32", "I2_S", "Q4_0", "Q8_0", "Q4_K", "IQ2_XXS")
 
 
 def some(values: Iterable[Any], kept: Collection[Any]) -> list[Any]:
@@ -53,20 +52,22 @@ def _left(value: Any) -> Any:
 
 
 def types(names: Iterable[str]) -> list[Any]:
-    """Return quantization types for parametrize; `make test` runs one type of each file."""
+    """Return quantization types for parametrize; `make test` runs those of KINDS."""
     return some(names, KINDS)
 
 
 def select_cases(items: Iterable[pytest.Item]) -> None:
     """Mark cases that `make test` omits as ``full``, and what .ci/run omits as ``crossed``."""
-    tests: dict[str, list[pytest.Item]] = defaultdict(list)
+    tests: dict[str, list[Any]] = defaultdict(list)
     for item in items:
         if hasattr(item, "callspec"):
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
         short = leave_few(covering(without_levels_between(cases), values_of))
-        pairs = CROSSED_FOLDER in cases[0].path.parents
-        whole = covering(cases, pairs_of if pairs else values_of, short)
+        parts = pairs_of if CROSSED_FOLDER in cases[0].path.parents else values_of
+        # What compares FEW_LEVELS is done again where all are compared.
+        rest = [item for item in cases if item.callspec.params.get("levels") is not FEW_LEVELS]
+        whole = covering(rest, parts, [item for item in short if item in rest])
         for item in cases:
             if item not in short:
                 item.add_marker(FULL)
@@ -100,9 +101,15 @@ def covering(
 
 
 def without_levels_between(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the cases not marked ``full``, without the levels in BETWEEN if others remain."""
+    """Return the cases not marked ``full``, without the levels in BETWEEN if others remain.
+
+    If all cases are of those levels, the best of them remains.
+    """
     cases = [item for item in cases if item.get_closest_marker("full") is None]
-    return [item for item in cases if BETWEEN.isdisjoint(texts_of(item))] or cases
+    for left in (BETWEEN, BETWEEN[1:]):
+        if kept := [item for item in cases if not {*left}.intersection(texts_of(item))]:
+            return kept
+    return cases
 
 
 def texts_of(item: Any) -> Iterator[str]:

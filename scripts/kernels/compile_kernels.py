@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
-from tests.matrix import KINDS, PACKED  # noqa: E402
+from tests.matrix import FEW_LEVELS, KINDS  # noqa: E402
 from trinity_kernels import compiling_processes  # noqa: E402
 from trinity_kernels.compiling_processes import Wanted  # noqa: E402
 from trinity_kernels.isa import available_levels  # noqa: E402
@@ -23,28 +23,26 @@ from trinity_kernels.ops.matmul import variants  # noqa: E402
 from trinity_kernels.ops.matmul.panels import matmul_panels  # noqa: E402
 from trinity_kernels.selftest import KERNELS, kernels_of  # noqa: E402
 
-# F16 is also the type of most embeddings and encoders of the tests' models.
-TYPES = KINDS | {"F16"}
-# The tests of panels take the types of PACKED, tests of models few others; a panel kernel compiles
-# seven times as long as one of rows.
+# The others are types of embeddings, routers, encoders and ternary models.
+TYPES = {*KINDS, "F16", "BF16", "TQ2_0"}
 PANELS = matmul_panels.name
 PRODUCTS = frozenset(variant.kernel.name for variant in variants.VARIANTS)
 
 
 def not_compiled(kinds: bool) -> list[Wanted]:
-    """Return the kernels that the cache lacks; with ``kinds``, of the products only TYPES."""
+    """Return the kernels that the cache lacks; with ``kinds``, those that `make test` needs."""
     return compiling_processes.not_compiled(
         (KERNELS[name].kernel, level, tag)
-        for level in available_levels()
+        for level in (FEW_LEVELS if kinds else available_levels())
         for name, tag in kernels_of(level)
-        if not kinds or name not in PRODUCTS or tag in (PACKED if name == PANELS else TYPES)
+        if not kinds or name not in PRODUCTS or tag in (KINDS if name == PANELS else TYPES)
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workers", type=int, default=2, help="processes at a time")
-    parser.add_argument("--kinds", action="store_true", help="one quantization type of each file")
+    parser.add_argument("--kinds", action="store_true", help="what `make test` needs")
     options = parser.parse_args()
     if compiling_processes.available():
         wanted = not_compiled(options.kinds)

@@ -9,7 +9,6 @@ from tests.kernels import reference
 from tests.kernels.launch import Slot, launch
 from tests.kernels.operands import same_bits
 from tests.kernels.reference import Floats
-from trinity_kernels.isa import available_levels
 from trinity_kernels.ops import activation as op
 from trinity_kernels.team import Team
 
@@ -31,7 +30,9 @@ def gated(
 
 @NAMES
 @pytest.mark.parametrize("shape", SHAPES)
-def test_bound_and_bits(name: str, shape: tuple[int, int], two: Team) -> None:
+def test_bound_and_bits(
+    name: str, shape: tuple[int, int], two: Team, levels: tuple[str, ...]
+) -> None:
     rng = np.random.default_rng(shape)
     gate = (6 * rng.normal(size=shape)).astype(np.float32)
     up = rng.normal(size=shape).astype(np.float32) * 4
@@ -42,19 +43,21 @@ def test_bound_and_bits(name: str, shape: tuple[int, int], two: Team) -> None:
     if name in ("relu2", "sigmoid"):
         bound = (2.0**-22 if name == "relu2" else 1e-6) * np.abs(expected)
     assert np.all(np.abs(expected - reference.activate(name, gate) * factors) <= bound)
-    for level in available_levels():
+    for level in levels:
         for team in (None, two):
             assert same_bits(gated(name, gate, up, level, team), expected), level
 
 
 @NAMES
 @pytest.mark.parametrize("shape", SHAPES)
-def test_without_factors(name: str, shape: tuple[int, int], two: Team) -> None:
+def test_without_factors(
+    name: str, shape: tuple[int, int], two: Team, levels: tuple[str, ...]
+) -> None:
     gate = (6 * np.random.default_rng(shape).normal(size=shape)).astype(np.float32)
     expected = gated(name, gate, None, "portable")
     bound = 1e-6 * np.abs(gate) + 2.0**-22 * np.abs(expected)
     assert np.all(np.abs(expected - reference.activate(name, gate)) <= bound)
-    for level in available_levels():
+    for level in levels:
         for team in (None, two):
             assert same_bits(gated(name, gate, None, level, team), expected), level
 

@@ -10,7 +10,6 @@ import pytest
 from tests.kernels.launch import launch, launch_all
 from tests.kernels.operands import Attention, attention, same_bits
 from tests.kernels.reference import Floats
-from trinity_kernels.isa import available_levels
 from trinity_kernels.ops import attention as op
 from trinity_kernels.ops.kv_layout import KV_TYPES
 from trinity_kernels.team import Team
@@ -45,11 +44,11 @@ def test_within_the_bound(kv_type: str, shape: tuple[int, int, int], level: str,
 
 @CASES
 def test_parts_levels_and_threads_leave_the_bits_alone(
-    kv_type: str, shape: tuple[int, int, int], two: Team
+    kv_type: str, shape: tuple[int, int, int], two: Team, levels: tuple[str, ...]
 ) -> None:
     a = attention(kv_type, BORDERS, *shape)
     expected = whole(a, kv_type, "portable")
-    for level in available_levels():
+    for level in levels:
         for team in (None, two):
             assert same_bits(whole(a, kv_type, level, team), expected), level
             assert same_bits(by_parts(a, kv_type, level, team), expected), level
@@ -125,13 +124,17 @@ VARIANTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("shape", [(2, 3, 64), (1, 5, 128), (1, 8, 24), (1, 11, 24)])
 def test_windows_caps_and_sinks(
-    kv_type: str, shape: tuple[int, int, int], variant: dict[str, Any], two: Team
+    kv_type: str,
+    shape: tuple[int, int, int],
+    variant: dict[str, Any],
+    two: Team,
+    levels: tuple[str, ...],
 ) -> None:
     for positions in (BORDERS, (700, 390, 255)):
         a = attention(kv_type, positions, *shape, **variant)
         first = whole(a, kv_type, "portable")
         assert np.all(np.abs(first - a.expected) <= a.bound)
-        for level in available_levels():
+        for level in levels:
             assert same_bits(whole(a, kv_type, level, two), first), level
             assert same_bits(by_parts(a, kv_type, level, two), first), level
 

@@ -13,9 +13,9 @@ from tests.kernels import reference
 from tests.kernels.launch import Slot, launch, launch_all
 from tests.kernels.operands import EPSILON, aligned, row_lengths, same_bits
 from tests.kernels.reference import Bytes, Floats
-from tests.matrix import PACKED, some
+from tests.matrix import KINDS, some
 from trinity_kernels._jit import Kernel, kernel
-from trinity_kernels.isa import available_levels, interpreted
+from trinity_kernels.isa import interpreted
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.ops import expert_rows, mix, squares
 from trinity_kernels.ops.matmul import activation_tiles, experts, variants
@@ -230,7 +230,7 @@ def product(tag: str, tokens: int, repeat: int = 1) -> Product:
     return Product(tag, rows, x, packed, weights, table, scales, biases, expected, size)
 
 
-TAGS = pytest.mark.parametrize("tag", some(sorted(FORMS), {*PACKED, "MXFP4", "F16"}))
+TAGS = pytest.mark.parametrize("tag", some(sorted(FORMS), {*KINDS, "MXFP4", "F16"}))
 
 
 @TAGS
@@ -338,8 +338,8 @@ def test_squares_by_expert(spread: bool, k: int, level: str, two: Team) -> None:
 
 
 @pytest.mark.skipif(interpreted(), reason="one level")
-def test_levels_leave_the_bits_alone() -> None:
+def test_levels_leave_the_bits_alone(levels: tuple[str, ...]) -> None:
     p = product("Q4_0", 9)
     expected = p.run(matmul, "portable")
-    for level in available_levels():
+    for level in levels:
         assert same_bits(p.run(matmul, level), expected)

@@ -8,7 +8,6 @@ import pytest
 from tests.kernels.launch import Slot, launch
 from tests.kernels.operands import same_bits
 from tests.kernels.reference import Floats
-from trinity_kernels.isa import available_levels
 from trinity_kernels.ops import gated_add as op
 from trinity_kernels.team import Team
 
@@ -24,7 +23,7 @@ def added(gate: Floats, x: Floats, out: Floats, level: str, team: Team | None = 
 
 
 @pytest.mark.parametrize("shape", [(1, 5), (1, 1100), (4, 37)])
-def test_bound_and_bits(shape: tuple[int, int], two: Team) -> None:
+def test_bound_and_bits(shape: tuple[int, int], two: Team, levels: tuple[str, ...]) -> None:
     rng = np.random.default_rng(shape)
     x, out = rng.normal(size=(2, *shape)).astype(np.float32)
     gate = np.full((shape[0], 16), np.nan, np.float32)  # one value of a row is read
@@ -32,6 +31,6 @@ def test_bound_and_bits(shape: tuple[int, int], two: Team) -> None:
     expected = added(gate, x, out, "portable")
     wide = out + x / (1 + np.exp(-gate[:, :1].astype(np.float64)))
     assert np.all(np.abs(expected - wide) <= 1e-6 * (np.abs(x) + np.abs(out)))
-    for level in available_levels():
+    for level in levels:
         for team in (None, two):
             assert same_bits(added(gate, x, out, level, team), expected), level

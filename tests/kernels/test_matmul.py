@@ -11,7 +11,6 @@ from tests.kernels import reference
 from tests.kernels.launch import launch
 from tests.kernels.operands import at_the_edge, product, row_lengths, same_bits
 from tests.matrix import types
-from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.matmul import operands
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.ops.matmul.rows import matmul
@@ -35,11 +34,13 @@ def test_within_the_bound_of_rounding(tag: str, level: str, two: Team) -> None:
 
 @pytest.mark.few(4)
 @TAGS
-def test_levels_threads_and_other_tokens_leave_the_bits_alone(tag: str, two: Team) -> None:
+def test_levels_threads_and_other_tokens_leave_the_bits_alone(
+    tag: str, two: Team, levels: tuple[str, ...]
+) -> None:
     for k in row_lengths(tag)[-2:]:
         p = product(tag, 7, 53, k)
         expected = p.run("portable")
-        for level in available_levels():
+        for level in levels:
             for team in (None, two):
                 assert same_bits(p.run(level, team), expected), (level, k, team)
             alone = p.out.copy()

@@ -10,7 +10,7 @@ import pytest
 from tests.kernels.launch import launch
 from tests.kernels.operands import Product, aligned, at_the_edge, product, row_lengths, same_bits
 from tests.kernels.reference import Floats
-from tests.matrix import PACKED, some
+from tests.matrix import KINDS, some
 from trinity_kernels.isa import BASES, available_levels
 from trinity_kernels.ops.matmul import operands, panel_layout, variants
 from trinity_kernels.ops.matmul.activations import FORMS
@@ -19,7 +19,7 @@ from trinity_kernels.team import Team
 
 LEVELS = sorted(panel_layout.LEVELS & set(available_levels()))
 pytestmark = pytest.mark.skipif(not LEVELS, reason="this CPU has none of the levels")
-TAGS = pytest.mark.parametrize("tag", some(sorted(variants.types_of(matmul_panels)), PACKED))
+TAGS = pytest.mark.parametrize("tag", some(sorted(variants.types_of(matmul_panels)), KINDS))
 LEVEL = pytest.mark.parametrize("level", LEVELS)
 SHAPES = ((4, 16), (5, 53), (16, 37), (33, 33), (65, 18), (7, 80))
 

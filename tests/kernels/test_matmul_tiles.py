@@ -11,7 +11,7 @@ from tests.kernels import reference
 from tests.kernels.launch import launch_all
 from tests.kernels.operands import SCALE, Product, at_the_edge, product, row_lengths, same_bits
 from tests.kernels.reference import Doubles, Floats
-from tests.matrix import PACKED, some
+from tests.matrix import KINDS, some
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.matmul import activation_tiles, operands
 from trinity_kernels.ops.matmul.activations import FORMS
@@ -20,7 +20,7 @@ from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.team import Team
 
 pytestmark = pytest.mark.skipif("amx" not in available_levels(), reason="this CPU has no AMX")
-TAGS = pytest.mark.parametrize("tag", some(sorted(tile_types()), PACKED))
+TAGS = pytest.mark.parametrize("tag", some(sorted(tile_types()), KINDS))
 # The last: more panels than are unpacked together, an odd number to each thread.
 SHAPES = ((4, 16), (5, 53), (16, 37), (16, 165), (33, 33), (65, 18), (35, 293))
 

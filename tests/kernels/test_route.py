@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from tests.kernels.launch import Slot, launch
 from tests.kernels.operands import EPSILON, same_bits
 from tests.kernels.reference import Floats
-from trinity_kernels.isa import available_levels
 from trinity_kernels.ops import route as op
 from trinity_kernels.team import Team
 
@@ -179,11 +178,13 @@ def test_what_is_not_finite_shows(gating: str, bad: float, level: str) -> None:
 
 
 @GATINGS
-def test_levels_threads_and_other_tokens_leave_the_bits_alone(gating: str, two: Team) -> None:
+def test_levels_threads_and_other_tokens_leave_the_bits_alone(
+    gating: str, two: Team, levels: tuple[str, ...]
+) -> None:
     scores = operand(5, 37)
     options = Options(scale=1.5)
     chosen, weights = routed(gating, scores, 6, "portable", options)
-    for level in available_levels():
+    for level in levels:
         for team in (None, two):
             found = routed(gating, scores, 6, level, options, team)
             assert same_bits(found[0], chosen)

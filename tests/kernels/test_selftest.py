@@ -8,7 +8,7 @@ import pytest
 
 import trinity_kernels
 from tests.kernels.process import run_python
-from tests.matrix import KINDS, PACKED, some, types
+from tests.matrix import KINDS, some, types
 from trinity_kernels import isa, selftest
 from trinity_kernels._jit import kernel
 from trinity_kernels.isa import IsaError, available_levels
@@ -18,11 +18,7 @@ from trinity_kernels.ops.matmul.panel_layout import panel_types
 from trinity_kernels.ops.matmul.tile_layout import tile_types
 
 ALL = [(name, tag) for name, check in selftest.KERNELS.items() for tag in check.tags]
-FEW = [  # what `make test` runs of them: what scripts/kernels/compile_kernels.py compiles for it
-    (name, tag)
-    for name, tag in ALL
-    if tag not in FORMS or tag in (PACKED if name == "matmul_panels" else KINDS)
-]
+FEW = [(name, tag) for name, tag in ALL if tag not in FORMS or tag in KINDS]
 KERNELS = pytest.mark.parametrize(("name", "tag"), some(ALL, FEW))
 
 
@@ -52,8 +48,8 @@ def test_every_registered_tag_is_covered() -> None:
 
 
 @KERNELS
-def test_kernels_pass(name: str, tag: str) -> None:
-    for level in levels_of(name):
+def test_kernels_pass(name: str, tag: str, levels: tuple[str, ...]) -> None:
+    for level in {*levels}.intersection(levels_of(name)):
         assert selftest.check(name, level, tag) is None
 
 
@@ -84,6 +80,7 @@ def test_the_code_of_another_type_fails(wrong: str, monkeypatch: pytest.MonkeyPa
     assert selftest.check("matmul", available_levels()[0], wrong)
 
 
+@pytest.mark.full
 def test_run_reports_each_kernel() -> None:
     lines: list[str] = []
     results = selftest.run(["portable"], lines.append)

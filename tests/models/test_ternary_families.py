@@ -13,7 +13,6 @@ from tests.models import family_models as small
 from tests.tiny_models import encoded
 from trinity.formats.gguf_writer import GGUFWriter
 from trinity.runtime.interface import Rows
-from trinity_kernels.isa import available_levels
 
 KEPT = ("gemma3", "cohere2", "phi2", "granite", "gpt_oss", "deepseek_v3", "qwen2_moe")
 
@@ -38,11 +37,11 @@ def write_ternary_model(path: Path, family: str) -> int:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("family", some(small.FAMILIES, KEPT))
-def test_equal_bits(family: str, tmp_path: Path) -> None:
+def test_equal_bits(family: str, tmp_path: Path, levels: tuple[str, ...]) -> None:
     path = tmp_path / "model.gguf"
     assert write_ternary_model(path, family) >= 4 * small.FAMILIES[family].layers
     found = {}
-    for level in available_levels():
+    for level in levels:
         for threads in (1, 2):
             with trinity.load(path, kv_type="f32", isa=level, threads=threads) as model:
                 found[level, threads, "prompt"] = model.logits(small.PROMPT)

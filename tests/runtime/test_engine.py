@@ -49,7 +49,7 @@ CASES = [
     or FORMS[type_name] == ("ternary" if architecture.startswith("bitnet") else "f32")
 ]
 # What `make test` runs of them: types whose products it compiles ahead.
-FEW = [case for case in CASES if case[1] in KINDS | {"F16"}]
+FEW = [case for case in CASES if case[1] in {*KINDS, "F16"}]
 Logits = NDArray[np.float32]
 
 
@@ -151,13 +151,13 @@ def test_bitnet_logits_with_rounded_scales(shared_data: Path, type_name: str, le
 @pytest.mark.parametrize("type_name", ["I2_S", "TQ1_0", "TQ2_0"])
 @pytest.mark.parametrize("kv_type", ["F16", "F32"])
 def test_ternary_logits_are_the_same_bits_everywhere(
-    tmp_path: Path, type_name: str, kv_type: str
+    tmp_path: Path, type_name: str, kv_type: str, levels: tuple[str, ...]
 ) -> None:
     path = tmp_path / "m.gguf"
     write_tiny_model(path, arch="bitnet-b1.58", type=type_name, num_layers=2)
     tokens = [int(t) for t in np.random.default_rng(1).integers(0, 300, 150)]
     reference: Logits | None = None
-    for level in HOST_LEVELS:
+    for level in levels:
         for threads in (1, 2, 3):
             engine = load_engine(open_weights(path), isa=level, threads=threads, kv_type=kv_type)
             together = at_once(engine, tokens)
@@ -295,7 +295,7 @@ def test_any_mixture_of_rows_leaves_the_bits_alone(
 
 
 @pytest.mark.few(5)
-@pytest.mark.parametrize("type_name", RUNNABLE)
+@pytest.mark.parametrize("type_name", some(RUNNABLE, {*KINDS, "F16"}))
 def test_exact_steps_give_the_bits_of_single_ones(
     tmp_path: Path, type_name: str, level: str
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.expert_models import EXPERTS, LAYERS, PER_TOKEN, Layout, write_expert_model
-from tests.matrix import IN_FILES, PACKED, some
+from tests.matrix import IN_FILES, KINDS, some
 from tests.naive import float_tensors, naive_logits
 from trinity.errors import ConfigError, TrinityError, UnsupportedError
 from trinity.providers import open_weights
@@ -28,7 +28,7 @@ Logits = NDArray[np.float32]
 LEVELS = available_levels()
 TOKENS = [1, *(int(token) for token in np.random.default_rng(5).integers(3, 330, 69))]
 TYPE_NAMES = pytest.mark.parametrize(
-    "type_name", some(sorted(IN_FILES), {*PACKED, "MXFP4", "F16", "TQ2_0"})
+    "type_name", some(sorted(IN_FILES), {*KINDS, "MXFP4", "F16", "TQ2_0"})
 )
 
 
@@ -92,11 +92,13 @@ def test_every_type(tmp_path: Path, type_name: str, level: str) -> None:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("type_name", ["F32", "Q4_0", "I2_S", "MXFP4"])
-def test_levels_and_threads_leave_the_bits_of_a_token_alone(tmp_path: Path, type_name: str) -> None:
+def test_levels_and_threads_leave_the_bits_of_a_token_alone(
+    tmp_path: Path, type_name: str, levels: tuple[str, ...]
+) -> None:
     path = tmp_path / "m.gguf"
     write_expert_model(path, type=type_name)
     found = []
-    for level in LEVELS:
+    for level in levels:
         for threads in (1, 3):
             engine = load_engine(open_weights(path), isa=level, threads=threads)
             found.append(one_by_one(engine, TOKENS[:12]))

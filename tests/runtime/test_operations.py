@@ -249,10 +249,10 @@ def test_floats(level: str, threads: int) -> None:
 
 
 @pytest.mark.full
-def test_ternary_matrices_of_heads_give_the_same_bits_everywhere() -> None:
+def test_ternary_matrices_of_heads_give_the_same_bits_everywhere(levels: tuple[str, ...]) -> None:
     found = provider("I2_S")
     expected: NDArray[np.float32] | None = None
-    for level in available_levels():
+    for level in levels:
         for threads in (1, 2):
             engine = load_engine(found, isa=level, threads=threads, kv_type="f32")
             some = TOKENS if threads == 2 else TOKENS[:20]

@@ -20,7 +20,6 @@ from trinity.runtime import slot_file, speculation_budget
 from trinity.runtime.engine import CPUEngine
 from trinity.runtime.interface import Rows
 from trinity.runtime.page import Domain
-from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.kv_layout import PAGE
 
 FAMILIES = ("falcon_h1", "granitehybrid", "lfm2_moe", "nemotron_h_moe", "qwen3_5", "qwen3_next")
@@ -28,11 +27,13 @@ FAMILIES = ("falcon_h1", "granitehybrid", "lfm2_moe", "nemotron_h_moe", "qwen3_5
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_levels_threads_and_pieces_change_no_bit(load: Load, family: str) -> None:
+def test_levels_threads_and_pieces_change_no_bit(
+    load: Load, family: str, levels: tuple[str, ...]
+) -> None:
     whole = load(family, rows=CONTEXT)
     tokens = text_of(whole, 300)
     expected = evaluate(whole, tokens, whole.new_cache())
-    for level in available_levels():
+    for level in levels:
         engine = load(family, isa=level, threads=1 + (level == "portable"))
         for size in (1, 7, ROWS):
             some = tokens[: 140 if size == 1 else 300]

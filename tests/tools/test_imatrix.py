@@ -23,7 +23,6 @@ from trinity.loading import load
 from trinity.model import Model
 from trinity.providers import open_weights
 from trinity.tools.imatrix import ImatrixProgress, gather_imatrix
-from trinity_kernels.isa import available_levels
 
 TEXT = "Once upon a time the hen and the sheep were on the hill. " * 4
 CHUNK = 33
@@ -173,10 +172,12 @@ def test_sums_are_llama_cpps(shared_data: Path) -> None:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", MODELS)
-def test_threads_levels_and_perplexity_leave_the_bits_alone(folder: Path, name: str) -> None:
+def test_threads_levels_and_perplexity_leave_the_bits_alone(
+    folder: Path, name: str, levels: tuple[str, ...]
+) -> None:
     """AMX is excluded: its tiles split plain numbers into bfloat16 parts."""
     results = []
-    for isa in available_levels():
+    for isa in levels:
         for threads in (1, 2):
             for perplexity in (True, False):
                 with load(
