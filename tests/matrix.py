@@ -39,16 +39,22 @@ KINDS = ("F32", "I2_S", "Q4_0", "Q8_0", "Q4_K", "IQ2_XXS", "AFFINE4_BF16")
 IN_FILES = tuple(name for name in quants.READERS if is_type_of_gguf(name))
 
 
-def some(values: Iterable[Any], kept: Collection[Any]) -> list[Any]:
+def some(
+    values: Iterable[Any], kept: Collection[Any], of_ci: Collection[Any] | None = None
+) -> list[Any]:
     """Return all values for parametrize; `make test` runs only those in ``kept``.
 
-    A tuple is a row of values for several names.
+    With ``of_ci``, .ci/run runs only those of the others. A tuple is a row of values for several
+    names.
     """
-    return [value if value in kept else _left(value) for value in values]
-
-
-def _left(value: Any) -> Any:
-    return pytest.param(*value if isinstance(value, tuple) else (value,), marks=FULL)
+    found: list[Any] = []
+    for value in values:
+        marks = [] if value in kept else [FULL]
+        if marks and of_ci is not None and value not in of_ci:
+            marks.append(CROSSED)
+        row = value if isinstance(value, tuple) else (value,)
+        found.append(pytest.param(*row, marks=marks) if marks else value)
+    return found
 
 
 def types(names: Iterable[str]) -> list[Any]:
@@ -66,7 +72,12 @@ def select_cases(items: Iterable[pytest.Item]) -> None:
         short = leave_few(covering(without_levels_between(cases), values_of))
         parts = pairs_of if CROSSED_FOLDER in cases[0].path.parents else values_of
         # What compares FEW_LEVELS is done again where all are compared.
-        rest = [item for item in cases if item.callspec.params.get("levels") is not FEW_LEVELS]
+        rest = [
+            item
+            for item in cases
+            if item.get_closest_marker("crossed") is None
+            and item.callspec.params.get("levels") is not FEW_LEVELS
+        ]
         whole = covering(rest, parts, [item for item in short if item in rest])
         for item in cases:
             if item not in short:

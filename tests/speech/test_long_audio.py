@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.matrix import some
 from tests.speech.small_whisper import write_model
 
 RATE = 16000
@@ -67,9 +68,8 @@ print(json.dumps([found.duration, found.complete, memory, pieces]))
 """
 
 
-@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's ru_maxrss, in kB")
-@pytest.mark.parametrize("minutes", [20, pytest.param(180, marks=pytest.mark.full)])
+@pytest.mark.parametrize("minutes", some([20, 180], (), [20]))
 def test_memory_is_that_of_a_window(tmp_path: Path, shared_data: Path, minutes: int) -> None:
     """Three hours: the file has 346 MB, its samples as floats 691 MB, its features 346 MB."""
     quick_model(tmp_path / "model", shared_data / "encoders" / "whisper" / "hf")

@@ -109,12 +109,14 @@ def check(template: str, renderer: Confined) -> str:
     tracemalloc.start()
     try:
         outcome, watch = attack(template, renderer)
-        assert watch.memory < MEMORY_MB
-        assert watch.seconds < renderer._limits.seconds + 0.3 * slowness()
-        assert tracemalloc.get_traced_memory()[1] < PARENT_MB * 1e6
-        assert outcome[0:1] != "!" or (len(outcome) < 1000 and outcome.isprintable())
+        peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    assert watch.memory < MEMORY_MB
+    seconds = renderer._limits.seconds
+    assert watch.seconds < seconds or watch.seconds < seconds + 0.3 * slowness()
+    assert peak < PARENT_MB * 1e6
+    assert outcome[0:1] != "!" or (len(outcome) < 1000 and outcome.isprintable())
     return outcome
 
 
