@@ -102,6 +102,10 @@ class ExpertConfig:
     ] = 0
     # Layers before the first one with experts.
     first_dense_layers: Annotated[int, Key("leading_dense_block_count", high=1 << 10)] = 0
+    # Of the later layers, each last of so many has experts.
+    layer_step: Annotated[
+        int, Key("interleave_moe_layer_step", high=1 << 9, name="expert_layer_step")
+    ] = 1
     # What makes weights of scores; "": the family knows it.
     gating: Annotated[
         Gating | Literal[""], Key("expert_gating_func", high=1 << 8, name="expert_gating")

@@ -56,6 +56,7 @@ BY_CLASS: dict[str, Json] = {
         "mamba_head_dim": 16, "ssm_state_size": 8, "n_groups": 2, "n_shared_experts": 1,
         "moe_shared_expert_intermediate_size": 32,
     },
+    "AfmoeForCausalLM": {"mup_enabled": True},
     "Dots1ForCausalLM": {"n_shared_experts": 1},
     "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},
     "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1,
@@ -140,6 +141,8 @@ def _stored_shape(name: str, form: Stored, shapes: list[Shape], model: HFModel) 
         return total // last[-1], last[-1]
     if name.endswith("_bias") and len(last) == 2:
         return last[0], total // last[0]
+    if name.endswith("moe_statics.e_score_correction_bias"):
+        return 1, *last
     if len(last) == 1:
         return last
     *stack, _, columns = last

@@ -27,7 +27,7 @@ from tests.formats.huggingface import class_models, routed_models  # noqa: E402
 from tests.formats.huggingface.class_configs import REFERENCES  # noqa: E402
 
 DATA = ROOT / "tests" / "data"
-OTHER_NETWORKS = ("model.visual.", "model.vision_tower.", "model.multi_modal_projector.")
+OTHER_NETWORKS = ("model.visual.", "model.vision_")
 
 
 @torch.no_grad()

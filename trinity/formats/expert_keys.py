@@ -48,6 +48,7 @@ def read_experts(reader: ConfigReader, num_layers: int) -> ExpertConfig | None:
         intermediate_size=size,
         shared_intermediate_size=_shared_size(reader, size),
         first_dense_layers=first_dense_layers,
+        layer_step=reader.integer("expert_layer_step", default=1),
         gating=_gating(reader),
         normalize=reader.boolean("expert_normalize"),
         scale=reader.real_or_none("expert_scale") or 1.0,

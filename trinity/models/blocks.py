@@ -109,6 +109,24 @@ def attention_output(
     return Linear("a", width, (product,), add, scale)
 
 
+def attention_gate(config: ModelConfig) -> Linear:
+    """Project h to the gate of attention, which has a value for each of its results."""
+    width = config.num_heads * (config.value_dim or config.head_dim)
+    return Linear("h", config.hidden_size, (Product("attn_gate", "attn_gate", width),))
+
+
+def gated_attention_output(
+    config: ModelConfig, out: str = "x", *, add: bool = True
+) -> list[Operation]:
+    """Multiply a by the sigmoid of its gate, and project it."""
+    width = config.num_heads * (config.value_dim or config.head_dim)
+    product = Product("attn_output", out, config.hidden_size)
+    return [
+        Gated("sigmoid", width, gate="attn_gate", up="a"),
+        Linear("attn_gate", width, (product,), add),
+    ]
+
+
 def feed_forward(
     config: ModelConfig, activation: str, x: str = "h", *, form: Form = "gate and up",
     out: str = "x", scale: float = 1.0,

@@ -30,6 +30,7 @@ from trinity.formats.config_limits import MAX_QUERY_WIDTH
 from trinity.formats.huggingface import mixture
 from trinity.formats.huggingface.config import ExpertTerms, Terms, class_name_of
 from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.rope import read_yarn
 from trinity.formats.huggingface.stored import Stored, transposed
 from trinity.formats.huggingface.table import Table, TableRow
@@ -232,7 +233,7 @@ def _check(values: Values) -> None:
             "scoring_func": (None, "softmax"),
             "norm_topk_prob": (None, False),  # ignored by transformers' class
         }
-    mixture.refuse_other(values, expected)
+    refuse_other(values, expected)
 
 
 def _keys(config: ModelConfig, values: Values) -> Keys:

@@ -1,21 +1,69 @@
-"""ernie4_5 (ERNIE 4.5 0.3B): llama; checkpoints also rotate neighbouring dimensions.
+"""ernie4_5 and ernie4_5-moe: llama; checkpoints also rotate neighbouring dimensions.
 
-Source: llama.cpp src/models/ernie4-5.cpp; transformers' Ernie4_5.
+In ernie4_5-moe, every n-th layer after the first ones has experts, chosen with a bias, and a shared
+one.
+
+Source: llama.cpp src/models/ernie4-5.cpp and ernie4-5-moe.cpp; transformers' Ernie4_5 and
+Ernie4_5_Moe.
 """
 
 from __future__ import annotations
 
-from trinity.formats.huggingface.config import Terms
-from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.table import attention, gated, pre_norm_layer
-from trinity.models.architecture import Architecture
-from trinity.models.llama import layer
+from trinity.config import ModelConfig
+from trinity.formats.huggingface import mixture
+from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.keys import refuse_other
+from trinity.formats.huggingface.stored import Stored
+from trinity.formats.huggingface.table import TableRow, attention, gated, pre_norm_layer
+from trinity.formats.huggingface.values import Values
+from trinity.models import expert_blocks
+from trinity.models.architecture import Architecture, Has
+from trinity.models.llama import attention_branch, layer
+from trinity.models.operations import Operation
 
-ARCHITECTURES = (Architecture(("ernie4_5",), layer, rope_halves=False),)
+
+def _expert_layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    return [
+        *attention_branch(config, index, has),
+        *expert_blocks.after_dense_layers(config, index, has, normalize=True),
+    ]
+
+
+ARCHITECTURES = (
+    Architecture(("ernie4_5",), layer, rope_halves=False),
+    Architecture(
+        ("ernie4_5-moe",), _expert_layer, rope_halves=False, needs=(expert_blocks.NEEDED,)
+    ),
+)
 
 # -- In transformers' checkpoints --
 
 _LAYER = pre_norm_layer(attention(), gated())
+_CHOICE = "mlp.moe_statics.e_score_correction_bias"  # (1, experts)
+_EXPERT_LAYER = pre_norm_layer(
+    attention(),
+    {
+        **mixture.CHOSEN_WITH_BIAS,
+        "exp_probs_b.bias": TableRow((Stored((_CHOICE,), lambda array: array.reshape(-1)),)),
+    },
+)
+
+
+def _expert_keys(config: ModelConfig, values: Values) -> Keys:
+    last = config.num_layers - 1
+    refuse_other(values, {"moe_layer_end_index": (None, -1, last), "use_bias": (None, False)})
+    step = values.size("moe_layer_interval", "expert_layer_step", 1)
+    keys = mixture.keys_of_experts(config, values, sigmoid=False, grouped=False)
+    width = config.experts.intermediate_size if config.experts else 0
+    shared = keys["num_shared_experts"]
+    assert isinstance(shared, int)
+    return {
+        **keys,
+        "shared_intermediate_size": width * shared or None,
+        "expert_layer_step": step,
+    }
+
 
 FAMILIES = (
     Family(
@@ -32,5 +80,31 @@ FAMILIES = (
             },
         ),
         renames=(("ernie.", "model."),),
+    ),
+    Family(
+        class_names=("Ernie4_5_MoeForCausalLM",),
+        architectures={"silu": "ernie4_5-moe"},
+        layer=_EXPERT_LAYER,
+        keys=_expert_keys,
+        renames=(("ernie.", "model."),),
+        unused=r"model\.mtp_.*",
+        terms=Terms(
+            defaults={
+                "num_key_value_heads": 4,
+                "rms_norm_eps": 1e-5,
+                "rope_theta": 500_000.0,
+                "tie_word_embeddings": True,
+                "moe_k": 6,
+                "moe_num_experts": 64,
+                "moe_intermediate_size": 1536,
+                "first_k_dense_replace": 1,
+                "n_shared_experts": 2,
+            },
+            experts=ExpertTerms(("moe_num_experts", "num_experts"), used="moe_k"),
+            older={  # the class's words for DeepSeek's
+                "first_k_dense_replace": "moe_layer_start_index",
+                "n_shared_experts": "moe_num_shared_experts",
+            },
+        ),
     ),
 )

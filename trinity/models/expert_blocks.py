@@ -36,8 +36,9 @@ def routed(
     normalize: bool = True,
     scale: float = 1.0,
     gated: bool = True,
+    out: str = "x",
 ) -> list[Operation]:
-    """Route h to experts; add their sum, times ``scale``, to the residual stream.
+    """Route h to experts; add their sum, times ``scale``, to x, or store it in ``out``.
 
     The file's values of expert size, gating and normalization override the arguments. ``gated``
     False: see ``mixture``.
@@ -45,7 +46,7 @@ def routed(
     return [
         router(config),
         route(config, has, gating, normalize, scale),
-        *mixture(config, has, activation, size=size, gated=gated),
+        *mixture(config, has, activation, out, size=size, add=out == "x", gated=gated),
     ]
 
 
@@ -120,14 +121,23 @@ def mixture(
 
 
 def after_dense_layers(
-    config: ModelConfig, index: int, has: Has, *, gating: Gating = "softmax"
-) -> list[Operation]:
-    """DeepSeek's feed-forward: dense in the first layers, then experts and a shared expert."""
-    if config.experts is None or index < config.experts.first_dense_layers:
-        return blocks.feed_forward(config, "silu")
+    config: ModelConfig, index: int, has: Has, *, gating: Gating = "softmax",
+    normalize: bool = False, out: str = "x",
+) -> list[Operation]:  # fmt: skip
+    """DeepSeek's feed-forward: dense in the first layers, then experts and a shared expert.
+
+    Of the later layers, each last of ``layer_step`` has experts.
+    """
+    experts = config.experts
+    if (
+        experts is None
+        or index < experts.first_dense_layers
+        or (index + 1) % experts.layer_step != 0
+    ):
+        return blocks.feed_forward(config, "silu", out=out)
     return [
-        *routed(config, has, "silu", gating=gating, normalize=False),
-        *shared_expert(config, "silu"),
+        *routed(config, has, "silu", gating=gating, normalize=normalize, out=out),
+        *shared_expert(config, "silu", out=out),
     ]
 
 
@@ -139,8 +149,9 @@ def shared_expert(
     gated: bool = False,
     scale: float = 1.0,
     form: Literal["gate and up", "up"] = "gate and up",
+    out: str = "x",
 ) -> list[Operation]:
-    """The shared expert, which every token uses; [] if there is none.
+    """The shared expert, which every token uses, added to ``out``; [] if there is none.
 
     ``size``: its width if the file names none. ``gated``: times the sigmoid of its own score.
     ``form`` "up": act(up) without a gate.
@@ -163,7 +174,7 @@ def shared_expert(
             Linear("gate", size, (down,), scales_bias=True),
             GatedAdd("shared_gate", "shared", "x", hidden),
         ]
-    down = Product("ffn_down_shexp", "x", hidden)
+    down = Product("ffn_down_shexp", out, hidden)
     return [
         Linear("h", hidden, products, scales_bias=True),
         Gated(activation, size, up="" if form == "up" else "up"),

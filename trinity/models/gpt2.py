@@ -9,8 +9,7 @@ from __future__ import annotations
 from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import check_even_heads
-from trinity.formats.huggingface.mixture import refuse_other
+from trinity.formats.huggingface.keys import check_even_heads, refuse_other
 from trinity.formats.huggingface.stored import Stored, transposed
 from trinity.formats.huggingface.table import Table, TableRow, at
 from trinity.formats.huggingface.values import Values

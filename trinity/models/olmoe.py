@@ -17,7 +17,8 @@ from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Norm, Operation
 
 
-def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+def attention_branch(config: ModelConfig, has: Has) -> list[Operation]:
+    """Attention with norms over the whole of q and of k."""
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *blocks.projections(config, has, head_norms=False),
@@ -25,6 +26,12 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         Norm("k", "attn_k_norm", "k", config.num_kv_heads * config.head_dim),
         *blocks.attention(config, blocks.rotation_of(config)),
         blocks.attention_output(config),
+    ]
+
+
+def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    return [
+        *attention_branch(config, has),
         blocks.norm(config, "x", "ffn_norm", "h"),
         *expert_blocks.routed(config, has, "silu", size=config.intermediate_size, normalize=False),
     ]

@@ -163,6 +163,58 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["StableLmForCausalLM"], "model_type": "stablelm", "qk_layernorm": True,
         "use_parallel_residual": True, "partial_rotary_factor": 0.5,
     },
+    "minimax_m2": _COMMON | {
+        "architectures": ["MiniMaxM2ForCausalLM"], "model_type": "minimax_m2", "head_dim": 24,
+        "intermediate_size": 40, "num_local_experts": 8, "num_experts_per_tok": 3,
+        "rotary_dim": 12, "scoring_func": "sigmoid", "use_qk_norm": True,
+    },
+    "afmoe": _COMMON | {
+        "architectures": ["AfmoeForCausalLM"], "model_type": "afmoe", "head_dim": 24,
+        "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 40, "num_dense_layers": 1, "num_shared_experts": 1,
+        "route_scale": 2.826, "route_norm": True, "mup_enabled": True, "sliding_window": 6,
+        "global_attn_every_n_layers": 4,
+    },
+    "exaone_moe": _COMMON | {
+        "architectures": ["ExaoneMoeForCausalLM"], "model_type": "exaone_moe", "head_dim": 24,
+        "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 3, "n_group": 2,
+        "topk_group": 1, "moe_intermediate_size": 40, "first_k_dense_replace": 1,
+        "num_shared_experts": 1, "routed_scaling_factor": 2.5, "sliding_window": 6,
+        "sliding_window_pattern": "LLLG",
+        "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+        "mlp_layer_types": ["dense"] + ["sparse"] * 3,
+    },
+    "ernie4_5_moe": _COMMON | {
+        "architectures": ["Ernie4_5_MoeForCausalLM"], "model_type": "ernie4_5_moe",
+        "num_hidden_layers": 4, "moe_num_experts": 8, "moe_k": 3, "moe_intermediate_size": 40,
+        "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_interval": 2,
+        "tie_word_embeddings": True,
+    },
+    "mellum": _COMMON | {
+        "architectures": ["MellumForCausalLM"], "model_type": "mellum", "head_dim": 24,
+        "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 40, "norm_topk_prob": True, "sliding_window": 6,
+        "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32,
+                "rope_theta": 5e5,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    },
+    "muse_glimmer": {
+        "architectures": ["MuseGlimmerForConditionalGeneration"], "model_type": "muse_glimmer",
+        "tie_word_embeddings": False, "out_hidden_size": 64, "projector_hidden_size": 32,
+        "vision_config": {
+            "num_attention_heads": 2, "num_hidden_layers": 1, "hidden_size": 32,
+            "intermediate_size": 32,
+        },
+        "text_config": _WITHIN | {
+            "model_type": "muse_glimmer_text", "head_dim": 24, "num_hidden_layers": 4,
+            "sliding_window": 6, "hidden_activation": "silu", "rms_norm_eps": 1e-5,
+        },
+    },
 }  # fmt: skip
 
 # What transformers reads instead of a class that it lacks, and that computes the same.
@@ -187,6 +239,7 @@ PUBLISHED: dict[str, dict[str, str]] = {
         "model.layers.": "transformer.h.", "word_embeddings": "transformer.word_embeddings",
         "ln_f": "transformer.ln_f",
     },
+    "muse_glimmer": {"model.": "model.language_model."},
 }  # fmt: skip
 
 # What llama.cpp's loader of the architecture reads beside the keys of every model.
@@ -249,4 +302,30 @@ KEYS: dict[str, dict[str, Any]] = {
     "falcon_11b": {"feed_forward_length": 96, "attention.layer_norm_epsilon": 1e-5},
     "stablelm": {"use_parallel_residual": False, "rope.dimension_count": 4},
     "stablelm_12b": {"use_parallel_residual": True, "attention.layer_norm_epsilon": 1e-5},
+    "minimax_m2": {
+        "rope.dimension_count": 12, "expert_feed_forward_length": 40, "expert_gating_func": 2,
+    },
+    "afmoe": {
+        "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_norm": True,
+        "expert_weights_scale": 2.826, "expert_gating_func": 2, "attention.sliding_window": 6,
+    },
+    "exaone_moe": {
+        "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_norm": True,
+        "expert_weights_scale": 2.5, "expert_gating_func": 2, "attention.sliding_window": 6,
+        "expert_shared_feed_forward_length": 40,
+    },
+    "ernie4_5_moe": {
+        "interleave_moe_layer_step": 2, "leading_dense_block_count": 1, "expert_shared_count": 2,
+        "expert_shared_feed_forward_length": 80, "expert_feed_forward_length": 40,
+    },
+    "mellum": {
+        "attention.sliding_window": 6, "rope.freq_base": 5e5, "rope.freq_base_swa": 1e4,
+        "rope.scaling.type": "yarn", "expert_feed_forward_length": 40,
+        "attention.sliding_window_pattern": [True, True, True, False],
+    },
+    "muse_glimmer": {
+        "attention.sliding_window": 6, "logit_scale": 0.19611613513818404,
+        "final_logit_softcapping": 20.0,
+        "attention.sliding_window_pattern": [True, True, True, False],
+    },
 }  # fmt: skip

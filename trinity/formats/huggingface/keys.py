@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from trinity.config import ModelConfig
-from trinity.errors import ConfigError
+from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.huggingface.config import class_name_of, every_layer_but_each_last_of
-from trinity.formats.huggingface.values import Values
+from trinity.formats.huggingface.values import Values, shown
 
 
 def check_even_heads(config: ModelConfig, values: Values) -> None:
@@ -17,6 +19,17 @@ def check_even_heads(config: ModelConfig, values: Values) -> None:
             f"{values.source}: head_dim {config.head_dim} x num_attention_heads {config.num_heads} "
             f"is not hidden_size {config.hidden_size}, as it must be in {class_name_of(values)}"
         )
+
+
+def refuse_other(values: Values, expected: Mapping[str, tuple[object, ...]]) -> None:
+    """Raise UnsupportedError for values that GGUF cannot express or trinity does not know."""
+    given = values.values
+    for key, known in expected.items():
+        if given.get(key) not in known:
+            raise UnsupportedError(
+                f"{values.source}: {key} is {shown(given.get(key))}; of this class trinity reads "
+                f"{' or '.join(str(value) for value in known if value is not None)}"
+            )
 
 
 def windowed_layers(config: ModelConfig) -> tuple[bool, ...]:

@@ -6,13 +6,11 @@ MTP layers may follow the last layer. GLM 4.5 has both from DeepSeek V3, under t
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.family import LAYER, Keys
 from trinity.formats.huggingface.table import Table, Tables, experts, gated, tensor
-from trinity.formats.huggingface.values import Values, shown
+from trinity.formats.huggingface.values import Values
 
-_SIGMOID = 2  # of expert_gating_func
-
+SIGMOID = 2  # of expert_gating_func
 
 DRAFTING_KEY = "num_nextn_predict_layers"
 FEED_FORWARD: Table = {
@@ -52,20 +50,8 @@ def keys_of_experts(
         "expert_normalize": values.flag("norm_topk_prob") or None,
     }
     if sigmoid:
-        keys["expert_gating"] = _SIGMOID
+        keys["expert_gating"] = SIGMOID
     return {**keys, **_groups(values)} if grouped else keys
-
-
-def refuse_other(values: Values, expected: dict[str, tuple[object, ...]]) -> None:
-    """Raise UnsupportedError for values that GGUF cannot express or trinity does not know."""
-    given = values.values
-    for key, known in expected.items():
-        if given.get(key) not in known:
-            raise UnsupportedError(
-                f"{values.source}: {key} is {shown(given[key])}, n_group "
-                f"{shown(given.get('n_group'))}; of this class trinity reads "
-                f"{' or '.join(str(value) for value in known if value is not None)}"
-            )
 
 
 def drafting(layer: Tables) -> tuple[tuple[str, Tables], ...]:

@@ -1,0 +1,107 @@
+"""exaone-moe (K-EXAONE): norms over heads, three windowed layers to a full one, experts.
+
+Only windowed layers rotate. First layers are dense, the others have experts, chosen by sigmoid with
+a bias that only chooses, and a shared one.
+Source: llama.cpp src/models/exaone-moe.cpp; transformers' ExaoneMoe.
+"""
+
+from __future__ import annotations
+
+from trinity.config import ModelConfig
+from trinity.errors import UnsupportedError
+from trinity.formats.huggingface import mixture
+from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.keys import window_keys
+from trinity.formats.huggingface.table import attention, head_norms, pre_norm_layer, tensor
+from trinity.formats.huggingface.values import Values, shown
+from trinity.models import blocks, expert_blocks
+from trinity.models.architecture import Architecture, Has
+from trinity.models.operations import Operation
+
+_PERIOD = 4  # the last layer of each period sees all positions
+
+
+def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    window = config.window_of(index, _PERIOD)
+    rotation = blocks.rotation_of(config, window) if window else None
+    return [
+        blocks.norm(config, "x", "attn_norm", "h"),
+        *blocks.projections(config, has, head_norms=True),
+        *blocks.attention(config, rotation, window=window),
+        blocks.attention_output(config),
+        blocks.norm(config, "x", "ffn_norm", "h"),
+        *expert_blocks.after_dense_layers(config, index, has, gating="sigmoid"),
+    ]
+
+
+ARCHITECTURES = (
+    Architecture(
+        ("exaone-moe",), _layer, rope_halves=True,
+        needs=(expert_blocks.NEEDED, ("sliding_window", "attention.sliding_window")),
+    ),
+)  # fmt: skip
+
+# -- In transformers' checkpoints --
+
+_BIAS = "e_score_correction_bias"
+_LAYER = pre_norm_layer(
+    {**attention(), **head_norms()},
+    {
+        **mixture.CHOSEN_WITH_BIAS,
+        "exp_probs_b.bias": tensor(f"mlp.{_BIAS}", f"mlp.gate.{_BIAS}"),
+    },
+)
+
+
+def _keys(config: ModelConfig, values: Values) -> Keys:
+    keys = mixture.keys_of_experts(config, values, sigmoid=True)
+    kinds = values.values.get("mlp_layer_types")
+    if kinds is not None:
+        dense = kinds.index("sparse") if isinstance(kinds, list) and "sparse" in kinds else -1
+        if kinds != ["dense"] * dense + ["sparse"] * (config.num_layers - dense):
+            raise UnsupportedError(
+                f"{values.source}: mlp_layer_types is {shown(kinds)}; in GGUF all layers after the "
+                "first dense ones have experts"
+            )
+        keys = {**keys, "first_dense_layers": dense}
+    width = config.experts.intermediate_size if config.experts else 0
+    shared = keys["num_shared_experts"]
+    assert isinstance(shared, int)
+    return {
+        **keys,
+        "shared_intermediate_size": width * shared or None,
+        "rope_type": "none",
+        **window_keys(config, _PERIOD),
+    }
+
+
+FAMILIES = (
+    Family(
+        class_names=("ExaoneMoeForCausalLM", "ExaoneMoEForCausalLM"),
+        architectures={"silu": "exaone-moe"},
+        layer=_LAYER,
+        keys=_keys,
+        window_in_keys=True,
+        unused=r"mtp\..*",
+        terms=Terms(
+            windows=True,
+            window_period=_PERIOD,
+            rope_types=(),
+            defaults={
+                "num_key_value_heads": 32,
+                "rms_norm_eps": 1e-5,
+                "sliding_window": 4096,
+                "first_k_dense_replace": 1,
+                "n_shared_experts": 1,
+                "norm_topk_prob": True,
+                "routed_scaling_factor": 2.5,
+                "n_group": 1,
+                "topk_group": 1,
+                "tie_word_embeddings": False,
+            },
+            experts=ExpertTerms(("num_experts", "num_local_experts")),
+            older={"n_shared_experts": "num_shared_experts"},  # the class's word
+        ),
+    ),
+)

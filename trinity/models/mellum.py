@@ -1,0 +1,80 @@
+"""mellum (Mellum 2): qwen3moe with windowed layers, which rotate by a table of their own.
+
+Source: llama.cpp src/models/mellum.cpp; transformers' Mellum. llama.cpp gives windowed layers the
+base of the others; here they have the file's base for them, as in transformers.
+"""
+
+from __future__ import annotations
+
+from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.keys import refuse_other, window_keys
+from trinity.formats.huggingface.table import attention, experts, head_norms, pre_norm_layer
+from trinity.formats.huggingface.values import Values
+from trinity.models import blocks, expert_blocks
+from trinity.models.architecture import Architecture, Has
+from trinity.models.operations import Operation, Rotation
+
+_PERIOD = 4  # the last layer of each period sees all positions
+
+
+def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    window = config.window_of(index, _PERIOD)
+    rotation = blocks.rotation_of(config)
+    if window:
+        rotation = Rotation(config.rope_theta_swa or config.rope_theta, config.rope_dim)
+    return [
+        blocks.norm(config, "x", "attn_norm", "h"),
+        *blocks.projections(config, has, head_norms=True),
+        *blocks.attention(config, rotation, window=window),
+        blocks.attention_output(config),
+        blocks.norm(config, "x", "ffn_norm", "h"),
+        *expert_blocks.routed(config, has, "silu"),
+    ]
+
+
+ARCHITECTURES = (
+    Architecture(("mellum",), _layer, rope_halves=True, needs=(expert_blocks.NEEDED,)),
+)
+
+# -- In transformers' checkpoints --
+
+_LAYER = pre_norm_layer(
+    {**attention(bias="attention_bias", output_bias="attention_bias"), **head_norms()},
+    {"ffn_gate_inp": "mlp.gate", **experts("mlp.experts")},
+)
+
+
+def _keys(config: ModelConfig, values: Values) -> Keys:
+    sparse = ["sparse"] * config.num_layers
+    refuse_other(values, {"norm_topk_prob": (True,), "mlp_layer_types": (None, sparse)})
+    return window_keys(config)
+
+
+FAMILIES = (
+    Family(
+        class_names=("MellumForCausalLM",),
+        architectures={"silu": "mellum"},
+        layer=_LAYER,
+        keys=_keys,
+        window_in_keys=True,
+        unused=r"(model\.)?mtp\..*",
+        terms=Terms(
+            windows=True,
+            window_period=1,  # no layer has a window if they are not listed
+            defaults={
+                "head_dim": 128,
+                "num_key_value_heads": 4,
+                "sliding_window": 1024,
+                "norm_topk_prob": True,
+                "tie_word_embeddings": False,
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "default", "rope_theta": 500_000.0},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+                },
+            },
+            experts=ExpertTerms(("num_experts", "num_local_experts")),
+        ),
+    ),
+)
