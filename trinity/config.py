@@ -181,14 +181,24 @@ class WeightRotation:
     """
 
     block_size: int
-    # Complete names of the weights that were rotated.
-    weights: frozenset[str]
+    # Complete names of the weights that were rotated, in alphabetical order.
+    weights: tuple[str, ...]
     # Whether the rows of the embedding were rotated too.
     embedding: bool
     # Columns of ``ssm_out`` have the heads of one group together, unlike the file's other tensors.
     grouped_heads: bool
     # Widths, and the signs s of inputs of each width as int8; None: all are +1.
     signs: tuple[tuple[int, bytes], ...] | None
+
+    def summary(self) -> dict[str, object]:
+        """The rotation without names and signs."""
+        return {
+            "block_size": self.block_size,
+            "weights": len(self.weights),
+            "embedding": self.embedding,
+            "grouped_heads": self.grouped_heads,
+            "sign_widths": [width for width, _ in self.signs or ()],
+        }
 
 
 _SCALE = {"low": 1e-6, "high": 1e6}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 import trinity
 from tests.models import rotated_models
 from tests.models.rotated_models import HIDDEN, PROMPT, keys
+from trinity.cli.inspect import describe
 from trinity.errors import ConfigError, TrinityError, UnsupportedError
+from trinity.formats import GGUFProvider
 from trinity.runtime.interface import Rows
 from trinity_kernels.isa import available_levels
 
@@ -109,3 +112,14 @@ def test_malformed_keys_are_named(changes: dict[str, object], said: str, tmp_pat
 def test_adapters_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TrinityError, match="its weights are rotated"):
         trinity.load(written(tmp_path), lora=[tmp_path / "no.gguf"])
+
+
+def test_inspect_shows_the_rotation_without_names_and_signs(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    with GGUFProvider(path) as provider:
+        config = describe(str(path), provider)["config"]
+    assert isinstance(config, dict)
+    assert json.loads(json.dumps(config))["rotation"] == {
+        "block_size": 128, "weights": 26, "embedding": True, "grouped_heads": True,
+        "sign_widths": [128, 256, 384],
+    }  # fmt: skip

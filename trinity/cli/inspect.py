@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence, Sized
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 from trinity.cli import inspect_tables as tables
@@ -205,7 +205,10 @@ def describe(model: str, provider: WeightProvider) -> dict[str, object]:
         if is_speech(provider.metadata):
             config = asdict(speech_config(provider.metadata, provider.path))
         else:
-            config, experts = asdict(provider.config), provider.config.experts
+            found = provider.config
+            config, experts = asdict(replace(found, rotation=None)), found.experts
+            if found.rotation is not None:
+                config["rotation"] = found.rotation.summary()
     except (ConfigError, UnsupportedError) as error:
         config_error = str(error)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]

@@ -59,7 +59,7 @@ def read_rotation(metadata: Mapping[str, object], source: str) -> WeightRotation
     if not isinstance(grouped, bool):
         raise _malformed(source, "gdn_v_grouped", "a bool")
     return WeightRotation(
-        block, frozenset(_names(metadata, "weight_names", source)), bool(inverse), grouped,
+        block, tuple(sorted(set(_names(metadata, "weight_names", source)))), bool(inverse), grouped,
         _signs(metadata, source),
     )  # fmt: skip
 

@@ -91,7 +91,7 @@ def check_rotation(
             served |= {prefix + complete(name) for name in operation.weights()}
         if isinstance(operation, Hadamard):
             widths.add(operation.width)
-    if others := rotation.weights - served:
+    if others := set(rotation.weights) - served:
         raise UnsupportedError(
             f"{source}: the keys name {min(others)!r} as a rotated weight, but trinity rotates the "
             "inputs of no such product; use a newer trinity, or a file without rotation"

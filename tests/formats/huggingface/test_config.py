@@ -113,6 +113,7 @@ def test_sliding_window() -> None:
 
 
 REFUSED: list[tuple[dict[str, object], type[TrinityError], str]] = [
+    ({"model_type": "prism_hadamard_qwen35"}, UnsupportedError, "form of rotated weights"),
     ({"architectures": None}, ConfigError, "architectures is None"),
     ({"architectures": ["A", "B"]}, ConfigError, "architectures"),
     ({"architectures": [5]}, ConfigError, "architectures"),

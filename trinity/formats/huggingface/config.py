@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trinity.formats.huggingface.rope import RopeParameters
 
 _KINDS = ("full_attention", "sliding_attention")
+_ROTATED = "prism_hadamard_qwen35"  # of Ternary-Bonsai 2
 # What null says where a class of transformers allows it and its default is another. Other keys are
 # as good as absent where they are null: transformers fills them in, or refuses null.
 _NULL: Mapping[str, object] = {
@@ -75,7 +76,15 @@ class Terms:
 
 
 def class_name_of(values: Values) -> str:
-    """Return the name of the model's class. Raises ConfigError unless there is exactly one."""
+    """Return the name of the model's class. Raises ConfigError unless there is exactly one.
+
+    Raises UnsupportedError for MLX's form of rotated weights.
+    """
+    if values.values.get("model_type") == _ROTATED:
+        raise UnsupportedError(
+            f"{values.source}: model_type is {_ROTATED!r}, MLX's form of rotated weights, which is "
+            "not supported; use a GGUF file of this model in PQ2_0 or PTQ1_0"
+        )
     names = values.values.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
         raise ConfigError(
