@@ -12,6 +12,7 @@ import pytest
 
 from scripts.models import real_models
 from tests.matrix import COMPARED, select_cases
+from tests.speech.small_whisper import write_short_model
 from trinity.processes.confined import Confined
 from trinity.runtime import engine_building
 from trinity.runtime.thread_count import usable_threads
@@ -59,6 +60,16 @@ def levels(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """The levels whose results a test compares: in `make test` those that it runs, then all."""
     names: tuple[str, ...] = request.param
     return names
+
+
+@pytest.fixture(scope="session")
+def short_whisper(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a random speech model, ``hf``, whose texts are short, and ``audio.wav``."""
+    source = shared_data / "encoders" / "whisper"
+    folder = tmp_path_factory.mktemp("whisper")
+    write_short_model(folder / "hf", source / "hf")
+    (folder / "audio.wav").write_bytes((source / "audio.wav").read_bytes())
+    return folder
 
 
 class Kept(Confined):

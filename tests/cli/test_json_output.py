@@ -122,10 +122,9 @@ def test_recommend_and_schema(run: Run, model: str) -> None:
     check("schema", told(run, "schema", "-", input='{"type": "null"}'))
 
 
-def test_transcribe(run: Run, shared_data: Path) -> None:
-    folder = shared_data / "encoders" / "whisper"
+def test_transcribe(run: Run, short_whisper: Path) -> None:
     options = ("-l", "en", "--no-fallback", "-t", "1")
-    audio, named = str(folder / "audio.wav"), ("-m", str(folder / "hf"))
+    audio, named = str(short_whisper / "audio.wav"), ("-m", str(short_whisper / "hf"))
     words = ("--word-times",)
     found = [told(run, "transcribe", audio, *named, *options, *more) for more in ((), words)]
     check("transcribe", *found)

@@ -10,9 +10,8 @@ from tests.cli.conftest import Run
 
 
 @pytest.fixture
-def given(shared_data: Path) -> list[str]:
-    folder = shared_data / "encoders" / "whisper"
-    audio, model = str(folder / "audio.wav"), str(folder / "hf")
+def given(short_whisper: Path) -> list[str]:
+    audio, model = str(short_whisper / "audio.wav"), str(short_whisper / "hf")
     return ["transcribe", audio, "-m", model, "-l", "en", "--no-fallback", "-t", "1"]
 
 

@@ -35,8 +35,8 @@ PATHS = ("/v1/audio/transcriptions", "/v1/audio/translations")
 
 
 @pytest.fixture(scope="module")
-def folder(shared_data: Path) -> Path:
-    return shared_data / "encoders" / "whisper"
+def folder(short_whisper: Path) -> Path:
+    return short_whisper
 
 
 @pytest.fixture(scope="module")

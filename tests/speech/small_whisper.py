@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from tests.formats.raw_safetensors import bfloat16, write_safetensors
 
@@ -70,3 +71,17 @@ def write_model(folder: Path, dtype: str, **changes: object) -> dict[str, NDArra
     write_safetensors(folder / "model.safetensors", stored)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return values
+
+
+def write_short_model(folder: Path, source: Path, positions: int = 96) -> None:
+    """Copy a directory with so few positions of the decoder: random weights seldom end a text."""
+    folder.mkdir()
+    for path in source.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.decoder.embed_positions.weight"
+    tensors[name] = tensors[name][:positions]
+    write_safetensors(folder / "model.safetensors", tensors)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["max_target_positions"] = positions
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
