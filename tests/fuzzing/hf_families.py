@@ -56,6 +56,7 @@ BY_CLASS: dict[str, Json] = {
         "mamba_head_dim": 16, "ssm_state_size": 8, "n_groups": 2, "n_shared_experts": 1,
         "moe_shared_expert_intermediate_size": 32,
     },
+    "Glm4MoeLiteForCausalLM": {"num_key_value_heads": 2, "rope_interleave": True, "head_dim": 8},
     "AfmoeForCausalLM": {"mup_enabled": True},
     "Dots1ForCausalLM": {"n_shared_experts": 1},
     "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},

@@ -134,6 +134,11 @@ def test_ignored_merges_take_whole_words() -> None:
         ("superbpe", "ab cd 12345", "ab cd |12|345"),
         ("poro-chat", "ab cd. 12", "ab| cd|.| 12"),
         ("viking", "ab cd. 12", "ab| cd|.| |1|2"),
+        ("afmoe", "ab 1234567中文 .x", "ab| |1|234|567|中文| .|x"),
+        ("laguna", "It's 12\n\n x", "It|'s| |1|2|\n\n| x"),
+        ("youtu", "Ab's 12한글中文 x/\n", "Ab's| |1|2|한글|中文| x|/\n"),
+        ("ufakzeka", "Ab's 12", "Ab|'s| |1|2"),
+        ("jais-2", "It's 1234     x", "It|'s| |123|4|    | x"),
         ("tiny_aya", "ab 1234567", "ab| |1|234|567"),
     ],
 )

@@ -214,8 +214,11 @@ def _table(config: ModelConfig, values: Values, feed_forward: Table) -> Table:
     }
 
 
+_LITE = "Glm4MoeLiteForCausalLM"  # GLM 4.7 Flash: V3 without groups
+
+
 def _is_third(values: Values) -> bool:
-    return class_name_of(values) == "DeepseekV3ForCausalLM"
+    return class_name_of(values) in ("DeepseekV3ForCausalLM", _LITE)
 
 
 def _check(values: Values) -> None:
@@ -251,6 +254,8 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
         "kv_lora_rank": latent.kv_lora_rank,
         **mixture.keys_of_experts(config, values, sigmoid=third, grouped=grouped),
     }
+    if class_name_of(values) == _LITE:
+        keys["first_dense_layers"] = mixture.listed_dense_layers(config, values, 1)
     yarn = read_yarn(values, config.context_length)
     if yarn is not None and yarn.mscale_all_dim is not None:
         if abs(yarn.attention_factor - 1) > 1e-6:
@@ -285,5 +290,12 @@ FAMILIES = (
         "DeepseekV3ForCausalLM", mixture.CHOSEN_WITH_BIAS,
         {"n_shared_experts": 1, "first_k_dense_replace": 3, "norm_topk_prob": True,
          "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4},
+    ),
+    _family(
+        _LITE, mixture.CHOSEN_WITH_BIAS,
+        {"n_shared_experts": 1, "norm_topk_prob": True, "routed_scaling_factor": 1.8,
+         "n_group": 1, "topk_group": 1, "q_lora_rank": 768, "rms_norm_eps": 1e-5,
+         "num_key_value_heads": 20, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64,
+         "v_head_dim": 256},
     ),
 )  # fmt: skip

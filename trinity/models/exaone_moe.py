@@ -8,13 +8,12 @@ Source: llama.cpp src/models/exaone-moe.cpp; transformers' ExaoneMoe.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.errors import UnsupportedError
 from trinity.formats.huggingface import mixture
 from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import attention, head_norms, pre_norm_layer, tensor
-from trinity.formats.huggingface.values import Values, shown
+from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
@@ -56,15 +55,9 @@ _LAYER = pre_norm_layer(
 
 def _keys(config: ModelConfig, values: Values) -> Keys:
     keys = mixture.keys_of_experts(config, values, sigmoid=True)
-    kinds = values.values.get("mlp_layer_types")
-    if kinds is not None:
-        dense = kinds.index("sparse") if isinstance(kinds, list) and "sparse" in kinds else -1
-        if kinds != ["dense"] * dense + ["sparse"] * (config.num_layers - dense):
-            raise UnsupportedError(
-                f"{values.source}: mlp_layer_types is {shown(kinds)}; in GGUF all layers after the "
-                "first dense ones have experts"
-            )
-        keys = {**keys, "first_dense_layers": dense}
+    dense = keys["first_dense_layers"]
+    assert isinstance(dense, int)
+    keys = {**keys, "first_dense_layers": mixture.listed_dense_layers(config, values, dense)}
     width = config.experts.intermediate_size if config.experts else 0
     shared = keys["num_shared_experts"]
     assert isinstance(shared, int)

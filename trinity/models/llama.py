@@ -83,6 +83,16 @@ FAMILIES = (
         terms=Terms(quantization=("bitnet",)),
     ),
     Family(
+        class_names=("InternLM3ForCausalLM",),
+        architectures={"silu": "llama"},
+        layer=LAYER,
+        terms=Terms(
+            rope_types=("dynamic", "linear"),
+            defaults={"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1e-5},
+            older={"attention_bias": "qkv_bias", "mlp_bias": "bias"},
+        ),
+    ),
+    Family(
         class_names=("MistralForCausalLM",),
         architectures={"silu": "llama"},
         layer=LAYER,

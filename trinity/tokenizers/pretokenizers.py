@@ -95,18 +95,39 @@ _DEEPSEEK_V3 = (
     rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_WHITE}",
 )
 
+# Digits in groups of three, counted from the right; the other ranges are those of llama.cpp.
+_AFMOE = (
+    r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
+    "[\u4e00-\u9fff\u3400-\u4dbf\u8c48-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf"
+    "\u0e40-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af"
+    "\u1100-\u11ff]+",
+    _DEEPSEEK_V3[2],
+)
+_YOUTU = (
+    "[\uac00-\ud7a3\u3131-\u318e]+|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c"
+    "\u3001-\u303f\ufe30-\ufe4f]+|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDINGS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDINGS}?|\p{{N}}|{_SLASHED}",
+)
+_UFAKZEKA = rf"[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_OTHERS}|{_WHITE}"
+_JAIS2 = (
+    rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_OTHERS}|\s*[\r\n]+|"
+    + "".join(rf"\s{{{count}}}(?!\S)|" for count in (512, 256, 128, 64, 32, 16, 8, 4, "1,2"))
+    + r"\s"
+)
+
 _FAMILIES: tuple[tuple[str, tuple[str, ...], bool, bool], ...] = (
     # names, regexes, ignore_merges, add_bos
     (
-        "llama-bpe llama3 llama-v3 falcon3 falcon-h1 falcon_e pixtral midm-2.0 lfm2",
+        "llama-bpe llama3 llama-v3 falcon3 falcon-h1 falcon_e pixtral midm-2.0 lfm2 jina-v5-nano",
         (_LLAMA3,),
         True,
         True,
     ),
     ("dbrx smaug-bpe chatglm-bpe", (_LLAMA3,), False, False),
-    ("glm4", (_LLAMA3,), True, False),
+    ("glm4 glm5", (_LLAMA3,), True, False),
     (
-        "qwen2 deepseek-r1-qwen megrez stablelm2 hunyuan solar-open grok-2 kormo",
+        "qwen2 deepseek-r1-qwen megrez stablelm2 hunyuan solar-open grok-2 kormo f2llmv2",
         (_QWEN2,),
         False,
         False,
@@ -114,7 +135,8 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...], bool, bool], ...] = (
     ("qwen35", (_QWEN35,), False, False),
     ("minicpm5", _MINICPM5, True, False),
     (
-        "gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum",
+        "gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum "
+        "modern-bert jina-es jina-de jina-v2-es jina-v2-de",
         (_GPT2,),
         False,
         False,
@@ -134,6 +156,11 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...], bool, bool], ...] = (
         False,
     ),
     ("deepseek-v3 hunyuan-dense joyai-llm hy_v4", _DEEPSEEK_V3, False, False),
+    ("afmoe", _AFMOE, False, False),
+    ("laguna", (r"[^\n]+|\n+", _QWEN2), False, False),
+    ("youtu", _YOUTU, True, False),
+    ("ufakzeka", (_UFAKZEKA,), False, False),
+    ("jais-2", (_JAIS2,), False, False),
     ("kimi-k2", (_KIMI,), False, False),
     ("bailingmoe bailingmoe2 llada-moe", (_BAILING,), False, False),
     ("seed-coder", (_SEED,), False, False),

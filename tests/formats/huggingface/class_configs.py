@@ -215,6 +215,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "sliding_window": 6, "hidden_activation": "silu", "rms_norm_eps": 1e-5,
         },
     },
+    "glm4_moe_lite": _COMMON | {
+        "architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite",
+        "num_hidden_layers": 3, "num_key_value_heads": 4, "q_lora_rank": 40, "kv_lora_rank": 32,
+        "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 20, "rope_interleave": True,
+        "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+        "n_shared_experts": 1, "routed_scaling_factor": 1.8, "norm_topk_prob": True,
+        "mlp_layer_types": ["dense"] + ["sparse"] * 2,
+    },
+    "internlm3": _COMMON | {
+        "architectures": ["InternLM3ForCausalLM"], "model_type": "internlm3", "head_dim": 24,
+        "rms_norm_eps": 1e-5, "qkv_bias": False, "bias": False,
+        "rope_scaling": {"rope_type": "dynamic", "factor": 6.0},
+    },
 }  # fmt: skip
 
 # What transformers reads instead of a class that it lacks, and that computes the same.
@@ -222,7 +235,10 @@ _AS_GRANITE: dict[str, Any] = {
     "architectures": ["GraniteForCausalLM"], "model_type": "granite", "embedding_multiplier": 12.0,
     "residual_multiplier": 1.4 / 2**0.5, "attention_multiplier": 0.25, "logits_scaling": 2.0,
 }  # fmt: skip
-REFERENCES: dict[str, dict[str, Any]] = {"minicpm": _AS_GRANITE, "minicpm_long": _AS_GRANITE}
+REFERENCES: dict[str, dict[str, Any]] = {
+    "minicpm": _AS_GRANITE, "minicpm_long": _AS_GRANITE,
+    "internlm3": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
+}  # fmt: skip
 
 
 # The beginnings of names in published checkpoints, where the family's table has others.
@@ -328,4 +344,9 @@ KEYS: dict[str, dict[str, Any]] = {
         "final_logit_softcapping": 20.0,
         "attention.sliding_window_pattern": [True, True, True, False],
     },
+    "glm4_moe_lite": {
+        "leading_dense_block_count": 1, "expert_weights_scale": 1.8, "expert_gating_func": 2,
+        "attention.kv_lora_rank": 32, "attention.q_lora_rank": 40,
+    },
+    "internlm3": {"attention.key_length": 24, "rope.dimension_count": 24},
 }  # fmt: skip

@@ -6,9 +6,10 @@ MTP layers may follow the last layer. GLM 4.5 has both from DeepSeek V3, under t
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.family import LAYER, Keys
 from trinity.formats.huggingface.table import Table, Tables, experts, gated, tensor
-from trinity.formats.huggingface.values import Values
+from trinity.formats.huggingface.values import Values, shown
 
 SIGMOID = 2  # of expert_gating_func
 
@@ -52,6 +53,23 @@ def keys_of_experts(
     if sigmoid:
         keys["expert_gating"] = SIGMOID
     return {**keys, **_groups(values)} if grouped else keys
+
+
+def listed_dense_layers(config: ModelConfig, values: Values, default: int) -> int:
+    """Return how many layers are dense according to ``mlp_layer_types``; without it ``default``.
+
+    Raises UnsupportedError if dense layers follow others.
+    """
+    kinds = values.values.get("mlp_layer_types")
+    if kinds is None:
+        return default
+    dense = kinds.index("sparse") if isinstance(kinds, list) and "sparse" in kinds else -1
+    if dense < 0 or kinds != ["dense"] * dense + ["sparse"] * (config.num_layers - dense):
+        raise UnsupportedError(
+            f"{values.source}: mlp_layer_types is {shown(kinds)}; in GGUF all layers after the "
+            "first dense ones have experts"
+        )
+    return dense
 
 
 def drafting(layer: Tables) -> tuple[tuple[str, Tables], ...]:

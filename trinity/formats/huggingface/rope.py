@@ -240,7 +240,8 @@ def _scaling(
     parameters: Values, outer: Values, types: Collection[str], context_length: int, rope_dim: int
 ) -> Scaling:
     kind = _type_of(parameters)
-    if kind == "default" or (kind == "mrope" and kind in types):
+    # "mrope" is the same for text; "dynamic" changes nothing within the trained context.
+    if kind == "default" or (kind in ("mrope", "dynamic") and kind in types):
         return UNSCALED
     if kind not in types:
         raise UnsupportedError(
