@@ -97,7 +97,7 @@ REFUSED: dict[str, tuple[str, Change, str, type[TrinityError], str]] = {
     "truncated weights": ("bitnet-packed", cut, "i2_s", FormatError, "but the file has"),
     "unknown class": (
         "bitnet-packed", with_json("config.json", architectures=["BloomForCausalLM"]), "f16",
-        UnsupportedError, "'BloomForCausalLM'; trinity reads Arcee",
+        UnsupportedError, "'BloomForCausalLM'; trinity reads Afmoe",
     ),
     "another activation": (
         "bitnet-packed", with_json("config.json", hidden_act="gelu"), "i2_s", UnsupportedError,

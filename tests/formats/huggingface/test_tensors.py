@@ -170,7 +170,7 @@ def test_a_wrapper_without_a_text_config() -> None:
 
 
 def test_classes_that_are_not_known() -> None:
-    with pytest.raises(UnsupportedError, match=r"'BloomForCausalLM'; trinity reads Arcee"):
+    with pytest.raises(UnsupportedError, match=r"'BloomForCausalLM'; trinity reads Afmoe"):
         read_model({**SMALL, "architectures": ["BloomForCausalLM"]}, "config.json")
     with pytest.raises(UnsupportedError, match="LlamaForCausalLM with silu"):
         read_model({**SMALL, "hidden_act": "gelu"}, "config.json")
