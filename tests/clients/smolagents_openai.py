@@ -1,13 +1,13 @@
-"""smolagents: its OpenAI model, and a tool calling agent."""
+"""smolagents: its OpenAI and LiteLLM models, and a tool calling agent."""
 
-# packages: smolagents[openai]==1.26.0
+# packages: smolagents[openai,litellm]==1.26.0
 
 from __future__ import annotations
 
 from typing import Any
 
 from rows import CHAT, SCRIPTED, SCRIPTED_URL, URL, main, row
-from smolagents import CodeAgent, OpenAIServerModel, ToolCallingAgent, tool
+from smolagents import CodeAgent, LiteLLMModel, OpenAIServerModel, ToolCallingAgent, tool
 
 HI: Any = [{"role": "user", "content": [{"type": "text", "text": "Say hello."}]}]
 
@@ -35,6 +35,13 @@ def _() -> None:
 @row("OpenAIServerModel generate_stream")
 def _() -> None:
     assert "".join(one.content or "" for one in model().generate_stream(HI))
+
+
+@row("LiteLLMModel ollama_chat/")
+def _() -> None:
+    by_ollama = LiteLLMModel(f"ollama_chat/{CHAT}", api_base=URL, api_key="none", num_ctx=8192)
+    assert by_ollama.generate(HI).content
+    assert "".join(one.content or "" for one in by_ollama.generate_stream(HI))
 
 
 @row("ToolCallingAgent (1 step)")

@@ -78,6 +78,7 @@ def test_models(client: TestClient, model: Model) -> None:
     assert (tag["name"], tag["details"]["family"]) == ("demo", model.config.architecture)
     assert tag["details"]["quantization_level"] == "I2_S"
     assert len(tag["digest"]) == 64
+    assert tag["capabilities"] == post(client, "/api/show", model="demo")["capabilities"]
     (loaded,) = strict(client.get("/api/ps").text)["models"]
     assert loaded["context_length"] == 512
     assert datetime.fromisoformat(loaded["expires_at"]).year == 9999

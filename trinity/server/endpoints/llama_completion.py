@@ -71,7 +71,7 @@ class LlamaRequest(LlamaParameters, kw_only=True):
         if self.seed is not None:
             options["seed"] = None if self.seed < 0 else self.seed
         if self.post_sampling_probs and not self.n_probs:
-            raise ApiError(400, "post_sampling_probs needs n_probs", "post_sampling_probs")
+            ignored.add("post_sampling_probs")
         if self.n_probs * self.count > MOST_PROBS:
             raise ApiError(
                 400,

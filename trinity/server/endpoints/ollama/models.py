@@ -11,6 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from trinity import __version__
 from trinity.errors import TrinityError
@@ -46,7 +47,10 @@ class Details(msgspec.Struct):
 
 
 class ModelTag(msgspec.Struct):
-    """A served model; ``digest`` is a hash of its path, not of its bytes."""
+    """A served model; ``digest`` is a hash of its path, not of its bytes.
+
+    ``capabilities`` are known once it is loaded.
+    """
 
     name: str
     model: str
@@ -54,6 +58,7 @@ class ModelTag(msgspec.Struct):
     size: int
     digest: str
     details: Details
+    capabilities: list[str] | UnsetType = UNSET
 
 
 class ModelTags(msgspec.Struct):
@@ -169,6 +174,7 @@ def tag_of(served: Served) -> ModelTag:
         served.bytes or served.weigh(),
         hashlib.sha256(f"{served.name}={served.ref}".encode()).hexdigest(),
         Details() if model is None else details_of(model),
+        UNSET if model is None else capabilities_of(model),
     )
 
 
@@ -205,24 +211,32 @@ def shown(served: Served, model: Model, verbose: bool) -> Shown:
     templates = model.chat_templates
     template = templates[0].text if templates else ""
     parameters = "\n".join(f"{name:<30} {value}" for name, value in model.defaults.options.items())
-    pooled = model.weights is not None and made_for(model.weights) is not None
-    # As in Ollama, which embeds with every model: clients list no model with "embedding" for chats.
-    capabilities = ["embedding"] if pooled or model.encodes else ["completion"]
-    if "tools" in template.lower():
-        capabilities.append("tools")
-    if can_think(template_of(model)):
-        capabilities.append("thinking")
-    if model.tokenizer.infill_ids is not None:
-        capabilities.append("insert")
     return Shown(
         f"FROM {served.ref}\n",
         parameters,
         template,
         details_of(model),
         model_info(model, verbose),
-        capabilities,
+        capabilities_of(model),
         timestamp(datetime.fromtimestamp(served.created, UTC)),
     )
+
+
+def capabilities_of(model: Model) -> list[str]:
+    """What a model can be asked for, in Ollama's words.
+
+    A chat model lacks "embedding", as in Ollama: clients would offer it for embeddings only.
+    """
+    pooled = model.weights is not None and made_for(model.weights) is not None
+    capabilities = ["embedding"] if pooled or model.encodes else ["completion"]
+    templates = model.chat_templates
+    if templates and "tools" in templates[0].text.lower():
+        capabilities.append("tools")
+    if can_think(template_of(model)):
+        capabilities.append("thinking")
+    if model.tokenizer.infill_ids is not None:
+        capabilities.append("insert")
+    return capabilities
 
 
 def model_info(model: Model, verbose: bool) -> dict[str, Any]:
