@@ -307,11 +307,11 @@ def _() -> None:
     assert pulled(CHAT)[-1] == {"status": "success"}
 
 
-@row(
-    "pull of another model", excused="the server pulls no models: serve the model's file or folder"
-)
+@row("pull of another model, from the hub")
 def _() -> None:
-    assert pulled("smollm2")[-1].get("status") == "success"
+    model = "hf.co/trinity/demo"
+    assert pulled(model)[-1] == {"status": "success"}
+    assert post("/ollama/api/show", model=model)["capabilities"]
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from scripts.models import real_models
+from tests import hub_server
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -37,14 +39,16 @@ def free_port() -> int:
 
 
 @contextmanager
-def process(command: Sequence[str], port: int, log: Path) -> Iterator[str]:
+def process(
+    command: Sequence[str], port: int, log: Path, variables: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """The URL of a server process once it answers; its output goes to ``log``."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels")])
     with log.open("wb") as output:
         server = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONPATH": paths, **(variables or {})},
             stdout=output,
             stderr=subprocess.STDOUT,
         )
@@ -77,18 +81,23 @@ def _answers(url: str) -> bool:
 def serve(log: Path) -> Iterator[str]:
     """``trinity serve`` with the published models and the demo chat model.
 
-    The settings are the defaults but for the seed: a small model's draws would make rows vary.
+    The settings are the defaults but for the seed, since a small model's draws would make rows
+    vary, and for pulls, whose hub is a server here with the repository ``trinity/demo``.
     """
     port, models = free_port(), published()
     command = [sys.executable, "-m", "trinity", "serve", "--port", str(port), "--log-requests"]
-    command += ["--seed", "7"]
+    command += ["--seed", "7", "--allow-pull"]
     for name, path in {**models, "demo": ROOT / "trinity" / "data" / "demo-chat.gguf"}.items():
         command += ["--model", f"{name}={path}"]
     speech = real_models.path_of("whisper-base")
     if (speech / "model.safetensors").is_file():
         command += ["--speech-model", f"whisper={speech}"]
-    with process(command, port, log) as url:
-        yield url
+    with hub_server.running() as hub, TemporaryDirectory() as home:
+        demo = (ROOT / "trinity" / "data" / "demo.gguf").read_bytes()
+        hub.repositories["trinity/demo"] = hub_server.Repository({"demo.gguf": demo})
+        variables = {"HF_ENDPOINT": hub.url, "HF_HOME": home}
+        with process(command, port, log, variables) as url:
+            yield url
 
 
 @contextmanager

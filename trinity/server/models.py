@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,9 @@ class Models:
         self, served: Sequence[Served], *, memory_limit: int | None = None, any_name: bool = False
     ) -> None:
         self.served = {model.name: model for model in served}
+        # Makes a model of a name and a reference, if requests may add models.
+        self.of_ref: Callable[[str, str], Served] | None = None
+        self.pulling = asyncio.Lock()  # held by the one download that may run
         self._by_name = {alias: model for model in served for alias in model.aliases} | self.served
         self.first = served[0]
         self.began = any(model.model is not None for model in served)  # a model has been loaded
@@ -45,6 +48,11 @@ class Models:
         self._freed = asyncio.Event()
         self._uses = count(1)
         self._unloading = set[asyncio.Task[None]]()
+
+    def add(self, served: Served) -> None:
+        """Serve another model, unless its name is taken."""
+        if served.name not in self._by_name:
+            self.served[served.name] = self._by_name[served.name] = served
 
     @property
     def ready(self) -> bool:

@@ -18,6 +18,7 @@ from trinity.server.model_refs import Say, served_models, settled, speech_of, wi
 from trinity.server.models import Models
 from trinity.server.process import Server, config, listening
 from trinity.server.security import EVERYWHERE
+from trinity.server.served import Served
 from trinity.server.service import NO_DEFAULTS
 from trinity.server.setting_values import check_folder, read_template
 from trinity.server.settings import ServerOptions
@@ -41,13 +42,17 @@ def serve(
     options.all_keys()
     template = None if options.chat_template is None else read_template(options.chat_template)
     loading = {**loading, "max_sequences": options.parallel, "batch_size": options.batch_size}
-    served = served_models(refs, loading, say, template)
-    if options.state is not None and options.prefix_cache_bytes:
-        folder = os.path.join(options.state, "prefixes")
+
+    def made(texts: Sequence[str]) -> list[Served]:
+        served = served_models(texts, loading, say, template)
         for model in served:
-            model.load = partial(with_prefixes, model.load, folder, options.prefix_cache_bytes)
-    for model in served:
-        model.load = partial(settled, model.load)
+            if options.state is not None and options.prefix_cache_bytes:
+                folder = os.path.join(options.state, "prefixes")
+                model.load = partial(with_prefixes, model.load, folder, options.prefix_cache_bytes)
+            model.load = partial(settled, model.load)
+        return served
+
+    served = made(refs)
     taken = {model.name for model in served[1:]}.intersection(options.aliases)
     if taken:
         raise InputError(f"the alias {min(taken)!r:.80} is the name of another model")
@@ -55,6 +60,13 @@ def serve(
     if options.slot_save_path is not None:
         check_folder(options.slot_save_path)
     models = Models(served, memory_limit=options.memory_limit, any_name=options.any_model_name)
+
+    def added(name: str, ref: str) -> Served:
+        (model,) = made([ref])
+        model.name = name
+        return model
+
+    models.of_ref = added if options.allow_pull else None
     errors: list[BaseException] = []
 
     def failed(error: BaseException) -> None:

@@ -83,6 +83,10 @@ class ServerOptions:
     any_model_name: Annotated[
         bool, Option("Let the first model answer for unknown model names.", ("--any-model-name",))
     ] = False
+    allow_pull: Annotated[
+        bool,
+        Option("Let POST /api/pull download models of the hub and serve them.", ("--allow-pull",)),
+    ] = False
     strict: Annotated[
         bool,
         Option(

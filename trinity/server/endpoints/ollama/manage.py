@@ -1,6 +1,7 @@
-"""Ollama's management of models. The server's models are fixed, so most requests are refused.
+"""Ollama's management of models. Most requests are refused.
 
-A pull of a served model succeeds. Nothing is downloaded, created, copied or deleted.
+A pull of a served model succeeds; with ``--allow-pull`` other models are downloaded from the hub.
+Nothing is created, copied or deleted.
 """
 
 from __future__ import annotations
@@ -8,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-from msgspec import UNSET, UnsetType
-
 from trinity.server.endpoint import ASGI, Call, Document, Endpoint, Json
 from trinity.server.endpoints.ollama.errors import OLLAMA
 from trinity.server.endpoints.ollama.generate import NDJSON
 from trinity.server.endpoints.ollama.models import ModelTag, tag_of
 from trinity.server.endpoints.ollama.names import served_name
+from trinity.server.endpoints.ollama.pulls import Progress, pulled
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable
 from trinity.server.schemas import Body, encode
@@ -53,27 +52,21 @@ class DeleteRequest(Body):
     name: str | None = None
 
 
-class Progress(msgspec.Struct):
-    """The progress of a pull; ``total`` and ``completed`` are bytes."""
-
-    status: str
-    digest: str | UnsetType = UNSET
-    total: int | UnsetType = UNSET
-    completed: int | UnsetType = UNSET
-
-
 async def pull(call: Call[PullRequest]) -> ASGI:
-    """Report a served model as pulled. Raises: ApiError for any other."""
+    """Report a served model as pulled, or download it from the hub. Raises: ApiError."""
     models, body = call.service.models, call.body
     try:
         name = served_name(call.ignored, models, body.model, body.name)
     except ApiError as error:
         if error.status != 404:
             raise
-        asked = body.model or body.name
-        raise refused(
-            f"model '{asked}' not found: this server downloads no models; {START}"
-        ) from None
+        asked = body.model or body.name or ""
+        if models.of_ref is None:
+            raise refused(
+                f"model '{asked}' not found: this server downloads no models unless it is started "
+                "with --allow-pull"
+            ) from None
+        return await pulled(models, asked, stream=body.stream is not False)
     if body.stream is False:
         return Json(Progress("success"))
     tag = await call.run(tag_of, models.find(call.ignored, name))
@@ -131,8 +124,8 @@ def refused(message: str) -> ApiError:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/pull", pull, "Say that a served model is there.", body=PullRequest,
-             answer=Progress, event=Progress, stream_type=NDJSON, family=OLLAMA),
+    Endpoint("POST", "/api/pull", pull, "Report a served model, or download one.",
+             body=PullRequest, answer=Progress, event=Progress, stream_type=NDJSON, family=OLLAMA),
     Endpoint("POST", "/api/push", push, "Refused: nothing is uploaded.", body=PullRequest,
              family=OLLAMA),
     Endpoint("POST", "/api/create", create, "Refused: no models are made.", body=CreateRequest,
