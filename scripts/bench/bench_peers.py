@@ -96,8 +96,11 @@ class Test:
 class Peer:
     """The process that runs llama.cpp."""
 
-    def __init__(self, python: str, model: Path, threads: int, log: Path) -> None:
+    def __init__(
+        self, python: str, model: Path, threads: int, log: Path, kv_type: str = "f16"
+    ) -> None:
         command = [python, str(HERE / "llama_cpp_peer.py"), str(model), "--threads", str(threads)]
+        command += ["--kv-type", kv_type]
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         self.log = log
         with open(log, "ab") as errors:
@@ -181,7 +184,9 @@ def measure_shape(
         engines: dict[str, CPUEngine] = {}
         for isa in options.isa or [None]:
             provider = stack.enter_context(closing(open_weights(ours)))
-            engine = load_engine(provider, threads=threads, context_length=context, isa=isa)
+            engine = load_engine(
+                provider, threads=threads, context_length=context, isa=isa, kv_type=options.kv_type
+            )
             engines[engine.isa] = stack.enter_context(closing(engine))
         # Caches stay filled from round to round, those of each depth apart.
         benches = {
@@ -190,7 +195,7 @@ def measure_shape(
         peer = None
         if not options.no_peer:
             log = folder / "llama.cpp.log"
-            peer = Peer(options.peer_python, theirs, threads, log)
+            peer = Peer(options.peer_python, theirs, threads, log, options.kv_type)
             stack.callback(peer.close)
         seconds: dict[tuple[str, str], list[float]] = {}
         bandwidths = []
@@ -297,6 +302,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--no-peer", action="store_true", help="measure trinity alone")
     add("--isa", action="append", help="trinity's level, repeatable; default the best")
     add("--threads", "-t", type=int, help="of both engines; default the physical cores")
+    add("--kv-type", choices=("f16", "q8_0"), default="f16", help="of both engines' KV caches")
     add("--rounds", "-r", type=int, default=3)
     add("--prompt-tokens", "-p", type=int, default=512, help="0 skips the prompt test")
     add("--generated-tokens", "-n", type=int, default=128, help="0 skips the generation test")

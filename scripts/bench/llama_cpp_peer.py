@@ -22,7 +22,7 @@ from typing import Any
 import llama_cpp  # type: ignore[import-not-found,unused-ignore]
 
 CHUNK = 512  # tokens of a batch, llama.cpp's default n_ubatch
-F16 = 1
+KV_TYPES = {"f16": 1, "q8_0": 8}
 AUTO, DISABLED = -1, 0  # flash attention
 Key = tuple[int, int, bool]
 
@@ -30,7 +30,7 @@ Key = tuple[int, int, bool]
 class Peer:
     """A model, and one context per number of sequences, positions, and kind of attention."""
 
-    def __init__(self, path: str, threads: int) -> None:
+    def __init__(self, path: str, threads: int, kv_type: str) -> None:
         llama_cpp.llama_backend_init()
         parameters = llama_cpp.llama_model_default_params()
         parameters.n_gpu_layers = 0
@@ -41,7 +41,7 @@ class Peer:
         self.model = llama_cpp.llama_model_load_from_file(os.fsencode(path), parameters)
         if not self.model:
             raise SystemExit(f"llama.cpp does not load {path}")
-        self.threads = threads
+        self.threads, self.kv_type = threads, kv_type
         vocab = llama_cpp.llama_model_get_vocab(self.model)
         self.vocab_size = int(llama_cpp.llama_vocab_n_tokens(vocab))
         self.contexts: dict[Key, Any] = {}
@@ -54,7 +54,7 @@ class Peer:
             "package": importlib.metadata.version("llama-cpp-python"),
             "system_info": llama_cpp.llama_print_system_info().decode(),
             "threads": self.threads,
-            "kv_type": "f16",
+            "kv_type": self.kv_type,
             "load_mode": "mmap",
             "n_ubatch": CHUNK,
         }
@@ -68,7 +68,7 @@ class Peer:
             parameters.n_batch = parameters.n_ubatch = CHUNK
             parameters.n_seq_max = batch
             parameters.n_threads = parameters.n_threads_batch = self.threads
-            parameters.type_k = parameters.type_v = F16
+            parameters.type_k = parameters.type_v = KV_TYPES[self.kv_type]
             parameters.flash_attn_type = AUTO if flash else DISABLED
             parameters.no_perf = True
             found = llama_cpp.llama_init_from_model(self.model, parameters)
@@ -141,12 +141,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model")
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--kv-type", choices=KV_TYPES, default="f16")
     options = parser.parse_args()
     # What the library prints must not come between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     random.seed(0)
-    peer = Peer(options.model, options.threads)
+    peer = Peer(options.model, options.threads, options.kv_type)
     print(json.dumps(peer.about()), file=answers)
     for line in sys.stdin:
         request = json.loads(line)

@@ -24,6 +24,7 @@ from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.ops.matmul.tile_layout import int8_tile_types
 from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.quants import TYPES
+from trinity_kernels.selftest import kv_cache
 from trinity_kernels.selftest.activation_forms import form_of
 from trinity_kernels.team import Team
 
@@ -157,27 +158,26 @@ def attention(
     op, heads, tokens = attention_op, kv_heads * group, len(positions)
     seen = max(positions) + 1
     count = -(-seen // op.BLOCK)
+    page = kv_cache.page_type(kv_type, kv_heads, head_dim, value_dim)
     size = kv_layout.layer_bytes(kv_type, kv_heads, head_dim, value_dim)
-    dtype = np.float16 if kv_type == "F16" else np.float32
-    pages = np.zeros((count, 2 * size), np.uint8)
+    assert size == page.itemsize
+    pages = np.zeros((count, 2), page)
     # Positions that no token sees hold what must not be read as a value.
-    pages.view(dtype)[:] = np.nan
-    keys, values = reference.page_views(pages[:, size:], kv_type, kv_heads, head_dim, value_dim)
-    values[..., value_dim:] = 0
-    whole_keys = np.full((kv_heads, count * 128, head_dim), np.nan, dtype)
-    whole_values = np.full((kv_heads, count * 128, value_dim), np.nan, dtype)
-    table = np.array([page.ctypes.data for page in pages], np.int64)
-    some_keys = rng.normal(size=(kv_heads, seen, head_dim)).astype(dtype)
-    some_values = rng.normal(size=(kv_heads, seen, value_dim)).astype(dtype)
+    whole_keys = np.full((kv_heads, count * 128, head_dim), np.nan, np.float32)
+    whole_values = np.full((kv_heads, count * 128, value_dim), np.nan, np.float32)
+    kv_cache.write(pages[:, 0], whole_keys, whole_values)
+    table = pages.ctypes.data + pages.strides[0] * np.arange(count, dtype=np.int64)
+    some_keys = rng.normal(size=(kv_heads, seen, head_dim)).astype(np.float32)
+    some_values = rng.normal(size=(kv_heads, seen, value_dim)).astype(np.float32)
+    some_keys, some_values = kv_cache.kept(kv_type, some_keys), kv_cache.kept(kv_type, some_values)
 
     def fill() -> None:
         whole_keys[:, :seen], whole_values[:, :seen] = some_keys, some_values
-        keys[:] = reference.keys_as_kept(whole_keys)
-        by_page = whole_values.reshape(kv_heads, count, 128, value_dim)
-        values[..., :value_dim] = by_page.transpose(1, 0, 2, 3)
+        kv_cache.write(pages[:, 1], whole_keys, whole_values)
 
     fill()
     q = rng.normal(size=(tokens, heads, head_dim)).astype(np.float32)
+    taken = kv_cache.taken(kv_type, q)
     scale = float(np.float32(head_dim**-0.5))
     sinks = rng.normal(size=heads).astype(np.float32) * 3 if with_sinks else None
     expected = []
@@ -185,7 +185,7 @@ def attention(
         sees = slice(max(0, p + 1 - window) if window else 0, p + 1)
         expected.append(
             reference.attention(
-                q[t], some_keys[:, sees], some_values[:, sees], scale, softcap, sinks
+                taken[t], some_keys[:, sees], some_values[:, sees], scale, softcap, sinks
             )
         )
     if window:
@@ -195,7 +195,7 @@ def attention(
         fill()
         some_keys, some_values = np.nan_to_num(some_keys), np.nan_to_num(some_values)
     out = np.zeros((tokens, heads, value_dim), np.float32)
-    scratch = op.scratch_bytes(value_dim)
+    scratch = op.scratch_bytes(head_dim, value_dim)
     blocks = sum(position // op.BLOCK + 1 for position in positions)
     parts = np.full((blocks, heads, op.part_bytes(value_dim)), 255, np.uint8)
     slots: dict[int, Slot] = {

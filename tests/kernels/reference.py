@@ -163,32 +163,6 @@ def rotate(x: Floats, table: Floats, interleaved: bool) -> Floats:
     return out
 
 
-def page_views(
-    pages: Bytes, kv_type: str, kv_heads: int, head_dim: int, value_dim: int
-) -> tuple[AnyFloats, AnyFloats]:
-    """A layer's part of pages (P, bytes) as keys [page][head][tile][dim][16] and values
-
-    [page][head][position][padded].
-    """
-    elements: AnyFloats = pages.view(np.float16 if kv_type == "F16" else np.float32)
-    split = kv_heads * 128 * head_dim
-    padded = -(-value_dim // 32) * 32
-    keys = elements[:, :split].reshape(len(pages), kv_heads, 8, head_dim, 16)
-    return keys, elements[:, split:].reshape(len(pages), kv_heads, 128, padded)
-
-
-def keys_by_position(keys: AnyFloats) -> AnyFloats:
-    """Reorder stored keys to [head][position][dim]."""
-    pages, heads, tiles, head_dim, lanes = keys.shape
-    return keys.transpose(1, 0, 2, 4, 3).reshape(heads, pages * tiles * lanes, head_dim)
-
-
-def keys_as_kept(keys: AnyFloats) -> AnyFloats:
-    """Reorder keys [head][position][dim] of whole pages to [page][head][tile][dim][16]."""
-    heads, _, head_dim = keys.shape
-    return keys.reshape(heads, -1, 8, 16, head_dim).transpose(1, 0, 2, 4, 3)
-
-
 def attention_parts(
     q: Floats, keys: AnyFloats, values: AnyFloats, scale: float
 ) -> tuple[Doubles, Doubles, Doubles]:

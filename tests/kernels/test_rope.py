@@ -14,6 +14,7 @@ from tests.kernels.operands import same_bits
 from tests.kernels.reference import Bytes, Floats
 from trinity_kernels.ops import kv_layout
 from trinity_kernels.ops import rope as op
+from trinity_kernels.selftest import kv_cache
 from trinity_kernels.team import Team
 
 PAGES = 2
@@ -83,23 +84,16 @@ class Case:
         """Check that the second layer holds exactly these values and the others nothing."""
         assert not self.caches[:, :, [0, 2]].any()
         for s in range(2):
-            tiles, lines = reference.page_views(
-                np.ascontiguousarray(self.caches[s, :, 1]),
-                self.kv_type,
-                self.kv_heads,
-                self.head_dim,
-                self.value_dim,
-            )
-            here = s == SEQUENCE
-            positions = PAGES * kv_layout.PAGE
-            expected = np.zeros((self.kv_heads, positions, self.head_dim), tiles.dtype)
-            expected[:, POSITIONS[here]] = keys[here].transpose(1, 0, 2)
-            assert same_bits(reference.keys_by_position(tiles), expected)
-            expected = np.zeros((self.kv_heads, positions, self.value_dim), tiles.dtype)
-            expected[:, POSITIONS[here]] = values[here].transpose(1, 0, 2)
-            found = lines[..., : self.value_dim].transpose(1, 0, 2, 3).reshape(expected.shape)
-            assert same_bits(found, expected)
-            assert not lines[..., self.value_dim :].any()
+            pages = np.ascontiguousarray(self.caches[s, :, 1])
+            page = kv_cache.page_type(self.kv_type, self.kv_heads, self.head_dim, self.value_dim)
+            expected = np.zeros(PAGES, page)
+            here, positions = s == SEQUENCE, PAGES * kv_layout.PAGE
+            whole_keys = np.zeros((self.kv_heads, positions, self.head_dim), np.float32)
+            whole_keys[:, POSITIONS[here]] = keys[here].transpose(1, 0, 2)
+            whole_values = np.zeros((self.kv_heads, positions, self.value_dim), np.float32)
+            whole_values[:, POSITIONS[here]] = values[here].transpose(1, 0, 2)
+            kv_cache.write(expected, whole_keys, whole_values)
+            assert same_bits(pages.reshape(-1), expected.view(np.uint8))
 
 
 @pytest.fixture(params=[1, 2])
@@ -186,3 +180,20 @@ def test_temperatures_of_queries(team: Team | None, level: str) -> None:
     case.run(level, team)
     assert same_bits(case.q, q)
     case.check_pages(key, case.value)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_a_number_that_is_not_finite_shows_in_its_block(value: float, level: str) -> None:
+    case = Case("Q8_0", 1, 1, 64, 16)
+    case.slots |= {op.TABLE: None, op.ROPE_DIM: 0}
+    case.key[0, 0, 40] = case.value[2, 0, 1] = value
+    case.run(level, None)
+    page = kv_cache.page_type("Q8_0", 1, 64, 64)
+    first = np.ascontiguousarray(case.caches[0, :, 1]).view(page).reshape(-1)
+    keys, values = kv_cache.read(first, 64, 64)
+    broken = np.zeros(keys.shape, bool)
+    broken[0, POSITIONS[0], 32:] = True
+    assert np.array_equal(np.isnan(keys), broken)
+    broken[:] = False
+    broken[0, POSITIONS[2], :32] = True
+    assert np.array_equal(np.isnan(values), broken)

@@ -119,9 +119,16 @@ def test_nothing_is_drafted_behind_another_step(model: CPUEngine) -> None:
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1.5, "seed": 3}])
+@pytest.mark.parametrize(
+    ("sampling", "kv_type"),
+    [
+        ({"temperature": 0}, "f32"),
+        ({"temperature": 0}, "q8_0"),
+        ({"temperature": 1.5, "seed": 3}, "f32"),
+    ],
+)
 def test_the_text_is_the_same(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, sampling: dict[str, Any]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, sampling: dict[str, Any], kv_type: str
 ) -> None:
     """Some proposals are right, others wrong, also at the end of a page."""
     monkeypatch.setattr(speculation_budget, "CHEAP", 0)
@@ -142,7 +149,7 @@ def test_the_text_is_the_same(
             found[: at % 4] = expected[at : at + len(found)][: at % 4]
         return found
 
-    with trinity.load(folder, kv_type="f32") as model:
+    with trinity.load(folder, kv_type=kv_type) as model:
         plain = model.generate(PROMPT, speculative=False, **options)
         expected = plain.token_ids
         monkeypatch.setattr(CPUEngine, "draft", half_right)

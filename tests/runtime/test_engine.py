@@ -36,6 +36,7 @@ from trinity.runtime.page_pool import PagePool
 from trinity.runtime.page_search import LEAST_COPY
 from trinity_kernels.cores import default_threads
 from trinity_kernels.isa import LEVELS, available_levels
+from trinity_kernels.ops.kv_layout import KV_TYPES
 from trinity_kernels.ops.matmul.activations import FORMS
 
 HOST_LEVELS = available_levels()
@@ -149,7 +150,7 @@ def test_bitnet_logits_with_rounded_scales(shared_data: Path, type_name: str, le
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("type_name", ["I2_S", "TQ1_0", "TQ2_0"])
-@pytest.mark.parametrize("kv_type", ["F16", "F32"])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 def test_ternary_logits_are_the_same_bits_everywhere(
     tmp_path: Path, type_name: str, kv_type: str, levels: tuple[str, ...]
 ) -> None:
@@ -256,7 +257,7 @@ def test_a_batch_gives_what_each_sequence_gives_alone(tmp_path: Path, type_name:
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("kv_type", ["F16", "F32"])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize(
     ("type_name", "batch_invariant"), [("I2_S", False), ("Q4_0", True), ("Q8_0", True)]
 )

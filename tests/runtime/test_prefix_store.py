@@ -101,8 +101,9 @@ def test_files_of_other_pages_models_and_types_are_not_used(path: Path, tmp_path
     with loaded(path, tmp_path) as model:
         assert answered(model).token_ids == expected
     assert one.read_bytes() == first
-    with loaded(path, tmp_path, kv_type="F32") as model:
-        assert answered(model).timings.cached_tokens == 0
+    for kv_type in ("f32", "q8_0"):
+        with loaded(path, tmp_path, kv_type=kv_type) as model:
+            assert answered(model).timings.cached_tokens == 0
     other = tmp_path / "other.gguf"
     write_tiny_model(
         other, arch="bitnet", type="TQ2_0", hidden_size=256, context_length=1024, seed=1
@@ -179,12 +180,13 @@ def said(model: Model, prompt: list[int]) -> tuple[list[int], list[float], int]:
 
 
 @pytest.mark.few(2)
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_windows_and_states_are_there_again_to_the_bit(
-    shared_data: Path, tmp_path: Path, family: str
+    shared_data: Path, tmp_path: Path, family: str, kv_type: str
 ) -> None:
     path = shared_data / "architectures" / family / "model.gguf"
-    options = {"context_length": 1024, "batch_invariant": True}
+    options = {"context_length": 1024, "batch_invariant": True, "kv_type": kv_type}
     longer, third = ([*prompt_of(0)[: 3 * PAGE + 40], *prompt_of(seed)[:90]] for seed in (1, 2))
     fourth, fifth = ([*longer[: 3 * PAGE], *prompt_of(seed)[:150]] for seed in (3, 4))
     with trinity.load(path, threads=1, **options) as model:  # type: ignore[arg-type]

@@ -134,10 +134,11 @@ def test_requests_that_fight_for_pages(
 
 
 @pytest.mark.few(1)
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_rows_are_taken_back(load: Load, family: str) -> None:
+def test_rows_are_taken_back(load: Load, family: str, kv_type: str) -> None:
     """Each number of the five rows in turn is right; the rest are wrong and removed."""
-    engine = load(family)
+    engine = load(family, kv_type=kv_type)
     tokens = text_of(engine, 450)
     expected = evaluate(engine, tokens, engine.new_cache())
     wrong = [(token + 1) % engine.config.vocab_size for token in tokens]
@@ -242,8 +243,9 @@ def test_a_profile_takes_nothing_in(load: Load, count: int) -> None:
     assert np.array_equal(evaluate(engine, tokens[cache.length :], cache), expected)
 
 
-def test_a_saved_slot_goes_on(load: Load, tmp_path: Path) -> None:
-    engine, other = load("falcon_h1"), load("falcon_h1")
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_a_saved_slot_goes_on(load: Load, kv_type: str, tmp_path: Path) -> None:
+    engine, other = (load("falcon_h1", kv_type=kv_type) for _ in range(2))
     tokens, cache = text_of(engine, 203), engine.new_cache(domain=Domain(0))
     expected = evaluate(engine, tokens, cache)
     cache.truncate(0)

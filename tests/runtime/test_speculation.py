@@ -235,13 +235,14 @@ def test_conversations_are_the_same() -> None:
 @pytest.mark.parametrize("level", available_levels())
 @pytest.mark.parametrize("type_name", ["Q4_0", "Q8_0", "I2_S", "F16"])
 @pytest.mark.parametrize("params", [GREEDY, SamplingParams(temperature=0.3, seed=4)])
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 def test_real_engines_give_the_same_tokens(
-    tmp_path: Path, level: str, type_name: str, params: SamplingParams
+    tmp_path: Path, level: str, type_name: str, params: SamplingParams, kv_type: str
 ) -> None:
     path = tmp_path / "m.gguf"
     arch = "bitnet-b1.58" if type_name == "I2_S" else "llama"
     write_tiny_model(path, arch=arch, type=type_name, context_length=400)
-    engine = load_engine(open_weights(path), isa=level, threads=2)
+    engine = load_engine(open_weights(path), isa=level, threads=2, kv_type=kv_type)
     prompt = [1, *range(200, 230)] * 5
     answers = []
     for proposals in (0, 15, 2):

@@ -36,7 +36,7 @@ def least(engine: CPUEngine) -> int:
 
 
 @pytest.mark.few(4)
-@pytest.mark.parametrize("kv_type", ["f32", "f16"])
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_those_of_a_cache_that_keeps_all(load: Load, family: str, kv_type: str) -> None:
     whole = load(family, rows=CONTEXT, kv_type=kv_type)

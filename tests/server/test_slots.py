@@ -67,10 +67,12 @@ def test_an_erased_slot_begins_anew(client: TestClient) -> None:
     assert ask(client, PROMPT, 1)[0] == 40
 
 
-def test_slots_outlive_the_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_slots_outlive_the_server(tmp_path: Path, kv_type: str) -> None:
     found = []
+    options: Any = {"threads": 1, "batch_invariant": True, "kv_type": kv_type}
     for action in ("save", "restore"):
-        with trinity.load(trinity.demo_model(), threads=1, batch_invariant=True) as model:
+        with trinity.load(trinity.demo_model(), **options) as model:
             served = Served("demo", "", lambda model=model: model, model=model)  # type: ignore[misc]
             app = make_app(Models([served]), ServerOptions(slot_save_path=str(tmp_path)))
             client = TestClient(app, base_url="http://localhost")

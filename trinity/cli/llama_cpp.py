@@ -51,7 +51,7 @@ _ROWS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("-jf", "--json-schema-file"), "write --json-schema FILE"),
     (("--lora-scaled",), "write --lora FILE:SCALE"),
     (("-ctk", "--cache-type-k", "-ctv", "--cache-type-v"),
-     "use --kv-type f16 or f32, which applies to keys and values"),
+     "use --kv-type f16, q8_0 or f32, which applies to keys and values"),
     (("--mirostat", "--mirostat-lr", "--mirostat-ent", "--typical", "--typical-p",
       "--dynatemp-range", "--dynatemp-exp", "--dry-multiplier", "--dry-base",
       "--dry-allowed-length", "--dry-penalty-last-n", "--xtc-probability", "--xtc-threshold",

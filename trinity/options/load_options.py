@@ -84,7 +84,11 @@ class LoadOptions:
     ] = None
     kv_type: Annotated[
         str,
-        Option("Type of the KV cache: f16 or f32.", ("--kv-type",), choices=("f16", "f32")),
+        Option(
+            "Type of the KV cache: f16, q8_0 (about half of the memory) or f32.",
+            ("--kv-type",),
+            choices=("f16", "q8_0", "f32"),
+        ),
     ] = "f16"
     kv_memory: Annotated[
         int | None,
@@ -206,7 +210,7 @@ class LoadKeywords(TypedDict, total=False):
     context_length: int | None
     """The context in tokens (default: the model's own, at most 4096)."""
     kv_type: str
-    """The type of the KV cache, "f16" or "f32" (default "f16")."""
+    """The type of the KV cache, "f16", "q8_0" or "f32" (default "f16")."""
     kv_memory: int | None
     """The maximum size in bytes of the KV cache of all requests together.
 

@@ -56,7 +56,7 @@ class EngineParts:
     threads: int
     context_length: int
     isa: str  # the instruction-set level
-    kv_type: str  # F16 or F32
+    kv_type: str  # one of KV_TYPES
     batch_invariant: bool  # compute every step with ``exact``
     reuse_answers: bool  # let prompts reuse pages of generated tokens, even if the bits differ
     adapters: tuple[tuple[str, float], ...]  # paths and default scales
@@ -161,7 +161,7 @@ class CPUEngine(Emptied):
         """
         kind = (kv_type or self.kv_type).upper()
         if kind not in KV_TYPES:
-            raise InputError(f"kv_type must be f16 or f32, got {kv_type!r}")
+            raise InputError(f"kv_type must be f16, q8_0 or f32, got {kv_type!r}")
         weights = self.adapter_weights() if adapters is None else adapters
         return KVCache(self.pool, kind, self.context_length, weights, domain)
 

@@ -71,7 +71,7 @@ class Engine(Protocol):
 
     @property
     def kv_type(self) -> str:
-        """The default element type of keys and values: F16 or F32."""
+        """The default type of keys and values: F16, Q8_0 or F32."""
         ...
 
     @property

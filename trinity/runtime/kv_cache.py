@@ -57,7 +57,7 @@ class KVCache:
 
     @property
     def kv_type(self) -> str:
-        """The element type, F16 or F32."""
+        """The type of keys and values: F16, Q8_0 or F32."""
         return self._kv_type
 
     @property

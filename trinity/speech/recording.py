@@ -211,7 +211,7 @@ class Recorder(RecordList):
         threads; 0: rows are divided.
         """
         op = attention
-        stride = -(-op.scratch_bytes(heads.dim) // 64) * 64
+        stride = -(-op.scratch_bytes(heads.dim, heads.dim) // 64) * 64
         scratch = SpeechBuffer(self._threads, stride // 4)
         self._kept += [positions, caches, scratch]
         values = {

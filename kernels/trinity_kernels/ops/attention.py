@@ -30,12 +30,8 @@ from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32
 from trinity_kernels.ops.attention_block import attend_block
 from trinity_kernels.ops.exponential import exp_f32
-from trinity_kernels.ops.kv_layout import (
-    PAGE,
-    key_head,
-    padded_dim,
-    value_head,
-)
+from trinity_kernels.ops.kv_codes import codes_bytes
+from trinity_kernels.ops.kv_layout import PAGE, key_head, padded_dim, value_head
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level
 
@@ -51,9 +47,9 @@ def part_bytes(value_dim: int) -> int:
     return 4 * (-(-value_dim // 32) * 32 + 16)
 
 
-def scratch_bytes(value_dim: int) -> int:
-    """Bytes of a thread's scratch: probabilities and parts of a group, and the merged parts."""
-    return AT_ONCE * (4 * BLOCK + 2 * part_bytes(value_dim))
+def scratch_bytes(head_dim: int, value_dim: int) -> int:
+    """Bytes of a thread's scratch: probabilities and parts of a group, merged parts, and codes."""
+    return AT_ONCE * (4 * BLOCK + 2 * part_bytes(value_dim)) + codes_bytes(head_dim)
 
 
 def _mix(isa: Any, into: int, part: int, padded: int, f0: Any, f1: Any) -> None:
@@ -168,6 +164,7 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     parts = p + 512 * AT_ONCE
     merged = parts + AT_ONCE * part_stride
+    codes = merged + AT_ONCE * part_stride
     sinks = get_i64(record + 8 * SINKS)
     # Tokens of one head that are taken at once, where a query head has keys of its own.
     most = AT_ONCE if group == 1 and firsts != 0 else 1
@@ -212,7 +209,7 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
                 attend_block(
                     isa, qt, q, q_step, head_dim, value_dim, count, keys, values,
                     max(lowest - start, 0), min(visible - start, 128), scale, softcap, p, to,
-                    part_stride, ahead,
+                    part_stride, codes, ahead,
                 )  # fmt: skip
                 if block > begin:
                     for g in range(count):
@@ -247,6 +244,7 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     firsts = get_i64(record + 8 * FIRSTS)
     part_stride = 4 * (padded + 16)
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    codes = p + AT_ONCE * (512 + 2 * part_stride)
     total = 0
     for t in range(tokens):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
@@ -284,7 +282,7 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
                         isa, qt, q, 4 * head_dim, head_dim, value_dim, count, keys, values,
                         max(lowest - start, 0), min(visible - start, 128), scale, softcap, p,
                         parts + ((block - begin) * heads + of_head) * part_stride,
-                        part_stride, ahead,
+                        part_stride, codes, ahead,
                     )  # fmt: skip
         parts += (end - begin) * heads * part_stride
 

@@ -1,7 +1,7 @@
 """Attention of some queries over one block of positions: scores, softmax, sum of values.
 
-Keys and values have the layout of kv_layout.py. Four queries share every load of keys and values,
-with as many sums as the level's registers hold.
+Keys and values have the layout of kv_layout.py, codes that of kv_codes.py. Four queries share every
+load of keys and values, with as many sums as the level's registers hold.
 Numerics: as attention.py; the bits are the same on every level and for any number of queries.
 """
 
@@ -14,11 +14,12 @@ import numpy as np
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import simd
 from trinity_kernels.lanes import tree_sum, zero_lanes
-from trinity_kernels.memory import fma_f32, get_f32, set_f32
+from trinity_kernels.memory import fma_f32, get_f16, get_f32, set_f32
+from trinity_kernels.ops import kv_codes
 from trinity_kernels.ops.exponential import exp_f32, exp_f32x16
-from trinity_kernels.ops.kv_layout import get_element, load_16, padded_dim, width
+from trinity_kernels.ops.kv_layout import get_element, load_16, padded_dim, tile_bytes, width
 from trinity_kernels.ops.softcap import capped, capped_f32x16
-from trinity_kernels.tags import constant, per_level
+from trinity_kernels.tags import chosen, constant, per_level
 
 
 @constant
@@ -27,26 +28,65 @@ def _tiles_at_once(isa: Any) -> int:
     return 2 if isa.value in ("amx", "avx512vnni") else 1
 
 
+@chosen
+def _begin(isa: Any, qt: Any, q: int, head_dim: int, codes: int) -> Any:
+    """The address of a query as ``_score`` takes it; ``codes``: memory for its codes."""
+    if qt.value == "Q8_0":
+        return _quantized
+    return lambda isa, qt, q, head_dim, codes: q
+
+
+def _quantized(isa: Any, qt: Any, q: int, head_dim: int, codes: int) -> int:
+    kv_codes.quantize_query(isa, q, head_dim, codes)
+    return codes
+
+
+@chosen
+def _score(qt: Any, q: int, keys: int, j: int, head_dim: int) -> Any:
+    """The product of a query with the key of position ``j``."""
+    return kv_codes.score if qt.value == "Q8_0" else _product
+
+
+def _product(qt: Any, q: int, keys: int, j: int, head_dim: int) -> Any:
+    s = np.float32(0)
+    for d in range(head_dim):
+        at = width(qt) * ((j // 16 * head_dim + d) * 16 + j % 16)
+        s = fma_f32(get_f32(q + 4 * d), get_element(qt, keys + at), s)
+    return s
+
+
+@chosen
+def _weight(qt: Any, p: Any, scale: int) -> Any:
+    """A probability, times the scale at that address if values have scales."""
+    if qt.value == "Q8_0":
+        return lambda qt, p, scale: np.float32(p * get_f16(scale))
+    return lambda qt, p, scale: p
+
+
+@constant
+def _step_ahead(qt: Any) -> int:
+    """Bytes to prefetch for each position and 32 dimensions."""
+    return 32 if qt.value == "Q8_0" else 64
+
+
 def attend_block(
     isa: Any, qt: Any, q: int, q_step: int, head_dim: int, value_dim: int, group: int, keys: int,
     values: int, hidden: int, count: int, scale: Any, softcap: Any, probabilities: int, parts: int,
-    part_stride: int, ahead: int,
+    part_stride: int, codes: int, ahead: int,
 ) -> None:  # fmt: skip
     """Compute the parts of ``group`` queries over ``count`` positions.
 
     Queries are ``q_step`` bytes apart. The first ``hidden`` positions are before the window.
-    ``ahead``: the address of the next block's keys, for prefetching.
+    ``codes``: memory of ``kv_codes.codes_bytes``. ``ahead``: the address of the next block's keys,
+    for prefetching.
     """
     padded = padded_dim(value_dim)
     for g in range(group):
         p = probabilities + 4 * 128 * g
+        query = _begin(isa, qt, q + g * q_step, head_dim, codes)
         m = np.float32(-np.inf)
         for j in range(hidden, count):
-            s = np.float32(0)
-            for d in range(head_dim):
-                at = width(qt) * ((j // 16 * head_dim + d) * 16 + j % 16)
-                s = fma_f32(get_f32(q + g * q_step + 4 * d), get_element(qt, keys + at), s)
-            s = np.float32(s * scale)
+            s = np.float32(_score(qt, query, keys, j, head_dim) * scale)
             if softcap != 0:
                 s = capped(s, softcap)
             set_f32(p + 4 * j, s)
@@ -60,16 +100,35 @@ def attend_block(
         for d in range(padded):
             total = np.float32(0)
             if d < value_dim:
+                scales = values + 128 * padded + d // 32 * 256
                 for j in range(hidden, count):
                     v = get_element(qt, values + width(qt) * (j * padded + d))
-                    total = fma_f32(get_f32(p + 4 * j), v, total)
+                    x = _weight(qt, get_f32(p + 4 * j), scales + 2 * j)
+                    total = fma_f32(x, v, total)
             set_f32(part + 4 * d, total)
         set_f32(part + 4 * padded, m)
         set_f32(part + 4 * padded + 4, tree_sum(lanes))
 
 
-@inline
-def _scores_1(qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int) -> None:
+@chosen
+def _scores_1(
+    isa: Any, qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int, codes: int
+) -> Any:  # fmt: skip
+    """The scores of one query."""
+    return _code_scores_1 if qt.value == "Q8_0" else _float_scores_1
+
+
+def _code_scores_1(
+    isa: Any, qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int, codes: int
+) -> None:  # fmt: skip
+    to = codes + kv_codes.WEIGHTS
+    kv_codes.quantize_query(isa, q, head_dim, to)
+    kv_codes.scores_1(isa, qt, to, head_dim, keys, tiles, scale, p)
+
+
+def _float_scores_1(
+    isa: Any, qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int, codes: int
+) -> None:  # fmt: skip
     factor = simd.splat_f32x16(scale)
     for tile in range(tiles):
         a = simd.splat_f32x16(np.float32(0))
@@ -81,12 +140,30 @@ def _scores_1(qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any,
         simd.store_f32x16(p + 64 * tile, a * factor)
 
 
-@inline
+@chosen
 def _scores_4(
     isa: Any, qt: Any, q: int, step: int, head_dim: int, keys: int, tiles: int, scale: Any,
-    p: int, values: int,
-) -> None:  # fmt: skip
+    p: int, values: int, codes: int,
+) -> Any:  # fmt: skip
     """The scores of four queries; prefetches the block's values, which are read next."""
+    return _code_scores_4 if qt.value == "Q8_0" else _float_scores_4
+
+
+def _code_scores_4(
+    isa: Any, qt: Any, q: int, step: int, head_dim: int, keys: int, tiles: int, scale: Any,
+    p: int, values: int, codes: int,
+) -> None:  # fmt: skip
+    to = codes + kv_codes.WEIGHTS
+    for i in range(4):
+        at = to + i * kv_codes.query_bytes(head_dim)
+        kv_codes.quantize_query(isa, q + i * step, head_dim, at)
+    kv_codes.scores_4(isa, qt, to, head_dim, keys, tiles, scale, p, values)
+
+
+def _float_scores_4(
+    isa: Any, qt: Any, q: int, step: int, head_dim: int, keys: int, tiles: int, scale: Any,
+    p: int, values: int, codes: int,
+) -> None:  # fmt: skip
     factor = simd.splat_f32x16(scale)
     line = width(qt) * 16
     pairs = 0
@@ -190,11 +267,26 @@ def _softmax(p: int, hidden: int, count: int, softcap: Any, tail: int) -> None:
     set_f32(tail + 4, simd.sum_f32x16(lanes))
 
 
+@chosen
+def _weighed(qt: Any, p: int, queries: int, count: int, scales: int, codes: int) -> Any:
+    """The address of probabilities times the values' scales at ``scales``, if there are any."""
+    if qt.value == "Q8_0":
+        return _with_scales
+    return lambda qt, p, queries, count, scales, codes: p
+
+
+def _with_scales(qt: Any, p: int, queries: int, count: int, scales: int, codes: int) -> int:
+    kv_codes.weigh(p, queries, (count + 15) // 16, scales, codes)
+    return codes
+
+
 @inline
 def _values_1(
-    qt: Any, values: int, padded: int, hidden: int, count: int, p: int, part: int
-) -> None:
+    qt: Any, values: int, padded: int, hidden: int, count: int, scales: int, probabilities: int,
+    codes: int, part: int,
+) -> None:  # fmt: skip
     for d in range(0, padded, 32):
+        p = _weighed(qt, probabilities, 1, count, scales + 8 * d, codes)
         a = simd.splat_f32x16(np.float32(0))
         b = simd.splat_f32x16(np.float32(0))
         v = values + width(qt) * (d + hidden * padded)
@@ -209,14 +301,15 @@ def _values_1(
 
 @inline
 def _values_4_by_32(
-    qt: Any, values: int, padded: int, hidden: int, count: int, p: int, part: int,
-    part_stride: int, ahead: int,
+    qt: Any, values: int, padded: int, hidden: int, count: int, scales: int, probabilities: int,
+    codes: int, part: int, part_stride: int, ahead: int,
 ) -> None:  # fmt: skip
     """The values of four queries, 32 dimensions at a time.
 
     It prefetches at ``ahead`` the keys of this thread's next block.
     """
     for d in range(0, padded, 32):
+        p = _weighed(qt, probabilities, 4, count, scales + 8 * d, codes)
         a0 = simd.splat_f32x16(np.float32(0))
         a1 = simd.splat_f32x16(np.float32(0))
         b0 = simd.splat_f32x16(np.float32(0))
@@ -228,7 +321,7 @@ def _values_4_by_32(
         v = values + width(qt) * (d + hidden * padded)
         for j in range(hidden, count):
             simd.prefetch_l2(ahead)
-            ahead += 64
+            ahead += _step_ahead(qt)
             low = load_16(qt, v)
             high = load_16(qt, v + width(qt) * 16)
             x = simd.splat_f32x16(get_f32(p + 4 * j))
@@ -257,11 +350,14 @@ def _values_4_by_32(
 
 @inline
 def _values_4_by_16(
-    qt: Any, values: int, padded: int, hidden: int, count: int, p: int, part: int,
-    part_stride: int, ahead: int,
+    qt: Any, values: int, padded: int, hidden: int, count: int, scales: int, probabilities: int,
+    codes: int, part: int, part_stride: int, ahead: int,
 ) -> None:  # fmt: skip
     """As _values_4_by_32, but 16 dimensions at a time."""
+    p = probabilities
     for d in range(0, padded, 16):
+        if d % 32 == 0:
+            p = _weighed(qt, probabilities, 4, count, scales + 8 * d, codes)
         for _ in range(0, width(qt) * 16 * count, 64):
             simd.prefetch_l2(ahead)
             ahead += 64
@@ -288,12 +384,13 @@ def _values_4_by_16(
 def _vector_block(
     isa: Any, qt: Any, q: int, q_step: int, head_dim: int, value_dim: int, group: int, keys: int,
     values: int, hidden: int, count: int, scale: Any, softcap: Any, probabilities: int, parts: int,
-    part_stride: int, ahead: int,
+    part_stride: int, codes: int, ahead: int,
 ) -> None:  # fmt: skip
     padded = padded_dim(value_dim)
     # Skip whole tiles before the window.
     before = hidden // 16 * 16
-    keys += width(qt) * before * head_dim
+    scales = values + 128 * padded + 2 * before
+    keys += before // 16 * tile_bytes(qt, head_dim)
     values += width(qt) * before * padded
     hidden -= before
     count -= before
@@ -302,20 +399,24 @@ def _vector_block(
     for g in range(0, fours, 4):
         p = probabilities + 512 * g
         part = parts + g * part_stride
-        _scores_4(isa, qt, q + g * q_step, q_step, head_dim, keys, tiles, scale, p, values)
+        _scores_4(isa, qt, q + g * q_step, q_step, head_dim, keys, tiles, scale, p, values, codes)
         for i in range(4):
             tail = part + i * part_stride + 4 * padded
             _softmax(p + 512 * i, hidden, count, softcap, tail)
         if _tiles_at_once(isa) == 2:
-            _values_4_by_32(qt, values, padded, hidden, count, p, part, part_stride, ahead)
+            _values_4_by_32(
+                qt, values, padded, hidden, count, scales, p, codes, part, part_stride, ahead
+            )
         else:
-            _values_4_by_16(qt, values, padded, hidden, count, p, part, part_stride, ahead)
+            _values_4_by_16(
+                qt, values, padded, hidden, count, scales, p, codes, part, part_stride, ahead
+            )
     for g in range(fours, group):
         p = probabilities + 512 * g
         part = parts + g * part_stride
-        _scores_1(qt, q + g * q_step, head_dim, keys, tiles, scale, p)
+        _scores_1(isa, qt, q + g * q_step, head_dim, keys, tiles, scale, p, codes)
         _softmax(p, hidden, count, softcap, part + 4 * padded)
-        _values_1(qt, values, padded, hidden, count, p, part)
+        _values_1(qt, values, padded, hidden, count, scales, p, codes, part)
 
 
 per_level(_vector_block)(attend_block)

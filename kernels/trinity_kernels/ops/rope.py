@@ -19,10 +19,18 @@ import numpy as np
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32
-from trinity_kernels.ops.kv_layout import key_head, padded_dim, set_element, value_head, width
+from trinity_kernels.ops.kv_codes import store_codes
+from trinity_kernels.ops.kv_layout import (
+    key_head,
+    padded_dim,
+    set_element,
+    tile_bytes,
+    value_head,
+    width,
+)
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
-from trinity_kernels.tags import per_level
+from trinity_kernels.tags import chosen, per_level
 
 Q, Q_STRIDE, KEY, KEY_STRIDE, VALUE, VALUE_STRIDE, POSITIONS, CACHES, LAYER_OFFSET = range(3, 12)
 TABLE, TEMPERATURES, HEADS, KV_HEADS, HEAD_DIM, VALUE_DIM = range(12, 18)
@@ -72,12 +80,31 @@ def _vector_rotate(isa: Any, x: int, table: int, rope_dim: int, interleaved: int
 per_level(_vector_rotate)(_rotate)
 
 
-@inline
+@chosen
 def _store(
     qt: Any, key: int, value: int, layer: int, at: int, head: int, kv_heads: int, head_dim: int,
     value_dim: int,
-) -> None:  # fmt: skip
+) -> Any:  # fmt: skip
     """Store a KV head's key and value at position ``at`` of a page."""
+    return _store_codes if qt.value == "Q8_0" else _store_floats
+
+
+def _store_codes(
+    qt: Any, key: int, value: int, layer: int, at: int, head: int, kv_heads: int, head_dim: int,
+    value_dim: int,
+) -> None:  # fmt: skip
+    tile = key_head(qt, layer, head, head_dim) + at // 16 * tile_bytes(qt, head_dim)
+    scales = tile + (head_dim + 3) // 4 * 64
+    store_codes(key, head_dim, tile + at % 16 * 4, 64, scales + at % 16 * 2, 32)
+    values = value_head(qt, layer, head, kv_heads, head_dim, value_dim)
+    padded = padded_dim(value_dim)
+    store_codes(value, value_dim, values + at * padded, 4, values + 128 * padded + 2 * at, 256)
+
+
+def _store_floats(
+    qt: Any, key: int, value: int, layer: int, at: int, head: int, kv_heads: int, head_dim: int,
+    value_dim: int,
+) -> None:  # fmt: skip
     keys = key_head(qt, layer, head, head_dim)
     tile = keys + width(qt) * (at // 16 * 16 * head_dim + at % 16)
     for d in range(head_dim):

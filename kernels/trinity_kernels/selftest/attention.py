@@ -43,12 +43,13 @@ def _cases(kv_type: str) -> Iterator[_Case]:
 def _case(kv_type: str, positions: Array, firsts: Array, has_firsts: bool) -> _Case:
     memory, keys, values = kv_cache.filled_pages(kv_type)
     q = random_numbers().standard_normal((4, HEADS, DIM)).astype(np.float32)
+    taken = kv_cache.taken(kv_type, q).astype(np.float64)
     out = np.zeros((4, HEADS, VALUE_DIM), np.float32)
     table = kv_cache.page_table(memory)
     caches = np.full(4, at(table), np.int64)
     blocks = positions // op.BLOCK + 1 - firsts // op.BLOCK
     parts = np.zeros((blocks.sum(), HEADS, op.part_bytes(VALUE_DIM) // 4), np.float32)
-    scratch = np.zeros(op.scratch_bytes(VALUE_DIM) + 64, np.uint8)
+    scratch = np.zeros(op.scratch_bytes(DIM, VALUE_DIM) + 64, np.uint8)
     slots = {
         op.Q: at(q), op.Q_STRIDE: q.strides[0], op.POSITIONS: at(positions),
         op.CACHES: at(caches), op.LAYER_OFFSET: 0, op.HEAD_DIM: DIM, op.HEADS: HEADS,
@@ -60,7 +61,7 @@ def _case(kv_type: str, positions: Array, firsts: Array, has_firsts: bool) -> _C
     expected, expected_parts = np.zeros(out.shape), np.zeros(parts.shape)
     padded = kv_layout.padded_dim(VALUE_DIM)
     for t, (first, position) in enumerate(zip(firsts, positions, strict=True)):
-        scores = np.einsum("hd,pd->hp", q[t], keys[first : position + 1, 0]) * DIM**-0.5
+        scores = np.einsum("hd,pd->hp", taken[t], keys[first : position + 1, 0]) * DIM**-0.5
         for b, block in enumerate(range(first // op.BLOCK, position // op.BLOCK + 1)):
             start = max(block * op.BLOCK, first)
             some = scores[:, start - first : (block + 1) * op.BLOCK - first]

@@ -43,7 +43,8 @@ def _check_rope_store(kernel: Kernel, level: str, tag: str, interleaved: int) ->
     for x in (expected_q, expected_k):
         x[..., _FIRST:] = _rotated(x[..., _FIRST:], turns[positions], interleaved)
     expected_q *= temperatures[positions][:, None, None]
-    keys[positions], values[positions] = expected_k, v
+    rounded = kv_cache.kept(tag, expected_k.astype(np.float32))
+    keys[positions], values[positions] = rounded, kv_cache.kept(tag, v)
     run_kernel(kernel, level, tag, 2, {
         op.Q: at(q), op.Q_STRIDE: q.strides[0], op.KEY: at(k), op.VALUE: at(v),
         op.KEY_STRIDE: k.strides[0], op.VALUE_STRIDE: v.strides[0],

@@ -24,7 +24,8 @@ QUICK = ["-p", "16", "-n", "4", "-t", "2", "-r", "2"]
 # attention.
 FAKE_PEER = f"""#!{sys.executable}
 import json, sys
-assert sys.argv[1].endswith("llama_cpp_peer.py") and sys.argv[3:] == ["--threads", "2"]
+assert sys.argv[1].endswith("llama_cpp_peer.py")
+assert sys.argv[3:] == ["--threads", "2", "--kv-type", "f16"]
 print(json.dumps({{"system_info": "fake", "model": sys.argv[2]}}), flush=True)
 for line in sys.stdin:
     request = json.loads(line)

@@ -59,9 +59,8 @@ class RecordWriter(RecordList):
         addresses = [int(tables[w].ctypes.data) for w in layout.windowed]
         self.caches = dict(zip(indices, addresses, strict=True))
         self._states = dict(zip(builder.decoder.states, layout.state_offsets(), strict=True))
-        self.scratch_stride = max(
-            (-(-attention.scratch_bytes(a.width_of_values) // 64) * 64 for a in layers), default=0
-        )
+        scratch = [attention.scratch_bytes(a.head_dim, a.width_of_values) for a in layers]
+        self.scratch_stride = -(-max(scratch, default=0) // 64) * 64
         self.scratch = aligned(self.scratch_stride * builder.threads)
         # The records contain addresses of these, so they must live as long as the builder.
         builder.kept.append(self.scratch)

@@ -1,12 +1,17 @@
-"""The scales and sums of the q8 form (activations.py), for two blocks at a time."""
+"""The codes, scales and sums of the q8 form (activations.py)."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from trinity_kernels import byte_dots
+from trinity_kernels._jit import inline
 from trinity_kernels.deferred import ir, simd
 from trinity_kernels.instructions import instructions
+
+TINY = np.float32(1e-35)
 
 
 @instructions("float32", "f32x16", "f32x16")
@@ -26,6 +31,35 @@ def largest_f32x32(builder: Any, low: Any, high: Any) -> Any:
         b = simd.shuffle(builder, a, a, list(range(lanes, 2 * lanes)))
         a = simd.shuffle(builder, a, a, list(range(lanes)))
     return builder.bitcast(builder.extract_element(a, simd.I32(0)), simd.F32)
+
+
+@inline
+def load_before(x: int, i: int, k: int) -> Any:
+    """16 values from value ``i`` on; zeros from ``k`` on, where memory belongs to others."""
+    if i + 16 <= k:
+        return simd.load_f32x16(x + 4 * i)
+    return simd.load_tail_f32(x + 4 * i, k - i)
+
+
+@inline
+def q8_scale(v0: Any, v1: Any) -> Any:
+    """A block's scale and its inverse; NaN if a value is not finite."""
+    largest = largest_f32x32(v0, v1)
+    d = np.float32(0)
+    inverse = np.float32(0)
+    if largest > TINY:
+        d = np.float32(largest / np.float32(127))
+        inverse = np.float32(np.float32(127) / largest)
+    return np.float32(d + np.float32(largest * np.float32(0))), inverse
+
+
+@inline
+def q8_codes(v: Any, inverse: Any) -> Any:
+    """16 codes as int8."""
+    scaled = simd.rint_f32x16(v * simd.splat_f32x16(inverse))
+    scaled = simd.min_f32x16(simd.splat_f32x16(np.float32(127)), scaled)
+    scaled = simd.max_f32x16(simd.splat_f32x16(np.float32(-127)), scaled)
+    return simd.narrow_i8x16(simd.round_i32x16(scaled))
 
 
 @instructions("void", "tag", "i8x64", "float32", "float32", *["intp"] * 5)

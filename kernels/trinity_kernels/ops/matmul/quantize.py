@@ -32,13 +32,18 @@ from trinity_kernels.ops.matmul.activations import (
     ternary_sums,
     ternary_tail,
 )
-from trinity_kernels.ops.matmul.q8_tables import largest_f32x32, store_q8_tables
+from trinity_kernels.ops.matmul.q8_tables import (
+    TINY,
+    load_before,
+    q8_codes,
+    q8_scale,
+    store_q8_tables,
+)
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
 
 X, X_STRIDE, OUT, OUT_STRIDE, K, FEWER_THAN = range(3, 9)
-TINY = np.float32(1e-35)
 TOP = np.float32(1 << 18)  # of numbers of 19 bits: 32 * 255 * TOP fits 32 bits
 
 
@@ -52,20 +57,12 @@ def _end_ternary(out: int, k: int, s: Any, total: Any) -> None:
     set_i32(tail + 4, total)
 
 
-@inline
-def _load_before(x: int, i: int, k: int) -> Any:
-    """16 values from value ``i`` on; zeros from ``k`` on, where memory belongs to others."""
-    if i + 16 <= k:
-        return simd.load_f32x16(x + 4 * i)
-    return simd.load_tail_f32(x + 4 * i, k - i)
-
-
 def _ternary_vector(isa: Any, x: int, k: int, out: int) -> None:
     padded = ternary_sums(k)
     largest = simd.splat_f32x16(np.float32(1e-5))
     poison = simd.splat_f32x16(np.float32(0))
     for i in range(0, k, 16):
-        v = _load_before(x, i, k)
+        v = load_before(x, i, k)
         largest = simd.max_f32x16(largest, simd.abs_f32x16(v))
         poison = poison + v * simd.splat_f32x16(np.float32(0))
     s = np.float32(127) / simd.max_lane_f32x16(largest) + simd.sum_f32x16(poison)
@@ -76,7 +73,7 @@ def _ternary_vector(isa: Any, x: int, k: int, out: int) -> None:
     for i in range(0, padded, 16):
         place = out + ternary_place(i)
         if i < k:
-            scaled = _load_before(x, i, k) * factor
+            scaled = load_before(x, i, k) * factor
             scaled = simd.max_f32x16(low, simd.min_f32x16(top, simd.rint_f32x16(scaled)))
             simd.store_i8x16(place, simd.narrow_i8x16(simd.round_i32x16(scaled)))
         else:
@@ -140,27 +137,6 @@ def _no_q8_block(out: int, k: int, b: int) -> None:
     set_i64(out + q8_negated(k) + 8 * b, 0)
 
 
-@inline
-def _q8_scale(v0: Any, v1: Any) -> Any:
-    """A block's scale and its inverse; NaN if a value is not finite."""
-    largest = largest_f32x32(v0, v1)
-    d = np.float32(0)
-    inverse = np.float32(0)
-    if largest > TINY:
-        d = np.float32(largest / np.float32(127))
-        inverse = np.float32(np.float32(127) / largest)
-    return np.float32(d + np.float32(largest * np.float32(0))), inverse
-
-
-@inline
-def _q8_codes(v: Any, inverse: Any) -> Any:
-    """16 codes as int8."""
-    scaled = simd.rint_f32x16(v * simd.splat_f32x16(inverse))
-    scaled = simd.min_f32x16(simd.splat_f32x16(np.float32(127)), scaled)
-    scaled = simd.max_f32x16(simd.splat_f32x16(np.float32(-127)), scaled)
-    return simd.narrow_i8x16(simd.round_i32x16(scaled))
-
-
 def _q8_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
     """Quantize two blocks at a time."""
     padded = q8_scales(k)
@@ -171,15 +147,15 @@ def _q8_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> Non
             continue
         v0 = simd.load_f32x16(x + 128 * b)
         v1 = simd.load_f32x16(x + 128 * b + 64)
-        d0, inverse = _q8_scale(v0, v1)
-        low = simd.concat_i8x16(_q8_codes(v0, inverse), _q8_codes(v1, inverse))
+        d0, inverse = q8_scale(v0, v1)
+        low = simd.concat_i8x16(q8_codes(v0, inverse), q8_codes(v1, inverse))
         d1 = np.float32(0)
         high = simd.splat_i8x32(0)
         if 32 * b + 32 < k:
             v0 = simd.load_f32x16(x + 128 * b + 128)
             v1 = simd.load_f32x16(x + 128 * b + 192)
-            d1, inverse = _q8_scale(v0, v1)
-            high = simd.concat_i8x16(_q8_codes(v0, inverse), _q8_codes(v1, inverse))
+            d1, inverse = q8_scale(v0, v1)
+            high = simd.concat_i8x16(q8_codes(v0, inverse), q8_codes(v1, inverse))
         codes = simd.concat_i8x32(low, high)
         simd.store_i8x64(out + 32 * b, codes)
         store_q8_tables(
