@@ -30,8 +30,10 @@ _LONGEST_WHITE_SPACE = 4_000_000
 # many short texts are.
 _LARGE, _LONG, _MANY = 20_000, 1000, 16
 _MOST_PARTS = 200_000  # of the words of a short text, which are all looked up
-# Words whose ids the library keeps. It keeps them for each model and thread until the thread ends,
-# also of models that are gone.
+# Words whose ids the library keeps. It would keep them for each model and thread until the thread
+# ends, even after the model is gone and after ``_clear_cache`` in that thread: 1.5 MB per model.
+# With 10,000 words, 50 KB of text take a third longer when they are new, 20 % longer after another
+# text, and 15 % less time when they are encoded again.
 CACHED_WORDS = 0
 _FREE = 1 << 14  # most characters encoded while the interpreter lock is held: about 20 ms
 
