@@ -24,7 +24,7 @@ _LIMIT = 7.0  # of gate and up, in transformers' form always
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     limit = expert_blocks.experts_of(config).swiglu_limit
-    if limit != _LIMIT:
+    if limit not in (0, _LIMIT):
         raise ConfigError(f"maple.swiglu_clamp_exp is {limit:g}; trinity runs {_LIMIT:g} only")
     window = config.window_of(index, 0)
     rotation = blocks.rotation_of(config, window) if window else None
