@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 
 from trinity.config import ModelConfig
+from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.config import ExpertTerms, Terms, alike
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.rope import rope_type
+from trinity.formats.huggingface.rope import rope_parameters, rope_type
 from trinity.formats.huggingface.table import Table, attention, experts, gated, pre_norm_layer
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
@@ -81,7 +82,14 @@ _DEFAULTS: dict[str, object] = {"rms_norm_eps": 1e-5}
 
 
 def _keys(config: ModelConfig, values: Values) -> Keys:
-    return {"context_length": _CONTEXT} if rope_type(values) == "dynamic" else {}
+    if rope_type(values) != "dynamic":
+        return {}
+    if not rope_parameters(values).has("alpha"):
+        raise UnsupportedError(
+            f"{values.source}: RoPE scaling of type 'dynamic' without alpha depends on the length "
+            "of a text, which is not supported"
+        )
+    return {"context_length": _CONTEXT}
 
 
 def _expert_keys(config: ModelConfig, values: Values) -> Keys:

@@ -240,6 +240,8 @@ def _scaling(
     parameters: Values, outer: Values, types: Collection[str], context_length: int, rope_dim: int
 ) -> Scaling:
     kind = _type_of(parameters)
+    if kind == "dynamic" and kind in types and parameters.has("alpha"):
+        return NtkAlpha(parameters.real("alpha", "rope_alpha"))
     # "mrope" is the same for text; "dynamic" changes nothing within the trained context.
     if kind == "default" or (kind in ("mrope", "dynamic") and kind in types):
         return UNSCALED
@@ -252,13 +254,6 @@ def _scaling(
         return LinearScaling(parameters.real("factor", "rope_factor"))
     if kind == "proportional":
         return Proportional(_share(parameters, 1.0))
-    if kind == "dynamic":
-        if not parameters.has("alpha"):
-            raise UnsupportedError(
-                f"{parameters.source}: RoPE scaling of type 'dynamic' without alpha depends on "
-                "the length of a text, which is not supported"
-            )
-        return NtkAlpha(parameters.real("alpha", "rope_alpha"))
     if kind == "llama3":
         return _llama3(parameters, context_length)
     if kind == "yarn":
