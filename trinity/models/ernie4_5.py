@@ -101,7 +101,9 @@ FAMILIES = (
                 "n_shared_experts": 2,
             },
             experts=ExpertTerms(("moe_num_experts", "num_experts"), used="moe_k"),
-            older={  # the class's words for DeepSeek's
+            older={  # transformers' other words, and the class's words for DeepSeek's
+                "moe_num_experts": "num_experts",
+                "moe_k": "num_experts_per_tok",
                 "first_k_dense_replace": "moe_layer_start_index",
                 "n_shared_experts": "moe_num_shared_experts",
             },
