@@ -12,9 +12,9 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -109,16 +109,23 @@ def entry(function: Callable[..., Any]) -> Entry:
 class Kernel:
     """One operation's code; ``address(level, quant)`` compiles it, or loads it from the cache."""
 
-    def __init__(self, function: Callable[..., None], own: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        function: Callable[..., None],
+        own: frozenset[str] = frozenset(),
+        own_types: Mapping[str, Collection[str]] = MappingProxyType({}),
+    ) -> None:
         self.function = function
         self.own = own
+        self.own_types = own_types
         self.name = function.__name__
         self.__doc__ = function.__doc__
         self._addresses: dict[tuple[str, str], int] = {}
 
-    def level_of(self, level: str) -> str:
-        """The level whose code serves ``level``: its base's, where there is none of its own."""
-        return level if level in self.own else BASES.get(level, level)
+    def level_of(self, level: str, quant: str) -> str:
+        """The level whose code is used at ``level``: its base's if it has no code of its own."""
+        own = level in self.own or quant in self.own_types.get(level, ())
+        return level if own else BASES.get(level, level)
 
     @property
     def sources(self) -> str:
@@ -138,7 +145,7 @@ class Kernel:
 
         ``compiling`` is called first where neither this process nor the cache has the code.
         """
-        level = self.level_of(level)
+        level = self.level_of(level, quant)
         key = (level, quant)
         if interpreted():
             tags = SimpleNamespace(value=level), SimpleNamespace(value=quant)
@@ -258,6 +265,9 @@ def kernel(function: Callable[..., None]) -> Kernel:
     return Kernel(function)
 
 
-def kernel_with(*levels: str) -> Callable[[Callable[..., None]], Kernel]:
-    """As ``kernel``, of code that uses what ``levels`` add to their bases (isa.py)."""
-    return lambda function: Kernel(function, frozenset(levels))
+def kernel_with(*levels: str, **types: Collection[str]) -> Callable[[Callable[..., None]], Kernel]:
+    """Declare a kernel whose code uses what ``levels`` add to their bases (isa.py).
+
+    ``types``: levels at which only the code of some quantization types does.
+    """
+    return lambda function: Kernel(function, frozenset(levels), types)

@@ -50,7 +50,7 @@ def not_compiled(kernels: Iterable[tuple[Kernel, str, str]]) -> list[Wanted]:
         try:
             kernel.address(level, tag, _stop)
         except _NotCompiledError:
-            found[kernel.name, kernel.level_of(level), tag] = None
+            found[kernel.name, kernel.level_of(level, tag), tag] = None
     return list(found)
 
 

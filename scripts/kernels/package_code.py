@@ -41,9 +41,6 @@ TARGETS = {
     "aarch64:neon": (ARM, "generic", ""),
     "aarch64:neon-i8mm": (ARM, "generic", ""),
 }
-# Their codebooks are read by instructions that are fast on processors with AMX alone, which run
-# avx512vnni's code as well, so they are compiled where they run (quants/grid.py).
-GATHERED = ("IQ1_", "IQ2_", "IQ3_")
 EACH = 10  # kernels that a process compiles
 # A file of a kernel: its name, level and type.
 NAMED = re.compile(rf"(\w+)-({'|'.join(map(re.escape, LEVELS))})-(\w+)-[0-9a-f]+\.code")
@@ -76,8 +73,7 @@ def wanted(target: str) -> Wanted:
     return [
         (name, tag)
         for name, tag in [*kernels_of(level), ("stream", "none")]
-        if kernels[name].level_of(level) == level
-        and not (level == "avx512vnni" and tag.startswith(GATHERED))
+        if kernels[name].level_of(level, tag) == level
     ]
 
 

@@ -43,15 +43,9 @@ def compiled(level: str, result: Any, emit: Callable[[Any, Any], Any]) -> str:
 
 @pytest.mark.few(4)
 @pytest.mark.parametrize("tag", LAYOUTS)
-@pytest.mark.parametrize(
-    ("level", "gathers"), [*((level, False) for level in TARGETS), ("avx512vnni", True)]
-)
-def test_compiles_without_calls(
-    level: str, tag: str, gathers: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("level", TARGETS)
+def test_compiles_without_calls(level: str, tag: str) -> None:
     block = compiled_copy.module("trinity_kernels.quants").READERS[tag]
-    grid = compiled_copy.module("trinity_kernels.quants.grid")
-    monkeypatch.setattr(grid, "gathers", lambda _: gathers)
     parts = range(block.elements // 64)
     texts = [
         compiled(level, BYTES, lambda b, at, p=p: block.emit_codes(level, b, at, p)) for p in parts

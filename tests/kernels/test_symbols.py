@@ -22,7 +22,7 @@ CASES = [
     (level, name, tag)
     for level in isa.available_levels()
     for name, tag in selftest.kernels_of(level)
-    if selftest.KERNELS[name].kernel.level_of(level) == level
+    if selftest.KERNELS[name].kernel.level_of(level, tag) == level
 ]
 # Those whose code once had calls of libraries or paths for errors, and compile fast.
 FAST = {

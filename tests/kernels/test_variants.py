@@ -83,9 +83,9 @@ def test_blocks_choose_before_plain_numbers(types: list[str], kernel: Kernel) ->
 @pytest.mark.parametrize("level", BASES)
 def test_a_level_has_code_of_its_own_where_it_adds_something(level: str) -> None:
     own = {"amx": matmul_tiles, "neon-i8mm": matmul_panels}[level]
-    assert own.level_of(level) == level
-    assert matmul.level_of(level) == BASES[level]
-    assert own.level_of("avx2") == "avx2"
+    assert own.level_of(level, "Q4_0") == level
+    assert matmul.level_of(level, "Q4_0") == BASES[level]
+    assert own.level_of("avx2", "Q4_0") == "avx2"
 
 
 def one_type(span: Span) -> Span:

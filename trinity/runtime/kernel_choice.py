@@ -63,7 +63,7 @@ class KernelChoice:
     def _works(self, kernel: Kernel, level: str, tag: str) -> bool:
         if interpreted():
             return True
-        line = f"{kernel.name} {tag} {kernel.level_of(level)}"
+        line = f"{kernel.name} {tag} {kernel.level_of(level, tag)}"
         key = f"{line} {kernel.sources}"
         if key not in self._outcomes:
             from trinity_kernels.selftest import check

@@ -13,11 +13,12 @@ import numpy as np
 
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import ir, simd
-from trinity_kernels.isa import cpu_features
 from trinity_kernels.quants import emit
 from trinity_kernels.quants.codebooks import Grid
 
 OFFSET = 64
+# The types whose codes are rows of codebooks.
+TYPES = ("IQ1_M", "IQ1_S", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ3_S", "IQ3_XXS")
 
 
 def _table(builder: Any, grid: Grid) -> tuple[Any, Any]:
@@ -62,10 +63,10 @@ def rows(level: str, builder: Any, grid: Grid, index: Any) -> Any:
 def gathers(level: str) -> bool:
     """Whether to use the gather instruction, which is faster than loads on processors with AMX.
 
-    Intel's older processors slow it down (a mitigation of "gather data sampling"), and AMD's split
-    it into loads.
+    Older Intel processors slow it down (a mitigation of "gather data sampling"), and AMD processors
+    split it into loads.
     """
-    return level in ("amx", "avx512vnni") and "amx-tile" in cpu_features()
+    return level == "amx"
 
 
 def _gathered(builder: Any, grid: Grid, index: Any) -> Any:

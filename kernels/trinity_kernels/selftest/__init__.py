@@ -98,7 +98,8 @@ def run(
         isa.select_level(level)
         for name, tag in kernels_of(level):
             kernel = KERNELS[name].kernel
-            if kernel.level_of(level) != level and kernel.level_of(level) in wanted:
+            served = kernel.level_of(level, tag)
+            if served != level and served in wanted:
                 continue  # the same code
             if progress:
                 progress(f"{level}: {name} {tag}")

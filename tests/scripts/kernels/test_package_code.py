@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kernels.package_code import GATHERED, TARGETS, kernels_by_name, wanted
+from scripts.kernels.package_code import TARGETS, kernels_by_name, wanted
 from tests.kernels.process import KERNELS, ROOT, run_python
 from trinity_kernels import quants
 from trinity_kernels.isa import _ARCHITECTURES, LEVELS, available_levels, interpreted
 from trinity_kernels.loaded_code import supported
 from trinity_kernels.processor import target
+from trinity_kernels.quants import grid
 from trinity_kernels.sources import modules_of
 
 pytestmark = pytest.mark.skipif(
@@ -92,14 +93,19 @@ def test_every_kernel_is_compiled() -> None:
     assert declared == {kernels[name].name for target in TARGETS for name, _ in wanted(target)}
 
 
-def test_code_that_differs_between_processors_of_a_level_is_left_out() -> None:
+def test_amx_has_code_of_its_own_for_codebooks() -> None:
     gathered = {
         name
         for module in vars(quants).values()
         if hasattr(module, "READERS") and f"{quants.__name__}.grid" in modules_of(module.__name__)
         for name in module.READERS
     }
-    assert gathered == {name for name in quants.READERS if name.startswith(GATHERED)}
-    packaged = {target: {tag for _, tag in wanted(target)} for target in TARGETS}
-    assert not gathered & packaged["x86_64:avx512vnni"]
-    assert gathered < packaged["x86_64:avx2"] & packaged["x86_64:amx"] & packaged["aarch64:neon"]
+    assert gathered == set(grid.TYPES)
+    assert {tag for kernel, tag in wanted("x86_64:amx") if kernel == "matmul"} == gathered
+
+
+def test_every_type_is_packaged_for_every_level() -> None:
+    expected = {"x86_64:amx": set(grid.TYPES), "aarch64:neon-i8mm": set()}
+    for level in TARGETS:
+        tags = {tag for kernel, tag in wanted(level) if kernel == "matmul"}
+        assert tags == expected.get(level, set(quants.READERS))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import inline, kernel
+from trinity_kernels._jit import inline, kernel_with
 from trinity_kernels.memory import get_f32, get_f64, get_i64
 from trinity_kernels.ops.matmul import epilogue
 from trinity_kernels.ops.matmul.dot import dot_row
@@ -30,6 +30,7 @@ from trinity_kernels.ops.matmul.operands import (
     W,
     X,
 )
+from trinity_kernels.quants import grid
 from trinity_kernels.record import ROWS
 
 
@@ -63,7 +64,7 @@ def rows_by_dots(isa: Any, qt: Any, record: int, first: int, last: int, tokens: 
             epilogue.store(y, scale, bias, add, row, out + token * out_stride + 4 * row)
 
 
-@kernel
+@kernel_with(amx=grid.TYPES)
 def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Multiply; threads share the rows of w equally, in multiples of 16."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
