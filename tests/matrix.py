@@ -146,7 +146,7 @@ def values_of(item: Any) -> Iterator[Value]:
     params = item.callspec.params
     groups = [mark.args[0] for mark in item.iter_markers("parametrize")]
     groups = [g.replace(" ", "").split(",") if isinstance(g, str) else g for g in groups]
-    fixtures = params.keys() - {name for group in groups for name in group}
+    fixtures = [name for name in params if not any(name in group for group in groups)]
     for names in (*groups, *([name] for name in fixtures)):
         # Cases share the objects that the test lists.
         yield tuple(names), tuple(id(params[name]) for name in names if name in params)

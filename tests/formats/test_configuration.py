@@ -289,7 +289,7 @@ def test_experts() -> None:
             "llama.expert_group_used_count": 2,
         }
     )
-    assert found.experts == ExpertConfig(8, 2, 32, 96, 1, "sigmoid", True, 2.5, 4, 2)
+    assert found.experts == ExpertConfig(8, 2, 32, 96, 1, 1, "sigmoid", True, 2.5, 4, 2)
     shared = config(EXPERTS | {"llama.expert_shared_feed_forward_length": 48}).experts
     assert shared is not None
     assert shared.shared_intermediate_size == 48

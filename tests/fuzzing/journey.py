@@ -53,7 +53,7 @@ def travel(case: Case, path: Path, *, deep: bool = True, **options: object) -> N
     context = rng.choice(CONTEXTS) if rng.random() < 0.98 else None
     model = case.attempt(
         "loaded", trinity.load, path, threads=2 if rng.random() < 0.02 else 1,
-        context_length=context, kv_type=rng.choice(("f16", "f16", "f32")),
+        context_length=context, kv_type=rng.choice(("f16", "f32", "q8_0")),
         progress=case.progress, **options,
     )  # fmt: skip
     if model is not None:

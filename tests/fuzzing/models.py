@@ -52,11 +52,12 @@ def _type_for(columns: int, rows: int, wanted: str, rng: random.Random) -> str:
 
 def model(
     rng: random.Random, hostile: float = 0.02, *, width: int | None = None, main: str = "",
-    family: str = "", scaled: bool = True,
+    family: str = "", context: int | None = None, scaled: bool = True,
 ) -> Draft:  # fmt: skip
     """A sound model of tiny sizes; its weights are hostile with that probability each.
 
     ``width``: of most matrices, rows and columns but the embedding's. ``main``: the type of most.
+    ``context``: the context length, else a random one.
     ``scaled``: now and then there are keys of RoPE scaling, with edges.
     """
     draft = Draft(version=rng.choice((3, 3, 3, 2)), alignment=rng.choice((32, 32, 32, 8, 64, 1)))
@@ -80,7 +81,8 @@ def model(
     if draft.alignment != 32:
         draft.keys.append(("general.alignment", Value(U32, draft.alignment)))
     sizes = {
-        "context_length": rng.choice((16, 64, 256, 131072)), "embedding_length": hidden,
+        "context_length": context or rng.choice((16, 64, 256, 131072)),
+        "embedding_length": hidden,
         "block_count": layers, "feed_forward_length": ffn, "attention.head_count": heads,
         "attention.head_count_kv": kv_heads, "attention.key_length": head_dim,
         "attention.value_length": head_dim,

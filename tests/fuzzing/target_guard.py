@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from tests.fuzzing import families, models, weights
 from tests.fuzzing.case import Case, Finding
-from tests.fuzzing.gguf_draft import U32, Value
 from tests.fuzzing.guard_pages import guarded, guarded_copy
 from trinity.formats import GGUFProvider
 from trinity.formats.provider import Tensor
@@ -60,15 +59,14 @@ def guard(case: Case) -> None:
     is_of_gguf = type_name in weights.RUNNABLE
     family = rng.choice(DECODERS)
     main = type_name if is_of_gguf else STAND_IN
-    draft = models.model(rng, 0.0, width=width, main=main, family=family)
-    draft.set(f"{family}.context_length", Value(U32, 256))
+    draft = models.model(rng, 0.0, width=width, main=main, family=family, context=256)
     path = case.write("model.gguf", bytes(draft.encode()[0]))
     steps = [rng.choice(TOKENS) for _ in range(rng.choice((1, 2, 3)))]
     options = {
         "threads": rng.choice((1, 1, 2)),
         "context_length": 130,
         "isa": level,
-        "kv_type": rng.choice(("f16", "f32")),
+        "kv_type": rng.choice(("f16", "f32", "q8_0")),
     }
     own = None if is_of_gguf else type_name
     expected = case.attempt("loaded", _logits, case, path, own, steps, options)
