@@ -34,8 +34,8 @@ class Key:
 class RopeScaling:
     """How rotary frequencies are scaled beyond the trained context."""
 
-    # "none", "linear", "yarn" or "longrope". What llama3's and longrope's divide frequencies by
-    # comes as tensors.
+    # "none", "linear", "yarn" or "longrope". The divisors of llama3's and longrope's scaling are
+    # tensors.
     type: Annotated[str, Key("rope.scaling.type", name="rope_type")] = "none"
     factor: Annotated[
         float,
@@ -61,17 +61,17 @@ class RopeScaling:
     yarn_log_multiplier: Annotated[
         float, Key("rope.scaling.yarn_log_multiplier", low=1e-6, high=1e3)
     ] = 0.0
-    # The ends of YaRN's ramp are whole dimensions. GGUF cannot say it.
+    # The ends of YaRN's ramp are whole dimensions. GGUF has no key for this.
     yarn_truncate: bool = True
 
     def yarn_ramp(self, theta: float, rope_dim: int) -> list[float]:
-        """How far each of ``rope_dim`` / 2 frequencies stays as it is: 1 wholly, 0 not at all.
+        """The share of each of ``rope_dim`` / 2 frequencies that YaRN does not scale: 0 to 1.
 
         Source: llama.cpp's ggml_rope_yarn_corr_dims and rope_yarn_ramp; the YaRN paper, section 3.
         """
 
         def dimension(turns: float) -> float:
-            """Where ``turns`` full turns fit the original context."""
+            """The dimension that makes ``turns`` full turns in the original context."""
             ratio = self.original_context_length / (turns * 2 * math.pi)
             return rope_dim * math.log(ratio) / (2 * math.log(theta))
 
@@ -88,7 +88,7 @@ NO_SCALING = RopeScaling()
 
 @dataclass(frozen=True, slots=True)
 class ExpertConfig:
-    """The experts of a feed-forward, of which each token takes some."""
+    """The experts of a feed-forward. Each token uses some of them."""
 
     num_experts: Annotated[int, Key("expert_count", high=1 << 12)]
     num_experts_per_tok: Annotated[int, Key("expert_used_count", high=1 << 10)]
@@ -102,11 +102,11 @@ class ExpertConfig:
     ] = 0
     # Layers before the first one with experts.
     first_dense_layers: Annotated[int, Key("leading_dense_block_count", high=1 << 10)] = 0
-    # Of the later layers, each last of so many has experts.
+    # After these, the last layer of each period of this many layers has experts.
     layer_step: Annotated[
         int, Key("interleave_moe_layer_step", high=1 << 9, name="expert_layer_step")
     ] = 1
-    # What makes weights of scores; "": the family knows it.
+    # The function that makes weights of scores; "": the family knows it.
     gating: Annotated[
         Gating | Literal[""], Key("expert_gating_func", high=1 << 8, name="expert_gating")
     ] = ""
@@ -116,14 +116,14 @@ class ExpertConfig:
     scale: Annotated[
         float, Key("expert_weights_scale", low=1e-6, high=1e6, name="expert_scale")
     ] = 1.0
-    # Groups of experts, and how many of them are chosen from; see Route.
+    # The number of groups of experts, and of the groups that a token uses; see Route.
     num_groups: Annotated[
         int, Key("expert_group_count", high=1 << 10, name="num_expert_groups")
     ] = 0
     groups_used: Annotated[
         int, Key("expert_group_used_count", high=1 << 10, name="expert_groups_used")
     ] = 0
-    # What gate and up of an expert are limited to; 0: nothing.
+    # The limit of an expert's gate and up; 0: no limit.
     swiglu_limit: Annotated[
         float, Key("swiglu_clamp_exp", low=1e-3, high=1e6, name="expert_swiglu_limit")
     ] = 0.0
@@ -131,12 +131,12 @@ class ExpertConfig:
 
 @dataclass(frozen=True, slots=True)
 class LatentConfig:
-    """Multi-head latent attention: keys and values of all heads from ``kv_lora_rank`` values."""
+    """Multi-head latent attention: all keys and values come from ``kv_lora_rank`` values."""
 
     kv_lora_rank: Annotated[int, Key("attention.kv_lora_rank", high=1 << 16)]
     # 0: queries are computed from the residual stream.
     q_lora_rank: Annotated[int, Key("attention.q_lora_rank", high=1 << 18)]
-    # Of a head, with its part that rotates.
+    # Size of a head's keys, including the part that rotates.
     key_dim: Annotated[int, Key("attention.key_length_mla", high=1 << 16, name="latent_key_dim")]
     value_dim: Annotated[
         int, Key("attention.value_length_mla", high=1 << 16, name="latent_value_dim")
@@ -145,31 +145,31 @@ class LatentConfig:
 
 @dataclass(frozen=True, slots=True)
 class SSMConfig:
-    """Layers with a recurrent state: the gated delta rule's, and Mamba-2's."""
+    """Layers with a recurrent state: those with the gated delta rule, and those of Mamba-2."""
 
-    # Tokens that the convolution before them sees.
+    # The number of tokens that the convolution before these layers sees.
     conv_kernel: Annotated[int, Key("ssm.conv_kernel", low=2, high=1 << 8, name="ssm_conv_kernel")]
-    # Values of all heads.
+    # The number of values of all heads.
     inner_size: Annotated[int, Key("ssm.inner_size", high=1 << 18, name="ssm_inner_size")]
-    # Values of a key, and of a query (Mamba-2: B and C).
+    # The number of values of a key, and of a query (Mamba-2: B and C).
     state_size: Annotated[int, Key("ssm.state_size", high=1 << 16, name="ssm_state_size")]
-    # Keys and queries that heads share.
+    # The number of keys, and of queries, which heads share.
     num_groups: Annotated[int, Key("ssm.group_count", high=1 << 12, name="ssm_num_groups")]
     num_heads: Annotated[int, Key("ssm.time_step_rank", high=1 << 14, name="ssm_num_heads")]
 
     @property
     def head_dim(self) -> int:
-        """Values of a head."""
+        """The number of values per head."""
         return self.inner_size // self.num_heads
 
     @property
     def keys_size(self) -> int:
-        """Keys, or queries, of all groups."""
+        """The number of values of the keys, or of the queries, of all groups."""
         return self.num_groups * self.state_size
 
     @property
     def channels(self) -> int:
-        """What goes through the convolution: values, keys and queries."""
+        """The number of values that the convolution changes: values, keys and queries."""
         return self.inner_size + 2 * self.keys_size
 
 
@@ -191,7 +191,7 @@ class WeightRotation:
     signs: tuple[tuple[int, bytes], ...] | None
 
     def summary(self) -> dict[str, object]:
-        """The rotation without names and signs."""
+        """Return the rotation without the names and the signs."""
         return {
             "block_size": self.block_size,
             "weights": len(self.weights),
@@ -213,7 +213,7 @@ class ModelConfig:
     hidden_size: Annotated[
         int, Key("embedding_length", high=1 << 18, hf=("hidden_size", "n_embd", "dim"))
     ]
-    # Width of the dense feed-forward; 0 where a model of experts names none.
+    # Width of the dense feed-forward; 0 if a model with experts has no value.
     intermediate_size: Annotated[
         int, Key("feed_forward_length", high=1 << 20, hf=("intermediate_size",))
     ]
@@ -233,7 +233,7 @@ class ModelConfig:
             hf=("num_attention_heads", "num_heads", "n_heads"),
         ),
     ]
-    # Of layers that differ the most.
+    # The largest number of all layers if they differ.
     num_kv_heads: Annotated[
         int,
         Key(
@@ -249,7 +249,7 @@ class ModelConfig:
         int,
         Key("context_length", high=(1 << 31) - 1, hf=("max_position_embeddings", "max_seq_len")),
     ]
-    # Of every kind of norm.
+    # The epsilon of all norms, RMS norms or others.
     rms_norm_eps: Annotated[
         float,
         Key(
@@ -274,21 +274,21 @@ class ModelConfig:
     sliding_window: Annotated[
         int | None, Key("attention.sliding_window", high=(1 << 31) - 1, hf=("sliding_window",))
     ] = None
-    # Which layers have the window: one bool a layer, or every layer but each last of so many; 0:
-    # the family knows it.
+    # The layers with a window: one bool per layer, or a period whose last layer has none; 0: the
+    # family knows it.
     sliding_window_pattern: Annotated[
         int | tuple[bool, ...], Key("attention.sliding_window_pattern", high=1 << 10)
     ] = 0
-    # Of windowed layers; 0 where the file names none.
+    # The values of windowed layers; 0 if the file has none.
     rope_theta_swa: Annotated[float, Key("rope.freq_base_swa", low=1.0, high=1e15)] = 0.0
     head_dim_swa: Annotated[int, Key("attention.key_length_swa", high=1 << 16)] = 0
     rope_dim_swa: Annotated[int, Key("rope.dimension_count_swa", high=1 << 16)] = 0
-    # A number for each layer where layers differ, else nothing.
+    # One number per layer if layers differ, else ().
     layer_kv_heads: tuple[int, ...] = ()
     layer_intermediate_sizes: tuple[int, ...] = ()
     # Values of a head of V, if they are not ``head_dim``; else 0.
     value_dim: Annotated[int, Key("attention.value_length", high=1 << 16)] = 0
-    # Of scores, embeddings, branches and logits; 0: the file has none.
+    # Factors of scores, embeddings, branches and logits; 0: the file has none.
     attention_scale: Annotated[float, Key("attention.scale", **_SCALE)] = 0.0
     embedding_scale: Annotated[float, Key("embedding_scale", **_SCALE)] = 0.0
     residual_scale: Annotated[float, Key("residual_scale", **_SCALE)] = 0.0
@@ -304,37 +304,38 @@ class ModelConfig:
     parallel_residual: Annotated[bool, Key("use_parallel_residual")] = True
     # False: positions are not rotated.
     rope_finetuned: Annotated[bool, Key("rope.scaling.finetuned")] = True
-    # Last layers that read earlier layers' keys and values.
+    # The number of last layers that read earlier layers' keys and values.
     shared_kv_layers: Annotated[int, Key("attention.shared_kv_layers", high=1 << 10)] = 0
-    # Values of each layer's own embedding; 0: there is none.
+    # The size of each layer's own embedding; 0: there is none.
     per_layer_input_size: Annotated[int, Key("embedding_length_per_layer_input", high=1 << 14)] = 0
     experts: ExpertConfig | None = None
     latent: LatentConfig | None = None
     ssm: SSMConfig | None = None
-    # Tokens that LFM 2's convolutions see.
+    # The number of tokens that LFM 2's convolutions see.
     short_conv_kernel: Annotated[int, Key("shortconv.l_cache", low=2, high=1 << 8)] = 0
-    # Whether each layer has a recurrent state instead of attention, where keys say so.
+    # Whether each layer has a recurrent state instead of attention; () if no key says so.
     recurrent_layers: Annotated[tuple[bool, ...], Key("attention.recurrent_layers")] = ()
-    # Layers after the ``num_layers``, which propose several tokens at once.
+    # The number of layers after the ``num_layers``, which propose several tokens at once.
     nextn_layers: Annotated[int, Key("nextn_predict_layers", high=1 << 5)] = 0
-    # Of the file's weights; None: they are not rotated.
+    # The rotation of the file's weights; None: they are not rotated.
     rotation: WeightRotation | None = None
-    # general.name, of a long one the beginning.
+    # general.name; only the beginning of a long one.
     name: str = ""
 
     def kv_heads_of(self, layer: int) -> int:
-        """Heads of keys and values of a layer."""
+        """The number of key-value heads of a layer."""
         return self.layer_kv_heads[layer] if self.layer_kv_heads else self.num_kv_heads
 
     def intermediate_size_of(self, layer: int) -> int:
-        """Width of a layer's dense feed-forward."""
+        """The width of a layer's dense feed-forward."""
         sizes = self.layer_intermediate_sizes
         return sizes[layer] if sizes else self.intermediate_size
 
     def window_of(self, layer: int, period: int) -> int:
-        """The window of a layer, 0 for none, in a family whose full layers end each ``period``.
+        """The window of a layer; 0 if it has none.
 
-        With a ``period`` of 0 the family has no full ones.
+        In the layer's family the last layer of each ``period`` has no window. With a ``period`` of
+        0 all layers have one.
         """
         window, pattern = self.sliding_window or 0, self.sliding_window_pattern
         if isinstance(pattern, tuple):

@@ -199,11 +199,11 @@ class TextEmbedder:
         if not self.ranks:
             raise InputError(
                 "the model is not a reranker: its files have no classifier (cls.output.weight) "
-                "with one output or, with pooling_type 4, with outputs for yes and no. Use a "
-                "cross-encoder such as bge-reranker, or Qwen3-Reranker as a GGUF file that "
-                "llama.cpp's converter made of the original, as a directory with modules.json and "
-                "1_LogitScore, or as Qwen3ForSequenceClassification; or compare the vectors of "
-                "embed()"
+                "with one output, or with outputs for yes and no (pooling_type 4). Use a "
+                "cross-encoder such as bge-reranker, or Qwen3-Reranker in one of these forms: a "
+                "GGUF file that llama.cpp converted from the original model; a directory with "
+                "modules.json and 1_LogitScore; Qwen3ForSequenceClassification. Otherwise compare "
+                "the vectors of embed()"
             )
 
     def _score_options(self, lora: Lora) -> PoolingOptions:

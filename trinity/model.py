@@ -328,10 +328,10 @@ class Model:
 
         As ``apply_chat_template``, but tools that the template does not list are described in a
         system text. ``tool_choice`` is "none" (as without tools), "auto", "required" or the name
-        of the tool to call; the last two need the prompt's grammar as an option.
+        of the tool to call; for the last two, generate with the prompt's ``grammar()``.
         ``parallel_tool_calls``: whether a response may have several calls; by default as the
-        template does. A named tool is called once. ``fitting``: refuse a very long conversation
-        that cannot fit the context before it is tokenized.
+        template does. A named tool is called once. ``fitting``: if a conversation is so long that
+        it cannot fit the context, refuse it without tokenizing it.
         """
         self._check_generates()
         return self._chat.prompt(
@@ -352,11 +352,12 @@ class Model:
         written in the text are parsed; token ids are used as they are. ``pooling``: "mean" of all
         tokens, "cls" for the first, "last" for the last one; by default the model file's own, or
         "mean" if it has none. The file's dense layers follow. ``normalize`` divides vectors by
-        their Euclidean length; by default, they are normalized unless the model's files compare
-        vectors by more than their direction. ``prompt`` is put before each text; ``prompt_name``
-        chooses one of the model's prompts instead; without either the model's default prompt is
-        used ("" for none). Texts longer than ``text_length`` are cut with a warning, or refused if
-        ``truncate`` is False. All texts run in parallel; those with a lower ``priority`` run first.
+        their Euclidean length. The default is True, unless the model's files name a similarity
+        function that depends on the length, such as the dot product. ``prompt`` is put before each
+        text; ``prompt_name`` chooses one of the model's prompts instead; without either the model's
+        default prompt is used ("" for none). Texts longer than ``text_length`` are cut with a
+        warning, or refused if ``truncate`` is False. All texts run in parallel; those with a lower
+        ``priority`` run first.
         Shapes: returns (n_texts, embedding_size).
         Raises: InputError for a text without tokens and for an unknown prompt;
         ContextLengthError for a text that is too long and not cut.
@@ -512,8 +513,8 @@ class Model:
 
     def __reduce__(self) -> NoReturn:
         raise InputError(
-            "a model cannot be pickled or copied: load it in the process that uses it (of a pool, "
-            "in the initializer), or before the pool forks"
+            "a model cannot be pickled or copied: load it in each process that uses it (for a "
+            "pool: in its initializer), or load it before the pool forks"
         )
 
     def __repr__(self) -> str:

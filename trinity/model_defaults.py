@@ -1,4 +1,4 @@
-"""What a model itself says of options, taken as such."""
+"""Read the default options that a model's files contain."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trinity.options.load_options import LoadOptions
 from trinity.runtime.options import Request
 from trinity.runtime.pooling import Pooling
 
-# Source: llama.cpp, enum llama_pooling_type; 4 ranks by a head of its own.
+# Source: llama.cpp, enum llama_pooling_type. The value 4 (rank) scores texts by a separate head.
 _POOLING: dict[object, Pooling] = {0: "mean", 1: "mean", 2: "cls", 3: "last"}
 
 
 def with_defaults(options: LoadOptions, defaults: Defaults) -> LoadOptions:
-    """The options, with the model's own for those that are None. Raises ConfigError."""
+    """Return the options; the model's defaults replace those that are None. Raises ConfigError."""
     missing = {k: v for k, v in defaults.loading.items() if getattr(options, k) is None}
     try:
         return replace(options, **missing)  # type: ignore[arg-type]
@@ -27,7 +27,7 @@ def with_defaults(options: LoadOptions, defaults: Defaults) -> LoadOptions:
 
 
 def checked_defaults(provider: WeightProvider) -> Defaults:
-    """The model's defaults. Raises ConfigError where an option is out of its range."""
+    """The model's defaults. Raises ConfigError if an option is out of its range."""
     defaults = provider.defaults
     try:
         Request.of(**defaults.options)  # type: ignore[arg-type]
@@ -37,15 +37,15 @@ def checked_defaults(provider: WeightProvider) -> Defaults:
 
 
 def pooling_of(provider: WeightProvider) -> Pooling:
-    """How the model's file wants hidden states pooled; "mean" where it does not say a known way."""
+    """The pooling that the model's file names; "mean" if it names none or an unknown one."""
     pooling = _pooling_type(provider)
     return _POOLING.get(pooling, "mean") if isinstance(pooling, int) else "mean"
 
 
 def made_for(provider: WeightProvider) -> Literal["embed", "rank"] | None:
-    """What the model was trained for by its file, where that is not to write.
+    """The command for which the model was trained, by its file; None for generative models.
 
-    The command of that name. Source: Ollama's server/images.go, Capabilities, takes the key alike.
+    Source: Ollama's server/images.go, Capabilities, reads the key in the same way.
     """
     pooling = _pooling_type(provider)
     if not isinstance(pooling, int) or pooling == 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-_WRITE, _SEARCH = 0o022, 0o011  # by group and others
+_WRITE, _SEARCH = 0o022, 0o011  # mode bits of the group and others
 _GROUP = 0o070
 _LEVELS = 2  # levels of subfolders that are checked
 
@@ -17,10 +17,11 @@ _LEVELS = 2  # levels of subfolders that are checked
 def distrusted(folder: str) -> str | None:
     """Return why ``folder`` cannot be trusted and what to do, or None if it can be.
 
-    Each parent folder and each link on the path must belong to this user or the administrator.
-    Others must not be able to write to it, unless they cannot enter a folder above it or, for a
-    parent, it has the sticky bit. Two levels of subfolders are checked in the same way. The folder
-    need not exist. Access control lists are not read. On Windows every folder is trusted.
+    The folder, its parents and all links on the path must belong to this user or the
+    administrator, and other users must not be able to write to the folders. There are two
+    exceptions: a folder is safe if others cannot enter one of its parents, and a parent is safe if
+    it has the sticky bit. Two levels of subfolders are checked in the same way. The folder need not
+    exist. Access control lists are not read. On Windows every folder is trusted.
     """
     if not hasattr(os, "geteuid"):
         return None

@@ -14,7 +14,7 @@ from trinity.conversation.quoted import always, read_quoted
 from trinity.conversation.values import as_json, escaped, is_cut
 
 DEEPEST = 128
-_LONG = 64  # characters, which no number has
+_LONG = 64  # in characters; no number is this long
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.$"
 _BEGINS = "\"'{[-+.0123456789tfnTFN"  # the first characters of a value in a list
 
@@ -40,7 +40,7 @@ class JsonReader:
         return frozenset()
 
     def read(self) -> Steps[bool]:
-        """Read to the end of the value; whether it was complete.
+        """Read to the end of the value, and return whether it was complete.
 
         Raises NoCallError if it is nested too deeply.
         """
@@ -100,7 +100,7 @@ class JsonReader:
         yield from self._value(self.types(str(json.loads(key))) if outermost else frozenset())
 
     def _value(self, types: frozenset[str]) -> Steps[None]:
-        """The beginning of an object or a list, or all of another value."""
+        """Read the beginning of an object or a list, or all of another value."""
         cursor = self.cursor
         held = self._held + (yield from self._white())
         character = yield from cursor.peek()
@@ -195,12 +195,12 @@ class JsonReader:
 
 
 def read_value(cursor: Cursor, give: Give, ends: tuple[str, ...] = ()) -> Steps[bool]:
-    """Read one value and give its text to ``give``; whether it was complete."""
+    """Read one value, give its text to ``give``, and return whether it was complete."""
     return (yield from JsonReader(cursor, give, ends).read())
 
 
 def collect_value(cursor: Cursor, ends: tuple[str, ...] = ()) -> Steps[str]:
-    """The JSON text of a value. Raises NoCallError if the text ends within it."""
+    """Read a value and return its JSON text. Raises NoCallError if the text ends within it."""
     pieces: list[str] = []
     if not (yield from read_value(cursor, pieces.append, ends)):
         raise NoCallError("the text ends within JSON", at_end=True)
@@ -208,7 +208,7 @@ def collect_value(cursor: Cursor, ends: tuple[str, ...] = ()) -> Steps[str]:
 
 
 def read_key(cursor: Cursor, quote: str = "") -> Steps[str]:
-    """The JSON text of a key, in quotes, between marks or bare."""
+    """Read a key and return its JSON text. It is in quotes, between delimiters or bare."""
     character = yield from cursor.peek()
     pieces: list[str] = []
     if quote and (yield from cursor.skip(quote)):
@@ -223,7 +223,7 @@ def read_key(cursor: Cursor, quote: str = "") -> Steps[str]:
 
 
 def read_string(cursor: Cursor) -> Steps[str]:
-    """The value of a JSON string. Raises NoCallError if no string follows."""
+    """Read a JSON string and return its value. Raises NoCallError if no string follows."""
     if (character := (yield from cursor.peek())) not in ("'", '"'):
         raise NoCallError(f"expected a string, found {character!r}", at_end=not character)
     value = json.loads((yield from collect_value(cursor)))
@@ -232,7 +232,7 @@ def read_string(cursor: Cursor) -> Steps[str]:
 
 
 def object_of(text: str) -> str | None:
-    """The JSON text of the object that is all of a text; None if it is anything else."""
+    """Return the JSON text of a text that is one object; None for any other text."""
     cursor, pieces = Cursor(), list[str]()
     cursor.text, cursor.ended = text.strip(), True
     if not cursor.text.startswith("{"):

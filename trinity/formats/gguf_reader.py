@@ -107,7 +107,7 @@ def read_keys(head: Buffer, source: str, *, whole: bool) -> dict[str, KeyLocatio
 
 
 def _read_keys(cursor: GGUFCursor) -> tuple[int, GGUFStructure]:
-    """Return the number of tensors, and the structure without them."""
+    """Read the metadata keys; return the number of tensors, and a structure without tensors."""
     source = cursor.source
     structure = GGUFStructure(version=_read_version(cursor), size=cursor.size)
     cursor.pos = 8

@@ -9,7 +9,7 @@ from trinity.formats.mapping import read_whole
 
 MAX_JSON_BYTES = 48 << 20  # far above any tokenizer.json
 MAX_CONFIG_BYTES = 4 << 20
-# Limit of the memory of Python objects beyond three times the file's length.
+# Python objects may take three times the file's length plus this many bytes.
 _MEMORY, _CONFIG_MEMORY = 280_000_000, 40_000_000
 
 
@@ -38,9 +38,9 @@ def parse_json_object(raw: bytes, source: str, memory: int = _MEMORY) -> dict[st
     """Return the object in the JSON text ``raw``. Raises FormatError that begins with ``source``.
 
     Stricter than Python's reader: a name may occur once per object, NaN is not a number, every
-    string must be encodable as UTF-8, and the objects must fit into ``memory`` bytes beyond three
-    times the text. Infinity is allowed, as numbers too large for a float are: configurations of
-    Nemotron-H use it for "no limit".
+    string must be encodable as UTF-8, and the parsed objects may take at most three times the
+    text's length plus ``memory`` bytes. Infinity is allowed, and so are numbers too large for a
+    float: configurations of Nemotron-H use Infinity for "no limit".
     """
     value = _parsed(raw, source, memory)
     if not isinstance(value, dict):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from trinity.errors import FormatError
 from trinity.formats.mapping import path_text, read_whole
 
-MAX_CONFIG_BYTES = 1 << 20  # bitnet.cpp's own have some hundred bytes
+MAX_CONFIG_BYTES = 1 << 20  # bitnet.cpp's own files have some hundred bytes
 _LARGEST = 1 << 31
 _KEYS = ("m", "k", "bm", "bk", "bmm")
 
@@ -21,7 +21,8 @@ def read_tl_config(path: str | os.PathLike[str]) -> Mapping[tuple[int, int], tup
     import configparser
 
     name = path_text(path)
-    parser = configparser.ConfigParser(interpolation=None)  # interpolation would multiply text
+    # Interpolation could expand a short text to a very long one.
+    parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read_string(read_whole(name, MAX_CONFIG_BYTES).decode())
     except (configparser.Error, UnicodeDecodeError) as error:

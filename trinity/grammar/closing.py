@@ -99,7 +99,7 @@ class _Closing:
         return keywords - set(_CONDITIONS)
 
     def _gather(self, node: Any, names: _DeclaredNames, seen: set[int]) -> None:
-        """Add the names of a schema and of those that apply to the same object."""
+        """Add the property names of a schema, and of the schemas that apply to the same object."""
         if not isinstance(node, dict) or id(node) in seen:
             return
         seen.add(id(node))

@@ -15,7 +15,7 @@ def rewritten(node: dict[str, Any]) -> list[str]:
 
 
 def _nullable(node: dict[str, Any]) -> bool:
-    """OpenAPI's ``nullable``, with one type: that type or null."""
+    """Replace OpenAPI's ``nullable`` and its single type by a list of that type and null."""
     kind, values = node.get("type"), node.get("enum", [])
     if node["nullable"] is not True or not isinstance(kind, str) or "const" in node:
         return False
@@ -29,7 +29,10 @@ def _nullable(node: dict[str, Any]) -> bool:
 
 
 def _property_names(node: dict[str, Any]) -> bool:
-    """``propertyNames`` that lists names, as for dictionaries with such keys: ``properties``."""
+    """Replace ``propertyNames`` by ``properties`` if it lists the allowed names.
+
+    Libraries write such a list for dictionaries whose keys are an enum.
+    """
     rule, given = node["propertyNames"], node.get("properties", {})
     if not isinstance(rule, dict) or not isinstance(given, dict) or "patternProperties" in node:
         return False

@@ -246,7 +246,7 @@ class _SchemaReader:
         elif key == "if" and ("then" in node or "else" in node):
             self._condition(node, path, more)
         elif key in ("then", "else") and "if" in node:
-            pass  # see there
+            pass  # _condition reads it together with "if"
         else:
             plain_keyword(node, key)
 
@@ -257,7 +257,10 @@ class _SchemaReader:
             raise Note
         if key == "items" and isinstance(value, list):
             if "prefixItems" in node:
-                raise RefusedError("items is a list of schemas, together with prefixItems")
+                raise RefusedError(
+                    "items is a list of schemas, which is not allowed together with prefixItems; "
+                    "give items one schema"
+                )
             self._left += [(part, below(path, i)) for i, part in enumerate(value)]
         else:
             self._left.append((value, path))
@@ -317,7 +320,7 @@ class _SchemaReader:
             try:
                 negated = [self._negation.of(case) for case in cases]
             except NoNegationError:
-                return  # llguidance may find that they do
+                return  # llguidance may find that the cases exclude each other
             self._left += [(case, path + MADE) for case in negated]
             cases = [
                 {"allOf": [case, *negated[:i], *negated[i + 1 :]], "$comment": OTHER_WORDS}

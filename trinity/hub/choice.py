@@ -140,9 +140,9 @@ def _usual(models: Sequence[GGUFModel]) -> list[GGUFModel]:
 
 
 def _quantized(models: Sequence[GGUFModel], wanted: str) -> list[GGUFModel]:
-    """Return models whose names contain the words of ``wanted`` together, as whole quantizations.
+    """Return the models whose names contain ``wanted`` as a complete quantization.
 
-    A plain quantization is preferred to one with a prefix (UD-Q4_K_XL).
+    Q4_K does not match Q4_K_M. A plain quantization is preferred to one with a prefix (UD-Q4_K_XL).
     """
     words = tokens_of(wanted)
     matching = [model for model in models if _has(model.tokens, words)]

@@ -41,7 +41,7 @@ def bring(revision: Revision, files: Iterable[str], progress: Progress) -> None:
             f"{revision.name.typed}: {missing[0]} is not in the cache, and {revision.reason}; "
             "connect to the network and try again"
         )
-    # Other programs get no larger file from the server, only its own library.
+    # The server sends a file above this size only to its own library.
     from huggingface_hub.constants import MAX_HTTP_DOWNLOAD_SIZE
 
     done = 0

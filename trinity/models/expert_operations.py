@@ -25,11 +25,11 @@ class Route(Operation):
     bias: str = ""  # a tensor added to the scores for the choice only
     least_sum: float = 6.1e-5  # the lower bound of that sum
     num_groups: int = 0  # of experts; 0: no groups
-    groups_used: int = 0  # experts of so many groups can be chosen
+    groups_used: int = 0  # experts of this many groups can be chosen
     group_best: int = 2  # a group's rank is the sum of this many best scores
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         return {self.scores: self.num_experts}
 
     def weights(self) -> Shapes:
@@ -56,11 +56,11 @@ class ExpertLinear(Operation):
     """``.scale`` is a factor of the expert's result, rather than of its stored weights."""
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer with a row per token."""
+        """Values per row, for each buffer with one row per token."""
         return {self.x: self.width} if self.spread else {}
 
     def expert_buffers(self) -> Widths:
-        """Values of a row of each buffer with a row per token and expert."""
+        """Values per row, for each buffer with one row per token and expert."""
         widths = {product.out: product.rows for product in self.products}
         return widths if self.spread else widths | {self.x: self.width}
 
@@ -82,7 +82,7 @@ class ExpertGated(Operation):
     up: str = "expert_up"  # "": gate = act(gate)
 
     def expert_buffers(self) -> Widths:
-        """Values of a row of each buffer with a row per token and expert."""
+        """Values per row, for each buffer with one row per token and expert."""
         return dict.fromkeys(filter(None, (self.gate, self.up)), self.width)
 
 
@@ -97,9 +97,9 @@ class Mix(Operation):
     add: bool = False  # add to the values in out
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer with a row per token."""
+        """Values per row, for each buffer with one row per token."""
         return {self.out: self.width}
 
     def expert_buffers(self) -> Widths:
-        """Values of a row of each buffer with a row per token and expert."""
+        """Values per row, for each buffer with one row per token and expert."""
         return {self.x: self.width}

@@ -54,7 +54,7 @@ ARCHITECTURES = (
 # -- In transformers' checkpoints --
 
 _LIMITS = {"swiglu_limit": 7.0, "swiglu_alpha": 1.702}
-# Of the class, where the configuration has neither rope_parameters nor rope_scaling.
+# The class's default, if the configuration has neither rope_parameters nor rope_scaling.
 _YARN = {
     "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
     "original_max_position_embeddings": 4096,
@@ -107,8 +107,8 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     for key, expected in _LIMITS.items():
         if values.values.get(key, expected) != expected:
             raise UnsupportedError(
-                f"{values.source}: {key} is {values.values[key]!r:.40}; in GGUF it is "
-                f"always {expected}"
+                f"{values.source}: {key} is {values.values[key]!r:.40}, which is not supported: "
+                f"GGUF files of this model class always imply {expected}"
             )
     return window_keys(config, _PERIOD)
 

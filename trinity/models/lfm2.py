@@ -143,7 +143,8 @@ def _kinds(config: ModelConfig, values: Values) -> tuple[bool, ...]:
 def _keys(config: ModelConfig, values: Values) -> Keys:
     if values.flag("conv_bias"):
         raise UnsupportedError(
-            f"{values.source}: conv_bias is true; GGUF's files of this class have no such bias"
+            f"{values.source}: conv_bias is true, which is not supported: GGUF files of this model "
+            "class have no such bias"
         )
     kinds = _kinds(config, values)
     kv_heads = np.array(
@@ -161,8 +162,8 @@ def _expert_keys(config: ModelConfig, values: Values) -> Keys:
     for key, expected in (("norm_topk_prob", True), ("routed_scaling_factor", 1.0)):
         if values.values.get(key, expected) != expected:
             raise UnsupportedError(
-                f"{values.source}: {key} is {shown(values.values[key])}; in GGUF it is "
-                f"always {str(expected).lower()} in this class"
+                f"{values.source}: {key} is {shown(values.values[key])}, which is not supported: "
+                f"GGUF files of this model class always imply {str(expected).lower()}"
             )
     return {
         **_keys(config, values),

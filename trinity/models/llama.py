@@ -1,9 +1,8 @@
-"""llama: Llama 1 to 3, Mistral, Mixtral, TinyLlama, and ternary models stored as such.
+"""llama: Llama 1 to 3, Mistral, TinyLlama, Mixtral, and ternary models of this architecture.
 
-Source: llama.cpp src/models/llama.cpp; its converters permute Q and K rows so that neighbouring
-dimensions rotate together.
-
-GGUF has the rows of Q and K permuted. Mixtral is Llama with experts, and has its architecture.
+Source: llama.cpp src/models/llama.cpp. Its converters permute the rows of Q and K, so that
+neighbouring dimensions rotate together. Mixtral is Llama with experts; its files have the
+architecture llama.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ FAMILIES = (
         class_names=("MixtralForCausalLM",),
         architectures={"silu": "llama"},
         layer=_EXPERT_LAYER,
-        # The default without the key is feed_forward_length.
+        # If the key is missing, GGUF readers use feed_forward_length.
         keys=lambda config, values: {"expert_intermediate_size": None},
         terms=Terms(
             windows=True,

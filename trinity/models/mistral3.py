@@ -56,14 +56,14 @@ _LAYER = pre_norm_layer(attention(permuted=True), gated())
 
 
 def _keys(config: ModelConfig, values: Values) -> Keys:
-    """The keys; queries grow with their position in steps of YaRN's original context."""
+    """Return the keys. Queries grow with their position, in steps of YaRN's original context."""
     parameters = rope_parameters(values)
     yarn = read_yarn(values, config.context_length)
     if yarn is None:
         if parameters.has("llama_4_scaling_beta"):
             raise UnsupportedError(
-                f"{parameters.source} has llama_4_scaling_beta without the type yarn, whose "
-                "original context it needs in GGUF"
+                f"{parameters.source}: llama_4_scaling_beta is supported only with the RoPE type "
+                "yarn: without it, GGUF files have no original context length"
             )
         return {}
     keys: dict[str, object] = {}

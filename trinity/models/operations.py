@@ -28,11 +28,11 @@ class Operation:
     __slots__ = ()
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer with a row per token."""
+        """Values per row, for each buffer with one row per token."""
         return {}
 
     def expert_buffers(self) -> Widths:
-        """Values of a row of each buffer with a row per token and expert."""
+        """Values per row, for each buffer with one row per token and expert."""
         return {}
 
     def weights(self) -> Shapes:
@@ -60,7 +60,7 @@ class Norm(Operation):
     eps: float = 0.0  # added to the mean square; 0: the model's
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         return dict.fromkeys((self.x, self.out), self.width * self.groups)
 
     def weights(self) -> Shapes:
@@ -106,7 +106,7 @@ class Linear(Operation):
     """The weight's ``.scale`` multiplies the bias, too. Source: llama.cpp, build_ffn."""
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         return {self.x: self.width} | {product.out: product.rows for product in self.products}
 
     def weights(self) -> Shapes:
@@ -127,7 +127,7 @@ class Hadamard(Operation):
     inverse: bool = False
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         return {self.x: self.width, self.out: self.width}
 
 
@@ -145,7 +145,7 @@ class HeadLinear(Operation):
     out_step: int  # values of a head of out
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         return {self.x: self.heads * self.x_step, self.out: self.heads * self.out_step}
 
     def weights(self) -> Shapes:
@@ -170,7 +170,7 @@ class Copy(Operation):
     out_first: int = 0
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         last = self.groups - 1
         return {
             self.x: self.x_first + last * self.x_step + self.width,
@@ -213,7 +213,7 @@ class Rope(Operation):
     temperature: Temperature | None = None
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         widths = {"q": self.num_heads * self.head_dim}
         if self.stores:
             widths["k"] = self.num_kv_heads * self.head_dim
@@ -233,21 +233,21 @@ class Attention(Operation):
     num_kv_heads: int
     head_dim: int
     scale: float
-    window: int = 0  # only to the last so many positions, its own included; 0: to all
+    window: int = 0  # attends to this many last positions, its own included; 0: to all
     softcap: float = 0.0  # c, if not 0: a score s becomes c * tanh(s / c)
     sinks: str = ""  # a weight of one score per head that joins the softmax without a value
     value_dim: int = 0  # values of a head of V and of a; 0: as many as of q
     cache_of: int | None = None  # the layer whose keys and values are read; None: its own
     both_ways: bool = False  # a token attends to its whole text
-    reach: int = 0  # with both_ways: to so many positions on each side; 0: to all
+    reach: int = 0  # with both_ways: attends to this many positions on each side; 0: to all
 
     @property
     def width_of_values(self) -> int:
-        """Values of a head of V."""
+        """The number of values per head of V."""
         return self.value_dim or self.head_dim
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         return {
             "q": self.num_heads * self.head_dim,
             "a": self.num_heads * self.width_of_values,
@@ -272,7 +272,7 @@ class Gated(Operation):
     first: int = 0  # the first value of up's row that is used
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         widths = {self.gate: self.width}
         return widths | {self.up: self.first + self.width} if self.up else widths
 
@@ -287,7 +287,7 @@ class Scale(Operation):
     weight: str = ""
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         return {self.x: self.width}
 
     def weights(self) -> Shapes:
@@ -305,5 +305,5 @@ class GatedAdd(Operation):
     width: int
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         return {self.gate: 1, self.x: self.width, self.out: self.width}

@@ -61,12 +61,14 @@ def check_routing(values: Values, *, normalizes: bool) -> None:
     if dense or step not in (None, 1):
         raise UnsupportedError(
             f"{values.source}: mlp_only_layers is {shown(dense)} and decoder_sparse_step "
-            f"{shown(step)}; in GGUF every layer of this class has experts"
+            f"{shown(step)}, which is not supported: in GGUF files of this model class every layer "
+            "has experts"
         )
     if values.flag("norm_topk_prob") != normalizes:
         raise UnsupportedError(
-            f"{values.source}: norm_topk_prob is {str(not normalizes).lower()}; in GGUF the "
-            f"weights of this class's experts {'always' if normalizes else 'never'} add up to 1"
+            f"{values.source}: norm_topk_prob is {str(not normalizes).lower()}, which is not "
+            "supported: in GGUF files of this model class the experts' weights are "
+            f"{'always' if normalizes else 'never'} normalized"
         )
 
 

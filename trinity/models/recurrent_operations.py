@@ -38,7 +38,7 @@ class CausalConv(Recurrent):
         return self.width * (self.taps - 1)
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         return {self.x: self.width}
 
     def weights(self) -> Shapes:
@@ -74,7 +74,7 @@ class DeltaRule(Recurrent):
         return _state_values(self.heads, self.key_dim, self.value_dim)
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         values = self.heads * self.value_dim
         return {
             self.x: 2 * self.key_heads * self.key_dim + values,
@@ -113,7 +113,7 @@ class SelectiveScan(Recurrent):
         return _state_values(self.heads, self.key_dim, self.head_dim)
 
     def buffers(self) -> Widths:
-        """Values of a row of each buffer."""
+        """The number of values per row of each buffer."""
         values = self.heads * self.head_dim
         return {
             self.x: values + 2 * self.groups * self.key_dim,

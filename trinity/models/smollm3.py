@@ -43,7 +43,8 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     if listed != usual if listed is not None else interval != _PERIOD:
         raise UnsupportedError(
             f"{values.source}: no_rope_layers is {shown(listed)}, no_rope_layer_interval "
-            f"{shown(interval)}; in GGUF every fourth layer of this class has no RoPE, and no other"
+            f"{shown(interval)}, which is not supported: in GGUF files of this model class every "
+            "fourth layer has no RoPE, and all others have it"
         )
     return {}
 

@@ -9,9 +9,10 @@ Limits by system:
 
 - Processor time needs an interval timer (every system but Windows).
 - Memory is limited by Linux's address space (macOS does not enforce it, Windows has none).
-- "No files" needs `resource` (not on Windows), and Linux's Landlock against changes that open
-  nothing.
-- The limit of wall-clock time, in the parent, holds everywhere. Without a timer it is the only one.
+- "No files" needs `resource` (not on Windows). On Linux, Landlock also forbids changes that need no
+  open file, such as deleting or renaming.
+- The parent limits the wall-clock time on every system. Without a timer this is the only limit of
+  time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from trinity.processes.confined_child import (
 
 DEEPEST = 100  # levels of lists and dicts in a request
 _START_SECONDS = 6.0
-# Processor time is the limit that counts; on a busy machine it takes longer by the clock.
+# Processor time is the actual limit. On a busy machine, the same work takes more clock time.
 _CLOCK_FACTOR = 20.0 if hasattr(signal, "setitimer") else 2.0
 
 
@@ -56,7 +57,7 @@ class _Limits:
 class Confined:
     """Up to ``processes`` child processes that run ``module.answer``, started when needed.
 
-    ``memory_bytes`` is what a child may use beyond its size when it is ready, ``seconds`` the
+    ``memory_bytes`` is the memory that a child may use beyond its size at start, ``seconds`` the
     processor time of one request, ``reply_bytes`` the length of a reply as JSON in ASCII. All
     three grow with the length of the request. A call goes to the process with the fewest callers,
     and waits if all are busy. A process made by fork() starts children of its own. Children end

@@ -28,8 +28,9 @@ from trinity.formats.ternary_tensor import TernaryTensor
 from trinity.providers.huggingface_description import HuggingFaceDescription
 from trinity.providers.huggingface_tensors import hf_tensors, matrix_columns
 
-# A ternary layer keeps the size of its int8 inputs if the scale is near 1 / sqrt(inputs), 0.02 for
-# 2,560 inputs; the largest of published models is near 2. An inverted scale of 0.02 is 50.
+# With a scale near 1 / sqrt(inputs), which is 0.02 for 2,560 inputs, a ternary layer's outputs are
+# about as large as its inputs. The largest scale of published models is near 2. A much larger one
+# is probably inverted: 0.02 becomes 50.
 LARGEST_USUAL_SCALE = 8.0
 
 

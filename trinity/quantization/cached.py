@@ -29,7 +29,7 @@ Notice = Callable[[str], None]
 class Quantized:
     """A provider of ``source`` with the quantized weights of the file ``weights``.
 
-    Configuration and defaults are the source's, which may contain what GGUF has no key for.
+    Configuration and defaults are those of the source, which may have values without a GGUF key.
     """
 
     def __init__(self, source: WeightProvider, weights: GGUFProvider) -> None:
@@ -68,7 +68,7 @@ class Quantized:
 
     @property
     def rope_interleaved(self) -> bool:
-        """True, as in every GGUF file."""
+        """True: neighbouring dimensions rotate together, as in every GGUF file."""
         return True
 
     def tensor_names(self) -> list[str]:
@@ -84,7 +84,7 @@ class Quantized:
         self._weights.check()
 
     def close(self) -> None:
-        """Release both."""
+        """Close the source and the file of the weights."""
         self._weights.close()
         self._source.close()
 
@@ -174,7 +174,7 @@ def _plain(path: str) -> str:
 
 
 def _remove_older(folder: Path, stem: str, path: str) -> None:
-    """Remove files that were made from another state of the same files."""
+    """Remove the files that were quantized from an earlier state of the model's files."""
     for other in folder.glob(f"{stem}-*.gguf"):
         if str(other) != path:
             with suppress(OSError):

@@ -73,7 +73,7 @@ def whole_chunks(tensor: Tensor, nbytes: int) -> Iterator[Bytes]:
     step = nbytes // block_bytes * block_bytes
     for first in range(0, tensor.nbytes, step):
         chunk = tensor.data[first : first + step]
-        # A part of a block remains at the end if it is followed by the scale of I2_S.
+        # In I2_S the scale follows the last block; it may be shorter than a block.
         whole = len(chunk) // block_bytes * block_bytes
         if quant is not None and not _is_finite(quant, chunk[:whole]):
             raise _not_finite(tensor)

@@ -13,7 +13,7 @@ from trinity.config import ModelConfig
 from trinity.runtime.plan import PlanBuilder
 from trinity.runtime.weights import Weight
 
-FINGERPRINT_BYTES = 64  # of each end of a tensor
+FINGERPRINT_BYTES = 64  # bytes at each end of a tensor that the fingerprint hashes
 
 
 class BoundWeights:
@@ -47,12 +47,12 @@ class BoundWeights:
 
     @property
     def layer_types(self) -> set[str]:
-        """The types of the weights that every token is multiplied by, without the heads."""
+        """The types of the weights that every token is multiplied by, except the output heads."""
         linears = {weight.type for weight in self.linears}
         return linears | {weight.type for weight in self.experts}
 
     def named(self) -> list[tuple[str, Weight]]:
-        """Every linear of the layers with its name, then the heads."""
+        """Every linear of the layers with its name, then the output heads."""
         return [(weight.name, weight) for weight in [*self.linears, *self.heads]]
 
     def arrays(self) -> Iterator[NDArray[np.uint8]]:

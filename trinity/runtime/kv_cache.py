@@ -96,9 +96,9 @@ class KVCache:
     def reuse(self, tokens: Sequence[int]) -> int:
         """Fill an empty cache with the known prefix of ``tokens``; return its length.
 
-        At least one token is left, since its logits are needed. The windowed parts that are needed
-        to continue after the prefix are kept for others, also where ``tokens`` branches off from
-        known texts.
+        At least one token is left, since its logits are needed. Later requests may share a prefix
+        with ``tokens``. For them, the cache will keep the windowed parts that are needed to
+        continue at the end of ``tokens``, and where these branch off from the known texts.
         """
         assert not self._pages
         known = 0
@@ -164,7 +164,7 @@ class KVCache:
         if window is not None:
             first = window.first_page(self._length)
             if first == self._low and length <= self._high * PAGE:
-                return True  # as of most tokens
+                return True  # the case of most tokens
             if not self._pass(first, length):
                 return False
         while len(self._pages) * PAGE < length:

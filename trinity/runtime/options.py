@@ -104,16 +104,16 @@ LIMITS = frozenset(option.name for option in declared(GenerationLimits))
 
 
 def check_speculative(name: str, value: object) -> bool | int:
-    """A bool, or the maximum number of tokens to speculate. Raises InputError."""
+    """Return a bool, or the maximum number of tokens to speculate. Raises InputError."""
     return value if isinstance(value, bool) else check_integer(name, value, low=0)
 
 
 def check_lora(name: str, value: object) -> Mapping[int, float]:
-    """Scales of adapters by number. Raises InputError."""
+    """Return the scales of adapters by index. Raises InputError."""
     if not isinstance(value, Mapping):
         raise InputError(
-            f"{name} is {value!r:.80} ({type(value).__name__}); it must be a dict of the numbers "
-            "of adapters, from 0, and their weights"
+            f"{name} is {value!r:.80} ({type(value).__name__}); it must be a dict that maps the "
+            "index of an adapter, from 0, to its scale, such as {0: 0.5}"
         )
     return {
         check_integer(f"a key of {name}", number, low=0): check_number(
@@ -124,7 +124,7 @@ def check_lora(name: str, value: object) -> Mapping[int, float]:
 
 
 def check_tokens(name: str, value: object) -> list[int] | None:
-    """Token ids as a tuple. Raises InputError."""
+    """Return token ids as a list, or None. Raises InputError."""
     if value is None:
         return None
     if isinstance(value, str) or not isinstance(value, Sequence):

@@ -60,7 +60,7 @@ class RequestState(Sequence):
         self._enders = frozenset(own) | frozenset(request.limits.stop_tokens or ())
         self._context_length = context_length
         keep = request.limits.keep
-        # As in llama.cpp's server: the first token is kept, and some positions are left for others.
+        # As in llama.cpp's server, BOS is kept too, and some positions are left for other tokens.
         kept = len(prompt) if keep is None else keep + (prompt[0] == tokenizer.bos_id)
         self._keep = max(0, min(kept, context_length - LEAST_SHIFTED))
         self._tokenizer = tokenizer
@@ -94,7 +94,7 @@ class RequestState(Sequence):
 
     @property
     def first(self) -> int:
-        """Only logits after the newest token are needed."""
+        """The index of the first token after which logits are needed: the newest token."""
         return len(self.tokens) - 1
 
     @property
@@ -156,7 +156,7 @@ class RequestState(Sequence):
         return self._proposals
 
     def best(self, proposals: list[int]) -> Best | None:
-        """Those that the sampler needs; all for a grammar or log-probabilities."""
+        """The logits that the sampler needs; None for all, with a grammar or log-probabilities."""
         if self._guide is not None or self._limits.logprobs is not None:
             return None
         # End tokens are not counted while they are not allowed.
@@ -197,7 +197,7 @@ class RequestState(Sequence):
             self.cache.truncate(known)
 
     def finish(self, reason: FinishReason) -> None:
-        """End with the text that was held back."""
+        """End the response. Its last chunk has the text that was held back."""
         if self._started and not self.timings.completion_tokens:
             self.timings.prompt_seconds = perf_counter() - self._since
         text = self._decoder.finish()

@@ -27,8 +27,9 @@ from trinity_kernels.ops.matmul.tile_layout import int8_tile_types
 from trinity_kernels.ops.matmul.tiles import matmul_tiles
 
 MOST_ROWS = 16  # the most rows of logits for which a sketch is used
-# With "auto": bits of a head's weights from which a sketch may pay; steps before it is made, so
-# that short runs do not pay for it; steps that are timed with and without it.
+# With "auto", a sketch may pay if a head's weights have at least LEAST_BITS bits. It is made after
+# STEPS_BEFORE steps, so that short runs do not pay for it, and TRIALS steps are timed with it and
+# as many without it.
 LEAST_BITS = 6
 STEPS_BEFORE, TRIALS = 64, 8
 MEMORY_SHARE = 4  # a sketch takes at most a fourth of the free memory
@@ -57,7 +58,7 @@ class SketchedHead:
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
         self._sketch: HeadSketch | None = None
-        # By the number of rows: seconds of heads with and without the sketch; whether it gains.
+        # For each number of rows: seconds with and without the sketch, and whether it is faster.
         self._times: dict[int, tuple[list[float], list[float]]] = {}
         self._gains: dict[int, bool] = {}
         self._failures = 0  # newest steps that took the full product after all
@@ -118,7 +119,7 @@ class SketchedHead:
     def _needs(
         self, plan: StepPlan, out: NDArray[np.float32], batch: Sequence[Rows]
     ) -> list[Best] | None:
-        """What each row of logits needs; None if that takes all logits, or another plan."""
+        """The logits that each row needs; None if a row needs all, or the plan is another one."""
         if not 0 < len(out) <= self._most or plan.logits != [(len(plan.records) - 1, OUT)]:
             return None
         needs = list[Best]()

@@ -52,26 +52,21 @@ class Between(Protocol):
 
 
 def at_once(function: Callable[[], T]) -> T:
-    """For callers that are the only users of the engine."""
+    """Call the function; a `Between` for callers that are the only users of the engine."""
     return function()
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Identifies the keys and values; all fields must be equal in the engine that reads them.
+    """Identifies the keys and values; all fields must be equal in the engine that reads them."""
 
-    ``model``: the engine's fingerprint; ``rounding``: how it rounds prompts. ``part_bytes``: of a
-    page's full and windowed part. ``window``: the positions that windowed layers attend to; 0
-    without such layers.
-    """
-
-    model: str
-    rounding: str
+    model: str  # the engine's fingerprint
+    rounding: str  # the engine's: it names the kernels that compute prompts
     kv_type: str
     layers: int
     adapters: tuple[float, ...]
-    part_bytes: tuple[int, int]
-    window: int
+    part_bytes: tuple[int, int]  # bytes of a page's full part and of its windowed part
+    window: int  # the number of positions that windowed layers attend to; 0 without such layers
 
 
 def erase(engine: Engine, slot: Domain) -> int:

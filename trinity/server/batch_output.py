@@ -14,20 +14,20 @@ from trinity.server.batch_rows import LONGEST_ANSWER, lines_of
 
 try:
     import fcntl
-except ImportError:  # nothing tells of other processes there
+except ImportError:  # Windows: files are not locked
     fcntl = None  # type: ignore[assignment]
 
-SYNCED = 64  # lines, after which they are on the disk
+SYNCED = 64  # lines; they are flushed to the disk after this many
 BEGINNING = b'{"id": "batch_req_'  # of every line
 
 
 class BatchOutput:
-    """A file of answers, which one process at a time adds to.
+    """A file of responses, to which one process at a time adds.
 
-    What an earlier process has left stays: ``done`` are the ids of its rows, and a last line that
-    it did not finish is cut off. ``known`` are the ids that may be there.
-    Raises: InputError for a file that cannot be written, that another process writes, that is no
-    such file, or of another batch; OSError.
+    Responses of an earlier process are kept, and ``done`` has the ids of their rows; a last line
+    that it did not finish is cut off. ``known``: the ids of the batch's rows.
+    Raises: InputError if the file cannot be written, if another process writes to it, or if it
+    contains anything but responses to rows of this batch; OSError.
     """
 
     def __init__(self, path: Path, known: Collection[str]) -> None:
@@ -56,7 +56,7 @@ class BatchOutput:
             )
         for number, line in enumerate(lines_of(self._path, LONGEST_ANSWER), 1):
             if not line.endswith(b"\n") and line[: len(BEGINNING)] == BEGINNING[: len(line)]:
-                break  # of a process that was killed
+                break  # a process was killed while it wrote this line
             name, status = self._line(number, line)
             if name not in known or name in done:
                 twice = "appears twice" if name in done else "belongs to no row of this batch"

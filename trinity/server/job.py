@@ -32,9 +32,12 @@ class ChatJob:
     whole: bool = False
     """Each response is one Update. It costs less where nothing is streamed."""
     reasoning_budget: int | None = None
-    """Most tokens of reasoning. Ignored if the model cannot think."""
+    """The maximum number of reasoning tokens. Ignored if the model cannot think."""
     effort: str | None = None
-    """How much the model thinks: "none", "some" or a degree such as "low". Ignored likewise."""
+    """How much the model thinks: "none", "some" or a degree such as "low".
+
+    Ignored if the model cannot think.
+    """
     effort_param: str = "reasoning_effort"
     """The parameter that gave ``effort``."""
     add_generation_prompt: bool = True
@@ -46,7 +49,7 @@ class ChatJob:
     before: Sequence[int] = ()
     """Tokens of an earlier conversation, which precede the prompt."""
     cut_after: int | None = None
-    """How many first tokens a prompt longer than the context keeps (see ``fitting``).
+    """A prompt longer than the context keeps this many first tokens (see ``fitting``).
 
     None: such a prompt is refused.
     """
@@ -65,7 +68,7 @@ class TextJob:
     n: int = 1
     whole: bool = False
     cut_after: int | None = None
-    """As of ChatJob."""
+    """See ChatJob."""
 
 
 @dataclass(frozen=True, slots=True)

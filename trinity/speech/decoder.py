@@ -20,7 +20,9 @@ from trinity.speech.weights import SpeechWeights
 from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.team import Team
 
-FEW = 16  # rows of a step whose attention is divided by blocks of positions; rows of logits
+# Steps of at most this many rows divide their attention among threads by blocks of positions. It is
+# also the maximum number of rows of logits.
+FEW = 16
 
 
 class SpeechDecoder:

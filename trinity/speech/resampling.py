@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 RATE = 16000
 _ZEROS = 16  # zero crossings of the sinc on each side
-_PHASES = 1024  # most filters per input sample; the interpolation error is below -120 dB
+# The maximum number of filters per input sample; the interpolation error is below -120 dB.
+_PHASES = 1024
 _VALUES = 1 << 20  # filter taps per step
 _BETA = 8.6  # of the Kaiser window, about 90 dB
 
@@ -17,10 +18,10 @@ _BETA = 8.6  # of the Kaiser window, about 90 dB
 class Resampler:
     """Resamples from ``rate`` samples per second to RATE with a windowed sinc.
 
-    The cut-off is 0.95 of half the lower rate. Output n is the input at n * rate
-    RATE. Common rates have one filter for each position of an output between two inputs. Other
-    rates would need up to 16,000 filters; they interpolate between a limited number of filters.
-    Memory does therefore not depend on the rate, and time depends on the length of the input.
+    The cut-off is 0.95 of half the lower rate. Output n is the input at n * rate / RATE. Common
+    rates have one filter for each position of an output between two inputs. Other rates would need
+    up to 16,000 filters; they interpolate between a limited number of filters. Therefore memory
+    does not depend on the rate, and time depends on the length of the input.
     """
 
     def __init__(self, rate: int) -> None:

@@ -1,6 +1,6 @@
 """Transcribes an audio window by window: its text, its segments, and the next window's position.
 
-Source of the rules: openai/whisper, transcribe.py; transformers has the same.
+Source of the rules: openai/whisper, transcribe.py; transformers has the same rules.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ def pieces_of(
 
     Two consecutive timestamps end a segment and begin the next. If the ids end with such a pair,
     the rest belongs to the next window; if they end with a single timestamp, the window is
-    complete. Without a pair there is one segment, from its first timestamp, which the sources drop,
-    to its last.
+    complete. Without a pair there is one segment, from the first timestamp to the last one; the
+    source and transformers ignore the first.
     ``frames``: the window's frames with sound.
     """
     times = [token >= first_time for token in ids]

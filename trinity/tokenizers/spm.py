@@ -20,7 +20,7 @@ SPACE = "\u2581"  # how these vocabularies write a space
 _ZERO = bytes(4)  # a score
 _MODEL_TYPE_BPE = 2  # TrainerSpec.model_type
 _PIECE_NORMAL, _PIECE_UNKNOWN, _PIECE_CONTROL, _PIECE_BYTE = 1, 2, 3, 6  # SentencePiece.Type
-# What precedes a piece's text, by the length of that: lengths of one byte, as of nearly all pieces.
+# The bytes before a piece's text, by the text's length, for lengths that are stored in one byte.
 _HEADS = [b"\n%c\n%c" % (length + 9, length) for length in range(119)]
 
 
@@ -108,7 +108,10 @@ def unused_name(vocab: Vocabulary, number: int) -> str:
 
 
 def _piece(text: str, score: bytes, kind: int) -> bytes:
-    """Return ModelProto's field 1: a SentencePiece of piece 1, score 2 (32-bit float), type 3."""
+    """Return field 1 of a ModelProto: a SentencePiece.
+
+    Its fields are piece (number 1), score (2, a 32-bit float) and type (3).
+    """
     raw = text.encode()
     return _bytes(1, _bytes(1, raw) + b"\x15" + score + _number(3, kind))
 

@@ -31,15 +31,15 @@ SUPPORTED_MODELS = {
     "bert": "WordPiece", "t5": "Unigram",
 }  # fmt: skip
 
-# Texts that end a generation whatever the file says of them, then the delimiters of
-# fill-in-the-middle prompts; those for padding, repository and file names also end one.
+# Tokens with these texts end a generation, whatever the file says about them. The last line has the
+# padding of fill-in-the-middle prompts; the tokens of _FILES end a generation too.
 _ENDS = (
     "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn>"
     " <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance>"
     " <eos> <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~["
     " <|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD]"
 )
-# Texts of the tokens before the prefix, the suffix and the middle, a line each.
+# Texts of the tokens before the prefix, the suffix and the middle, one line for each.
 _FIM = (
     "<|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|>",
     "<|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|>",
@@ -78,7 +78,7 @@ class Vocabulary:
     lowercase: bool = False  # for "bert"
     strip_accents: bool | None = None  # for "bert"; None: if ``lowercase``
     charsmap: bytes = b""  # for "t5": the table that normalizes texts
-    drop_spaces: bool = False  # for "t5": of several spaces, and of those around a text
+    drop_spaces: bool = False  # for "t5": merge several spaces, and drop those around a text
     prepends_space: bool = False  # for "t5"
     rules: Rules | None = None  # the rules of a tokenizer.json that the other fields cannot express
     nfc: bool = False  # compose texts first
@@ -223,8 +223,8 @@ def _read_bpe(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     vocab.pre, note = pre_tokenizer_named(name, len(vocab), len(vocab.merges))
     if note:
         vocab.notes.append(note)
-    # llama.cpp uses id 11, Falcon's, for missing BOS and EOS ids; elsewhere 11 is a comma, and
-    # generation would end at the first one.
+    # llama.cpp replaces missing BOS and EOS ids by 11, which is right for Falcon. In other
+    # vocabularies 11 is a comma, and generation would end at the first one.
     vocab.add_bos = _flag(metadata, "ggml.add_bos_token", vocab.pre.add_bos)
     vocab.add_eos = _flag(metadata, "ggml.add_eos_token", False)
 

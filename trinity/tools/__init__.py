@@ -1,1 +1,1 @@
-"""What commands do beyond the public API: measuring."""
+"""Functions of the commands that the public API lacks: measure, compare, convert, verify."""

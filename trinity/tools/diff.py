@@ -62,7 +62,11 @@ def diff(
     second: WeightProvider,
     progress: Progress = lambda done, total, name: None,
 ) -> Diff:
-    """Compare two open models. ``progress`` gets the first's bytes done, all, and the tensor."""
+    """Compare two open models.
+
+    ``progress`` is called with the bytes of ``first`` that have been compared, the total, and the
+    name of the current tensor.
+    """
     keys, other_keys = first.metadata, second.metadata
     names, other_names = first.tensor_names(), second.tensor_names()
     known, other_known = frozenset(names), frozenset(other_names)

@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 BOLD, DIM, ITALIC, CODE, HEADING = "1", "2", "3", "36", "1"
 LONGEST_SPAN = 1000  # characters; a longer span is plain text
-LONGEST_WORD = 24  # columns; of a longer word, what has arrived is written
+LONGEST_WORD = 24  # columns; a longer word is written before it is complete
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 # A line's beginning decides how it is written: a heading, an item, a quotation.
 BEGINNING = re.compile(r"(?P<indent>[ \t]*)(?P<mark>#{1,6} +|[-*+] +|\d{1,9}[.)] +|> ?|)")
-# What may still become one of these beginnings, or a fence.
+# Text that may still become one of these beginnings, or a fence.
 UNDECIDED = re.compile(r"[ \t]*(#{1,6} *|[-*+] *|\d{1,9}[.)]? *|> ?|`{1,2}|~{1,2})?")
 SPANS = (
     (re.compile(r"`([^`\n]+)`"), CODE),
@@ -42,7 +42,7 @@ class MarkdownWriter:
         self, write: Callable[[str], None], columns: Callable[[], int], style: str = ""
     ) -> None:
         self._write, self._columns, self._style = write, columns, style
-        self._line = ""  # what has arrived of the line and is not written yet
+        self._line = ""  # text of the current line that is not written yet
         self._begun = False  # whether the line's beginning is written
         self._verbatim = False  # whether the line is not wrapped
         self._fence = ""  # the delimiter that ends the code block
@@ -52,7 +52,10 @@ class MarkdownWriter:
         self._space = ""  # before the word
 
     def push(self, text: str) -> None:
-        """Write what is certain of a further piece, without control characters but \\n, \\t."""
+        """Add text, and write the part whose style later text cannot change.
+
+        The text has no control characters other than \\n and \\t.
+        """
         for part in re.split(r"(\n)", text):
             if part == "\n":
                 self._end_line()
@@ -63,7 +66,7 @@ class MarkdownWriter:
                 self._go_on(ended=False)
 
     def end(self) -> None:
-        """Write the rest."""
+        """Write the text that is not written yet."""
         self._end_line()
 
     def _end_line(self) -> None:

@@ -20,7 +20,8 @@ CONTEXT_SHIFT = Declared(
     False,
     Option("When the context is full, drop the oldest turns.", ("--context-shift", "--ctx-shift")),
 )
-# Not for chats, which print only text, in the model's own format, and drop whole turns.
+# Chats lack these options: they print only text (logprobs), use the model's own format (add_bos,
+# parse_special), and drop whole turns instead of tokens (context_shift, keep).
 _OTHERS = "logprobs", "add_bos", "parse_special", "context_shift", "keep"
 SETTINGS = (*options.without(options.GENERATION, *_OTHERS), CONTEXT_SHIFT)
 NONE = "none"

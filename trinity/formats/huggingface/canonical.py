@@ -250,7 +250,10 @@ def _multiplied(
 
 
 def _name_of(needed: HFTensor, expert: int | None) -> str:
-    """Return the checkpoint's tensor with the values; for separate experts, that of one expert."""
+    """Return the name of the checkpoint's tensor with the values of ``needed``.
+
+    If each expert has its own tensor, this is the tensor of ``expert``.
+    """
     names = needed.stored.names
     return names[(expert or 0) % len(names)]
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _KINDS = ("full_attention", "sliding_attention")
 _ROTATED = "prism_hadamard_qwen35"  # of Ternary-Bonsai 2
-# What null says where a class of transformers allows it and its default is another. Other keys are
-# as good as absent where they are null: transformers fills them in, or refuses null.
+# The meaning of null for keys that may be null in a class of transformers and have another default.
+# Other keys count as missing if they are null: transformers fills them in, or refuses null.
 _NULL: Mapping[str, object] = {
     "attn_logit_softcapping": None, "final_logit_softcapping": None, "mamba_d_ssm": None,
     "n_shared_experts": None, "num_key_value_heads": None, "q_lora_rank": None,
@@ -59,9 +59,9 @@ class Terms:
     context: tuple[str, ...] = ("max_position_embeddings",)
     experts: ExpertTerms | None = None
     feed_forward_times: int = 0
-    """If there is no intermediate_size, it is so many times hidden_size; 0: it must be there."""
+    """A missing intermediate_size is this many times hidden_size; 0: it must not be missing."""
     window_period: int = 0
-    """If layers are not listed, each last of so many has no window; 0: all have it."""
+    """If layers are not listed, the last one of each period has no window; 0: all have one."""
     rope_types: tuple[str, ...] = ("linear", "llama3", "yarn")
     """The kinds of scaling that GGUF can express for the architecture."""
     partial_rope: bool = False  # a part of a head may rotate
@@ -70,7 +70,8 @@ class Terms:
     windows: bool = False  # the class reads sliding_window, which others ignore
     max_window_layers: Literal["", "after", "before"] = ""
     """If layers are not listed, only those after, or before, this number have a window."""
-    kinds: tuple[str, ...] = ()  # keys with an entry per layer, if their number may be missing
+    kinds: tuple[str, ...] = ()
+    """Keys of lists with one entry per layer; their length replaces a missing num_hidden_layers."""
     older: Mapping[str, str] = field(default_factory=dict)
     """Names of keys in older configurations."""
 
@@ -103,7 +104,7 @@ def with_defaults(given: Mapping[str, object], source: str, terms: Terms) -> Val
 
 
 def common_config(values: Values, terms: Terms) -> tuple[ModelConfig, RopeParameters]:
-    """Return what every configuration has, without the architecture.
+    """Return the values that every configuration has, without the architecture.
 
     ``sliding_window_pattern`` lists the layers with a window; without any, ``sliding_window`` is 0.
     Raises ConfigError for missing, impossible or contradictory values; UnsupportedError for values
@@ -188,8 +189,8 @@ def _rope(values: Values, terms: Terms, context_length: int, head_dim: int) -> R
     rope = read_rope(values, terms.rope_types, context_length, head_dim)
     if rope.share != 1.0 and not terms.partial_rope:
         raise UnsupportedError(
-            f"{values.source}: partial_rotary_factor is {rope.share}; GGUF files of this class "
-            "have heads that rotate as a whole"
+            f"{values.source}: partial_rotary_factor is {rope.share}, which is not supported: in "
+            "GGUF files of this model class all dimensions of a head rotate"
         )
     rotated = int(head_dim * rope.share)
     if rotated % 2 or not rotated:

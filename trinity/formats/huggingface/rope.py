@@ -26,25 +26,25 @@ _UNROTATED = 1e30  # angles divided by it are 0
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """A scaling of rotary frequencies; this one changes nothing."""
+    """A scaling of rotary frequencies. This base class does not scale."""
 
     def keys(self) -> dict[str, object]:
-        """GGUF's keys without the architecture."""
+        """Return the GGUF keys of the scaling, without the architecture's name."""
         return {}
 
     def tensors(self, theta: float, rope_dim: int) -> Tensors:
-        """GGUF's tensors: a divisor of each of rope_dim / 2 frequencies."""
+        """Return the GGUF tensors of the scaling: divisors of the rope_dim / 2 frequencies."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
 class LinearScaling(Scaling):
-    """Positions divided by ``factor``."""
+    """Linear scaling: positions are divided by ``factor``."""
 
     factor: float
 
     def keys(self) -> dict[str, object]:
-        """Type and factor."""
+        """Return the type and the factor."""
         return {"rope_type": "linear", "rope_factor": self.factor}
 
 
@@ -58,7 +58,7 @@ class Llama3Scaling(Scaling):
     original_context_length: int
 
     def tensors(self, theta: float, rope_dim: int) -> Tensors:
-        """rope_freqs.weight, to the bit as llama.cpp's converter computes it in float32.
+        """Return rope_freqs.weight with the bits that llama.cpp's converter computes in float32.
 
         Source: transformers modeling_rope_utils.py, _compute_llama3_parameters: long wave lengths
         are stretched by the factor, short ones not at all, those between in proportion.
@@ -89,7 +89,7 @@ class YarnScaling(Scaling):
     truncate: bool = True  # the ramp ends at whole dimensions, as always for readers of GGUF
 
     def keys(self) -> dict[str, object]:
-        """All keys; a reader multiplies by 1 + 0.1 ln(factor) itself."""
+        """Return all keys for readers that multiply by 1 + 0.1 ln(factor) themselves."""
         keys: dict[str, object] = {
             "rope_type": "yarn",
             "rope_factor": self.factor,
@@ -100,25 +100,25 @@ class YarnScaling(Scaling):
         return keys | self.attention_keys(yarn_magnitude(self.factor, 1.0))
 
     def attention_keys(self, expected: float) -> dict[str, object]:
-        """The key for a reader that multiplies by ``expected`` itself, where that is not it."""
+        """Return the key for readers that multiply by ``expected``; {} if that is the factor."""
         further = self.attention_factor / expected
         return {} if abs(further - 1) < 1e-6 else {"rope_attn_factor": further}
 
 
 @dataclass(frozen=True, slots=True)
 class LongRope(Scaling):
-    """A divisor of each frequency, within the original context and beyond it."""
+    """LongRoPE: divisors of the frequencies, within the original context and beyond it."""
 
     short: tuple[float, ...]
     long: tuple[float, ...]
     attention_factor: float
 
     def keys(self) -> dict[str, object]:
-        """What cosines and sines are multiplied by; the tensors say the rest."""
+        """Return the factor of the cosines and sines; the tensors have the other values."""
         return {"rope_attn_factor": self.attention_factor}
 
     def tensors(self, theta: float, rope_dim: int) -> Tensors:
-        """The divisors as they are."""
+        """Return the divisors unchanged."""
         return {
             "rope_factors_long.weight": np.array(self.long, np.float32),
             "rope_factors_short.weight": np.array(self.short, np.float32),
@@ -127,12 +127,12 @@ class LongRope(Scaling):
 
 @dataclass(frozen=True, slots=True)
 class Proportional(Scaling):
-    """Frequencies of the whole head, of which the ``share`` that turns fastest is used."""
+    """The frequencies are those of the whole head; only the fastest ``share`` of them rotates."""
 
     share: float
 
     def tensors(self, theta: float, rope_dim: int) -> Tensors:
-        """rope_freqs.weight, which stops the others."""
+        """Return rope_freqs.weight, which stops the other frequencies."""
         divisors = np.full(rope_dim // 2, _UNROTATED, np.float32)
         divisors[: int(rope_dim * self.share / 2)] = 1
         return {"rope_freqs.weight": divisors}
@@ -140,12 +140,12 @@ class Proportional(Scaling):
 
 @dataclass(frozen=True, slots=True)
 class NtkAlpha(Scaling):
-    """The base grows by a factor; the context is that of the model's family."""
+    """NTK scaling: the base grows by a factor; the context is that of the model's family."""
 
     alpha: float
 
     def keys(self) -> dict[str, object]:
-        """Nothing but the base, which is already larger."""
+        """Return the type "none": the base is already larger."""
         return {"rope_type": "none"}
 
 

@@ -49,16 +49,23 @@ def _one(
     wanted = _KINDS.get(verb, type(value))
     unknown = (precision is not None and number) or (flags and isinstance(value, float))
     if type(value) is not wanted or unknown:
-        raise UnsupportedError(f"the Go template prints {type_name(value)} with %{verb}")
+        raise UnsupportedError(
+            f"the Go template prints {type_name(value)} with %{verb}, which is not supported for "
+            "this type or with these flags"
+        )
     if isinstance(value, str):
         text = value if precision is None else value[: int(precision or 0)]
         text = quoted(text) if verb == "q" else text
         if "+" in flags and verb == "q":
-            raise UnsupportedError("the Go template prints a string with %+q")
+            raise UnsupportedError(
+                "the Go template prints a string with %+q, which is not supported"
+            )
     else:
         text = printed(value)
         if not number and not isinstance(value, bool) and (flags or width or precision is not None):
-            raise UnsupportedError("the Go template pads a list, a map or nil")
+            raise UnsupportedError(
+                "the Go template pads a list, a map or nil, which is not supported"
+            )
     if number and "+" in flags and not text.startswith("-"):
         text = "+" + text
     if "-" in flags:
@@ -66,5 +73,5 @@ def _one(
     if "0" not in flags:
         return text.rjust(width)
     if not number:
-        raise UnsupportedError("the Go template pads text with zeros")
+        raise UnsupportedError("the Go template pads text with zeros, which is not supported")
     return text.zfill(width)

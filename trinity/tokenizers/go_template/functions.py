@@ -66,7 +66,9 @@ def _index(arguments: Sequence[Value], budget: Budget) -> Value:
                 raise _failed(f"a map is indexed with {type_name(place)}")
             value = value.values.get(place, NIL)
         elif isinstance(value, str):
-            raise UnsupportedError("the Go template takes single bytes of a string")
+            raise UnsupportedError(
+                "the Go template takes single bytes of a string, which is not supported"
+            )
         else:
             raise _failed(f"{type_name(value)} is indexed")
     return value
@@ -75,7 +77,7 @@ def _index(arguments: Sequence[Value], budget: Budget) -> Value:
 def _slice(arguments: Sequence[Value], budget: Budget) -> Value:
     value, *places = arguments
     if len(places) > 2:
-        raise UnsupportedError("the Go template slices with three indexes")
+        raise UnsupportedError("the Go template slices with three indexes, which is not supported")
     if isinstance(value, str):
         budget.step(len(value))
         raw = value.encode()
@@ -83,7 +85,9 @@ def _slice(arguments: Sequence[Value], budget: Budget) -> Value:
         try:
             return raw[start:stop].decode()
         except UnicodeDecodeError:
-            raise UnsupportedError("the Go template cuts a character into bytes") from None
+            raise UnsupportedError(
+                "the Go template cuts a character into bytes, which is not supported"
+            ) from None
     if not isinstance(value, Slice):
         raise _failed(f"slice of {type_name(value)}")
     # Go lets a slice grow up to the end of the underlying array.

@@ -64,7 +64,9 @@ class _Parser:
         if end != "end":
             self._fail("a definition has an {{else}}")
         if name == "":
-            raise UnsupportedError("the Go template defines a template without a name")
+            raise UnsupportedError(
+                "the Go template defines a template without a name, which is not supported"
+            )
         if _is_empty(defined.get(name, [])):
             defined[name] = body
         elif not _is_empty(body):
@@ -100,7 +102,7 @@ class _Parser:
             self._expect(lexer.RIGHT)
             return nodes.Leave(word.text)
         if word.text == "block":
-            raise UnsupportedError("the Go template has a block")
+            raise UnsupportedError("the Go template has a block, which is not supported")
         if word.text == "end" or (word.text == "else" and self._peek().text not in ("if", "with")):
             self._expect(lexer.RIGHT)
         elif word.text != "else":

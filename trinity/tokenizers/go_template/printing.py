@@ -43,7 +43,9 @@ def printed(value: Value, depth: int = 0) -> str:
         pairs = (f"{key}:{printed(item, depth + 1)}" for key, item in value.sorted())
         return "map[" + " ".join(pairs) + "]"
     if value.is_pointer and depth:
-        raise UnsupportedError("the Go template prints the address of a message")
+        raise UnsupportedError(
+            "the Go template prints the address of a message, which is not supported"
+        )
     inner = "{" + " ".join(printed(item, depth + 1) for item in value.fields.values()) + "}"
     return "&" + inner if value.is_pointer else inner
 

@@ -57,7 +57,7 @@ class GoTemplate:
         self._last = [] if "messages" in self.names else _cut(self._tree.body)
 
     def try_out(self) -> None:
-        """Render plain conversations; raises the errors of ``render``."""
+        """Render plain conversations. Raises as ``render``."""
         for trial in _TRIALS:
             self.render(trial)
 
@@ -185,7 +185,9 @@ class _Cut:
         body, otherwise = self.body(branch.body), branch.otherwise
         if otherwise is not None:
             if self.done:
-                raise UnsupportedError("the Go template has an {{else}} after its .Response")
+                raise UnsupportedError(
+                    "the Go template has an {{else}} after its .Response, which is not supported"
+                )
             otherwise = self.body(otherwise)
         return nodes.Branch(branch.kind, branch.pipe, body, otherwise)
 

@@ -42,9 +42,10 @@ from trinity.tokenizers.huggingface.wordpiece import is_wordpiece, wordpiece_sou
 from trinity.tokenizers.rules import KEY as RULES_KEY
 from trinity.tokenizers.rules import NFC_KEY, SCORES_KEY
 
-# Readers of tokenizer.json for kinds that follow from the model's class.
+# Readers of tokenizer.json by tokenizer.ggml.model, if the model's class determines it.
 _READERS = {"gemma4": escaped_bpe_source}
-# Tests and readers of kinds that follow from the file; any other file is byte-level BPE.
+# Otherwise the first test that tokenizer.json passes selects its reader. A file that passes none is
+# byte-level BPE.
 _KINDS = (
     (is_unigram, unigram_source),
     (is_wordpiece, wordpiece_source),
@@ -110,7 +111,8 @@ def tokenizer_metadata(
         keys[RULES_KEY] = vocabulary.rules
     if vocabulary.model == "t5":
         exact = np.array(vocabulary.scores, np.float64)
-        if (exact != exact.astype(np.float32)).any():  # of sums that are nearly equal one is chosen
+        # Rounded scores could change which of two nearly equal sums is larger.
+        if (exact != exact.astype(np.float32)).any():
             keys[SCORES_KEY] = exact
     if vocabulary.nfc:
         keys[NFC_KEY] = True
