@@ -38,6 +38,7 @@ _EXTRA_TENSORS = (
     "blk.0.attn_qkv.weight", "blk.0.attn_sinks.weight", "blk.0.ffn_up_exps.weight",
 )  # fmt: skip
 _COMMON = ("F32", "F16", "BF16", "Q4_0", "Q8_0", "IQ4_NL")
+_CONTESTED = ("Q2_0", "Q2_0_G128", "PQ2_0", "PTQ1_0", "STQ1_0")  # ids of several types
 
 
 def _type_for(columns: int, rows: int, wanted: str, rng: random.Random) -> str:
@@ -45,6 +46,8 @@ def _type_for(columns: int, rows: int, wanted: str, rng: random.Random) -> str:
     if wanted == "I2_S":
         if columns * rows % 128 == 0 or (columns * rows % 4 == 0 and rng.random() < 0.02):
             return wanted
+    elif (wanted, columns) == ("PQ2_0", 256) or (rows == 1 and wanted in _CONTESTED):
+        pass  # another type of the same id can have the same length
     elif columns % weights.block_size(wanted) == 0:
         return wanted
     return rng.choice([t for t in _COMMON if columns % weights.block_size(t) == 0])

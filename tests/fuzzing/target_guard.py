@@ -55,7 +55,7 @@ def guard(case: Case) -> None:
     every = combinations()
     type_name, level, at_end = every[case.seed % len(every)]
     block = 128 if type_name == "I2_S" else weights.block_size(type_name)
-    width = block * rng.choice((1, 2, 3)) if block > 32 else max(block, 4) * rng.choice((2, 4, 10))
+    width = block * rng.choice((1, 3, 5)) if block > 32 else max(block, 4) * rng.choice((2, 4, 10))
     is_of_gguf = type_name in weights.RUNNABLE
     family = rng.choice(DECODERS)
     main = type_name if is_of_gguf else STAND_IN
