@@ -56,11 +56,11 @@ test-all: $(VENV)/installed-test
 test-arm: $(VENV)/installed-test
 	$(RUN) scripts/kernels/check_arm.py --workers $(WORKERS) $(ARM_ARGS)
 
-# Downloads models (1.5 GB) once; tests of those that are not available skip. A file's tests run in
-# one process, because its models take memory.
+# Downloads models (1.5 GB) once; tests of those that are not available skip. One process: each model
+# uses all processors, and the models together need several GB of memory.
 test-real: $(VENV)/installed-test
 	$(RUN) scripts/models/real_models.py --allow-missing
-	$(RUN) -m pytest -n $(WORKERS) --dist loadfile tests/real $(PYTEST_ARGS)
+	$(RUN) -m pytest tests/real $(PYTEST_ARGS)
 
 # Client programs and two models are downloaded once; what cannot be had skips.
 test-clients: $(VENV)/installed-test

@@ -313,7 +313,7 @@ def _() -> None:
 def _() -> None:
     assert [one.status for one in client.pull(CHAT, stream=True)][-1] == "success"
     assert client.pull(CHAT).status == "success"
-    refused(501, "not found", partial(client.pull, "nope"))
+    refused(400, "is not on the Hugging Face hub", partial(client.pull, "nope"))
 
 
 @row(
