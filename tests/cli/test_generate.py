@@ -279,7 +279,7 @@ def test_minus_one_is_no_limit_and_no_seed(
     ("flag", "value"),
     [
         ("--top-p", "3"), ("--top-k", "-1"), ("--temp", "-0.1"), ("--min-p", "2"),
-        ("--repeat-penalty", "0"), ("-n", "-3"), ("-t", "0"), ("-c", "0"), ("--kv-type", "q8_0"),
+        ("--repeat-penalty", "0"), ("-n", "-3"), ("-t", "0"), ("-c", "0"), ("--kv-type", "q4_0"),
         ("--isa", "mmx"), ("--quantize", "Q4_K_X"), ("--stop", ""), ("--logprobs", "-1"),
         ("--i2s-layout", "z80"), ("--weight-scale", "add"), ("--kv-memory", "0"),
     ],

@@ -215,7 +215,6 @@ def test_row_length_that_the_type_cannot_hold(refused: Refused) -> None:
         (31, "Q4_0_4_4.*removed.*again"),
         (37, "IQ4_NL_4_8"),
         (135, "IQ2_BN of ik_llama"),
-        (142, "PQ2_0"),
         (77, "not a type of ggml"),
         (2**32 - 1, "not a type of ggml"),
     ],

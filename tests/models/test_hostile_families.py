@@ -102,8 +102,8 @@ def test_tensors_that_are_missing_or_of_another_shape(name: str) -> None:
             without = opened(Draft(keys=draft.keys, tensors=others))
         except ConfigError:
             assert tensor.name in needed
-        except UnsupportedError:  # the embedding is the output then, which has no such scale
-            assert tensor.name == "output.weight"
+        except UnsupportedError:  # nothing reads the scale of this product then
+            assert tensor.name in ("output.weight", "blk.0.ffn_gate.weight")
         else:  # then nothing reads it any more
             assert tensor.name not in without.tensors()
         tensor.dims.append(2)

@@ -22,7 +22,6 @@ from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
-from trinity_kernels.quants import TYPES
 
 Logits = NDArray[np.float32]
 LEVELS = available_levels()
@@ -45,7 +44,7 @@ def expected(path: Path) -> Logits:
     """By NumPy, of the stacked layout; ternary weights take rounded activations."""
     provider = open_weights(path)
     types = {provider.tensor(name).type for name in provider.tensor_names()}
-    rounded = any(TYPES[name].ternary for name in types)
+    rounded = any(FORMS.get(name) == "ternary" for name in types)
     return naive_logits(
         float_tensors(provider), provider.config, TOKENS, arch="llama", int8_activations=rounded
     )

@@ -78,7 +78,7 @@ def check_bytes(pool: PagePool, caches: list[KVCache]) -> None:
 
 WINDOWS = st.one_of(
     st.none(),
-    st.builds(Window, st.integers(1, 2 * PAGE), st.sampled_from([1, 40, 200])),
+    st.builds(Window, st.integers(1, 2 * PAGE), st.sampled_from([1, 40, 200]), st.just(False)),
     st.builds(Window, st.just(2), st.sampled_from([1, 40, 200]), st.just(True)),
 )
 

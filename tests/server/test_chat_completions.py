@@ -177,9 +177,8 @@ def test_refusal_names_the_parameter(client: TestClient, body: Any, param: str) 
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[]", b"null", b"\xff", b'{"messages": "\\ud800"}', b"[" * 50_000, b"1" * 10000,
-     b'{"messages": [{"role": "user", "content": "\\ud800"}]}'],
-)  # fmt: skip
+    [b"", b"{", b"[]", b"null", b"\xff", b'{"messages": "\\ud800"}', b"[" * 50_000, b"1" * 10000],
+)
 def test_what_is_no_request_is_refused(client: TestClient, body: bytes) -> None:
     response = client.post(PATH, content=body)
     assert response.status_code == 400

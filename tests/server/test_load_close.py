@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /
 @pytest.mark.full
 def test_two_models_take_turns_in_a_server_without_the_collector(tmp_path: Path) -> None:
     write_models(tmp_path)
-    seen, wrong = server_turns(tmp_path, 20)
+    seen, wrong = server_turns(tmp_path, 60)
     assert wrong == 0
     assert grown(seen) == []
 

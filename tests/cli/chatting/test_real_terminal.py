@@ -73,11 +73,14 @@ class Chat:
         self, folder: Path, *arguments: str, code: str | None = None, term: str, columns: int = 80
     ) -> None:
         program = ["-m", "trinity"] if code is None else ["-c", code]
+        # xdist sets COLUMNS and LINES, which override the terminal's size.
+        inherited = {name: value for name, value in ENVIRONMENT.items()
+                     if name not in ("COLUMNS", "LINES")}  # fmt: skip
         self.folder, self.opening = folder, ""
         self.child = pexpect.spawn(
             sys.executable, [*program, "chat", *arguments], cwd=str(folder), encoding="utf-8",
             dimensions=(24, columns), timeout=120,
-            env={**ENVIRONMENT, "TERM": term, "XDG_STATE_HOME": str(folder / "state"),
+            env={**inherited, "TERM": term, "XDG_STATE_HOME": str(folder / "state"),
                  "PROMPT_TOOLKIT_NO_CPR": "1"},
         )  # fmt: skip
         self.child.delaybeforesend = None
