@@ -93,7 +93,6 @@ def test_run_reports_each_kernel() -> None:
     assert found == {(name, tag) for name, tag in ALL if name not in tiles}
 
 
-@pytest.mark.full
 def test_levels_that_cannot_run_are_refused() -> None:
     with pytest.raises(IsaError, match="unknown"):
         selftest.run(["avx513"])

@@ -90,9 +90,14 @@ def check(name: str, level: str, tag: str) -> str | None:
 def run(
     levels: list[str] | None = None, progress: Callable[[str], None] | None = None
 ) -> list[Result]:
-    """Check every kernel of ``levels``, by default of all levels that this machine runs."""
+    """Check every kernel of ``levels``, by default of all levels that this machine runs.
+
+    Raises: IsaError for a level that this machine cannot run.
+    """
     results = []
     wanted = levels or list(isa.available_levels())
+    for level in wanted:
+        isa.select_level(level)  # an error, before anything is compiled
     _compile_apart(wanted, progress)
     for level in wanted:
         isa.select_level(level)
