@@ -406,7 +406,7 @@ def test_a_forked_child_begins_anew() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("minutes", ["0.04", pytest.param("1", marks=pytest.mark.full)])
+@pytest.mark.parametrize("minutes", ["0.04", pytest.param("1", marks=pytest.mark.crossed)])
 def test_random_schedules(minutes: str) -> None:
     """Some schedules of tests/soak/schedules.py, whose exceptions pytest would report too."""
     done = subprocess.run(
