@@ -108,7 +108,7 @@ CRAFTED: dict[str, tuple[list[str], str]] = {
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", CRAFTED)
 def test_crafted_vocabularies(name: str) -> None:
-    """The search takes seconds; one token after the other could take minutes."""
+    """The search takes seconds; trying one token after the other could take minutes."""
     texts, text = CRAFTED[name]
     specials = SpecialTokens(vocabulary([(t, CONTROL, True) for t in texts]))
     parts = within(2.0, lambda: specials.partition(text, True), time.process_time)

@@ -94,7 +94,7 @@ class Pull:
 
     def _progress(self, done: int, total: int, file: str) -> None:
         if self._left:
-            raise AbandonedError
+            raise AbandonedError("the client left before the download was complete")
         if done < total and done - self._told < WRITTEN:
             return
         self._told = done
