@@ -27,7 +27,7 @@ _USUAL = {"llama", "bitnet", "bitnet-b1.58", "bitnet-25"}
 
 def add_keys(draft: Draft, family: str, layers: int, rng: random.Random) -> None:
     """Add the keys that ``family`` needs, and sometimes others."""
-    needed = {field for field, _ in ARCHITECTURES[family].needs}
+    needed = set(ARCHITECTURES[family].needs)
     often = 0.01 if family in _USUAL else 0.2
     heads = draft.find(f"{family}.attention.head_count")
     assert heads is not None

@@ -159,7 +159,7 @@ def test_a_lookup_finds_the_architecture_that_its_file_declares(
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_family_states_its_tensors(name: str) -> None:
     config = replace(CONFIG, architecture=name, sliding_window=16, tie_word_embeddings=True)
-    config = replace(config, **{field: NEEDED[field] for field, _ in ARCHITECTURES[name].needs})
+    config = replace(config, **{field: NEEDED[field] for field in ARCHITECTURES[name].needs})
     if ARCHITECTURES[name].mixed:
         config = replace(config, layer_kv_heads=(0, 2), layer_intermediate_sizes=(0, 0))
     elif config.ssm is not None:

@@ -14,7 +14,8 @@ from trinity.runtime.interface import Rows
 
 # Measured: 0.001 to 0.038, 0.043 where experts are chosen.
 LARGEST_ERROR = 0.05
-# Another expert is taken where scores are near each other, or an attention sink is near a score.
+# In one of its rows the router chooses another expert, and that row's error is 0.58. If each token
+# uses all experts, the error of all rows is 0.035.
 MORE = {"gpt_oss": 0.1}
 
 

@@ -60,6 +60,15 @@ FIELDS: dict[str, Key] = {
 }
 
 
+# Of each part of a configuration, the field that every file with this part has.
+_PARTS = {"experts": "num_experts", "latent": "kv_lora_rank", "ssm": "ssm_state_size"}
+
+
+def gguf_key(field: str) -> str:
+    """Return the GGUF key of a field of ModelConfig; for a part, of the field that it must have."""
+    return FIELDS[_PARTS.get(field, field)].keys[0]
+
+
 def gguf_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     """Replace field names by their GGUF keys; other keys stay as they are."""
     return {

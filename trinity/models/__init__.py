@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.config_limits import gguf_key
 from trinity.formats.other_models import is_speech, other_model
 from trinity.formats.provider import WeightProvider
 from trinity.models.architecture import Architecture
@@ -158,10 +159,10 @@ def make_decoder(config: ModelConfig, names: Collection[str], source: str) -> De
     """
     architecture = find_architecture(config.architecture, source, names)
     config = architecture.completed(config)
-    for field, key in architecture.needs:
+    for field in architecture.needs:
         if not getattr(config, field):
             raise ConfigError(
-                f"{source}: {config.architecture}.{key} ({field}) is missing or 0, but "
+                f"{source}: {config.architecture}.{gguf_key(field)} ({field}) is missing or 0, but "
                 f"{config.architecture} needs it; convert the model again"
             )
     _check_kinds(architecture, config, source)

@@ -9,6 +9,7 @@ Source: llama.cpp src/models/afmoe.cpp; transformers' Afmoe.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface import mixture
@@ -32,13 +33,11 @@ _PERIOD = 4  # the last layer of each period sees all positions
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    window = config.window_of(index, _PERIOD)
-    rotation = blocks.rotation_of(config, window) if window else None
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *blocks.projections(config, has, head_norms=True),
         blocks.attention_gate(config),
-        *blocks.attention(config, rotation, window=window),
+        *blocks.windowed_attention(config, index, _PERIOD),
         *blocks.gated_attention_output(config, "h", add=False),
         blocks.norm(config, "h", "post_attention_norm", "x", add=True),
         blocks.norm(config, "x", "ffn_norm", "h"),
@@ -51,7 +50,7 @@ ARCHITECTURES = (
     Architecture(
         ("afmoe",), _layer, rope_halves=True,
         embedding_scale=lambda config: math.sqrt(config.hidden_size),
-        needs=(expert_blocks.NEEDED, ("sliding_window", "attention.sliding_window")),
+        needs=("experts", "sliding_window"),
     ),
 )  # fmt: skip
 
@@ -77,10 +76,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     # The class always normalizes weights and may leave embeddings as they are; readers of GGUF
     # normalize by a key and always multiply embeddings.
     refuse_other(values, {"mup_enabled": (True,), "route_norm": (None, True)})
-    return {
-        **mixture.keys_of_experts(config, values, sigmoid=True, grouped=False),
-        **window_keys(config, _PERIOD),
-    }
+    return mixture.keys_of_experts(config, values, sigmoid=True, grouped=False)
 
 
 FAMILIES = (
@@ -89,7 +85,7 @@ FAMILIES = (
         architectures={"silu": "afmoe"},
         layer=_LAYER,
         keys=_keys,
-        window_in_keys=True,
+        window_keys=partial(window_keys, period=_PERIOD),
         terms=Terms(
             windows=True,
             window_period=_PERIOD,

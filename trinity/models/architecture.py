@@ -67,8 +67,8 @@ class Architecture:
     """c, if not 0: scaled logits become c * tanh(logit / c)."""
     window: int | None = None
     """The window of windowed layers if the file has none."""
-    needs: tuple[tuple[str, str], ...] = ()
-    """Fields of the configuration that must be given, each with its GGUF key."""
+    needs: tuple[str, ...] = ()
+    """Fields of ModelConfig without which the family has no meaning."""
     unread: frozenset[str] = frozenset()
     """Tensors of a layer that a file may have and the architecture ignores."""
     mixed: bool = False

@@ -100,6 +100,27 @@ def attention(
     ]  # fmt: skip
 
 
+def unscaled_in_windows(config: ModelConfig, window: int, theta: float = 0.0) -> Rotation:
+    """The rotation of the configuration; layers with a ``window`` have no scaling.
+
+    They have the file's base for windowed layers, or ``theta``, or the base of the others.
+    """
+    if not window:
+        return rotation_of(config)
+    return Rotation(config.rope_theta_swa or theta or config.rope_theta, config.rope_dim)
+
+
+def windowed_attention(config: ModelConfig, index: int, period: int) -> list[Operation]:
+    """Rotation and attention within the window.
+
+    The last layer of each ``period`` has no window and does not rotate. All layers of a model
+    without windows rotate.
+    """
+    window = config.window_of(index, period)
+    rotates = window or not config.sliding_window
+    return attention(config, rotation_of(config, window) if rotates else None, window=window)
+
+
 def attention_output(
     config: ModelConfig, out: str = "x", *, add: bool = True, scale: float = 1.0
 ) -> Linear:
@@ -107,6 +128,24 @@ def attention_output(
     product = Product("attn_output", out, config.hidden_size)
     width = config.num_heads * (config.value_dim or config.head_dim)
     return Linear("a", width, (product,), add, scale)
+
+
+def attention_branch(
+    config: ModelConfig, has: Has, attention: list[Operation], *,
+    head_norms: bool | None = None, kind: Literal["rms", "layer"] = "rms",
+    ffn_norm: str = "ffn_norm",
+) -> list[Operation]:  # fmt: skip
+    """The first half of most layers: ``attention`` between norms; then h is the input of the rest.
+
+    ``head_norms``: see ``projections``; ``kind``: of both norms.
+    """
+    return [
+        norm(config, "x", "attn_norm", "h", kind=kind),
+        *projections(config, has, head_norms=head_norms),
+        *attention,
+        attention_output(config),
+        norm(config, "x", ffn_norm, "h", kind=kind),
+    ]
 
 
 def attention_gate(config: ModelConfig) -> Linear:

@@ -7,6 +7,8 @@ Source: llama.cpp src/models/command-r.cpp and cohere2.cpp; transformers' Cohere
 
 from __future__ import annotations
 
+from functools import partial
+
 from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
@@ -32,9 +34,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 def _layer_of_2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    window = config.window_of(index, _PERIOD)
-    rotation = blocks.rotation_of(config, window) if window else None
-    return _side_by_side(config, has, [], blocks.attention(config, rotation, window=window))
+    return _side_by_side(config, has, [], blocks.windowed_attention(config, index, _PERIOD))
 
 
 def _side_by_side(
@@ -50,16 +50,15 @@ def _side_by_side(
     ]
 
 
-_LOGIT_SCALE = ("logit_scale", "logit_scale")
 ARCHITECTURES = (
     Architecture(
         ("command-r",), _layer, rope_halves=False, norm="layer",
-        logit_scale=lambda config: config.logit_scale, needs=(_LOGIT_SCALE,),
+        logit_scale=lambda config: config.logit_scale, needs=("logit_scale",),
     ),
     Architecture(
         ("cohere2",), _layer_of_2, rope_halves=False, norm="layer",
         logit_scale=lambda config: config.logit_scale,
-        needs=(_LOGIT_SCALE, ("sliding_window", "attention.sliding_window")),
+        needs=("logit_scale", "sliding_window"),
     ),
 )  # fmt: skip
 
@@ -78,7 +77,7 @@ _LAYER: Table = {
 
 
 def _keys(config: ModelConfig, values: Values) -> Keys:
-    return {"rope_type": "none", **window_keys(config, _PERIOD)}
+    return {"rope_type": "none"}
 
 
 FAMILIES = (
@@ -109,6 +108,6 @@ FAMILIES = (
             window_period=_PERIOD,
             rope_types=(),
         ),
-        window_in_keys=True,
+        window_keys=partial(window_keys, period=_PERIOD),
     ),
 )

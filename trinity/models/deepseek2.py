@@ -152,7 +152,7 @@ def _scale(config: ModelConfig, latent: LatentConfig) -> float:
 
 ARCHITECTURES = (
     Architecture(
-        ("deepseek2",), _layer, rope_halves=False, needs=(("latent", "attention.kv_lora_rank"),),
+        ("deepseek2",), _layer, rope_halves=False, needs=("latent",),
         # Some files also have the matrices that attn_kv_b is made of.
         unread=frozenset({"attn_k_b.weight", "attn_v_b.weight"}), drafting=_drafting,
     ),

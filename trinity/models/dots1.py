@@ -24,7 +24,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     ]
 
 
-ARCHITECTURES = (Architecture(("dots1",), _layer, rope_halves=True, needs=(expert_blocks.NEEDED,)),)
+ARCHITECTURES = (Architecture(("dots1",), _layer, rope_halves=True, needs=("experts",)),)
 
 # -- In transformers' checkpoints --
 

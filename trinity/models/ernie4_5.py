@@ -32,9 +32,7 @@ def _expert_layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 ARCHITECTURES = (
     Architecture(("ernie4_5",), layer, rope_halves=False),
-    Architecture(
-        ("ernie4_5-moe",), _expert_layer, rope_halves=False, needs=(expert_blocks.NEEDED,)
-    ),
+    Architecture(("ernie4_5-moe",), _expert_layer, rope_halves=False, needs=("experts",)),
 )
 
 # -- In transformers' checkpoints --

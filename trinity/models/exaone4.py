@@ -20,12 +20,9 @@ _PERIOD = 4  # the last layer of each period sees all positions
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    window = config.window_of(index, _PERIOD)
-    rotates = window or not config.sliding_window
-    rotation = blocks.rotation_of(config, window) if rotates else None
     return [
         *blocks.projections(config, has, "x", head_norms=True),
-        *blocks.attention(config, rotation, window=window),
+        *blocks.windowed_attention(config, index, _PERIOD),
         blocks.attention_output(config, "h", add=False),
         blocks.norm(config, "h", "post_attention_norm", "x", add=True),
         *blocks.feed_forward(config, "silu", "x", out="h"),
@@ -50,12 +47,11 @@ FAMILIES = (
         class_names=("Exaone4ForCausalLM",),
         architectures={"silu": "exaone4"},
         layer=_LAYER,
-        keys=lambda config, values: window_keys(config),
         terms=Terms(
             windows=True,
             defaults={"rms_norm_eps": 1e-5, "sliding_window": 4096},
             window_period=_PERIOD,
         ),
-        window_in_keys=True,
+        window_keys=window_keys,
     ),
 )

@@ -7,6 +7,8 @@ Source: llama.cpp src/models/exaone-moe.cpp; transformers' ExaoneMoe.
 
 from __future__ import annotations
 
+from functools import partial
+
 from trinity.config import ModelConfig
 from trinity.formats.huggingface import mixture
 from trinity.formats.huggingface.config import ExpertTerms, Terms
@@ -22,14 +24,9 @@ _PERIOD = 4  # the last layer of each period sees all positions
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    window = config.window_of(index, _PERIOD)
-    rotation = blocks.rotation_of(config, window) if window else None
+    attention = blocks.windowed_attention(config, index, _PERIOD)
     return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has, head_norms=True),
-        *blocks.attention(config, rotation, window=window),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "ffn_norm", "h"),
+        *blocks.attention_branch(config, has, attention, head_norms=True),
         *expert_blocks.after_dense_layers(config, index, has, gating="sigmoid"),
     ]
 
@@ -37,7 +34,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 ARCHITECTURES = (
     Architecture(
         ("exaone-moe",), _layer, rope_halves=True,
-        needs=(expert_blocks.NEEDED, ("sliding_window", "attention.sliding_window")),
+        needs=("experts", "sliding_window"),
     ),
 )  # fmt: skip
 
@@ -65,7 +62,6 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
         **keys,
         "shared_intermediate_size": width * shared or None,
         "rope_type": "none",
-        **window_keys(config, _PERIOD),
     }
 
 
@@ -75,7 +71,7 @@ FAMILIES = (
         architectures={"silu": "exaone-moe"},
         layer=_LAYER,
         keys=_keys,
-        window_in_keys=True,
+        window_keys=partial(window_keys, period=_PERIOD),
         unused=r"mtp\..*",
         terms=Terms(
             windows=True,

@@ -11,8 +11,6 @@ from trinity.models.architecture import Has
 from trinity.models.expert_operations import ExpertGated, ExpertLinear, Mix, Route
 from trinity.models.operations import Gated, GatedAdd, Linear, Operation, Product
 
-NEEDED = ("experts", "expert_count")  # of families without dense layers
-
 
 def experts_of(config: ModelConfig) -> ExpertConfig:
     """Return the experts' configuration. Raises TypeError if the model has none."""

@@ -37,9 +37,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     ]
 
 
-ARCHITECTURES = (
-    Architecture(("falcon-h1",), _layer, rope_halves=True, needs=(mamba_blocks.NEEDED,)),
-)
+ARCHITECTURES = (Architecture(("falcon-h1",), _layer, rope_halves=True, needs=("ssm",)),)
 
 # -- In transformers' checkpoints --
 

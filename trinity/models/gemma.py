@@ -23,7 +23,7 @@ from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention, g
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
-from trinity.models.operations import Operation, Rotation
+from trinity.models.operations import Operation
 from trinity.models.qwen import WITHOUT_HEAD
 
 # The last layer of each period sees all positions.
@@ -36,11 +36,7 @@ _WINDOWED_THETA_OF_3 = 10000.0
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has),
-        *blocks.attention(config, blocks.rotation_of(config)),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "ffn_norm", "h"),
+        *blocks.attention_branch(config, has, blocks.attention(config, blocks.rotation_of(config))),
         *blocks.feed_forward(config, "gelu"),
     ]
 
@@ -61,9 +57,7 @@ def _layer_of_3(
     config: ModelConfig, index: int, has: Has, *, encodes: bool = False
 ) -> list[Operation]:
     window = config.window_of(index, _PERIOD_OF_3)
-    rotation = blocks.rotation_of(config)
-    if window:
-        rotation = Rotation(config.rope_theta_swa or _WINDOWED_THETA_OF_3, config.rope_dim)
+    rotation = blocks.unscaled_in_windows(config, window, _WINDOWED_THETA_OF_3)
     attention = blocks.attention(
         config, rotation, window=0 if encodes else window, both_ways=encodes,
         reach=window // 2 if encodes else 0, scale=_scale(config, _LAYERS_OF_3_27B),
@@ -105,7 +99,7 @@ ARCHITECTURES = (
     Architecture(
         ("gemma2",), _layer_of_2, rope_halves=True, embedding_scale=_embedding_scale,
         logit_softcap=lambda config: _default(config.final_logit_softcap, _LOGIT_CAP_OF_2),
-        window=_WINDOW_OF_2, needs=(("sliding_window", "attention.sliding_window"),),
+        window=_WINDOW_OF_2, needs=("sliding_window",),
     ),
     Architecture(("gemma3",), _layer_of_3, rope_halves=True, embedding_scale=_embedding_scale),
     Architecture(
@@ -149,15 +143,12 @@ def _gemma1_keys(config: ModelConfig, values: Values) -> Keys:
 def _gemma2_keys(config: ModelConfig, values: Values) -> Keys:
     _check_causal(values)
     scale = _score_scale(config, values, layers_by_width=_LAYERS_OF_2_27B)
-    return {**scale, **_softcaps(values), **window_keys(config, _PERIOD_OF_2)}
+    return {**scale, **_softcaps(values)}
 
 
 def _gemma3_keys(config: ModelConfig, values: Values) -> Keys:
     _check_causal(values)
-    keys = {
-        **_score_scale(config, values, layers_by_width=_LAYERS_OF_3_27B),
-        **window_keys(config, _PERIOD_OF_3),
-    }
+    keys = _score_scale(config, values, layers_by_width=_LAYERS_OF_3_27B)
     if values.has(_LOGIT_CAP):  # the class caps no scores, whatever its configuration says
         keys["final_logit_softcap"] = values.real(_LOGIT_CAP, "final_logit_softcap")
     return keys
@@ -170,7 +161,7 @@ def _embedding_keys(config: ModelConfig, values: Values) -> Keys:
             f"{class_name_of(values)} as EmbeddingGemma, whose tokens see all of a text"
         )
     scale = _score_scale(config, values, layers_by_width=_LAYERS_OF_3_27B)
-    return {"attention.causal": False, **scale, **window_keys(config, _PERIOD_OF_3)}
+    return {"attention.causal": False, **scale}
 
 
 def _softcaps(values: Values) -> dict[str, object]:
@@ -251,7 +242,7 @@ FAMILIES = (
             activation="hidden_activation",
             window_period=_PERIOD_OF_2,
         ),
-        window_in_keys=True,
+        window_keys=partial(window_keys, period=_PERIOD_OF_2),
     ),
     Family(
         class_names=("Gemma3ForCausalLM",),
@@ -261,7 +252,7 @@ FAMILIES = (
         ends=_ENDS,
         keys=_gemma3_keys,
         terms=_TERMS_OF_3,
-        window_in_keys=True,
+        window_keys=partial(window_keys, period=_PERIOD_OF_3),
         mlx_head=True,
     ),
     Family(
@@ -270,10 +261,8 @@ FAMILIES = (
         layer=_LAYER3,
         ends=_ENDS,
         keys=_embedding_keys,
-        terms=Terms(
-            windows=True, defaults=_OF_3, activation="hidden_activation", window_period=_PERIOD_OF_3
-        ),
-        window_in_keys=True,
+        terms=_TERMS_OF_3,
+        window_keys=partial(window_keys, period=_PERIOD_OF_3),
         renames=WITHOUT_HEAD,
         headless=True,
     ),

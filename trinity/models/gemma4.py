@@ -190,10 +190,7 @@ ARCHITECTURES = (
         ("gemma4",), _layer, rope_halves=True,
         embedding_scale=lambda config: math.sqrt(config.hidden_size),
         tables=_tables, prologue=_prologue,
-        needs=(
-            ("sliding_window", "attention.sliding_window"),
-            ("sliding_window_pattern", "attention.sliding_window_pattern"),
-        ),
+        needs=("sliding_window", "sliding_window_pattern"),
         # Unused tensors of layers that share keys and values; some files contain them.
         unread=frozenset({"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"}),
     ),
@@ -340,7 +337,6 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
         "rope_dim_swa": config.head_dim,
         "shared_kv_layers": config.num_layers - _first_shared(config, values),
         "per_layer_input_size": _layer_inputs(values),
-        **window_keys(config),
     }
     if values.has("final_logit_softcapping"):
         softcap = values.real("final_logit_softcapping", "final_logit_softcap")
@@ -398,6 +394,6 @@ FAMILIES = (
             window_period=6,
             rope_types=("proportional",),
         ),
-        window_in_keys=True,
+        window_keys=window_keys,
     ),
 )

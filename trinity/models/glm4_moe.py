@@ -19,12 +19,9 @@ from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    attention = blocks.attention(config, blocks.rotation_of(config))
     return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has),
-        *blocks.attention(config, blocks.rotation_of(config)),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "post_attention_norm", "h"),
+        *blocks.attention_branch(config, has, attention, ffn_norm="post_attention_norm"),
         *expert_blocks.after_dense_layers(config, index, has, gating="sigmoid"),
     ]
 
@@ -35,9 +32,7 @@ def _drafting(config: ModelConfig, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (
-    Architecture(
-        ("glm4moe",), _layer, rope_halves=True, needs=(expert_blocks.NEEDED,), drafting=_drafting
-    ),
+    Architecture(("glm4moe",), _layer, rope_halves=True, needs=("experts",), drafting=_drafting),
 )
 
 # -- In transformers' checkpoints --

@@ -19,12 +19,9 @@ from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    attention = blocks.attention(config, None)
     return [
-        blocks.norm(config, "x", "attn_norm", "h", kind="layer"),
-        *blocks.projections(config, has, head_norms=False),
-        *blocks.attention(config, None),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "ffn_norm", "h", kind="layer"),
+        *blocks.attention_branch(config, has, attention, head_norms=False, kind="layer"),
         *blocks.feed_forward(config, "gelu", form="up"),
     ]
 

@@ -11,6 +11,7 @@ Source: llama.cpp src/models/openai-moe.cpp; transformers' GptOss.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -31,23 +32,22 @@ _PERIOD = 2  # the last layer of each period sees all positions
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    attention = blocks.attention(
+        config,
+        blocks.rotation_of(config),
+        window=config.window_of(index, _PERIOD),
+        sinks="attn_sinks",
+    )
     return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has),
-        *blocks.attention(
-            config, blocks.rotation_of(config), window=config.window_of(index, _PERIOD),
-            sinks="attn_sinks",
-        ),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "post_attention_norm", "h"),
+        *blocks.attention_branch(config, has, attention, ffn_norm="post_attention_norm"),
         *expert_blocks.routed(config, has, "swiglu_oai", gating="softmax_chosen", normalize=False),
-    ]  # fmt: skip
+    ]
 
 
 ARCHITECTURES = (
     Architecture(
         ("gpt-oss",), _layer, rope_halves=True,
-        needs=(expert_blocks.NEEDED, ("sliding_window", "attention.sliding_window")),
+        needs=("experts", "sliding_window"),
     ),
 )  # fmt: skip
 
@@ -110,7 +110,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
                 f"{values.source}: {key} is {values.values[key]!r:.40}, which is not supported: "
                 f"GGUF files of this model class always imply {expected}"
             )
-    return window_keys(config, _PERIOD)
+    return {}
 
 
 FAMILIES = (
@@ -135,6 +135,6 @@ FAMILIES = (
             window_period=_PERIOD,
             quantization=("mxfp4",),
         ),
-        window_in_keys=True,
+        window_keys=partial(window_keys, period=_PERIOD),
     ),
 )

@@ -71,19 +71,19 @@ def _feed_forward(config: ModelConfig, has: Has) -> list[Operation]:
     ]
 
 
-def _architecture(name: str, *needs: tuple[str, str], mixed: bool = False) -> Architecture:
+def _architecture(name: str, *needs: str, mixed: bool = False) -> Architecture:
     return Architecture(
         (name,), layer, rope_halves=False,
         embedding_scale=lambda config: config.embedding_scale or 1.0,
         logit_scale=lambda config: 1 / config.logit_scale,
-        needs=(("logit_scale", "logit_scale"), *needs), mixed=mixed,
+        needs=("logit_scale", *needs), mixed=mixed,
     )  # fmt: skip
 
 
 ARCHITECTURES = (
     _architecture("granite"),
-    _architecture("granitemoe", expert_blocks.NEEDED),
-    _architecture("granitehybrid", mamba_blocks.NEEDED, mixed=True),
+    _architecture("granitemoe", "experts"),
+    _architecture("granitehybrid", "ssm", mixed=True),
 )
 
 # -- In transformers' checkpoints --

@@ -27,11 +27,7 @@ from trinity.models.operations import Attention, Copy, Norm, Operation, Rope
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has, head_norms=False),
-        *_attention(config),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "ffn_norm", "h"),
+        *blocks.attention_branch(config, has, _attention(config), head_norms=False),
         *_feed_forward(config, has),
     ]
 
@@ -61,7 +57,7 @@ def _feed_forward(config: ModelConfig, has: Has) -> list[Operation]:
 
 ARCHITECTURES = (
     Architecture(("hunyuan-dense", "hunyuan_vl"), _layer, rope_halves=True),
-    Architecture(("hunyuan-moe",), _layer, rope_halves=True, needs=(expert_blocks.NEEDED,)),
+    Architecture(("hunyuan-moe",), _layer, rope_halves=True, needs=("experts",)),
 )
 
 # -- In transformers' checkpoints --

@@ -78,14 +78,13 @@ def _experts(config: ModelConfig, has: Has) -> list[Operation]:
     return expert_blocks.routed(config, has, "silu", gating="sigmoid")
 
 
-_CONVOLUTION = ("short_conv_kernel", "shortconv.l_cache")
 ARCHITECTURES = tuple(
     Architecture(
         (name,), _layer, rope_halves=True, output_norm="token_embd_norm", needs=needs, mixed=True
     )
     for name, needs in (
-        ("lfm2", (_CONVOLUTION,)),
-        ("lfm2moe", (_CONVOLUTION, expert_blocks.NEEDED)),
+        ("lfm2", ("short_conv_kernel",)),
+        ("lfm2moe", ("short_conv_kernel", "experts")),
     )
 )  # fmt: skip
 

@@ -33,18 +33,13 @@ def attention_branch(
     config: ModelConfig, index: int, has: Has, *, head_norms: bool | None = None
 ) -> list[Operation]:
     """The first half of a layer, up to h, the input of its feed-forward."""
-    return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has, head_norms=head_norms),
-        *blocks.attention(
-            config,
-            blocks.rotation_of(config),
-            window=config.window_of(index, 0),
-            scale=config.attention_scale,
-        ),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "ffn_norm", "h"),
-    ]
+    attention = blocks.attention(
+        config,
+        blocks.rotation_of(config),
+        window=config.window_of(index, 0),
+        scale=config.attention_scale,
+    )
+    return blocks.attention_branch(config, has, attention, head_norms=head_norms)
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:

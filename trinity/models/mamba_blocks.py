@@ -7,8 +7,6 @@ from trinity.models.architecture import Has
 from trinity.models.operations import Gated, Linear, Norm, Operation, Product
 from trinity.models.recurrent_operations import CausalConv, SelectiveScan
 
-NEEDED = ("ssm", "ssm.state_size")  # of families with such layers
-
 
 def ssm_of(config: ModelConfig) -> SSMConfig:
     """The sizes of the recurrent state, for a model with such layers."""

@@ -26,14 +26,9 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     limit = expert_blocks.experts_of(config).swiglu_limit
     if limit not in (0, _LIMIT):
         raise ConfigError(f"maple.swiglu_clamp_exp is {limit:g}; trinity runs {_LIMIT:g} only")
-    window = config.window_of(index, 0)
-    rotation = blocks.rotation_of(config, window) if window else None
+    attention = blocks.windowed_attention(config, index, 0)
     return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has, head_norms=True),
-        *blocks.attention(config, rotation, window=window),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "ffn_norm", "h"),
+        *blocks.attention_branch(config, has, attention, head_norms=True),
         *expert_blocks.routed(config, has, "swiglu_7"),
     ]
 
@@ -41,7 +36,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 ARCHITECTURES = (
     Architecture(
         ("maple",), _layer, rope_halves=True,
-        needs=(expert_blocks.NEEDED, ("sliding_window", "attention.sliding_window")),
+        needs=("experts", "sliding_window"),
     ),
 )  # fmt: skip
 
@@ -56,7 +51,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
         if values.values.get(key, default) != expected:
             raise values.error(key, f"must be {expected}; GGUF cannot express other values")
     limits = np.full(config.num_layers, _LIMIT, np.float32)
-    return {**window_keys(config), "expert_swiglu_limit": limits}
+    return {"expert_swiglu_limit": limits}
 
 
 FAMILIES = (
@@ -71,6 +66,6 @@ FAMILIES = (
         terms=Terms(
             windows=True, partial_rope=True, experts=ExpertTerms(("num_experts",)),
         ),
-        window_in_keys=True,
+        window_keys=window_keys,
     ),
 )  # fmt: skip

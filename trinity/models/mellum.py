@@ -14,29 +14,22 @@ from trinity.formats.huggingface.table import attention, experts, head_norms, pr
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
-from trinity.models.operations import Operation, Rotation
+from trinity.models.operations import Operation
 
 _PERIOD = 4  # the last layer of each period sees all positions
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     window = config.window_of(index, _PERIOD)
-    rotation = blocks.rotation_of(config)
-    if window:
-        rotation = Rotation(config.rope_theta_swa or config.rope_theta, config.rope_dim)
+    rotation = blocks.unscaled_in_windows(config, window)
+    attention = blocks.attention(config, rotation, window=window)
     return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has, head_norms=True),
-        *blocks.attention(config, rotation, window=window),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "ffn_norm", "h"),
+        *blocks.attention_branch(config, has, attention, head_norms=True),
         *expert_blocks.routed(config, has, "silu"),
     ]
 
 
-ARCHITECTURES = (
-    Architecture(("mellum",), _layer, rope_halves=True, needs=(expert_blocks.NEEDED,)),
-)
+ARCHITECTURES = (Architecture(("mellum",), _layer, rope_halves=True, needs=("experts",)),)
 
 # -- In transformers' checkpoints --
 
@@ -49,7 +42,7 @@ _LAYER = pre_norm_layer(
 def _keys(config: ModelConfig, values: Values) -> Keys:
     sparse = ["sparse"] * config.num_layers
     refuse_other(values, {"norm_topk_prob": (True,), "mlp_layer_types": (None, sparse)})
-    return window_keys(config)
+    return {}
 
 
 FAMILIES = (
@@ -58,7 +51,7 @@ FAMILIES = (
         architectures={"silu": "mellum"},
         layer=_LAYER,
         keys=_keys,
-        window_in_keys=True,
+        window_keys=window_keys,
         unused=r"(model\.)?mtp\..*",
         terms=Terms(
             windows=True,

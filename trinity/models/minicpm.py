@@ -62,7 +62,7 @@ ARCHITECTURES = (
         ("minicpm3",), _latent_layer, rope_halves=True,
         embedding_scale=lambda config: _EMBEDDING_SCALE,
         logit_scale=lambda config: _BASE_WIDTH / config.hidden_size,
-        needs=(("latent", "attention.kv_lora_rank"),),
+        needs=("latent",),
     ),
 )  # fmt: skip
 

@@ -33,9 +33,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     ]
 
 
-ARCHITECTURES = (
-    Architecture(("minimax-m2",), _layer, rope_halves=True, needs=(expert_blocks.NEEDED,)),
-)
+ARCHITECTURES = (Architecture(("minimax-m2",), _layer, rope_halves=True, needs=("experts",)),)
 
 # -- In transformers' checkpoints --
 

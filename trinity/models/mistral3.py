@@ -24,18 +24,15 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     if config.temperature_scale:
         length = config.rope_scaling.original_context_length or config.context_length
         temperature = Temperature(config.temperature_scale, length)
+    attention = blocks.attention(
+        config,
+        blocks.rotation_of(config),
+        scale=config.attention_scale,
+        window=config.window_of(index, 0),
+        temperature=temperature,
+    )
     return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has),
-        *blocks.attention(
-            config,
-            blocks.rotation_of(config),
-            scale=config.attention_scale,
-            window=config.window_of(index, 0),
-            temperature=temperature,
-        ),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "ffn_norm", "h"),
+        *blocks.attention_branch(config, has, attention),
         *blocks.feed_forward(config, "silu"),
     ]
 

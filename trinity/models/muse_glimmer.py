@@ -30,13 +30,12 @@ _POST_EPS = 1e-8  # of the norms behind branches
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    window, hidden = config.window_of(index, _PERIOD), config.hidden_size
-    rotation = blocks.rotation_of(config, window) if window else None
+    hidden = config.hidden_size
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *blocks.projections(config, has, head_norms=True),
         blocks.attention_gate(config),
-        *blocks.attention(config, rotation, window=window),
+        *blocks.windowed_attention(config, index, _PERIOD),
         *blocks.gated_attention_output(config, "h", add=False),
         Norm("h", "post_attention_norm", "x", hidden, add=True, eps=_POST_EPS),
         blocks.norm(config, "x", "ffn_norm", "h"),
@@ -50,7 +49,7 @@ ARCHITECTURES = (
         ("muse-glimmer",), _layer, rope_halves=False,
         prologue=lambda config: [Norm("x", "", "x", config.hidden_size)],
         logit_scale=lambda config: config.logit_scale,
-        needs=(("logit_scale", "logit_scale"), ("sliding_window", "attention.sliding_window")),
+        needs=("logit_scale", "sliding_window"),
     ),
 )  # fmt: skip
 
@@ -100,7 +99,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
             f"{values.source}: layer_rope_theta is {shown(bases)}; trinity reads rope_theta "
             f"{config.rope_theta} for windowed layers and 0 for the others"
         )
-    return window_keys(config)
+    return {}
 
 
 FAMILIES = (
@@ -110,7 +109,7 @@ FAMILIES = (
         architectures={"silu": "muse-glimmer"},
         layer=_table,
         keys=_keys,
-        window_in_keys=True,
+        window_keys=window_keys,
         terms=Terms(
             activation="hidden_activation",
             windows=True,

@@ -79,13 +79,12 @@ def _read(architecture: Architecture, kinds: Collection[str]) -> set[str]:
 def _config(architecture: Architecture, kinds: Collection[str]) -> ModelConfig:
     """The smallest model of a family with its needed fields and the features of ``kinds``."""
     experts = None
-    if "ffn_gate_inp" in kinds or "experts" in dict(architecture.needs):
+    if "ffn_gate_inp" in kinds or "experts" in architecture.needs:
         experts = ExpertConfig(
             2, 1, 2, shared_intermediate_size=2 * ("ffn_down_shexp" in kinds),
             first_dense_layers="ffn_down" in kinds,
         )  # fmt: skip
-    needs = dict(architecture.needs)
-    ssm = SSMConfig(2, 2, 2, 1, 1) if "ssm" in needs else None
+    ssm = SSMConfig(2, 2, 2, 1, 1) if "ssm" in architecture.needs else None
     latent = LatentConfig(2, 2 * ("attn_q_a" in kinds), 4, 2)
     return ModelConfig(
         architecture=architecture.names[0], hidden_size=4, intermediate_size=4,
@@ -94,7 +93,7 @@ def _config(architecture: Architecture, kinds: Collection[str]) -> ModelConfig:
         sliding_window=2, sliding_window_pattern=(True, False, False), logit_scale=1.0,
         per_layer_input_size=2 * ("inp_gate" in kinds), experts=experts, latent=latent,
         ssm=ssm, recurrent_layers=(True, False, False),
-        short_conv_kernel=2 * ("short_conv_kernel" in needs),
+        short_conv_kernel=2 * ("short_conv_kernel" in architecture.needs),
         layer_kv_heads=(0, 2, 2) if architecture.mixed else (),
         layer_intermediate_sizes=(0, 0, 4) if architecture.mixed else (),
     )  # fmt: skip

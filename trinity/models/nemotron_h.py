@@ -66,11 +66,11 @@ def _feed_forward(config: ModelConfig, has: Has) -> list[Operation]:
 
 ARCHITECTURES = (
     Architecture(
-        ("nemotron_h",), _layer, rope_halves=False, needs=(mamba_blocks.NEEDED,), mixed=True
+        ("nemotron_h",), _layer, rope_halves=False, needs=("ssm",), mixed=True
     ),
     Architecture(
         ("nemotron_h_moe",), _layer, rope_halves=False,
-        needs=(mamba_blocks.NEEDED, expert_blocks.NEEDED), mixed=True,
+        needs=("ssm", "experts"), mixed=True,
     ),
 )  # fmt: skip
 

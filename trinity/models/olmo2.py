@@ -13,16 +13,14 @@ from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import Table, attention, gated, head_norms
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
-from trinity.models.operations import Norm, Operation, Rotation
+from trinity.models.operations import Norm, Operation
 
 _PERIOD = 4  # the last layer of each period sees all positions
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     window = config.window_of(index, _PERIOD)
-    rotation = blocks.rotation_of(config)
-    if window:
-        rotation = Rotation(config.rope_theta_swa or config.rope_theta, config.rope_dim)
+    rotation = blocks.unscaled_in_windows(config, window)
     return [
         *blocks.projections(config, has, "x", head_norms=False),
         Norm("q", "attn_q_norm", "q", config.num_heads * config.head_dim),
@@ -58,12 +56,11 @@ FAMILIES = (
         class_names=("Olmo3ForCausalLM",),
         architectures={"silu": "olmo2"},
         layer=_LAYER,
-        keys=lambda config, values: window_keys(config),
         terms=Terms(
             windows=True,
             defaults={"rms_norm_eps": 1e-5, "rope_theta": 500_000.0, "sliding_window": 4096},
             window_period=_PERIOD,
         ),
-        window_in_keys=True,
+        window_keys=window_keys,
     ),
 )

@@ -37,7 +37,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     ]
 
 
-ARCHITECTURES = (Architecture(("olmoe",), _layer, rope_halves=True, needs=(expert_blocks.NEEDED,)),)
+ARCHITECTURES = (Architecture(("olmoe",), _layer, rope_halves=True, needs=("experts",)),)
 
 # -- In transformers' checkpoints --
 

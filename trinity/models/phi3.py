@@ -17,12 +17,11 @@ from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    attention = blocks.attention(
+        config, blocks.rotation_of(config), window=config.window_of(index, 0)
+    )
     return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has),
-        *blocks.attention(config, blocks.rotation_of(config), window=config.window_of(index, 0)),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "ffn_norm", "h"),
+        *blocks.attention_branch(config, has, attention),
         *blocks.feed_forward(config, "silu", form="fused"),
     ]
 
@@ -47,7 +46,7 @@ FAMILIES = (
         architectures={"silu": "phi3"},
         layer=_PHI3,
         # A window of 0 distinguishes Phi 4 from the others.
-        keys=lambda config, values: {"sliding_window": config.sliding_window},
+        window_keys=lambda config: {"sliding_window": config.sliding_window},
         terms=Terms(
             windows=True,
             fields={"rope_original_context": "original_max_position_embeddings"},
@@ -55,6 +54,5 @@ FAMILIES = (
             rope_types=("longrope", "su"),
             partial_rope=True,
         ),
-        window_in_keys=True,
     ),
 )

@@ -144,17 +144,17 @@ def _experts(config: ModelConfig, has: Has) -> list[Operation]:
     ]
 
 
-def _architecture(name: str, *needs: tuple[str, str], tiled: bool = True) -> Architecture:
+def _architecture(name: str, *needs: str, tiled: bool = True) -> Architecture:
     return Architecture(
         (name,), partial(_layer, tiled=tiled), rope_halves=True,
-        needs=(("ssm", "ssm.state_size"), *needs), drafting=_drafting,
+        needs=("ssm", *needs), drafting=_drafting,
     )  # fmt: skip
 
 
 ARCHITECTURES = (
     _architecture("qwen35"),
-    _architecture("qwen35moe", expert_blocks.NEEDED),
-    _architecture("qwen3next", expert_blocks.NEEDED, tiled=False),
+    _architecture("qwen35moe", "experts"),
+    _architecture("qwen3next", "experts", tiled=False),
 )
 
 # -- In transformers' checkpoints --

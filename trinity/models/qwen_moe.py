@@ -46,8 +46,8 @@ def qwen3_layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (
-    Architecture(("qwen2moe",), _qwen2, rope_halves=True, needs=(expert_blocks.NEEDED,)),
-    Architecture(("qwen3moe",), qwen3_layer, rope_halves=True, needs=(expert_blocks.NEEDED,)),
+    Architecture(("qwen2moe",), _qwen2, rope_halves=True, needs=("experts",)),
+    Architecture(("qwen3moe",), qwen3_layer, rope_halves=True, needs=("experts",)),
 )
 
 # -- In transformers' checkpoints --

@@ -23,7 +23,6 @@ from trinity.formats.huggingface.table import (
     turned_experts,
 )
 from trinity.formats.huggingface.values import Values
-from trinity.models import expert_blocks
 from trinity.models.architecture import Architecture
 from trinity.models.llama import layer
 from trinity.models.qwen import WINDOW_OFF
@@ -32,7 +31,7 @@ from trinity.models.qwen_moe import check_routing, qwen3_layer
 ARCHITECTURES = (
     Architecture(("qwen2vl",), layer, rope_halves=True),
     Architecture(("qwen3vl",), partial(layer, head_norms=True), rope_halves=True),
-    Architecture(("qwen3vlmoe",), qwen3_layer, rope_halves=True, needs=(expert_blocks.NEEDED,)),
+    Architecture(("qwen3vlmoe",), qwen3_layer, rope_halves=True, needs=("experts",)),
 )
 
 # -- In transformers' checkpoints --

@@ -16,12 +16,9 @@ from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    attention = blocks.attention(config, blocks.rotation_of(config))
     return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has),
-        *blocks.attention(config, blocks.rotation_of(config)),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "post_attention_norm", "h"),
+        *blocks.attention_branch(config, has, attention, ffn_norm="post_attention_norm"),
         *blocks.feed_forward(config, "silu"),
     ]
 

@@ -21,12 +21,9 @@ _PERIOD = 4  # the last layer of each period does not rotate
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     rotation = None if (index + 1) % _PERIOD == 0 else blocks.rotation_of(config)
+    attention = blocks.attention(config, rotation, scale=config.attention_scale)
     return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has),
-        *blocks.attention(config, rotation, scale=config.attention_scale),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "ffn_norm", "h"),
+        *blocks.attention_branch(config, has, attention),
         *blocks.feed_forward(config, "silu"),
     ]
 

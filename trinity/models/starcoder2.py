@@ -15,12 +15,11 @@ from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    attention = blocks.attention(
+        config, blocks.rotation_of(config), window=config.window_of(index, 0)
+    )
     return [
-        blocks.norm(config, "x", "attn_norm", "h", kind="layer"),
-        *blocks.projections(config, has),
-        *blocks.attention(config, blocks.rotation_of(config), window=config.window_of(index, 0)),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "ffn_norm", "h", kind="layer"),
+        *blocks.attention_branch(config, has, attention, kind="layer"),
         *blocks.feed_forward(config, "gelu", form="up"),
     ]
 

@@ -58,5 +58,6 @@ def hf_model(given: Mapping[str, object], source: str, family: Family) -> HFMode
         ternary = TernaryPacking(packed=False)
     config = replace(config, architecture=family.architecture(config, values))
     fields = {name: values.of_field(key, name) for name, key in terms.fields.items()}
-    own_fields = {**fields, **family.keys(config, values)}
+    windows = family.window_keys(config) if family.window_keys else {}
+    own_fields = {**fields, **family.keys(config, values), **windows}
     return HFModel(family, values, config, rope, own_fields, tied, ternary)

@@ -41,7 +41,8 @@ def windowed_layers(config: ModelConfig) -> tuple[bool, ...]:
 def window_keys(config: ModelConfig, period: int = 0) -> dict[str, object]:
     """Return the window, and which layers have it.
 
-    By default every layer except each last of ``period`` has it; with 0 all layers have it.
+    Readers of GGUF assume that every layer except each last of ``period`` has it; with 0 they
+    assume nothing.
     """
     if not config.sliding_window:
         return {}

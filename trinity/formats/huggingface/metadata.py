@@ -74,7 +74,7 @@ def usable_context(model: HFModel) -> int:
     If GGUF cannot store a sliding window, full attention is the same up to the window's length.
     """
     config = model.config
-    window = 0 if model.family.window_in_keys else config.sliding_window
+    window = 0 if model.family.window_keys else config.sliding_window
     return min(window, config.context_length) if window else config.context_length
 
 
