@@ -119,9 +119,10 @@ class Model:
         """The model's chat templates. The first one that can be rendered is used."""
         return self._chat.templates
 
-    def use_chat_template(self, text: str) -> None:
-        """Replace the model's chat templates by this one (Jinja2)."""
-        self._chat.use(text)
+    def use_chat_template(self, template: str | ChatTemplate) -> None:
+        """Replace the model's chat templates by this one; a text is Jinja2."""
+        given = ChatTemplate(template, source="") if isinstance(template, str) else template
+        self._chat.use(given)
 
     @property
     def encodes(self) -> bool:

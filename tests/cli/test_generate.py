@@ -247,6 +247,10 @@ def test_template(run: Run, engine: ToyEngine, tmp_path: Path) -> None:
     result = run(*MODEL, "hi", "--template", str(path), "--raw")
     assert result.exit_code == 2
     assert "--chat-template" in result.stderr
+    path.write_text("{% if %}")
+    result = run(*MODEL, "hi", "--template", str(path))
+    assert result.exit_code == 1
+    assert f"{path}: the chat template is broken at line 1" in result.stderr
     result = run(*MODEL, "hi", "--template", str(tmp_path / "none"))
     assert result.exit_code == 1
     assert "none: cannot be read" in result.stderr

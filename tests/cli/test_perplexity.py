@@ -56,7 +56,8 @@ def test_errors_say_what_to_do(run: Run, text: str, tmp_path: Path) -> None:
         assert file in result.stderr
     result = run("perplexity", "-m", "toy.gguf", "-c", "128", "-f", text)
     assert result.exit_code == 1
-    assert "needs at least 256" in result.stderr or "need at least 256" in result.stderr
+    assert f"{text}: the text has" in result.stderr
+    assert "need at least 256" in result.stderr
 
 
 def test_options_reach_the_model(run: Run, text: str, engine: ToyEngine) -> None:

@@ -1,4 +1,4 @@
-"""plain_words.py parses command lines as typer does, and leaves every error to typer."""
+"""plain_words.py parses command lines as typer does, and leaves errors other than numbers to it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import typer.main
 
 from trinity.cli import COMMANDS, command_of
-from trinity.cli.application import for_typer
-from trinity.cli.parameters import Argument, Flag, Parameter, parameters_of
+from trinity.cli.application import application, for_typer
+from trinity.cli.parameters import Argument, BadParameter, Flag, Parameter, parameters_of
 from trinity.cli.plain_words import read
 
 VALUES = {str: "two words", int: "3", float: "0.5"}
@@ -85,8 +85,9 @@ def test_the_same_values_as_typer(name: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["--no-such-option"], ["--model"], ["-m"], ["-n", "x"], ["-n", "1.5"], ["--temp", "-1"],
-        ["one", "two"], ["--help"], ["-h"], ["--quiet=1"], ["-ngl", "9"], ["--temp=nan"],
+        ["--no-such-option"], ["--model"], ["-m"], ["-n", "-x"], ["-n", "1_000"],
+        ["--temp", "1e-3"], ["one", "two"], ["--help"], ["-h"], ["--quiet=1"], ["-ngl", "9"],
+        ["--temp=nan"],
     ],
 )  # fmt: skip
 def test_what_is_wrong_or_rare_is_left_to_typer(words: list[str]) -> None:
@@ -95,4 +96,31 @@ def test_what_is_wrong_or_rare_is_left_to_typer(words: list[str]) -> None:
 
 def test_a_missing_argument_is_left_to_typer() -> None:
     assert read(command_of("quantize"), ["only-one"]) is None
-    assert read(command_of("recommend"), ["--ctx", "0"]) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("generate -n many", "--max-tokens is 'many'; it must be an integer"),
+        ("generate --seed=1.5", "--seed is '1.5'; it must be an integer"),
+        ("generate --temp warm", "--temperature is 'warm'; it must be a finite number"),
+        ("perplexity --ctx=-4", "--ctx is -4; it must be an integer of at least 4"),
+        ("rank -m m --top 0 q a", "--top is 0; it must be an integer of at least 1"),
+        (
+            "batch --at-once 999 -m m in out",
+            "--at-once is 999; it must be an integer from 1 to 256",
+        ),
+    ],
+)
+def test_a_wrong_number_is_shown_with_what_is_allowed(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *rest = words.split()
+    with pytest.raises(BadParameter) as caught:
+        read(command_of(name), rest)
+    assert str(caught.value) == message
+    with pytest.raises(SystemExit):
+        application((name,), caught.value)([name, *rest])
+    shown = capsys.readouterr().err
+    assert "Usage: " in shown
+    assert f"Error: Invalid value: {message}" in shown

@@ -249,6 +249,10 @@ def test_a_server_has_a_chat_template_of_its_own(tmp_path: Path) -> None:
             assert client.post("/apply-template", json=body).json() == {"prompt": "T b!"}
             body["chat_template_kwargs"] = {"thinking_on": False}
             assert client.post("/apply-template", json=body).json() == {"prompt": "b!"}
+            path.write_text("{% if %}")
+            model.use_chat_template(read_template(path))
+            refused = client.post("/apply-template", json=body).json()["error"]["message"]
+            assert refused.startswith("short.jinja: the chat template is broken at line 1")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "1"])

@@ -19,12 +19,17 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from starlette.testclient import TestClient
 
 import trinity
 from tests.processor_time import within
 from tests.server.conftest import LIMIT, MakeApp, is_idle, socket_server, wait_for
+from trinity.errors import InputError
 from trinity.model import Model
 from trinity.server import connection, serving
+from trinity.server.app import make_app
+from trinity.server.models import Models
+from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,12 +152,40 @@ def test_a_broken_body_is_refused_once(url: str, caplog: pytest.LogCaptureFixtur
     assert caplog.records == []
 
 
-def test_requirement_19_health_says_that_it_loads_then_idles_then_sigterm_drains() -> None:
+def test_requirement_19_health_says_that_the_model_is_loading() -> None:
+    """``ready`` is called after that; a model that cannot be loaded is only reported."""
+    go, ready, failures = threading.Event(), threading.Event(), list[BaseException]()
+
+    def load() -> Model:
+        go.wait()
+        raise InputError("no such model")
+
+    models = Models([Served("demo", "demo.gguf", load)])
+    app = make_app(models, ServerOptions(), failures.append, ready.set)
+    with TestClient(app, base_url="http://localhost") as client:
+        health = client.get("/health")
+        assert health.status_code == 503
+        assert health.json()["error"]["message"] == "loading model"
+        go.set()
+        wait_for(lambda: bool(failures))
+        assert not ready.is_set()
+    for preload in (True, False):
+        ready.clear()
+        models = Models([Served("demo", "demo.gguf", lambda: trinity.load(trinity.demo_model()))])
+        app = make_app(models, ServerOptions(preload=preload), failures.append, ready.set)
+        with TestClient(app, base_url="http://localhost"):
+            wait_for(ready.is_set)
+
+
+def test_a_server_without_its_model_does_not_say_that_it_listens(tmp_path: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(InputError, match="no such file"):
+        serving.serve([str(tmp_path / "none.gguf")], ServerOptions(port=0), {}, said.append)
+    assert said == []
+
+
+def test_requirement_19_a_server_idles_then_sigterm_drains() -> None:
     with process("--drain", "120") as (server, url):
-        health = httpx.get(f"{url}/health", timeout=LIMIT)
-        if health.status_code != 200:
-            assert health.status_code == 503
-            assert health.json()["error"]["message"] == "loading model"
         until_ready(url)
         first = {"messages": MESSAGES, "max_tokens": 2}
         httpx.post(f"{url}/v1/chat/completions", json=first, timeout=LIMIT)

@@ -54,13 +54,13 @@ def _run(words: list[str]) -> None:
     wrong = None
     if name is not None and "_TRINITY_COMPLETE" not in os.environ:
         command = command_of(name)
-        values = read(command, words[1:])
-        if values is not None:
-            try:
+        try:
+            values = read(command, words[1:])
+            if values is not None:
                 command(**values)
                 return
-            except BadParameter as error:
-                wrong = error
+        except BadParameter as error:
+            wrong = error
     from trinity.cli.application import application
 
     application(tuple(COMMANDS) if name is None else (name,), wrong)(prog_name="trinity")

@@ -40,10 +40,10 @@ def application(
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": ["-h", "--help"], "obj": wrong},
     )
     for name in names:
-        app.command(name, cls=LlamaCommand)(for_typer(command_of(name), wrong))
+        app.command(name, cls=LlamaCommand)(for_typer(command_of(name)))
     app.callback()(root)
     return app
 
@@ -71,9 +71,7 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def for_typer(
-    command: Callable[..., None], wrong: BadParameter | None = None
-) -> Callable[..., None]:
+def for_typer(command: Callable[..., None]) -> Callable[..., None]:
     """A command as typer reads and calls it."""
     named = takes_given(command)
 
@@ -82,8 +80,6 @@ def for_typer(
         if named:
             values[GIVEN.name] = Given(filter(lambda name: _is_given(typer_context, name), values))
         try:
-            if wrong is not None:
-                raise wrong
             command(**values)
         except BadParameter as error:
             raise typer.BadParameter(str(error), param_hint=error.param_hint) from None

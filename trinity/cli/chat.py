@@ -32,7 +32,7 @@ def chat(
     loading: options.Given,
 ) -> None:
     """Chat with a model. /help lists the commands; input may be piped, one turn per line."""
-    text = None if template is None else given_template(template)
+    own = None if template is None else given_template(template)
     path = model_or_chat_demo(model)
     with load_model(path, **loading) as loaded:
         if loaded.encodes:
@@ -40,13 +40,13 @@ def chat(
             raise InputError(
                 f"{path}: the model is an encoder, which cannot generate text: use `trinity {use}`"
             )
-        check_has_template(loaded, path, text, "use `trinity generate`")
+        check_has_template(loaded, path, own, "use `trinity generate`")
         note_of_purpose(loaded)
         from trinity.cli.chatting.dialogue import Dialogue
         from trinity.tools.chat_session import ChatSession
 
         shifts = bool(generation.pop(CONTEXT_SHIFT.name, CONTEXT_SHIFT.default))
-        session = ChatSession(loaded, generation, template=text, system=system, shifts=shifts)
+        session = ChatSession(loaded, generation, template=own, system=system, shifts=shifts)
         Dialogue(session, source(history=history), patient=sys.stdin.isatty()).run()
 
 

@@ -17,6 +17,7 @@ from trinity.cli.writing import shown, write_piece
 from trinity.processes.command_line import INTERRUPTED
 
 if TYPE_CHECKING:
+    from trinity.formats.defaults import ChatTemplate
     from trinity.model import Model
     from trinity.runtime.generation import Completion, Timings
 
@@ -96,7 +97,7 @@ def generate(
     text = given_text(prompt, file, what="prompt", usage=usage)
     if prompt in (None, "-"):
         text = text.removesuffix("\n").removesuffix("\r")
-    template_text = None if template is None else given_template(template)
+    own = None if template is None else given_template(template)
     given = given_grammar(json_schema, regex, grammar_file)
     if given is not None:
         generation["grammar"] = given
@@ -106,8 +107,8 @@ def generate(
         if chat is None and template is None and loaded.chat_templates and not quiet:
             say("note: the model has a chat template: --chat applies it, --raw hides this note")
         if in_format:
-            check_has_template(loaded, path, template_text, "omit --chat")
-            text, ids = in_chat_format(loaded, text, template_text, system)
+            check_has_template(loaded, path, own, "omit --chat")
+            text, ids = in_chat_format(loaded, text, own, system)
         else:
             ids = raw_ids(loaded, text, generation)
         weights = loaded.weights
@@ -132,7 +133,7 @@ def raw_ids(model: Model, text: str, request: options.Given) -> list[int]:
 
 
 def in_chat_format(
-    model: Model, text: str, template: str | None, system: str | None
+    model: Model, text: str, template: ChatTemplate | None, system: str | None
 ) -> tuple[str, list[int]]:
     """Return a conversation of system message and prompt, as text and as token ids."""
     messages = [{"role": "user", "content": text}]

@@ -13,7 +13,7 @@ from trinity.cli import options
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, progress
 from trinity.cli.parameters import BadParameter, Exit, Flag
-from trinity.cli.prompts import given_text
+from trinity.cli.prompts import given_text, named_source
 from trinity.cli.terminal import say
 from trinity.errors import InputError
 from trinity.processes.command_line import INTERRUPTED
@@ -107,7 +107,7 @@ def imatrix(
             gathered = gather_imatrix(
                 loaded,
                 text,
-                dataset="standard input" if file in (None, "-") else str(file),
+                dataset=named_source(file),
                 chunk_size=ctx_size,
                 chunks=chunks,
                 from_chunk=from_chunk,

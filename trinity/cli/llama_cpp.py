@@ -8,6 +8,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from trinity.cli.parameters import BadParameter
+
 _GPU = "trinity only runs on the CPU; remove the option"
 _OURS = "trinity decides this itself; remove the option"
 _SAMPLER = (
@@ -120,7 +122,12 @@ class LlamaCommand(TyperCommand):
     """A subcommand that recognizes llama.cpp's options; its help is not truncated in the list."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse arguments; an option that only llama.cpp has gives an error with advice."""
+        """Parse arguments; an option that only llama.cpp has gives an error with advice.
+
+        If the context has an error as its object, raise it instead.
+        """
+        if isinstance(ctx.obj, BadParameter):
+            raise typer.BadParameter(str(ctx.obj), ctx, param_hint=ctx.obj.param_hint)
         own = self._values()
         words = [] if ctx.resilient_parsing else args  # the shell is asking for completions
         for flag in given_flags(words, own):

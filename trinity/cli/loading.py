@@ -11,6 +11,7 @@ from trinity.cli.terminal import escaped, say, styled_stderr
 from trinity.errors import InputError
 
 if TYPE_CHECKING:
+    from trinity.formats.defaults import ChatTemplate
     from trinity.model import Model
 
 
@@ -65,7 +66,9 @@ def load_model(path: str, **loading: Any) -> Model:
         return trinity.loading.load(path, **loading, progress=show)
 
 
-def check_has_template(model: Model, path: str, template: str | None, instead: str) -> None:
+def check_has_template(
+    model: Model, path: str, template: ChatTemplate | None, instead: str
+) -> None:
     """Raise InputError if neither the file nor the command line has a chat template."""
     if template is None and not model.chat_templates:
         raise InputError(

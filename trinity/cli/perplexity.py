@@ -12,9 +12,9 @@ from trinity.cli import options
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo
 from trinity.cli.parameters import Exit, Flag
-from trinity.cli.prompts import given_text
+from trinity.cli.prompts import given_text, named_source
 from trinity.cli.terminal import json_line, put, say, styled_stderr
-from trinity.errors import InputError
+from trinity.errors import InputError, about
 from trinity.processes.command_line import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def perplexity(
     ):
         weights = loaded.weights
         try:
-            result = loaded.perplexity(text, window=ctx, progress=show, cancel=cancel)
+            with about(named_source(file), path):
+                result = loaded.perplexity(text, window=ctx, progress=show, cancel=cancel)
         except InputError:
             if cancel.is_set():  # before the first window
                 raise KeyboardInterrupt from None

@@ -1,7 +1,7 @@
 """A fast parser of correct command lines; importing typer takes longer than running the demo model.
 
-It supports options with values, switches and arguments. Everything else, in particular every
-mistake, is left to typer, which uses the same declarations and explains the error.
+It supports options with values, switches and arguments, and explains wrong numbers. Everything
+else, such as an unknown option, is left to typer, which uses the same declarations.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from trinity.cli.parameters import (
     GIVEN,
     Argument,
+    BadParameter,
     Flag,
     Given,
     Parameter,
@@ -31,7 +32,10 @@ class _Left(Exception):  # noqa: N818
 
 
 def read(command: Callable[..., None], words: Sequence[str]) -> dict[str, Any] | None:
-    """The arguments that a command is called with; None for words that are left to typer."""
+    """The arguments that a command is called with; None for words that are left to typer.
+
+    Raises BadParameter for a number that is malformed or out of range.
+    """
     parameters = list(parameters_of(command))
     flags = dict(pair for parameter in parameters for pair in _flags(parameter))
     given_values: dict[str, list[Any]] = {}
@@ -77,8 +81,9 @@ def _read_option(
         return
     if not equals:
         value = next(rest, "-")
-        if value.startswith("-"):  # the value is missing, or a negative number
-            raise _Left
+        number = _NUMBERS.get(parameter.kind)
+        if value.startswith("-") and (number is None or number.fullmatch(value) is None):
+            raise _Left  # the value is missing
     values.append(value)
 
 
@@ -106,13 +111,24 @@ def _value(parameter: Parameter, given: list[Any]) -> Any:
 def _converted(parameter: Parameter, value: Any) -> Any:
     if parameter.kind not in _NUMBERS:
         return value if parameter.kind is bool else parameter.kind(value)
+    declared = parameter.declared
+    low, high = (declared.min, declared.max) if isinstance(declared, Flag) else (None, None)
+    try:
+        number = parameter.kind(value)
+    except ValueError:
+        raise _wrong(parameter, repr(value)[:40], low, high) from None
+    if (low is not None and number < low) or (high is not None and number > high):
+        raise _wrong(parameter, str(number), low, high)
     if _NUMBERS[parameter.kind].fullmatch(value) is None:
         raise _Left
-    number = parameter.kind(value)
-    declared = parameter.declared
-    if isinstance(declared, Flag) and (
-        (declared.min is not None and number < declared.min)
-        or (declared.max is not None and number > declared.max)
-    ):
-        raise _Left
     return number
+
+
+def _wrong(parameter: Parameter, found: str, low: int | None, high: int | None) -> BadParameter:
+    """The error for a wrong number."""
+    from trinity.options.checks import integers, numbers
+
+    declared = parameter.declared
+    flag = declared.flags[0] if isinstance(declared, Flag) else parameter.name.upper()
+    allowed = integers(low, high) if parameter.kind is int else numbers()
+    return BadParameter(f"{flag} is {found}; it must be {allowed}")

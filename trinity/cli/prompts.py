@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from trinity.cli.parameters import BadParameter
 from trinity.errors import InputError
+
+if TYPE_CHECKING:
+    from trinity.formats.defaults import ChatTemplate
 
 STDIN = "-"
 
@@ -50,6 +54,11 @@ def one_of(argument: str | None, flagged: str | None, what: str) -> str | None:
     return flagged if argument is None else argument
 
 
+def named_source(file: str | None) -> str:
+    """Return the name of the source of ``given_text``, for errors."""
+    return "standard input" if file in (None, STDIN) else file
+
+
 def decoded(data: bytes, source: str) -> str:
     """Decode UTF-8, without a byte order mark. Raises InputError with the position of the fault."""
     try:
@@ -61,9 +70,11 @@ def decoded(data: bytes, source: str) -> str:
         ) from None
 
 
-def given_template(file: str) -> str:
+def given_template(file: str) -> ChatTemplate:
     """Read a chat template from a file, or from standard input for "-"."""
+    from trinity.formats.defaults import ChatTemplate
     from trinity.tokenizers.chat import LONGEST_TEMPLATE
 
     longest = 4 * LONGEST_TEMPLATE  # in bytes of UTF-8
-    return given_text(None, file, what="template", usage="give another file", longest=longest)
+    text = given_text(None, file, what="template", usage="give another file", longest=longest)
+    return ChatTemplate(text, source=file)

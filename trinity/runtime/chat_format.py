@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ChatFormat:
     """Renders conversations by a model's chat templates and tokenizes them.
 
-    ``path`` names the model's file in errors.
+    ``path`` names the file of the templates in errors.
     """
 
     def __init__(self, tokenizer: Tokenizer, defaults: Defaults, path: str = "") -> None:
@@ -34,9 +34,9 @@ class ChatFormat:
         own = self._tokenizer.chat_template
         return self._templates + (() if own is None else (ChatTemplate(own),))
 
-    def use(self, text: str) -> None:
-        """Replace the templates of the model by this one (Jinja2)."""
-        self._templates = (ChatTemplate(text),)
+    def use(self, template: ChatTemplate) -> None:
+        """Replace the templates of the model by this one."""
+        self._templates, self._path = (template,), template.source
         self._tokenizer.chat_template = None
         self._tokenizer.chat_templates = {}
 
@@ -109,5 +109,5 @@ class ChatFormat:
         except RefusedHistoryError:
             raise  # the messages are wrong, not the model's file
         except (TokenizerError, UnsupportedError):
-            with about(self._path if given is None else ""):
+            with about(self._path if template is None else getattr(template, "source", "")):
                 raise

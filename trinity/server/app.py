@@ -41,13 +41,15 @@ def make_app(
     models: Models,
     settings: ServerOptions | None = None,
     failed: Callable[[BaseException], None] = lambda error: None,
+    ready: Callable[[], None] = lambda: None,
     defaults: Mapping[str, Any] = NO_DEFAULTS,
     speech: Speech | None = None,
 ) -> Starlette:
     """The application that serves ``models``. With ``preload`` it loads the first at its start.
 
-    ``failed`` gets the error if that fails. ``defaults`` are GenerationOptions of requests that do
-    not give them. ``speech`` is the model for recordings, also loaded at the start.
+    ``ready`` is called after that, or without ``preload`` at the start; ``failed`` gets the error
+    if it fails. ``defaults`` are GenerationOptions of requests that do not give them. ``speech`` is
+    the model for recordings, also loaded at the start.
     """
     settings = settings or ServerOptions()
     service = Service(settings, models, Metrics(), defaults, speech)
@@ -59,11 +61,15 @@ def make_app(
                 await speech.load_now()
         except Exception as error:
             failed(error)
+        else:
+            ready()
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = FILE_THREADS
         loading = asyncio.create_task(load_first()) if settings.preload else None
+        if loading is None:
+            ready()
         answering = None
         if service.batches is not None:
             endpoints = {url: by_path[url]["POST"] for url in URLS}

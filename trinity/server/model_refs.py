@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from trinity.errors import InputError, TrinityError
+from trinity.formats.defaults import ChatTemplate
 from trinity.loading import load, open_weights
 from trinity.model import Model
 from trinity.models import find_architecture
@@ -27,7 +28,10 @@ _NAMED = re.compile(r"(?P<name>[\w.:-][\w.:/-]*)=(?P<ref>.+)", re.DOTALL)
 
 
 def served_models(
-    refs: Sequence[str], loading: Mapping[str, Any], notice: Say, template: str | None = None
+    refs: Sequence[str],
+    loading: Mapping[str, Any],
+    notice: Say,
+    template: ChatTemplate | None = None,
 ) -> list[Served]:
     """The models of a command line, with ``template`` in place of their own chat templates.
 

@@ -78,7 +78,13 @@ def serve(
         speech = speech_of(
             options.speech_model, options.speech_quantize, options.max_audio_seconds, loading, say
         )
-    app = make_app(models, options, failed, defaults, speech)
+    addresses: list[str] = []
+
+    def ready() -> None:
+        for address in addresses:
+            say(f"listening on {address}")
+
+    app = make_app(models, options, failed, ready, defaults, speech)
     if options.log_requests:
         log_to(say)
     with ExitStack() as open_sockets:
@@ -87,7 +93,7 @@ def serve(
         for wanted in options.hosts:
             listeners.append(open_sockets.enter_context(listening(wanted, port)))
             host, port = listeners[-1].getsockname()[:2]
-            say(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
+            addresses.append(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         everywhere = [address for address in options.hosts if address in EVERYWHERE]
         if everywhere and not options.all_keys():
             say(

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from trinity.errors import InputError
 from trinity.options.checks import check_text
 from trinity_kernels.whole_file import check_writable
+
+if TYPE_CHECKING:
+    from trinity.formats.defaults import ChatTemplate
 
 
 def texts(name: str, value: object) -> tuple[str, ...]:
@@ -65,11 +69,13 @@ def check_folder(path: str | os.PathLike[str]) -> None:
         raise InputError(f"{os.fspath(path)}: slots cannot be saved there: {error}") from error
 
 
-def read_template(path: str | os.PathLike[str]) -> str:
-    """The text of a chat template's file. Raises: InputError."""
+def read_template(path: str | os.PathLike[str]) -> ChatTemplate:
+    """The chat template of a file. Raises: InputError."""
+    from trinity.formats.defaults import ChatTemplate
+
     try:
         with open(path, encoding="utf-8") as file:
-            return file.read()
+            return ChatTemplate(file.read(), source=os.fspath(path))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{os.fspath(path)}: no chat template can be read: {error}") from error
 

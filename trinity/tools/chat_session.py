@@ -16,6 +16,7 @@ from trinity.runtime.options import Request
 
 if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
+    from trinity.formats.defaults import ChatTemplate
     from trinity.model import Model
 
 Message = Mapping[str, Any]
@@ -46,7 +47,7 @@ class ChatSession:
     """
 
     def __init__(
-        self, model: Model, options: Mapping[str, Any], *, template: str | None = None,
+        self, model: Model, options: Mapping[str, Any], *, template: ChatTemplate | None = None,
         system: str | None = None, shifts: bool = False,
     ) -> None:  # fmt: skip
         self.model = model

@@ -105,7 +105,7 @@ def gather_imatrix(
         check_integer("chunks", chunks, low=1)
     if engine.encodes and process_output:
         raise InputError("the model is an encoder without an output head; remove --process-output")
-    windows = _cut(model, text, chunk_size)
+    windows = _cut(model, text, chunk_size, dataset)
     digest = hashlib.sha256(windows.astype("<i4").tobytes()).hexdigest()
     shapes = _shapes(engine, process_output)
     base = start if resume is None else resume
@@ -146,13 +146,13 @@ def gather_imatrix(
     raise InputError("cancelled before the first chunk was computed")
 
 
-def _cut(model: Model, text: str | Sequence[int], size: int) -> NDArray[np.int32]:
+def _cut(model: Model, text: str | Sequence[int], size: int, dataset: str) -> NDArray[np.int32]:
     """Return tokens (chunks, ``size``), without those after the last whole chunk."""
     ids = np.asarray(model.tokenize(text, add_eos=False) if isinstance(text, str) else text)
     if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) < size:
         raise InputError(
-            f"the text has {len(ids)} tokens, less than one chunk of {size}: give a longer text, "
-            "or smaller chunks (--ctx-size)"
+            f"{dataset}: the text has {len(ids)} tokens, less than one chunk of {size}: give a "
+            "longer text, or smaller chunks (--ctx-size)"
         )
     check_ids(ids, model.config.vocab_size)
     windows = ids[: len(ids) // size * size].astype(np.int32).reshape(-1, size)
