@@ -57,6 +57,11 @@ def some(
     return found
 
 
+def parts(count: int) -> list[Any]:
+    """Return numbers of parts of random cases: `make test` runs the first, .ci/run two."""
+    return some(range(count), [0], [1])
+
+
 def types(names: Iterable[str]) -> list[Any]:
     """Return quantization types for parametrize; `make test` runs those of KINDS."""
     return some(names, KINDS)

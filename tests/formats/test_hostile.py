@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.formats import raw_gguf as raw
-from tests.matrix import some
+from tests.matrix import parts, some
 from tests.processor_time import within
 from trinity.errors import TrinityError
 from trinity.formats import GGUFProvider
@@ -120,7 +120,7 @@ def fields(content: bytes) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("part", some(range(PARTS), [0]))
+@pytest.mark.parametrize("part", parts(PARTS))
 def test_damaged_files(tmp_path: Path, part: int) -> None:
     content = base_file(tmp_path)
     rng = random.Random(part)
@@ -210,7 +210,7 @@ INFOS = st.lists(
 )
 
 
-@pytest.mark.parametrize("part", some(range(5), [0]))
+@pytest.mark.parametrize("part", parts(5))
 @settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

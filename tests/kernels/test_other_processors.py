@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -75,15 +78,47 @@ MACHINES = (
 )  # fmt: skip
 
 
+# Of each level, and with and without SVE.
+EACH_KIND = ("pi4", "pi5", "graviton4", "phone-no-sve")
+KNOWN = """
+import json, sys
+import llvmlite.binding as llvm
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+triple, processors = json.loads(sys.argv[1])
+for name, features in processors:
+    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=name, features=features)
+    machine.emit_object(llvm.parse_assembly("define void @f() { ret void }"))
+"""
+
+
+def compiled_for(machine: str) -> tuple[str, str]:
+    one = PROCESSORS[machine]
+    return one.compiled_for, feature_text(arm_features(*one.hwcaps()))
+
+
+def said_of(processors: list[tuple[str, str]]) -> str:
+    """What LLVM writes when it compiles for processors of these names and features."""
+    command = [sys.executable, "-I", "-c", KNOWN, json.dumps([ARM, processors])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stderr
+
+
+def test_llvm_knows_names_and_features() -> None:
+    assert said_of([compiled_for(machine) for machine in PROCESSORS]) == ""
+    assert "not a recognized processor" in said_of([("cortex-a7600", "+neon")])
+    assert "not a recognized feature" in said_of([("cortex-a76", "+neonn")])
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("machine", some(MACHINES, ["pi4", "graviton4"]))
+@pytest.mark.parametrize("machine", some(MACHINES, [], EACH_KIND))
 def test_compiles_for_arm(machine: str) -> None:
     one = PROCESSORS[machine]
-    features = feature_text(arm_features(*one.hwcaps()))
+    name, features = compiled_for(machine)
     kernels = [("matmul", "IQ4_NL"), ("quantize_q8", "none")]
     if one.level == "neon-i8mm":
         kernels.append(("matmul_panels", "Q4_0"))
-    code, found, said = run(ARM, one.compiled_for, features, one.level, kernels)
+    code, found, said = run(ARM, name, features, one.level, kernels)
     assert code == 0, said
     assert said == ""  # LLVM knows the name and every feature
     instructions = found["matmul IQ4_NL"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.kernels.process import run_python
-from tests.matrix import some
+from tests.matrix import parts
 from trinity_kernels.ops.select import largest
 
 
@@ -18,7 +18,7 @@ def sorted_first(values: NDArray[np.float32], k: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("part", some(range(3), [0]))
+@pytest.mark.parametrize("part", parts(3))
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_any_values(part: int, data: st.DataObject) -> None:

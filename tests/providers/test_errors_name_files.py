@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import trinity
-from tests.matrix import some
+from tests.matrix import parts
 from tests.tiny_models import write_tiny_model
 from tests.tools.golden_models import edit_json, model_directory
 from trinity.cli.application import application
@@ -78,7 +78,7 @@ def error_of(path: Path) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("part", some(range(6), [0]))
+@pytest.mark.parametrize("part", parts(6))
 def test_damaged_gguf_files(whole: Path, part: int, tmp_path: Path) -> None:
     said = [(path, error_of(path)) for path in damaged(whole, tmp_path, random.Random(part))]
     errors = [(path, error) for path, error in said if error is not None]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import parts
 from tests.toy_model import HIDDEN, PART_BYTES, held, part_sizes, seen, write
 from trinity.errors import InputError, TrinityError
 from trinity.runtime import page_memory
@@ -84,9 +85,10 @@ WINDOWS = st.one_of(
 
 
 @pytest.mark.full
-@settings(max_examples=200, deadline=None)
+@pytest.mark.parametrize("part", parts(8))
+@settings(max_examples=25, deadline=None)
 @given(st.data())
-def test_sequences_hold_their_own_tokens(data: st.DataObject) -> None:
+def test_sequences_hold_their_own_tokens(part: int, data: st.DataObject) -> None:
     """Pages are shared, copied, cut, returned and reused, in a pool that is too small."""
     draw = data.draw
     window = draw(WINDOWS)

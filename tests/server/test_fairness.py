@@ -1,8 +1,8 @@
 """Beside every attack of tests/soak/attacks an ordinary client is served, and memory comes back.
 
-Each attack takes a second here; ``python tests/soak/fairness.py`` takes longer ones. The limits of
-time are three times those of fairness.py, because the machine may do other work, and grow on a
-slower machine. They also grow by what a second server, which nobody attacks, loses at the same
+Each attack takes half a second here; ``python tests/soak/fairness.py`` takes longer ones. The
+limits of time are three times those of fairness.py, because the machine may do other work, and grow
+on a slower machine. They also grow by what a second server, which nobody attacks, loses at the same
 time. An attack that misses a limit is tried again on a new server. The limit of memory is the one
 that is promised. With TRINITY_FAIRNESS_REPORT, the first try of each attack is also compared with
 the limits of fairness.py (see tests/soak/README.md).
@@ -29,7 +29,7 @@ from tests.soak.fairness import Measured, Range
 from tests.soak.ordinary_client import Times
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, uses 127.0.0.2")
-SECONDS, SCALE, TRIES = 1.0, 3.0, 3
+SECONDS, SCALE, TRIES = 0.5, 3.0, 3
 ATTACKS = list(all_attacks().values())
 # `make test` runs five of the first attacks of each file and of each kind of server; .ci/run runs
 # all of these and a third of all attacks, which are at least 40.
@@ -129,6 +129,6 @@ def test_an_attack_on_an_application_that_blocks_its_loop_is_seen(servers: Range
     pauses.start()
     goes_on.start()
     found = fairness.measured(
-        all_attacks()["idle_connections"], server, servers.server("apart"), SECONDS
+        all_attacks()["idle_connections"], server, servers.server("apart"), 1.0
     )
     assert any(one.startswith("/health") for one in found.missed())

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
-from tests.matrix import some
+from tests.matrix import parts, some
 from tests.tokenizers.small_vocabularies import (
     bpe,
     bpe_metadata,
@@ -34,7 +34,7 @@ WORDS = st.lists(
 )
 
 
-@pytest.mark.parametrize("part", some(range(3), [0]))
+@pytest.mark.parametrize("part", parts(3))
 @settings(max_examples=100, deadline=None)
 @given(words=WORDS, text=st.text("ab é\n\0c", max_size=30))
 def test_sentencepiece_on_any_vocabulary(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import tokenizers
 
-from tests.matrix import some
+from tests.matrix import parts
 from tests.tokenizers.huggingface.random_tokenizers import text_of, tokenizer_json
 from trinity.errors import TokenizerError, TrinityError, UnsupportedError
 from trinity.formats.gguf import GGUFProvider
@@ -44,7 +44,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("part", some(range(5), [0]))
+@pytest.mark.parametrize("part", parts(5))
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_and_texts_are_the_librarys(kind: str, part: int, tmp_path: Path) -> None:
     """Tokenizers of a directory and of a converted file's keys are tested."""
