@@ -38,7 +38,13 @@ _DELTA_RULE: Json = {
     "linear_num_value_heads": 4,
 }
 _MAMBA: Json = {"mamba_d_state": 8, "mamba_n_groups": 2, "mamba_n_heads": 4, "mamba_expand": 2}
+_VISION: Json = {
+    "depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32,
+    "out_hidden_size": 32, "num_position_embeddings": 16, "deepstack_visual_indexes": [0],
+}  # fmt: skip
 BY_CLASS: dict[str, Json] = {
+    "FalconForCausalLM": {"ffn_hidden_size": 64},
+    "GPT2LMHeadModel": {"n_inner": 64},
     "Qwen3MoeForCausalLM": {"norm_topk_prob": True},
     "DeepseekV2ForCausalLM": {"num_key_value_heads": 2},
     "DeepseekV3ForCausalLM": {
@@ -57,6 +63,7 @@ BY_CLASS: dict[str, Json] = {
         "moe_shared_expert_intermediate_size": 32,
     },
     "Glm4MoeLiteForCausalLM": {"num_key_value_heads": 2, "rope_interleave": True, "head_dim": 8},
+    "StableLmForCausalLM": {"qk_layernorm": True},
     "AfmoeForCausalLM": {"mup_enabled": True},
     "HunYuanMoEV1ForCausalLM": {"moe_topk": 2, "moe_intermediate_size": [64, 64]},
     "MapleForCausalLM": {"nope_on_global_attention": True, "norm_topk_prob": True},
@@ -89,13 +96,21 @@ def classes() -> list[str]:
     return [name for family in families() for name in family.class_names]
 
 
+def wrappers() -> list[str]:
+    """Return every class of every family that has a language model and another network."""
+    return [name for family in families() for name in family.wrappers]
+
+
 def configuration(class_name: str, vocab_size: int) -> Json:
     """Return config.json's object of a small model of the class."""
-    family = next(family for family in families() if class_name in family.class_names)
+    family = next(f for f in families() if class_name in (*f.class_names, *f.wrappers))
     values = _CONFIG | deepcopy(BY_CLASS.get(class_name, {}))
     activation = {family.terms.activation: next(iter(family.architectures))}
     sizes = {"vocab_size": vocab_size, "vocab_size_per_layer_input": vocab_size}
-    return {"architectures": [class_name], **values, **activation, **sizes}
+    named, values = {"architectures": [class_name]}, {**values, **activation, **sizes}
+    if class_name in family.class_names:
+        return named | values
+    return {**named, "text_config": values, "vision_config": deepcopy(_VISION)}
 
 
 class _Everything(dict[str, str]):
@@ -116,7 +131,8 @@ def stored_tensors(values: Json, form: int = 0) -> Iterator[tuple[str, Shape, bo
         chosen = entry.forms[form % len(entry.forms)]
         names = names_of(chosen, source, shape)
         for name in names:
-            own = shape[1:] if len(names) > 1 and not chosen.blocks else shape
+            divided = "{}" in chosen.names[0] or len(names) > 1
+            own = shape[1:] if divided and not chosen.blocks else shape
             found.setdefault(name, (chosen, []))[1].append(own)
     for name, (chosen, shapes) in found.items():
         stored = _stored_shape(name, chosen, shapes, model)

@@ -8,6 +8,7 @@ from math import prod
 from tests.fuzzing import families, values, vocabularies, weights
 from tests.fuzzing.gguf_draft import (
     ARRAY,
+    BOOL,
     F32,
     F64,
     I32,
@@ -125,6 +126,8 @@ def model(
             add(name, dims, chosen)
     if scaled and rng.random() < 0.1 and width is None:
         rope_scaling(draft, family, rng)
+    if scaled and rng.random() < 0.06 and width is None:
+        rotation(draft, rng)
     return draft
 
 
@@ -136,6 +139,32 @@ def rope_scaling(draft: Draft, family: str, rng: random.Random) -> None:
         whole = key.endswith("length")
         content = values.integer(rng) if whole else values.real(rng)
         draft.set(f"{family}.{key}", Value(U32 if whole else F32, content))
+
+
+def rotation(draft: Draft, rng: random.Random) -> None:
+    """Keys of rotated weights (``prism.hadamard``); at times one of them is odd."""
+    matrices = [tensor for tensor in draft.tensors if len(tensor.dims) > 1]
+    named = [tensor for tensor in matrices if rng.random() < 0.8]
+    widths = sorted({tensor.dims[0] for tensor in named})
+    signs = [rng.choice((-1, 1)) for _ in range(sum(widths))]
+    inverse = rng.choice(([], ["token_embd.weight"]))
+    found = {
+        "version": Value(U32, 1),
+        "block_size": Value(U32, rng.choice((2, 16, 16, 32, 32, 64, 128))),
+        "transform": Value(STRING, "normalized-sylvester-walsh-hadamard"),
+        "axis": Value(STRING, "input-last-dimension"),
+        "sign_mode": Value(STRING, rng.choice(("explicit", "identity"))),
+        "gdn_v_grouped": Value(BOOL, rng.random() < 0.5),
+        "weight_names": Value(ARRAY, [tensor.name for tensor in named], STRING),
+        "inverse_weight_names": Value(ARRAY, inverse, STRING),
+        "sign_widths": Value(ARRAY, widths, I32),
+        "sign_values": Value(ARRAY, signs, I32),
+    }
+    if rng.random() < 0.3:
+        name = rng.choice((*found, "x"))
+        found[name] = any_value(rng)
+    for name, value in found.items():
+        draft.set(f"prism.hadamard.{name}", value)
 
 
 def change(draft: Draft, rng: random.Random) -> None:

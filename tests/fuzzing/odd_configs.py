@@ -1,10 +1,11 @@
 """Compare odd configurations of every Hugging Face class with transformers.
 
-    python tests/fuzzing/odd_configs.py --reference PYTHON [CLASS ...]
+    python tests/fuzzing/odd_configs.py --reference PYTHON [--random 40 --seed 1] [CLASS ...]
 
 PYTHON has torch, transformers and safetensors. In the configuration of a small model each key is
-left out, null, the class's default, and extreme. Where transformers computes something, trinity
-must compute the same, or refuse the model with an error that says why.
+left out, null, the class's default, and extreme; with --random, up to three keys change at once.
+Where transformers computes something, trinity must compute the same, or refuse the model with an
+error that says why.
 """
 
 from __future__ import annotations
@@ -50,20 +51,21 @@ def _is_compared(class_name: str) -> bool:
     return not class_name.endswith("ForSequenceClassification")
 
 
-def reference(python: str, class_name: str, folder: Path) -> Json:
-    """Return transformers' results for the class's cases; an earlier run may be in ``folder``."""
+def reference(python: str, class_name: str, folder: Path, drawn: tuple[str, ...]) -> Json:
+    """Return transformers' results for the class's cases; an earlier run may be in ``folder``.
+
+    ``drawn`` is the number of random cases and their seed, or empty.
+    """
     listed = folder / "cases.json"
     if not listed.exists():
-        _compute(python, class_name, folder)
+        base = configuration(class_name, VOCAB) | {"pad_token_id": 0}
+        inner = base.get("text_config", base)
+        inner["sliding_window"] = 4
+        base["_more"] = list(BY_CLASS.get(class_name, ()))
+        (folder / "base.json").write_text(json.dumps(base), "utf-8")
+        subprocess.run([python, "-W", "ignore", REFERENCE, folder, *drawn], check=True)
     found: Json = json.loads(listed.read_text("utf-8"))
     return found
-
-
-def _compute(python: str, class_name: str, folder: Path) -> None:
-    base = configuration(class_name, VOCAB) | {"sliding_window": 4, "pad_token_id": 0}
-    base["_more"] = list(BY_CLASS.get(class_name, ()))
-    (folder / "base.json").write_text(json.dumps(base), "utf-8")
-    subprocess.run([python, "-W", "ignore", REFERENCE, folder], check=True)
 
 
 def recorded(found: Json, folder: Path) -> Json:
@@ -77,9 +79,9 @@ def recorded(found: Json, folder: Path) -> Json:
         number = case["same"]
         values = np.load(folder / f"{number}.npy")[-1, :RECORDED]
         logits[number] = [round(float(value), 5) for value in values]
-        key = case["key"]
-        change = {key: case["values"][key]} if key in case["values"] else {}
-        cases.append({"key": key, "change": change, "form": form, "logits": number})
+        inner = case["values"].get("text_config", case["values"])
+        change = {key: inner[key] for key in case["key"].split("+") if key in inner}
+        cases.append({"key": case["key"], "change": change, "form": form, "logits": number})
     return {"base": base, "prompt": found["prompt"], "cases": cases, "logits": logits}
 
 
@@ -140,17 +142,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("classes", nargs="*", metavar="CLASS")
     parser.add_argument("--reference", required=True, metavar="PYTHON")
+    parser.add_argument("--random", metavar="COUNT", help="cases of several keys; not each key")
+    parser.add_argument("--seed", default="0", help="of --random")
     parser.add_argument("--keep", help="folder that keeps what transformers computed")
     parser.add_argument("--write", action="store_true", help=f"record the results in {DATA.name}")
     parser.add_argument("--show", default="differs", help="outcomes to list, comma-separated")
     arguments = parser.parse_args()
-    failed, written = False, dict[str, Any]()
+    failed, written = False, json.loads(DATA.read_text("utf-8"))
     for class_name in arguments.classes or filter(_is_compared, classes()):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(arguments.keep or name) / class_name
             folder.mkdir(parents=True, exist_ok=True)
             try:
-                found = reference(arguments.reference, class_name, folder)
+                drawn = (arguments.random, arguments.seed) if arguments.random else ()
+                found = reference(arguments.reference, class_name, folder, drawn)
             except subprocess.CalledProcessError:
                 print(f"{class_name}: transformers computes nothing", flush=True)
                 continue

@@ -1,11 +1,12 @@
 """Compute odd configurations of one class with transformers; runs in a Python with torch.
 
-    python tests/fuzzing/odd_reference.py FOLDER
+    python tests/fuzzing/odd_reference.py FOLDER [COUNT SEED]
 
 FOLDER/base.json is a small model's configuration, with the names of further keys under "_more".
-Each key of it and of the class is left out, set
-to null, to the class's default and to extreme values. Of each case that transformers accepts, the
-folder gets the model's directory and the logits; FOLDER/cases.json lists them all. Cases that give
+Each key of it and of the class is left out, null, the class's default, or extreme. With COUNT,
+up to three keys change at once, as SEED draws them, until transformers accepts COUNT cases. A class
+with a vision model has these keys in its text_config. Of each case that transformers accepts, the
+folder gets the model's directory and the logits; FOLDER/cases.json lists all cases. Cases with
 equal configurations share the logits of the first of them.
 """
 
@@ -15,7 +16,6 @@ import dataclasses
 import json
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.formats.huggingface.drawn import drawn_tensor  # noqa: E402
+from tests.fuzzing.odd_changes import cases, changed, changes  # noqa: E402
 
 Json = dict[str, Any]
 MAX_PARAMETERS = 2_000_000
+MAX_TRIES = 8  # for each case that transformers shall accept
 PROMPT = [5, 250, 17, 99, 3, 42, 201, 8, 77, 130, 61, 12]
-# Names of older configurations, which transformers still reads.
-OLDER = (
-    "rope_theta", "rope_scaling", "rope_local_base_freq", "partial_rotary_factor", "rotary_pct",
-    "sliding_window_pattern",
-)  # fmt: skip
 # What no logits depend on, and what names the class.
 WITHOUT = {
     "transformers_version", "use_cache", "initializer_range", "bos_token_id", "eos_token_id",
@@ -54,50 +51,13 @@ def unused(key: str) -> bool:
     return key in WITHOUT or "dropout" in key or key.endswith("pdrop") or key.startswith("_")
 
 
-def values_of(key: str, base: Json, defaults: Json) -> Iterator[tuple[str, object]]:
-    """Yield the odd values of a key, each after its name; Ellipsis removes the key."""
-    yield "absent", ...
-    yield "null", None
-    default = defaults.get(key)
-    if key in defaults and default is not None:
-        yield "default", default
-    like = base.get(key, default)
-    if isinstance(like, bool):
-        yield "flipped", not like
-    elif isinstance(like, int):
-        yield "zero", 0
-        yield "double", 2 * like
-    elif isinstance(like, float):
-        yield "zero", 0.0
-        yield "large", 3 * like
-
-
-def cases(base: Json, more: list[str], config_class: Any) -> Iterator[tuple[str, str, Json]]:
-    """Yield the key, the kind of odd value, and the configuration."""
-    yield "", "base", base
-    found = {field.name: field for field in dataclasses.fields(config_class)}
-    defaults = {
-        name: field.default
-        if field.default is not dataclasses.MISSING
-        else field.default_factory()
-        if field.default_factory is not dataclasses.MISSING
-        else None
-        for name, field in found.items()
-    }
-    read = (key for key in base if key in found or key in config_class.attribute_map)
-    for key in dict.fromkeys((*read, *found, *OLDER, *more)):
-        if unused(key):
-            continue
-        for name, value in values_of(key, base, defaults):
-            values = {**base, key: value} if value is not ... else dict(base)
-            if value is ...:
-                values.pop(key, None)
-            try:
-                json.dumps(values)
-            except TypeError:
-                continue
-            if name != "absent" or key in base:
-                yield key, name, values
+def is_read(key: str, config_class: Any, more: list[str]) -> bool:
+    """Whether the class's configuration has the key."""
+    found = getattr(config_class, key, None)
+    if isinstance(found, property):
+        return found.fset is not None
+    fields = {field.name for field in dataclasses.fields(config_class)}
+    return key in fields or key in config_class.attribute_map or key in more
 
 
 def write(values: Json, folder: Path, model_class: Any) -> np.ndarray:
@@ -132,25 +92,36 @@ def write(values: Json, folder: Path, model_class: Any) -> np.ndarray:
     return logits
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, count: int | None = None, seed: int | None = None) -> None:
     base = json.loads((folder / "base.json").read_text("utf-8"))
     more = base.pop("_more")
     model_class = getattr(transformers, base["architectures"][0])
-    base["model_type"] = model_class.config_class.model_type
+    config_class = model_class.config_class
+    base["model_type"] = config_class.model_type
+    inner_class = config_class.sub_configs["text_config"] if "text_config" in base else config_class
+    if inner_class is not config_class:
+        base["text_config"]["model_type"] = inner_class.model_type
+    inner = base.get("text_config", base)
+    base = changed(base, {key: ... for key in inner if not is_read(key, inner_class, more)})
+    singles = list(changes(base.get("text_config", base), more, inner_class, unused))
     listed: list[Json] = []
     known: dict[str, int] = {}
-    for number, (key, name, values) in enumerate(cases(base, more, model_class.config_class)):
+    accepted = 0
+    for number, (key, name, change) in enumerate(cases(singles, seed)):
+        if count is not None and (accepted > count or number > MAX_TRIES * count):
+            break
+        values = changed(base, change)
         case: Json = {"key": key, "name": name, "values": values}
         listed.append(case)
         own = folder / str(number)
         try:
-            config = model_class.config_class.from_dict(dict(values))
+            config = config_class.from_dict(json.loads(json.dumps(values)))
             same = json.dumps(config.to_dict(), sort_keys=True, default=str)
-            if same in known:
-                case["same"] = known[same]
-                continue
-            np.save(folder / f"{number}.npy", write(values, own, model_class))
-            case["same"] = known[same] = number
+            if same not in known:
+                np.save(folder / f"{number}.npy", write(values, own, model_class))
+                known[same] = number
+            case["same"] = known[same]
+            accepted += 1
         except Exception as error:
             case["refused"] = f"{type(error).__name__}: {error}"[:300]
             shutil.rmtree(own, ignore_errors=True)
@@ -162,4 +133,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

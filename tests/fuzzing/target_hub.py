@@ -26,7 +26,7 @@ from tests.fuzzing.target_huggingface import replace_one, tokenizer_json
 from trinity.hub.name import parse_name
 
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
-_NAMES = (
+NAMES = (
     "hf:u/r", "hf:u/r:Q4_0", "hf:u/r:m-Q4_0.gguf", "hf:u/r:safetensors", "hf:u/r@main",
     "hf:u/r@v1:Q8_0", f"hf:u/r@{_COMMIT}", "hf:u/r:part",
 )  # fmt: skip
@@ -47,14 +47,14 @@ _SMALL = 400  # bytes from which a file is a large one
 def hub(case: Case) -> None:
     """One repository and one name, right or wrong, opened or asked for its tokenizer."""
     rng = case.rng
-    name = rng.choice(_NAMES)
+    name = rng.choice(NAMES)
     if rng.random() < 0.25:
-        name = _wrong_name(rng, name)
+        name = wrong_name(rng, name)
         case.attempt("read", parse_name, name)
-    server = _Server(rng)
+    server = Hub(rng)
     case.num_bytes += sum(map(len, server.files.values()))
     home = case.folder / "a" / "b" / "c" / "hub"
-    with _answered_by(server, home):
+    with answered_by(server, home):
         wants = rng.random()
         for _ in range(rng.choice((1, 1, 2))):
             if wants < 0.6:
@@ -66,10 +66,11 @@ def hub(case: Case) -> None:
                 if tokenizer is not None:
                     case.attempt("tokenized", tokenizer.encode, values.prose(rng))
             server.is_down = rng.random() < 0.3
-    _check_places(case.folder, home)
+    check_places(case.folder, home)
 
 
-def _wrong_name(rng: random.Random, name: str) -> str:
+def wrong_name(rng: random.Random, name: str) -> str:
+    """Damage a name."""
     kind = rng.randrange(4)
     if kind == 0:
         return "hf:" + values.text(rng)
@@ -78,8 +79,8 @@ def _wrong_name(rng: random.Random, name: str) -> str:
     return name[:at] + piece + name[at + rng.choice((0, 1)) :]
 
 
-class _Server:
-    """A server's files and responses."""
+class Hub:
+    """The files and responses of a hub with one repository."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -218,7 +219,7 @@ def _http_library() -> Any:
 
 
 @contextlib.contextmanager
-def _answered_by(server: _Server, home: Path) -> Iterator[None]:
+def answered_by(server: Hub, home: Path) -> Iterator[None]:
     """Let the library ask this server and keep its cache at ``home``."""
     import huggingface_hub
     from huggingface_hub import constants
@@ -248,7 +249,7 @@ def _answered_by(server: _Server, home: Path) -> Iterator[None]:
         huggingface_hub.set_client_factory(factory)
 
 
-def _check_places(folder: Path, home: Path) -> None:
+def check_places(folder: Path, home: Path) -> None:
     """Raise Finding for a file outside the cache, or a link that leads out of it."""
     inside = os.path.realpath(home)
     for parent, _, names in os.walk(folder):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from tests.fuzzing.case import Case
 from tests.fuzzing.target_adapters import adapter
 from tests.fuzzing.target_audio import audio
+from tests.fuzzing.target_bodies import compressed, pull
 from tests.fuzzing.target_gguf import gguf, split, structure, tl, wide
 from tests.fuzzing.target_guard import guard
 from tests.fuzzing.target_hub import hub
@@ -21,6 +22,7 @@ from tests.fuzzing.target_requests import (
     slots,
 )
 from tests.fuzzing.target_speech import speech
+from tests.fuzzing.target_states import cached, slot_state
 from tests.fuzzing.target_text import (
     json_text,
     sentencepiece,
@@ -37,7 +39,9 @@ TARGETS: dict[str, Target] = {
     "adapter": adapter, "hub": hub, "packed": packed, "speech": speech,
     "tokenizer": tokenizer, "template": template, "json": json_text, "sentencepiece": sentencepiece,
     "tl_config": tl_config, "multipart": multipart, "audio": audio, "content_type": content_type,
-    "chunking": chunking, "response_fields": response_fields, "slots": slots, "guard": guard,
+    "chunking": chunking, "response_fields": response_fields, "slots": slots,
+    "compressed": compressed, "pull": pull, "slot_state": slot_state, "cached": cached,
+    "guard": guard,
 }  # fmt: skip
 
 USUAL = tuple(name for name in TARGETS if name != "guard")
@@ -47,7 +51,8 @@ SHARES = {
     "safetensors": 80, "adapter": 40, "hub": 20, "packed": 40, "speech": 30, "imatrix": 70,
     "tokenizer": 60, "template": 19, "json": 90, "sentencepiece": 70,
     "tl_config": 20, "multipart": 60, "audio": 40, "content_type": 40,
-    "chunking": 60, "response_fields": 20, "slots": 20,
+    "chunking": 60, "response_fields": 20, "slots": 20, "compressed": 60, "pull": 20,
+    "slot_state": 60, "cached": 20,
     "guard": 1,
 }  # fmt: skip
 

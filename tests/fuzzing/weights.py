@@ -11,14 +11,17 @@ import numpy as np
 
 from scripts.models.make_synthetic import random_blocks
 from trinity.formats.gguf_types import is_type_of_gguf, tensor_nbytes, type_id
+from trinity.formats.stq import BLOCK as STQ_BLOCK
+from trinity.formats.stq import BLOCK_BYTES as STQ_BYTES
+from trinity.formats.stq import STQ_TYPE
 from trinity_kernels.ggml import TYPES_BY_NAME
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.quant_type import QuantType
 
-ALL_TYPES = (*TYPES_BY_NAME, "I2_S", "TL1", "TL2", "Q2_0_G128", "PQ2_0", "PTQ1_0")
+ALL_TYPES = (*TYPES_BY_NAME, "I2_S", "TL1", "TL2", "Q2_0_G128", "PQ2_0", "PTQ1_0", STQ_TYPE)
 # What the kernels run of what GGUF files have; the others come from checkpoints alone.
-RUNNABLE = tuple(name for name in FORMS if is_type_of_gguf(name))
+RUNNABLE = (*(name for name in FORMS if is_type_of_gguf(name)), STQ_TYPE)
 POOL_BLOCKS = 1 << 12
 TAIL_BYTES = 32
 LARGEST = 32 << 20  # a tensor that says it has more gets 64 bytes
@@ -26,6 +29,8 @@ LARGEST = 32 << 20  # a tensor that says it has more gets 64 bytes
 
 def block_size(type_name: str) -> int:
     """Return the elements of a block; an I2_S tensor is a multiple of 128."""
+    if type_name == STQ_TYPE:
+        return STQ_BLOCK
     quant = TYPES.get(type_name)
     return quant.block_size if quant else 4
 
@@ -94,6 +99,11 @@ def content(type_name: str, dims: list[int], rng: random.Random, hostile: float 
     if type_name in ("TL1", "TL2"):
         codes = _cut(_noise(), nbytes - TAIL_BYTES, 1, rng)
         return codes.translate(_TL_NIBBLES) + struct.pack("<f", 0.05) + bytes(28)
+    if type_name == STQ_TYPE:
+        scale = struct.pack("<e", 0.05)
+        codes = _cut(_noise(), nbytes, STQ_BYTES, rng)
+        parts = (codes[at : at + STQ_BYTES - 2] for at in range(0, nbytes, STQ_BYTES))
+        return b"".join(part + scale for part in parts)
     if type_name not in TYPES:
         return _cut(_noise(), nbytes, 1, rng)
     quant = TYPES[type_name]

@@ -117,9 +117,8 @@ FAMILIES = (
         terms=Terms(
             rope_types=_TYPES,
             defaults=_DEFAULTS,
-            experts=ExpertTerms(
-                ("num_experts",), used="moe_topk", width="intermediate_size", by_layer=True
-            ),
+            experts=ExpertTerms(("num_experts",), width="intermediate_size", by_layer=True),
+            older={"num_experts_per_tok": "moe_topk"},  # transformers takes the first if it exists
         ),
     ),
 )

@@ -196,7 +196,11 @@ class CheckpointLayout:
             yield HFTensor(
                 name,
                 shape,
-                replace(form, names=names_of(form, group.source, shape)),
+                replace(
+                    form,
+                    names=names_of(form, group.source, shape),
+                    numbered="{}" in form.names[0],
+                ),
                 linear,
                 heads,
                 row.change,

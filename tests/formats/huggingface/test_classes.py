@@ -83,7 +83,7 @@ def test_keys_are_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
             {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
             "RoPE scaling of type 'dyn",
         ),
-        ("hunyuan_moe", {"moe_topk": [3, 2]}, r"moe_topk is \[3, 2\]"),
+        ("hunyuan_moe", {"moe_topk": [3, 2]}, r"num_experts_per_tok is \[3, 2\]"),
         ("hunyuan_moe", {"num_shared_expert": [2, 2]}, r"num_shared_expert is \[2, 2\]"),
         ("maple", {"nope_on_global_attention": False}, "nope_on_global_attention is False"),
         ("minicpm", {"num_experts": 8}, "num_experts is 8"),

@@ -27,12 +27,32 @@ HOSTILE: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+EXPERTS = (
+    "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "n_group",
+    "num_experts_per_tok", "moe_k", "moe_topk", "top_k_experts", "topk_group",
+)  # fmt: skip
+
+
+def has_experts(class_name: str) -> bool:
+    return read_model(configuration(class_name, VOCAB), "x").config.experts is not None
+
+
 @pytest.mark.parametrize("form", [0, 1])
 @pytest.mark.parametrize("class_name", classes())
 def test_the_tensors_of_a_class_are_those_of_its_architecture(
     class_name: str, form: int, tmp_path: Path
 ) -> None:
+    check_tensors(configuration(class_name, VOCAB), form, tmp_path)
+
+
+@pytest.mark.parametrize("class_name", [name for name in classes() if has_experts(name)])
+def test_the_tensors_of_one_expert(class_name: str, tmp_path: Path) -> None:
+    """The only expert's matrix has no axis of experts."""
     values = configuration(class_name, VOCAB)
+    check_tensors(values | {key: 1 for key in values if key in EXPERTS}, 0, tmp_path)
+
+
+def check_tensors(values: dict[str, Any], form: int, tmp_path: Path) -> None:
     model = read_model(values, "config.json")
     arrays = {
         name: np.zeros(shape, np.uint8 if is_bytes else np.float32)

@@ -18,6 +18,7 @@ from scripts.models.make_directory import byte_tokenizer
 from tests.formats.huggingface.drawn import drawn_tensor
 from tests.formats.raw_safetensors import write_safetensors
 from tests.fuzzing.hf_families import description, stored_tensors
+from tests.fuzzing.odd_changes import changed
 from tests.fuzzing.odd_configs import context_of
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "data" / "odd_configs.json").read_text("utf-8"))
@@ -30,8 +31,8 @@ LARGEST_DIFFERENCE = 1e-3
 def test_odd_configurations(class_name: str, tmp_path: Path) -> None:
     golden, computed = GOLDEN[class_name], dict[tuple[str, int], NDArray[np.float32]]()
     for case in golden["cases"]:
-        values = {key: value for key, value in golden["base"].items() if key != case["key"]}
-        values |= case["change"]
+        values = changed(golden["base"], dict.fromkeys(case["key"].split("+"), ...))
+        values = changed(values, case["change"])
         described = description(values), case["form"]
         if described not in computed:
             folder = tmp_path / str(len(computed))

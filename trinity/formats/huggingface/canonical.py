@@ -100,7 +100,7 @@ class CanonicalTensors:
             return MadeTensor(name, shape, type_name, make, stored.source, stored.name)
         if self._ternary is not None and needed.linear:
             return self._ternary_tensor(name, needed, self._ternary)
-        if expert is None and len(needed.stored.names) > 1:
+        if expert is None and needed.stored.is_divided:
             return self._stacked(name, needed)
         stored, elements = self._elements(needed, expert)
         if stored.dtype not in _TYPES or needed.change is not None:
@@ -173,7 +173,7 @@ class CanonicalTensors:
         """Whether experts become separate tensors: no view of the file is the whole stack."""
         if not needed.name.endswith(_EXPERTS) or needed.stored.blocks:
             return False
-        if len(needed.stored.names) > 1:
+        if needed.stored.is_divided:
             return True
         if needed.source in self._checkpoint.packed:
             return False
@@ -204,7 +204,7 @@ class CanonicalTensors:
             if packed is None or packed.scale is None:
                 scales.append(np.ones(1, np.float32))
                 continue
-            shape = needed.shape[1:] if is_stack and len(names) > 1 else needed.shape
+            shape = needed.shape[1:] if is_stack and needed.stored.is_divided else needed.shape
             if not self._keeps_type(packed, needed, shape):
                 return
             scales.append(packed.scale.reshape(-1))

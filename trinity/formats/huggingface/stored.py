@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,8 @@ class Stored:
     # The checkpoint's tensors; several are the parts along the first axis. In a table, which has
     # names without the prefix of a layer, "{}" stands for the number of each expert.
     names: tuple[str, ...]
+    # "{}" was in the names: there is a tensor for each number, even if there is only one.
+    numbered: bool = field(default=False, kw_only=True)
     # Takes a stored array of any dtype and returns the tensor's values in its order of axes,
     # without a copy.
     view: View = as_it_is
@@ -73,6 +75,11 @@ class Stored:
     blocks: bool = False
     # The matrices of a stack are stored as (inputs, outputs).
     turned: bool = False
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether each of the checkpoint's tensors is a part along the first axis."""
+        return self.numbered or len(self.names) > 1
 
     @property
     def views(self) -> tuple[View, ...]:

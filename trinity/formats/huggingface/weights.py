@@ -92,7 +92,7 @@ def _check_shape(stored: SafeTensor | Packed, shape: tuple[int, ...]) -> None:
 def _check_views(stored: SafeTensor | Packed, needed: HFTensor) -> None:
     """Raise FormatError if the views of the tensor do not give the required values."""
     shape = needed.shape
-    if len(needed.stored.names) > 1:  # one of several along the first axis
+    if needed.stored.is_divided:
         shape = shape[1:]
     if not is_seen(needed.stored, stored.shape, shape):
         raise _misfit(stored, shape)
