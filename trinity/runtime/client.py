@@ -57,6 +57,11 @@ class AsyncAnswers:
         self._left -= numbered_chunk[1].finish_reason is not None
         return numbered_chunk
 
+    @property
+    def has_next(self) -> bool:
+        """Whether the next chunk needs no waiting."""
+        return self._inbox.has_next
+
     def cancel(self, index: int) -> None:
         """End one response as "cancelled" if it has not ended."""
         self._engine_thread.cancel(self._answers[index])

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import TrinityError
+from trinity.runtime.inbox import Deliveries
 from trinity.runtime.lease import Lease
 from trinity.runtime.mask_thread import MaskThread
 from trinity.runtime.scheduler import ScheduledRows, Scheduler, prompt_pairs
@@ -227,7 +228,8 @@ class EngineLoop:
         seconds = perf_counter() - started
         before, self._processor = self._processor, process_time()
         scheduler.count(scheduled, self._processor - before)
-        scheduler.postprocess(scheduled, logits)
+        with Deliveries.together():
+            scheduler.postprocess(scheduled, logits)
         scheduler.learn(scheduled, pairs, seconds, perf_counter() - began)
         return True
 

@@ -6,15 +6,23 @@ inbox goes away and the request ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from weakref import WeakKeyDictionary
 
 from trinity.runtime.generation import Chunk, collect
 from trinity_kernels import forks
 
 if TYPE_CHECKING:
     import asyncio
+
+
+MOST_AT_ONCE: Final = 128  # results that one turn of an event loop takes, in a fraction of 1 ms
 
 
 class Sink(Protocol):
@@ -46,20 +54,87 @@ class AsyncInbox:
     def __init__(self) -> None:
         import asyncio
 
-        self._loop = asyncio.get_running_loop()
+        self._deliveries = Deliveries.of(asyncio.get_running_loop())
         self._items: asyncio.Queue[Any] = asyncio.Queue()
 
     def put(self, item: Any) -> None:
         """Receive a result or an exception; nothing happens if the loop is closed."""
-        try:
-            self._loop.call_soon_threadsafe(self._items.put_nowait, item)
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
+        self._deliveries.put(self._items, item)
+
+    @property
+    def has_next(self) -> bool:
+        """Whether ``get`` would return at once."""
+        return not self._items.empty()
 
     async def get(self) -> Any:
         """Return the next result; raise it if it is an exception."""
         return result_of(await self._items.get())
+
+
+class Deliveries:
+    """Passes results from threads to the queues of one event loop.
+
+    Each call that wakes a loop is a system call that gives up the interpreter's lock. A loop is
+    woken once for all results that it has not taken, and at the end of ``together``.
+    """
+
+    _of: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, Deliveries]] = WeakKeyDictionary()
+    _held = threading.local()  # ``loops``: within ``together``, those that it wakes
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._results: deque[tuple[asyncio.Queue[Any], Any]] = deque()
+        self._is_woken = False
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> Deliveries:
+        """Return those of a loop, in whose thread this must be called."""
+        return cls._of.get(loop) or cls._of.setdefault(loop, cls(loop))
+
+    @classmethod
+    @contextmanager
+    def together(cls) -> Iterator[None]:
+        """Wake loops at the end of ``with`` for what this thread puts within it."""
+        cls._held.loops = loops = set[Deliveries]()
+        try:
+            yield
+        finally:
+            del cls._held.loops
+            for deliveries in loops:
+                deliveries.wake()
+
+    def put(self, queue: asyncio.Queue[Any], item: Any) -> None:
+        """Pass ``item`` to ``queue``, from any thread."""
+        loop = self._loop()
+        if loop is None or loop.is_closed():
+            return
+        self._results.append((queue, item))
+        held: set[Deliveries] | None = getattr(self._held, "loops", None)
+        if held is None:
+            self.wake()
+        else:
+            held.add(self)
+
+    def wake(self) -> None:
+        """Let the loop take the results."""
+        loop = self._loop()
+        if self._is_woken or loop is None:
+            return
+        self._is_woken = True
+        try:
+            loop.call_soon_threadsafe(self._deliver)
+        except RuntimeError:
+            self._results.clear()
+            if not loop.is_closed():
+                raise
+
+    def _deliver(self) -> None:
+        self._is_woken = False  # before they are taken: one that comes later wakes again
+        for _ in range(min(len(self._results), MOST_AT_ONCE)):
+            queue, item = self._results.popleft()
+            queue.put_nowait(item)
+        if self._results:
+            self.wake()
 
 
 class Collector:

@@ -15,8 +15,9 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trinity.server.caller import network_of
+from trinity.server.joined_writes import JoinedWrites
 from trinity.server.pace import Pace
-from trinity.server.stream import EVENTS
+from trinity.server.stream import EVENTS, MORE
 from trinity.server.wire import Wire
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
-        super().connection_made(transport)
+        self.joined = JoinedWrites(transport)
+        super().connection_made(self.joined)
         self.conn: Wire = Wire(h11.SERVER, self.config.h11_max_incomplete_event_size or MOST_AHEAD)
         now = time.monotonic()
         self.network = network_of({"client": self.client})
@@ -240,6 +242,9 @@ def written_to(app: ASGIApp) -> ASGIApp:
                 if message.get("more_body", False) and EVENTS not in message:
                     await connection.writable()
             await send(message)
+            is_body = message["type"] == "http.response.body"
+            if is_body and connection is not None and MORE not in message:
+                connection.joined.flush()
 
         try:
             await app(scope, receive, written)

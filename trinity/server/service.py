@@ -126,6 +126,11 @@ class Answers:
         """Estimated seconds until the first token; None until a request has ended."""
         return self._lease.estimates.first_token(self.model.scheduler_stats())
 
+    @property
+    def has_next(self) -> bool:
+        """Whether the next event needs no waiting."""
+        return bool(self._events) or self._answers.has_next
+
     def __aiter__(self) -> Answers:
         return self
 

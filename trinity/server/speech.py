@@ -182,6 +182,7 @@ class Transcribing:
     """A transcription in progress; ``close`` ends it."""
 
     predicted = None  # seconds to the first token are not forecast
+    has_next = False
 
     def __init__(
         self,

@@ -20,6 +20,10 @@ BEAT = 10.0
 BEAT_COMMENT = b": keep-alive\n\n"
 # Marks an ASGI message that contains whole events only.
 EVENTS = "trinity.events"
+# Marks an ASGI message of which the next one is expected at once: both are written together.
+MORE = "trinity.more"
+# Messages in a row that are marked so, before other tasks have their turn.
+MOST_MORE = 64
 # In a request's scope: the time of the event loop at which the request must be complete.
 DEADLINE = "trinity.deadline"
 # Estimated milliseconds from the head of the response to its first token.
@@ -43,6 +47,10 @@ class Started(Protocol):
     @property
     def predicted(self) -> float | None:
         """Estimated seconds until the first token, or None."""
+
+    @property
+    def has_next(self) -> bool:
+        """Whether its next event is here."""
 
     def close(self) -> None:
         """End it. Calling it again has no effect."""
@@ -90,10 +98,7 @@ class Stream:
             try:
                 async with asyncio.timeout_at(scope[DEADLINE]):
                     answers = await starting
-                    async with aclosing(self._written(answers)) as events:
-                        async for encoded in events:
-                            self._silent = False
-                            await send({**_body(encoded), EVENTS: True})
+                    await self._send_events(answers, send)
             except Exception as error:
                 await _closed(starting)
                 async with asyncio.timeout(BEAT):  # a client may have stopped reading
@@ -104,6 +109,18 @@ class Stream:
             if beating is not None:
                 beating.cancel()
             await _closed(starting)
+
+    async def _send_events(self, answers: Started, send: Send) -> None:
+        """Send the events of a response, those that are here together."""
+        more = 0
+        async with aclosing(self._written(answers)) as events:
+            async for encoded in events:
+                self._silent = False
+                message = {**_body(encoded), EVENTS: True}
+                more = more + 1 if answers.has_next and more < MOST_MORE else 0
+                if more:
+                    message[MORE] = True
+                await send(message)
 
     async def _keep_alive(self, send: Send) -> None:
         while True:

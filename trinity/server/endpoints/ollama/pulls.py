@@ -45,6 +45,7 @@ class Pull:
     """The download of a model, which is served under the name that was asked for."""
 
     predicted = None
+    has_next = False
 
     def __init__(self, models: Models, asked: str) -> None:
         self._models, self._asked = models, asked.removesuffix(LATEST)
