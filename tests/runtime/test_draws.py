@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from trinity.runtime.sampler import Draws
+from trinity.runtime.draws import Draws
 
 
 def twister(seed: int) -> random.Random:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.toy_model import ToyEngine, chunks_of
-from trinity.runtime import sampler as module
+from trinity.runtime import penalties as module
 from trinity.runtime.generation import collect
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.recent_tokens import RecentTokens

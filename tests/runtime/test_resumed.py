@@ -20,6 +20,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "drawn": {"temperature": 1.3, "seed": 5, "max_tokens": 20, "repetition_penalty": 1.2},
     "stopped": {"temperature": 1.0, "seed": 4, "max_tokens": 60, "stop": [",", "."]},
     "grammar": {"grammar": trinity.Grammar.json_schema(PERSON), "seed": 8, "max_tokens": 60},
+    "chain": {
+        "seed": 6,
+        "max_tokens": 20,
+        "dry_multiplier": 0.8,
+        "typical_p": 0.9,
+        "dynatemp_range": 0.4,
+    },
     "shifted": {"context_shift": True, "seed": 2, "max_tokens": 90, "ignore_eos": True},
 }
 
@@ -63,6 +70,8 @@ def test_its_pieces_are_the_same(model: Model) -> None:
         ({"resumed": [10**6, 1]}, "the model has ids 0 to"),
         ({"resumed": [5] * 9, "max_tokens": 3}, "the response ends before the last"),
         ({"resumed": [5, 5], "logprobs": 1}, "cannot be used with logprobs"),
+        ({"resumed": [5, 5], "mirostat": 2}, "cannot be used with mirostat"),
+        ({"resumed": [5, 5], "xtc_probability": 0.5}, "cannot be used with mirostat, xtc"),
         ({"resumed": [5, 5, 5], "grammar": trinity.Grammar.choice(["yes"])}, "allow"),
     ],
 )

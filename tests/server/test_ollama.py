@@ -82,10 +82,10 @@ def test_nothing_asked_only_loads(client: TestClient) -> None:
         ({"options": {"num_ctx": 64, "num_gpu": 0, "typical_p": 1.0, "use_mmap": True}}, ""),
         ({"options": {"num_gpu": 99, "num_thread": 2, "num_batch": 512, "f16_kv": True}},
          "options.num_gpu, options.num_thread, options.num_batch, options.f16_kv"),
-        ({"options": {"mirostat": 1, "mirostat_tau": 5.0, "mirostat_eta": 0.1}},
-         "options.mirostat, options.mirostat_tau, options.mirostat_eta"),
+        ({"options": {"mirostat": 1, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "x": 1}},
+         "options.x"),
         ({"options": {"typical_p": 0.7, "use_mlock": True, "embedding_only": True}},
-         "options.typical_p, options.use_mlock, options.embedding_only"),
+         "options.use_mlock, options.embedding_only"),
         ({"options": {"top_k": -1, "stop": [""], "num_predict": "3", "temperature": None}}, ""),
         ({"keep_alive": -1}, ""),
         ({"keep_alive": "1h30m"}, ""),
@@ -154,14 +154,15 @@ def test_options_are_the_engines(job_of: Callable[..., Any]) -> None:
     given = {
         "seed": 5, "num_predict": 7, "num_ctx": 100, "num_keep": 4, "temperature": 0.5, "top_k": 3,
         "top_p": 0.4, "min_p": 0.1, "repeat_penalty": 1.1, "repeat_last_n": 5,
-        "presence_penalty": 0.2, "frequency_penalty": 0.3, "stop": ["x"], "typical_p": 1,
-        "mirostat": 0, "num_gpu": 0,
+        "presence_penalty": 0.2, "frequency_penalty": 0.3, "stop": ["x"], "typical_p": 1.5,
+        "mirostat": 2, "mirostat_tau": 4, "mirostat_eta": 0.2, "num_gpu": 0,
     }  # fmt: skip
     job = job_of(OllamaChatRequest, messages=HELLO, options=given, think="low")
     assert job.options == {
         "seed": 5, "max_tokens": 7, "temperature": 0.5, "top_k": 3, "top_p": 0.4, "min_p": 0.1,
         "repetition_penalty": 1.1, "penalty_last_n": 5, "presence_penalty": 0.2,
-        "frequency_penalty": 0.3, "stop": ["x"],
+        "frequency_penalty": 0.3, "stop": ["x"], "typical_p": 1.0, "mirostat": 2,
+        "mirostat_tau": 4.0, "mirostat_eta": 0.2,
     }  # fmt: skip
     assert job.effort == "low"
     assert not job.whole
@@ -254,7 +255,7 @@ def test_vectors_are_the_models(client: TestClient, model: Model) -> None:
         ({"options": {"num_ctx": 256}}, ""),
         (
             {"options": {"num_ctx": 8192, "num_thread": 4, "temperature": 0.5, "mirostat": 2}},
-            "options.num_thread, options.mirostat, options.num_ctx, options.temperature",
+            "options.num_thread, options.num_ctx, options.temperature, options.mirostat",
         ),
     ],
 )

@@ -48,7 +48,7 @@ def streamed(client: TestClient, path: str = CHAT, **body: Any) -> list[Any]:
         ("truncate_prompt_tokens", 100), ("guided_decoding_backend", "xgrammar"),
         ("options", {"num_ctx": 8192}), ("num_ctx", 8192), ("keep_alive", "5m"),
         ("provider", {"order": ["x"]}), ("plugins", []), ("usage", {"include": True}),
-        ("client_metadata", {"a": "b"}), ("mirostat", 2), ("metadata", {"a": 1}), ("user", 5),
+        ("client_metadata", {"a": "b"}), ("tfs_z", 0.9), ("metadata", {"a": 1}), ("user", 5),
         ("stream_options", {"include_usage": True}), ("reasoning_format", "deepseek-legacy"),
         ("chat_template_kwargs", {"no_such_name": 1}), ("enable_thinking", False),
         ("reasoning", {"effort": "none", "exclude": True}), ("extra_body", {"a": 1}),

@@ -12,10 +12,6 @@ from trinity.cli.parameters import BadParameter
 
 _GPU = "trinity only runs on the CPU; remove the option"
 _OURS = "trinity decides this itself; remove the option"
-_SAMPLER = (
-    "this sampler is not supported; trinity has --temp, --top-k, --top-p, --min-p and penalties "
-    "(docs/options.md)"
-)
 _ROPE = "trinity reads this from the model's file; remove the option"
 _ROWS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("-ngl", "--gpu-layers", "--n-gpu-layers", "-dev", "--device", "-sm", "--split-mode", "-ts",
@@ -54,10 +50,6 @@ _ROWS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("--lora-scaled",), "write --lora FILE:SCALE"),
     (("-ctk", "--cache-type-k", "-ctv", "--cache-type-v"),
      "use --kv-type f16, q8_0 or f32, which applies to keys and values"),
-    (("--mirostat", "--mirostat-lr", "--mirostat-ent", "--typical", "--typical-p",
-      "--dynatemp-range", "--dynatemp-exp", "--dry-multiplier", "--dry-base",
-      "--dry-allowed-length", "--dry-penalty-last-n", "--xtc-probability", "--xtc-threshold",
-      "--top-nsigma", "--samplers", "--sampling-seq"), _SAMPLER),
     (("--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale",
       "--yarn-orig-ctx", "--yarn-ext-factor"), _ROPE),
     (("--keep", "--context-shift", "--no-context-shift"),

@@ -14,14 +14,18 @@ from trinity.cli.terminal import say
 from trinity.errors import InputError
 from trinity.options.option import declared
 from trinity.processes.command_line import INTERRUPTED, leave_threads
+from trinity.runtime.sampling_params import SamplingParams
 from trinity.server.settings import ServerOptions
 
 SERVING = options.flagged(declared(ServerOptions))
 DEFAULTS = options.only(
-    options.GENERATION, "max_tokens", "temperature", "top_k", "top_p", "min_p",
-    "repetition_penalty", "frequency_penalty", "presence_penalty", "penalty_last_n", "seed",
-    "speculative", "context_shift", "keep",
-)  # fmt: skip
+    options.GENERATION,
+    "max_tokens",
+    *(option.name for option in declared(SamplingParams) if option.name != "logit_bias"),
+    "speculative",
+    "context_shift",
+    "keep",
+)
 NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client", "llguidance")
 
 

@@ -11,6 +11,7 @@ from trinity.options.checks import check_integer, check_number
 from trinity.options.keywords import unknown_keyword
 from trinity.options.load_options import LARGEST_SCALE
 from trinity.options.option import Declared, Option, check_options, declared
+from trinity.runtime.active_samplers import has_dry, keeps_state
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.guide import Grammar, check_grammar
 from trinity.runtime.limits import GenerationLimits
@@ -34,6 +35,23 @@ class GenerationOptions(TypedDict, total=False):
     penalty_last_n: int
     logit_bias: Mapping[int, float] | None
     seed: int | None
+    samplers: Sequence[str]
+    typical_p: float
+    top_n_sigma: float
+    xtc_probability: float
+    xtc_threshold: float
+    dynatemp_range: float
+    dynatemp_exponent: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    dry_sequence_breakers: Sequence[str]
+    mirostat: int
+    mirostat_tau: float
+    mirostat_eta: float
+    adaptive_target: float
+    adaptive_decay: float
 
     max_tokens: int | None
     stop: str | Sequence[str] | None
@@ -215,6 +233,12 @@ class Request:
                 "resumed cannot be used with logprobs: those of the earlier tokens are lost",
                 "resumed",
             )
+        if self.resumed and keeps_state(self.sampling):
+            raise InputError(
+                "resumed cannot be used with mirostat, xtc or adaptive_p: what they remember of "
+                "the earlier tokens is lost",
+                "resumed",
+            )
 
     @property
     def domain(self) -> Domain:
@@ -230,9 +254,11 @@ class Request:
     def takes_time(self) -> bool:
         """Whether preparing the request takes too long for an event loop.
 
-        Grammars are compiled, and many stop strings become an automaton.
+        Grammars are compiled, many stop strings become an automaton, and the vocabulary is
+        searched for DRY's breakers.
         """
-        return self.grammar is not None or sum(map(len, self.limits.stop)) > LONG_STOP
+        many_stops = sum(map(len, self.limits.stop)) > LONG_STOP
+        return self.grammar is not None or many_stops or has_dry(self.sampling)
 
     def sample(self, number: int) -> Request:
         """The request for completion ``number`` of several; it uses seed + ``number``."""

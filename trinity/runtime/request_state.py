@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trinity.errors import InputError
+from trinity.runtime.active_samplers import has_dry
 from trinity.runtime.generation import Chunk, FinishReason, Timings
 from trinity.runtime.guide import Grammar, Guide
 from trinity.runtime.inbox import Sink
@@ -22,6 +23,7 @@ from trinity.runtime.stop import StopMatcher
 from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
+    from trinity.runtime.dry_breakers import Breakers
     from trinity.runtime.guide import Allowed
     from trinity.runtime.interface import Best
     from trinity.runtime.kv_cache import KVCache
@@ -54,7 +56,12 @@ class RequestState(Sequence):
         self.accepted = 0  # accepted tokens among those proposed for the newest step
         self._limits = request.limits
         keeps = request.limits.logprobs is not None and request.limits.processed_logprobs
-        self._sampler = Sampler(request.sampling, vocab_size, keeps=keeps)
+        self._sampler = Sampler(
+            request.sampling,
+            vocab_size,
+            keeps=keeps,
+            breakers=dry_breakers(request, tokenizer, vocab_size),
+        )
         self._progress = request.progress
         own = () if request.limits.ignore_eos else tokenizer.eog_ids
         self._enders = frozenset(own) | frozenset(request.limits.stop_tokens or ())
@@ -346,6 +353,15 @@ class RequestState(Sequence):
         """Seconds since the previous call, or since the submission."""
         before, self._since = self._since, perf_counter()
         return self._since - before
+
+
+def dry_breakers(request: Request, tokenizer: Tokenizer, vocab_size: int) -> Breakers | None:
+    """The sequence breakers of DRY; None if it is off."""
+    if not has_dry(request.sampling):
+        return None
+    from trinity.runtime.dry_breakers import breakers_of  # most requests need none
+
+    return breakers_of(tokenizer, request.sampling.dry_sequence_breakers, vocab_size)
 
 
 def begun(grammar: Grammar, tokenizer: Tokenizer, vocab_size: int) -> tuple[Guide, list[int]]:

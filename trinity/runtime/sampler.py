@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
+from trinity.runtime.active_samplers import has_dry, plain_params
+from trinity.runtime.candidates import Candidates
+from trinity.runtime.distribution import best, highest, log_normalizer, nucleus
+from trinity.runtime.draws import Draws
 from trinity.runtime.interface import Best
-from trinity.runtime.recent_tokens import RecentTokens
+from trinity.runtime.penalties import LONG, Penalties
 from trinity.runtime.sampling_params import SamplingParams
-from trinity_kernels.isa import interpreted
+
+if TYPE_CHECKING:
+    from trinity.runtime.dry_breakers import Breakers
+    from trinity.runtime.sampler_chain import SamplerChain
 
 __all__ = ["Sampler", "SamplingParams", "TokenLogprob", "best", "log_normalizer", "token_logprob"]
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
 
-COMPILED_FROM = 8192  # number of logits from which a compiled selection is faster than sorting
-SUM_BLOCK = 8192  # elements per call of exp, so that they stay in the CPU cache
 FIRST_GUESS = 256  # first number of tokens to search a nucleus in
 GROWTH = 8  # factor of that number if it was too small
 LAST_GUESS = 16384  # number of attempts after which all logits are sorted
-LARGEST_DRAW = 1 - 2.0**-53  # the largest float below 1
 _NO_IDS = np.empty(0, np.int64)
-LONG = 2048  # length of a penalty range from which token counts are kept between calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,42 +50,24 @@ class TokenLogprob:
     """The most probable tokens, best first; their own ``top`` is empty."""
 
 
-class Draws:
-    """Random numbers in [0, 1), the same as llama.cpp's for the same seed.
-
-    They come from the 32-bit Mersenne Twister (Matsumoto and Nishimura, 1998) with its authors'
-    seeding. Each number takes two words, the lower one first, as libstdc++'s
-    ``uniform_real_distribution<double>`` does. NumPy spreads seeds of more than 32 bits, which
-    llama.cpp does not have; None takes a seed from the operating system.
-    """
-
-    def __init__(self, seed: int | None) -> None:
-        self._bits = random.Random()  # the same generator, but for the seeding
-        if seed is None:
-            return
-        if seed < 2**32:
-            words, position = [seed], 624
-            for i in range(1, 624):
-                words.append((1812433253 * (words[-1] ^ words[-1] >> 30) + i) % 2**32)
-        else:
-            state: Any = np.random.MT19937(seed).state["state"]
-            words, position = state["key"].tolist(), state["pos"]
-        self._bits.setstate((3, (*words, position), None))
-
-    def next(self) -> float:
-        """The next number."""
-        return min(self._bits.getrandbits(64) / 2**64, LARGEST_DRAW)
-
-
 class Sampler:
-    """Samples tokens for one sequence; owns its random numbers and one buffer of vocabulary size.
+    """Samples tokens for one sequence; owns its random numbers and buffers of vocabulary size.
 
-    ``keeps``: keep the distribution of the newest token, for ``logprob``.
+    ``keeps``: keep the distribution of the newest token, for ``logprob``. ``breakers``: the
+    sequence breakers of DRY, if it is on.
     Raises: InputError if ``logit_bias`` names a token outside the vocabulary.
     """
 
-    def __init__(self, params: SamplingParams, vocab_size: int, *, keeps: bool = False) -> None:
-        self.params = params
+    def __init__(
+        self,
+        params: SamplingParams,
+        vocab_size: int,
+        *,
+        keeps: bool = False,
+        breakers: Breakers | None = None,
+    ) -> None:
+        plain = plain_params(params)
+        self.params = plain or params
         self._keeps = keeps
         self._draws = Draws(params.seed)
         bias = params.logit_bias or {}
@@ -96,9 +79,20 @@ class Sampler:
         self._bias_ids = np.fromiter(bias.keys(), np.int64, len(bias))
         with np.errstate(over="ignore"):  # found as an infinite logit after it is added
             self._bias = np.fromiter(bias.values(), np.float64, len(bias)).astype(np.float32)
-        self._adjusts = bool(bias) or params.has_penalties
+        self._penalties = Penalties(params, vocab_size)
+        self._chain: SamplerChain | None = None
+        self._adjusts = bool(bias) or self.params.has_penalties
+        if plain is None:
+            from trinity.runtime.sampler_chain import SamplerChain  # most requests need none
+
+            self._chain = SamplerChain(params, vocab_size, self._penalties, breakers)
+            self._ids = np.arange(vocab_size)
+            self._adjusts = True
+        # How many of the last tokens may have penalties; negative: all.
+        self._ranges = [params.penalty_last_n] if self.params.has_penalties else []
+        if has_dry(params):
+            self._ranges.append(params.dry_penalty_last_n)
         self._scratch = np.empty(vocab_size if self._adjusts else 0, np.float32)
-        self._recent: RecentTokens | None = None  # for long penalty ranges
         # Ids and weights from which the newest token was drawn; None if it was certain.
         self._drawn: tuple[Ids, NDArray[np.float64]] | None = None
 
@@ -112,6 +106,8 @@ class Sampler:
         every token.
         """
         check_finite(float(logits.max()))  # NaN is the maximum, so one pass finds every case
+        if self._chain is not None:
+            return self._chained(self._chain, logits, history, allowed)
         if self._adjusts:
             logits = self._adjusted(logits, history)
         self._drawn = None
@@ -135,14 +131,16 @@ class Sampler:
         ``barred``: tokens that may not be allowed. None: all of them.
         """
         params = self.params
-        count = 1 if params.temperature == 0 else params.top_k
+        if self._chain is not None:
+            count = self._chain.best_needed
+        else:
+            count = 1 if params.temperature == 0 else params.top_k
         if not count:
             return None
         also = [*barred]
         if self._adjusts:
             also += self._bias_ids.tolist()
-            if params.has_penalties and params.penalty_last_n:
-                most = params.penalty_last_n
+            for most in self._ranges:
                 if not 0 < most <= LONG:
                     return None
                 also += [*history[-most:], *proposals]
@@ -150,12 +148,14 @@ class Sampler:
 
     def skip(self) -> None:
         """Consume the random number of a token that was chosen elsewhere."""
-        if self.params.temperature != 0:
+        if self.params.temperature != 0 or self._chain is not None:
             self._draws.next()
 
     def forget(self) -> None:
         """Forget the history, because the next one is another text."""
-        self._recent = None
+        self._penalties.forget()
+        if self._chain is not None:
+            self._chain.forget()
 
     def logprob(self, token_id: int, top: int, text: Callable[[int], str]) -> TokenLogprob:
         """The log-probability with which ``token_id`` was just drawn, and those of the ``top``
@@ -169,7 +169,7 @@ class Sampler:
             return replace(certain, top=(certain,)) if top else certain
         ids, weights = drawn
         shares = weights / weights.sum()
-        most = _highest(shares, top)
+        most = highest(shares, top)
         best_ids, best_shares = ids[most].tolist(), shares[most].tolist()
         best = tuple(
             TokenLogprob(token, math.log(share), text(token))
@@ -187,42 +187,51 @@ class Sampler:
             weights = np.exp((values.astype(np.float64) - float(values.max())) / params.temperature)
         if self._keeps:
             self._drawn = ids, weights
-        cumulative = np.cumsum(weights)
-        drawn = np.searchsorted(cumulative, self._draws.next() * cumulative[-1], side="right")
-        return int(ids[min(int(drawn), len(ids) - 1)])
+        return int(ids[self._draws.position(weights)])
 
-    def _adjusted(self, logits: Floats, history: Sequence[int]) -> Floats:
-        """The logits after bias and penalties, in the scratch buffer."""
-        params = self.params
+    def _chained(
+        self,
+        chain: SamplerChain,
+        logits: Floats,
+        history: Sequence[int],
+        allowed: NDArray[np.bool_] | None,
+    ) -> int:
+        """As ``sample``, by a chain of samplers."""
+        self._drawn = None
+        logits = self._biased(logits)
+        if allowed is None:
+            candidates = Candidates(self._ids, logits, whole=True)
+        else:
+            ids = np.flatnonzero(allowed)
+            candidates = Candidates(ids, logits[ids])
+        position, weights = chain.choose(candidates, history, self._draws)
+        if self._keeps:
+            self._drawn = candidates.ids, weights
+        return int(candidates.ids[position])
+
+    def _biased(self, logits: Floats) -> Floats:
+        """The logits after the bias, in the scratch buffer."""
         out = self._scratch
         np.copyto(out, logits)
         with np.errstate(over="ignore"):
             out[self._bias_ids] += self._bias
-            if params.has_penalties and len(history):
-                most = params.penalty_last_n
-                recent = min(len(history), most) if most > 0 else len(history)
-                ids, counts = self._counted(recent, history)
-                values = out[ids].astype(np.float64)
-                factor = params.repetition_penalty
-                values = np.where(values > 0, values / factor, values * factor)
-                out[ids] = values - counts * params.frequency_penalty - params.presence_penalty
-        highest = float(out.max())
-        if highest == -math.inf:
+        return out
+
+    def _adjusted(self, logits: Floats, history: Sequence[int]) -> Floats:
+        """The logits after bias and penalties, in the scratch buffer."""
+        out = self._biased(logits)
+        if self.params.has_penalties and len(history):
+            ids, counts = self._penalties.counted(history)
+            with np.errstate(over="ignore"):
+                out[ids] = self._penalties.penalized(out[ids], counts)
+        largest = float(out.max())
+        if largest == -math.inf:
             raise InputError("logit_bias forbids every token; leave at least one", "logit_bias")
-        if not math.isfinite(highest):
+        if not math.isfinite(largest):
             raise InputError(
                 "logit_bias and penalties push a logit beyond float32; lower them", "logit_bias"
             )
         return out
-
-    def _counted(self, recent: int, history: Sequence[int]) -> tuple[Ids, Ids]:
-        """The distinct tokens among the last ``recent`` ones, and the count of each."""
-        if recent <= LONG:
-            last = np.asarray(history[len(history) - recent :], np.int64)
-            return np.unique(last, return_counts=True)
-        if self._recent is None:
-            self._recent = RecentTokens(self.params.penalty_last_n, len(self._scratch))
-        return self._recent.look(history)
 
     def _candidates(self, logits: Floats) -> tuple[Ids, Floats]:
         """The tokens that top_k, top_p and min_p leave, with their logits."""
@@ -258,49 +267,6 @@ def check_finite(highest: float) -> None:
             "be chosen: the model file is damaged, or a kernel is wrong on this machine; "
             "`python -m trinity selftest` tells which"
         )
-
-
-def best(logits: Floats, k: int) -> Ids:
-    """The ids of the ``k`` largest logits, largest first; equal ones in order of id."""
-    k = min(k, len(logits))
-    if k <= 0:
-        return np.empty(0, np.int64)
-    if len(logits) < COMPILED_FROM or interpreted() or not logits.flags.c_contiguous:
-        return np.argsort(-logits, kind="stable")[:k]
-    # Imported here because it loads the compiler.
-    from trinity_kernels.ops.select import largest
-
-    return largest(logits, k)
-
-
-def _highest(shares: NDArray[np.float64], count: int) -> Ids:
-    """The indices of the ``count`` largest shares, largest first; equal ones in order of index."""
-    if not count:
-        return np.empty(0, np.int64)
-    indices = np.arange(len(shares))
-    if count < len(shares):
-        least = np.partition(shares, len(shares) - count)[len(shares) - count]
-        indices = np.flatnonzero(shares >= least)
-    return indices[np.argsort(-shares[indices], kind="stable")][:count]
-
-
-def nucleus(values: Floats, top_p: float, normalizer: float) -> int:
-    """Return how many of the logits, sorted from the largest, reach the probability ``top_p``."""
-    if top_p >= 1:
-        return len(values)
-    mass = np.cumsum(np.exp(values.astype(np.float64) - normalizer))
-    return min(int(np.searchsorted(mass, top_p, side="left")) + 1, len(values))
-
-
-def log_normalizer(logits: Floats) -> float:
-    """log(sum(exp(logits))); a logit minus this is its log-probability."""
-    highest = float(logits.max())
-    starts = [*range(0, len(logits), SUM_BLOCK), len(logits)]
-    total = math.fsum(
-        float(np.exp(logits[start:stop] - np.float32(highest)).sum(dtype=np.float64))
-        for start, stop in pairwise(starts)
-    )
-    return highest + math.log(total)
 
 
 def token_logprob(

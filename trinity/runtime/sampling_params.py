@@ -10,22 +10,23 @@ from typing import Annotated
 from trinity.errors import InputError
 from trinity.options.checks import check_integer, check_number
 from trinity.options.option import Option, check_options
+from trinity.runtime.sampler_names import (
+    DEFAULT_ORDER,
+    SAMPLERS,
+    checked_breakers,
+    checked_samplers,
+    read_breakers,
+    read_samplers,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Sampling options, in the order in which they apply. Defaults are llama.cpp's.
+    """Sampling options. Names, defaults and meaning are llama.cpp's.
 
-    1. ``logit_bias``: token id to a number added to its logit; ``-inf`` forbids the token.
-    2. Penalties, for tokens among the last ``penalty_last_n`` of prompt and response (-1: all,
-       0: no penalties). ``repetition_penalty`` divides a positive logit and multiplies a
-       negative one; then ``frequency_penalty`` is subtracted once per occurrence and
-       ``presence_penalty`` once.
-    3. ``top_k``: keep the k best tokens (0: all).
-    4. ``top_p``: keep the fewest tokens whose probabilities sum to ``top_p`` or more (1: all).
-    5. ``min_p``: keep tokens with at least ``min_p`` times the best probability (0: all).
-    6. ``temperature`` divides the logits before sampling; 0 takes the best token after steps 1
-       and 2, and the lowest id if several are equal.
+    ``logit_bias`` comes first, then the samplers in the order of ``samplers``, then a token is
+    drawn from what they leave. With ``mirostat``, only the bias and ``temperature`` apply before
+    it. ``temperature`` 0 takes the best token, and the lowest id if several are equal.
 
     ``seed`` makes sampling reproducible; None takes a seed from the operating system. Seeds below
     2^32 give the same random numbers as in llama.cpp.
@@ -97,6 +98,149 @@ class SamplingParams:
             none=-1,
         ),
     ] = None
+
+    samplers: Annotated[
+        Sequence[str],
+        Option(
+            "Samplers in the order in which they apply, separated by semicolons, or their letters "
+            "in llama.cpp; the others are off.",
+            ("--samplers", "--sampler-seq", "--sampling-seq"),
+            check=checked_samplers,
+            values="a list of " + ", ".join(SAMPLERS),
+            read=read_samplers,
+            metavar="NAMES",
+        ),
+    ] = DEFAULT_ORDER
+    typical_p: Annotated[
+        float,
+        Option(
+            "Sample from the tokens of typical information with this total probability; 1: from "
+            "all.",
+            ("--typical-p", "--typical"),
+            low=0,
+            high=1,
+        ),
+    ] = 1.0
+    top_n_sigma: Annotated[
+        float,
+        Option(
+            "Exclude tokens this many standard deviations below the largest logit; -1: none.",
+            ("--top-n-sigma", "--top-nsigma"),
+            low=-1,
+        ),
+    ] = -1.0
+    xtc_probability: Annotated[
+        float,
+        Option(
+            "Probability with which XTC removes the most probable tokens; 0: never.",
+            ("--xtc-probability",),
+            low=0,
+            high=1,
+        ),
+    ] = 0.0
+    xtc_threshold: Annotated[
+        float,
+        Option(
+            "XTC keeps one token of at least this probability and all below; above 0.5 it is off.",
+            ("--xtc-threshold",),
+            low=0,
+            high=1,
+        ),
+    ] = 0.1
+    dynatemp_range: Annotated[
+        float,
+        Option(
+            "Vary the temperature by up to this much with the entropy of the tokens; 0: off.",
+            ("--dynatemp-range",),
+            low=0,
+        ),
+    ] = 0.0
+    dynatemp_exponent: Annotated[
+        float,
+        Option(
+            "Exponent of the entropy that gives the temperature.",
+            ("--dynatemp-exponent", "--dynatemp-exp"),
+            low=0,
+        ),
+    ] = 1.0
+    dry_multiplier: Annotated[
+        float,
+        Option(
+            "DRY: penalty on tokens that would extend a repetition; 0: off.",
+            ("--dry-multiplier",),
+            low=0,
+        ),
+    ] = 0.0
+    dry_base: Annotated[
+        float,
+        Option(
+            "DRY: factor of the penalty for each further repeated token.", ("--dry-base",), low=1
+        ),
+    ] = 1.75
+    dry_allowed_length: Annotated[
+        int,
+        Option(
+            "DRY: longest repetition without a growing penalty.", ("--dry-allowed-length",), low=0
+        ),
+    ] = 2
+    dry_penalty_last_n: Annotated[
+        int,
+        Option(
+            "DRY: number of last tokens searched for repetitions; -1: all; 0: off.",
+            ("--dry-penalty-last-n",),
+            low=-1,
+        ),
+    ] = 64
+    dry_sequence_breakers: Annotated[
+        Sequence[str],
+        Option(
+            'DRY: text that no repetition extends over; can be repeated; "none": no such text.',
+            ("--dry-sequence-breaker",),
+            check=checked_breakers,
+            values="a list of texts",
+            read=read_breakers,
+            repeated=True,
+            metavar="TEXT",
+        ),
+    ] = ("\n", ":", '"', "*")
+    mirostat: Annotated[
+        int,
+        Option(
+            "Mirostat version, 1 or 2, instead of the other samplers; 0: off.",
+            ("--mirostat",),
+            low=0,
+            high=2,
+        ),
+    ] = 0
+    mirostat_tau: Annotated[
+        float,
+        Option(
+            "Mirostat: mean surprise of a token to approach, in bits.",
+            ("--mirostat-tau", "--mirostat-ent"),
+            low=0,
+        ),
+    ] = 5.0
+    mirostat_eta: Annotated[
+        float, Option("Mirostat: learning rate.", ("--mirostat-eta", "--mirostat-lr"), low=0)
+    ] = 0.1
+    adaptive_target: Annotated[
+        float,
+        Option(
+            "Prefer tokens near this probability, if --samplers has adaptive_p; -1: off.",
+            ("--adaptive-target",),
+            low=-1,
+            high=1,
+        ),
+    ] = -1.0
+    adaptive_decay: Annotated[
+        float,
+        Option(
+            "How much adaptive_p counts earlier tokens; higher is slower.",
+            ("--adaptive-decay",),
+            low=0,
+            high=0.99,
+        ),
+    ] = 0.9
 
     def __post_init__(self) -> None:
         check_options(self)

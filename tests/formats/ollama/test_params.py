@@ -35,13 +35,18 @@ def test_numbers_that_leave_it_to_the_engine() -> None:
 
 def test_what_is_not_known_is_told() -> None:
     found = read_params(
-        {"num_gpu": 1, "use_mmap": True, "mirostat": 1, "typical_p": 0.5}, ConfigError
+        {"num_gpu": 1, "use_mmap": True, "tfs_z": 0.5, "penalize_newline": True}, ConfigError
     )
     assert (found.options, found.loading) == ({}, {})
     assert len(found.notices) == 2
-    assert "mirostat" in found.notices[0]
-    assert "typical_p" in found.notices[1]
-    assert read_params({"typical_p": 1.0}, ConfigError).notices == []
+    assert "tfs_z" in found.notices[0]
+    assert "penalize_newline" in found.notices[1]
+
+
+def test_samplers_are_options() -> None:
+    params = {"mirostat": 2.0, "mirostat_tau": 4, "mirostat_eta": 0.2, "typical_p": 0.5}
+    found = read_params(params, ConfigError)
+    assert (found.options, found.notices) == (params, [])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ _INTEGERS = {
     "seed": "seed",
     "top_k": "top_k",
     "repeat_last_n": "penalty_last_n",
+    "mirostat": "mirostat",
 }
 _NUMBERS = {
     "temperature": "temperature",
@@ -26,6 +27,9 @@ _NUMBERS = {
     "repeat_penalty": "repetition_penalty",
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
+    "typical_p": "typical_p",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
 }
 _LOADING = frozenset({"context_length", "threads"})
 # Settings of Ollama's runner: placement in memory, batch sizes.
@@ -61,9 +65,6 @@ def read_params(params: Mapping[str, object], error: Callable[[str], ConfigError
             result.options[_NUMBERS[key]] = _number(key, value, error)
         elif key == "stop":
             result.options["stop"] = _stop(value, error)
-        elif key == "typical_p":
-            if _number(key, value, error) != 1:
-                result.notices.append("its parameter typical_p is not supported")
         else:
             result.notices.append(f"its parameter {key[:40]!r} is unknown")
     return result

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from trinity.runtime.options import Request
 from trinity.server.endpoints.logprobs import finite, token_bytes
-from trinity.server.endpoints.sampling import ORDER
+from trinity.server.endpoints.sampling import SAMPLER_FIELDS
 from trinity.server.endpoints.usage import LlamaTimings, PromptProgress, timings_of
 from trinity.server.job import End, Update
 
@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from trinity.model import Model
     from trinity.runtime.sampler import TokenLogprob
     from trinity.server.service import Answers
-
-
-# Samplers that do not exist here, with llama.cpp's values for those that are off.
-OFF: dict[str, Any] = {
-    "typical_p": 1.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "xtc_threshold": 0.1,
-    "dynatemp_range": 0.0, "dynatemp_exponent": 1.0, "mirostat": 0, "mirostat_tau": 5.0,
-    "mirostat_eta": 0.1, "dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2,
-    "dry_penalty_last_n": 64, "dry_sequence_breakers": ["\n", ":", "\"", "*"],
-    "adaptive_target": -1.0, "adaptive_decay": 0.0,
-}  # fmt: skip
 
 
 class LlamaTop(msgspec.Struct):
@@ -142,10 +132,7 @@ def named(model: Model, token: TokenLogprob) -> tuple[int, str, list[int]]:
 
 
 def settings(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that an answer had, in llama.cpp's words; those not given are the model's.
-
-    Samplers that trinity lacks are reported as off.
-    """
+    """The options that an answer had, in llama.cpp's words; those not given are the model's."""
     request = Request.of(**{**model.defaults.options, **options})
     sampling, limits = request.sampling, request.limits
     most = -1 if limits.max_tokens is None else limits.max_tokens
@@ -175,8 +162,8 @@ def settings(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
         "n_keep": -1 if limits.keep is None else limits.keep,
         "n_discard": 0,
         "min_keep": 0,
-        "samplers": list(ORDER),
-        **OFF,
+        "samplers": list(sampling.samplers),
+        **{name: getattr(sampling, name) for name in SAMPLER_FIELDS},
     }
 
 

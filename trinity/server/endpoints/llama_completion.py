@@ -82,7 +82,7 @@ class LlamaRequest(LlamaParameters, kw_only=True):
         if self.n_probs:
             options["logprobs"] = self.n_probs
             options["processed_logprobs"] = self.post_sampling_probs
-        return options | self.chain(ignored)
+        return options | self.sampler_options(ignored)
 
 
 async def completion(call: Call[LlamaRequest]) -> ASGI:

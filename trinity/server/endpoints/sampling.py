@@ -1,8 +1,4 @@
-"""Generation parameters of OpenAI's and llama.cpp's completions, and their extensions.
-
-A value that would turn on a sampler that does not exist here is ignored and named. The numbers
-that shape such a sampler have no effect.
-"""
+"""Generation parameters of OpenAI's and llama.cpp's completions, and their extensions."""
 
 from __future__ import annotations
 
@@ -10,6 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
+from trinity.runtime.sampler_names import (
+    MOST_BREAKERS,
+    MOST_SAMPLERS,
+    sampler_name,
+    sampler_of_letter,
+)
 from trinity.server.endpoints.formats import Forms
 from trinity.server.endpoints.logit_bias import MOST_BIASES, Bias, bias_of
 from trinity.server.errors import ApiError
@@ -22,21 +24,17 @@ if TYPE_CHECKING:
 
 # Names that the engine also uses.
 ENGINE_NAMES = ("repetition_penalty", "priority")
-Off = Ignorable[Annotated[float, Meta(ge=0, le=0)] | None]
+# Those of samplers, which have the engine's names, too.
+SAMPLER_FIELDS = (
+    "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "dynatemp_range",
+    "dynatemp_exponent", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier", "dry_base",
+    "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "adaptive_target",
+    "adaptive_decay",
+)  # fmt: skip
 Penalty = Annotated[float, Meta(ge=-100, le=100)]
 LEAST_TOP_P = 1e-9  # for a top_p of 0: only the best token
-Sampler = Literal[
-    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "typical_p", "top_p", "min_p", "xtc",
-    "temperature",
-]  # fmt: skip
+SamplerLetters = Annotated[str, Meta(max_length=MOST_SAMPLERS)]
 MOST_SLOTS = 1024  # of a server without --parallel
-# The samplers in their order, and the options that turn each off.
-ORDER: dict[str, dict[str, Any]] = {
-    "penalties": {"repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0},
-    "dry": {}, "top_n_sigma": {},
-    "top_k": {"top_k": 0}, "typ_p": {}, "top_p": {"top_p": 1.0}, "min_p": {"min_p": 0.0},
-    "xtc": {}, "temperature": {"temperature": 1.0},
-}  # fmt: skip
 
 
 class Lora(Body):
@@ -72,7 +70,8 @@ class LlamaParameters(Forms, kw_only=True):
     ) = None
     ignore_eos: bool | None = None
     cache_prompt: bool | None = None
-    samplers: Ignorable[Annotated[list[Sampler], Meta(max_length=64)] | None] = None
+    # Names in order, or llama.cpp's letters; unknown ones are ignored.
+    samplers: Annotated[list[str], Meta(max_length=MOST_SAMPLERS)] | SamplerLetters | None = None
     lora: Loras | None = None
     # Has an effect only if slots can be saved, and not with a cache_salt.
     id_slot: Annotated[int, Meta(ge=-1)] | None = None
@@ -86,22 +85,22 @@ class LlamaParameters(Forms, kw_only=True):
     n_cache_reuse: Ignorable[Annotated[int, Meta(ge=0, le=0)] | None] = None
     t_max_predict_ms: Ignorable[Annotated[int, Meta(ge=-1, le=0)] | None] = None
     min_keep: Ignorable[Annotated[int, Meta(ge=0, le=1)] | None] = None
-    typical_p: Ignorable[Annotated[float, Meta(ge=1, le=1)] | None] = None
-    top_n_sigma: Ignorable[Annotated[float, Meta(le=0)] | None] = None
-    xtc_probability: Off = None
-    xtc_threshold: Ignorable[float | None] = None
-    dynatemp_range: Off = None
-    dynatemp_exponent: Ignorable[float | None] = None
-    mirostat: Ignorable[Annotated[int, Meta(ge=0, le=0)] | None] = None
-    mirostat_tau: Ignorable[float | None] = None
-    mirostat_eta: Ignorable[float | None] = None
-    dry_multiplier: Off = None
-    dry_base: Ignorable[float | None] = None
-    dry_allowed_length: Ignorable[int | None] = None
-    dry_penalty_last_n: Ignorable[int | None] = None
-    dry_sequence_breakers: Ignorable[list[str] | None] = None
-    adaptive_target: Ignorable[Annotated[float, Meta(lt=0)] | None] = None
-    adaptive_decay: Ignorable[float | None] = None
+    typical_p: Annotated[float, Meta(ge=0)] | None = None  # above 1: off
+    top_n_sigma: float | None = None  # below 0: off
+    xtc_probability: Annotated[float, Meta(ge=0, le=1)] | None = None
+    xtc_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
+    dynatemp_range: float | None = None  # below 0: off
+    dynatemp_exponent: Annotated[float, Meta(ge=0)] | None = None
+    mirostat: Annotated[int, Meta(ge=0, le=2)] | None = None
+    mirostat_tau: Annotated[float, Meta(ge=0)] | None = None
+    mirostat_eta: Annotated[float, Meta(ge=0)] | None = None
+    dry_multiplier: Annotated[float, Meta(ge=0)] | None = None
+    dry_base: float | None = None  # below 1: the default
+    dry_allowed_length: Annotated[int, Meta(ge=0)] | None = None
+    dry_penalty_last_n: Annotated[int, Meta(ge=-1)] | None = None
+    dry_sequence_breakers: Annotated[list[str], Meta(max_length=MOST_BREAKERS)] | None = None
+    adaptive_target: Annotated[float, Meta(le=1)] | None = None  # below 0: off
+    adaptive_decay: Annotated[float, Meta(ge=0, le=0.99)] | None = None
 
     @property
     def count(self) -> int:
@@ -148,18 +147,31 @@ class LlamaParameters(Forms, kw_only=True):
             options["progress"] = True
         return options
 
-    def chain(self, ignored: Ignored) -> dict[str, Any]:
-        """Return ``GenerationOptions`` that turn off the samplers missing in ``samplers``.
+    def sampler_options(self, ignored: Ignored) -> dict[str, Any]:
+        """Return the ``GenerationOptions`` of the samplers and their order."""
+        options = {
+            name: value for name in SAMPLER_FIELDS if (value := getattr(self, name)) is not None
+        }
+        limits = (("typical_p", min, 1.0), ("top_n_sigma", max, -1.0), ("dynatemp_range", max, 0.0),
+                  ("adaptive_target", max, -1.0))  # fmt: skip
+        for name, limit, value in limits:
+            if name in options:
+                options[name] = limit(options[name], value)
+        if options.get("dry_base", 1.0) < 1:
+            del options["dry_base"]
+        if self.samplers is not None:
+            options["samplers"] = self._samplers(self.samplers, ignored)
+        return options
 
-        An order other than the engine's is noted as ignored.
-        """
-        if self.samplers is None:
-            return {}
-        named = ["typ_p" if name == "typical_p" else name for name in self.samplers]
-        if named != [name for name in ORDER if name in named]:
+    def _samplers(self, given: list[str] | str, ignored: Ignored) -> list[str]:
+        """The samplers in order; unknown ones are noted as ignored."""
+        names = [
+            sampler_of_letter(part) if isinstance(given, str) else sampler_name(part)
+            for part in given
+        ]
+        if None in names:
             ignored.add("samplers")
-        left = (off for name, off in ORDER.items() if name not in named)
-        return {name: value for off in left for name, value in off.items()}
+        return [name for name in names if name is not None]
 
     async def model_options(self, call: Call[Any]) -> dict[str, Any]:
         """Return the ``GenerationOptions`` that depend on the model: the slot and the logit bias.
@@ -241,7 +253,11 @@ class Sampling(LlamaParameters):
             )
         options = {name: value for name, value in given.items() if value is not None}
         options |= self._most()
-        return options | self.llama_options(ignored, stream=bool(self.stream)) | self.chain(ignored)
+        return (
+            options
+            | self.llama_options(ignored, stream=bool(self.stream))
+            | self.sampler_options(ignored)
+        )
 
     def _most(self) -> dict[str, Any]:
         """The most tokens, where one of the two names says it; -1 is no limit."""

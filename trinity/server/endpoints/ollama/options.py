@@ -36,6 +36,10 @@ ENGINE_NAMES = {
     "repeat_last_n": "penalty_last_n",
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
+    "typical_p": "typical_p",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
 }
 
 
@@ -58,9 +62,11 @@ class Options(Body):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     stop: str | list[str] | None = None
-    typical_p: One = None
+    typical_p: Annotated[float, Meta(ge=0)] | None = None  # above 1: 1
+    mirostat: Annotated[int, Meta(ge=0, le=2)] | None = None
+    mirostat_tau: Annotated[float, Meta(ge=0)] | None = None
+    mirostat_eta: Annotated[float, Meta(ge=0)] | None = None
     tfs_z: One = None
-    mirostat: Ignorable[Literal[0] | None] = None
     penalize_newline: On = None
     use_mmap: On = None
     use_mlock: Off = None
@@ -79,8 +85,9 @@ class Options(Body):
         }
         if self.top_k is not None:
             options["top_k"] = max(self.top_k, 0)
-        if self.top_p is not None:
-            options["top_p"] = min(self.top_p, 1.0)
+        for name in ("top_p", "typical_p"):
+            if name in options:
+                options[name] = min(options[name], 1.0)
         if self.seed is not None and self.seed >= 0:  # a negative seed means a random one
             options["seed"] = self.seed
         if self.num_predict is not None and self.num_predict >= 0:  # a negative limit means none
