@@ -21,7 +21,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
-WORKERS ?= 2
+# One more than the cores of a small machine, because tests also wait.
+WORKERS ?= 3
 # Compiling takes memory that a process never gives back, so it is done apart from the tests.
 COMPILE = $(RUN) scripts/kernels/compile_kernels.py
 PYTEST = $(RUN) -m pytest -n $(WORKERS) --dist worksteal

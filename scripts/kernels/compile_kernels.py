@@ -10,22 +10,27 @@ from __future__ import annotations
 
 import argparse
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
+from scripts.kernels.package_code import compile_entries  # noqa: E402
 from tests.matrix import FEW_LEVELS, KINDS  # noqa: E402
-from trinity_kernels import compiling_processes  # noqa: E402
+from trinity_kernels import compiling_processes, team  # noqa: E402
 from trinity_kernels.compiling_processes import Wanted  # noqa: E402
 from trinity_kernels.isa import available_levels  # noqa: E402
+from trinity_kernels.ops import select  # noqa: E402
 from trinity_kernels.ops.matmul import variants  # noqa: E402
 from trinity_kernels.ops.matmul.panels import matmul_panels  # noqa: E402
+from trinity_kernels.quantizers import groups, outermost, tables  # noqa: E402
 from trinity_kernels.selftest import KERNELS, kernels_of  # noqa: E402
 
 # The others are types of embeddings, routers, encoders and ternary models.
 TYPES = {*KINDS, "F16", "BF16", "TQ2_0"}
 PANELS = matmul_panels.name
+HAVE_ENTRIES = (team, select, groups, outermost, tables)
 PRODUCTS = frozenset(variant.kernel.name for variant in variants.VARIANTS)
 
 
@@ -46,7 +51,10 @@ def main() -> None:
     options = parser.parse_args()
     if compiling_processes.available():
         wanted = not_compiled(options.kinds)
-        compiling_processes.compile_apart(wanted, print_some, options.workers)
+        with ThreadPoolExecutor(1) as pool:
+            entries = pool.submit(compile_entries, HAVE_ENTRIES)
+            compiling_processes.compile_apart(wanted, print_some, options.workers)
+        entries.result()
 
 
 def print_some(text: str) -> None:

@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -104,15 +105,20 @@ def compile_here(out: Path, target: str, kernels: Wanted) -> None:
     for kernel, tag in kernels:
         by_name[kernel].address(level, tag)
     if level == "portable":
-        modules: list[ModuleType] = [team, select]
-        if triple == ARM:
-            modules += [groups, outermost, tables]
-        for module in modules:
-            for value in vars(module).values():
-                if isinstance(value, _jit.Entry):
-                    value.address  # noqa: B018
+        quantizers = (groups, outermost, tables) if triple == ARM else ()
+        compile_entries((team, select, *quantizers))
         _jit.c_function(team._stop, "intp", "intp", "intp")
         _jit.c_function(bus_errors._on_bus_error, "int32", "intp", "intp")
+
+
+def compile_entries(modules: Iterable[ModuleType]) -> None:
+    """Compile the functions without levels in this process."""
+    from trinity_kernels._jit import Entry
+
+    for module in modules:
+        for value in vars(module).values():
+            if isinstance(value, Entry):
+                value.address  # noqa: B018
 
 
 def compile_apart(out: Path, target: str, kernels: Wanted) -> set[str]:

@@ -33,12 +33,23 @@ def loaded(path: Path, folder: Path | None = None) -> Iterator[trinity.Model]:
         yield model
 
 
-def prompts(model: trinity.Model) -> Answers:
-    """50 prompts of more than 128 tokens, no two of which begin alike."""
+@pytest.fixture(
+    scope="module",
+    params=[PROMPTS[::4], pytest.param(PROMPTS, marks=pytest.mark.full)],
+    ids=["some", "all"],
+)
+def texts(request: pytest.FixtureRequest) -> list[str]:
+    """The prompts; .ci/run takes every fourth."""
+    found: list[str] = request.param
+    return found
+
+
+def long_prompts(model: trinity.Model, texts: list[str]) -> Answers:
+    """Prompts of more than 128 tokens, no two of which begin alike."""
     before = model.tokenize(prose())
     return [
         [*before[number * 40 : number * 40 + PREFIX], *model.tokenize("\n" + prompt)]
-        for number, prompt in enumerate(PROMPTS)
+        for number, prompt in enumerate(texts)
     ]
 
 
@@ -65,55 +76,57 @@ def assert_same(found: Answers, expected: Answers) -> None:
 
 
 @pytest.fixture(scope="module")
-def cold(path: Path) -> Answers:
+def cold(path: Path, texts: list[str]) -> Answers:
     """Return responses of a model that has computed nothing else."""
     with loaded(path) as model:
-        return answers(model, prompts(model))
+        return answers(model, long_prompts(model, texts))
 
 
-def test_cold_and_warm(path: Path, cold: Answers) -> None:
+def test_cold_and_warm(path: Path, texts: list[str], cold: Answers) -> None:
     with loaded(path) as model:
-        assert_same(answers(model, prompts(model)), cold)
-        assert model.generate(prompts(model)[0], max_tokens=1).timings.cached_tokens > 0
-        assert_same(answers(model, prompts(model)), cold)
-        assert_same(answers(model, prompts(model), cache_prompt=False), cold)
+        assert_same(answers(model, long_prompts(model, texts)), cold)
+        assert model.generate(long_prompts(model, texts)[0], max_tokens=1).timings.cached_tokens > 0
+        assert_same(answers(model, long_prompts(model, texts)), cold)
+        assert_same(answers(model, long_prompts(model, texts), cache_prompt=False), cold)
 
 
-def test_drawn_answers_cold_and_warm(path: Path) -> None:
+def test_drawn_answers_cold_and_warm(path: Path, texts: list[str]) -> None:
     with loaded(path) as model:
-        wanted = prompts(model)[:20]
+        wanted = long_prompts(model, texts)[:20]
         first = answers(model, wanted, temperature=0.8)
         assert_same(answers(model, wanted, temperature=0.8), first)
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_after_the_beginning_of_the_prompt(path: Path, cold: Answers, cut: int) -> None:
+def test_after_the_beginning_of_the_prompt(
+    path: Path, texts: list[str], cold: Answers, cut: int
+) -> None:
     with loaded(path) as model:
-        wanted = prompts(model)
+        wanted = long_prompts(model, texts)
         for prompt in wanted:
             model.generate(prompt[:cut], max_tokens=1, temperature=0)
         assert model.generate(wanted[0], max_tokens=1).timings.cached_tokens > 0
         assert_same(answers(model, wanted), cold)
 
 
-def test_short_prompts_cold_and_warm(path: Path) -> None:
+def test_short_prompts_cold_and_warm(path: Path, texts: list[str]) -> None:
     with loaded(path) as model:
-        wanted = [model.tokenize(prompt) for prompt in PROMPTS]
+        wanted = [model.tokenize(prompt) for prompt in texts]
         first = answers(model, wanted)
         assert_same(answers(model, wanted), first)
 
 
 @pytest.mark.parametrize("length", CUTS)
-def test_prompts_that_end_at_a_page(path: Path, length: int) -> None:
+def test_prompts_that_end_at_a_page(path: Path, texts: list[str], length: int) -> None:
     with loaded(path) as model:
-        wanted = [prompt[:length] for prompt in prompts(model)[:20]]
+        wanted = [prompt[:length] for prompt in long_prompts(model, texts)[:20]]
         first = answers(model, wanted)
         assert_same(answers(model, wanted), first)
 
 
-def test_after_a_restart(path: Path, cold: Answers, tmp_path: Path) -> None:
+def test_after_a_restart(path: Path, texts: list[str], cold: Answers, tmp_path: Path) -> None:
     with loaded(path, tmp_path) as model:
-        assert_same(answers(model, prompts(model)), cold)
+        assert_same(answers(model, long_prompts(model, texts)), cold)
     with loaded(path, tmp_path) as model:
-        assert model.generate(prompts(model)[0], max_tokens=1).timings.cached_tokens > 0
-        assert_same(answers(model, prompts(model)), cold)
+        assert model.generate(long_prompts(model, texts)[0], max_tokens=1).timings.cached_tokens > 0
+        assert_same(answers(model, long_prompts(model, texts)), cold)
