@@ -14,6 +14,7 @@ import trinity
 from trinity.errors import ContextLengthError, InputError
 from trinity.model import Model
 from trinity.runtime.interface import Rows
+from trinity_kernels.isa import available_levels
 
 EMBEDDERS = (
     "bert_cls", "bert_mean", "nomic_bert", "xlm_roberta", "gemma_embedding", "qwen3_embedding",
@@ -27,13 +28,10 @@ def folder(shared_data: Path) -> Path:
     return shared_data / "encoders"
 
 
-@pytest.fixture(params=[("portable", 1), ("avx2", 2)], ids=["portable", "avx2"])
+@pytest.fixture(params=available_levels())
 def how(request: pytest.FixtureRequest) -> dict[str, Any]:
-    from trinity_kernels.isa import available_levels
-
-    isa, threads = request.param
-    if isa not in available_levels():
-        pytest.skip(f"this machine has no {isa}")
+    isa: str = request.param
+    threads = 1 if isa == "portable" else 2
     return {"isa": isa, "threads": threads, "kv_type": "f32"}
 
 
