@@ -104,16 +104,16 @@ def test_merges_that_are_ignored_or_not_are_part_of_the_rule() -> None:
 def test_rules_written_in_another_way_are_found_by_their_ids(
     name: str, shared_data: Path, tmp_path: Path
 ) -> None:
-    """The rules split Llama 3's vocabulary but are written in a form that the table lacks.
+    """The rules split texts for GPT-2's vocabulary and are written in a form that the table lacks.
 
     The rules found may have another name, but split llama.cpp's test texts the same way.
     """
     known = PRE_TOKENIZERS[name]
-    file = shared_data / "vocab" / "ggml-vocab-llama-bpe.gguf"
+    file = shared_data / "vocab" / "ggml-vocab-gpt-2.gguf"
     directory = model_directory("llama-grouped", tmp_path)
     (directory / "generation_config.json").unlink()
     with GGUFProvider(file) as provider:
-        write_real(directory, "llama-bpe", dict(provider.metadata))
+        write_real(directory, "gpt-2", dict(provider.metadata))
     values = json.loads((directory / "tokenizer.json").read_text("utf-8"))
     values["pre_tokenizer"] = split(*(f"(?:{regex})" for regex in known.regexes))
     values["model"]["ignore_merges"] = known.ignore_merges
