@@ -41,9 +41,17 @@ _MAMBA: Json = {"mamba_d_state": 8, "mamba_n_groups": 2, "mamba_n_heads": 4, "ma
 _VISION: Json = {
     "depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32,
     "out_hidden_size": 32, "num_position_embeddings": 16, "deepstack_visual_indexes": [0],
+    "num_attention_heads": 2, "num_hidden_layers": 1,
+}  # fmt: skip
+_SECTIONS: Json = {
+    "rope_parameters": {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 1e4},
 }  # fmt: skip
 BY_CLASS: dict[str, Json] = {
+    "MiniCPM3ForCausalLM": {"num_key_value_heads": 2},
+    "Qwen2VLForConditionalGeneration": _SECTIONS,
+    "Qwen2_5_VLForConditionalGeneration": _SECTIONS,
     "FalconForCausalLM": {"ffn_hidden_size": 64},
+    "MuseGlimmerForConditionalGeneration": {"num_hidden_layers": 4},
     "GPT2LMHeadModel": {"n_inner": 64},
     "Qwen3MoeForCausalLM": {"norm_topk_prob": True},
     "DeepseekV2ForCausalLM": {"num_key_value_heads": 2},
@@ -110,7 +118,8 @@ def configuration(class_name: str, vocab_size: int) -> Json:
     named, values = {"architectures": [class_name]}, {**values, **activation, **sizes}
     if class_name in family.class_names:
         return named | values
-    return {**named, "text_config": values, "vision_config": deepcopy(_VISION)}
+    projector = {"projector_hidden_size": 32, "out_hidden_size": 32}
+    return {**named, **projector, "text_config": values, "vision_config": deepcopy(_VISION)}
 
 
 class _Everything(dict[str, str]):

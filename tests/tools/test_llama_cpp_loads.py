@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import trinity
+from tests.formats.huggingface import class_models
 from tests.llama_cpp import LlamaCpp
 from tests.providers.encoder_directories import encoder_directory
 from tests.tools.family_directories import directory
@@ -39,11 +40,21 @@ NO_WINDOW = ("mistral_window", "phi3")
 # of 0.57 with the logits of its own weights in float32. Those weights are what is compared.
 UNSTABLE = ("qwen3_next",)
 # The names in config.json of the experts of a layer and of those that a token takes.
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-CHOSEN = ("num_experts_per_tok", "top_k_experts")
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+CHOSEN = ("num_experts_per_tok", "top_k_experts", "moe_topk", "moe_k")
 TYPES = ("f32", "f16", "q8_0", "Q4_K_M")
 MORE_TYPES = ("bf16", "Q2_K", "Q3_K_M", "Q4_0", "Q4_1", "Q5_K_S", "Q6_K", "IQ4_NL", "IQ4_XS",
               "MXFP4", "Q1_0", "Q2_0", "TQ1_0", "TQ2_0")  # fmt: skip
+CLASS_TYPES = ("f32", "q8_0", "Q4_K_M", pytest.param("f16", marks=pytest.mark.full))
+_MELLUM_ROPE = {"rope_type": "default", "rope_theta": 5e5}
+CHANGED: dict[str, dict[str, Any]] = {
+    # llama.cpp gives windowed layers the rotation of the others.
+    "mellum": {
+        "rope_parameters": {"full_attention": _MELLUM_ROPE, "sliding_attention": _MELLUM_ROPE}
+    },
+    # llama.cpp requires experts in each layer after the dense ones.
+    "ernie4_5_moe": {"moe_layer_interval": 1},
+}
 ENCODERS = ("bert_cls", "bert_mean", "xlm_roberta", "gemma_embedding", "nomic_bert",
             "qwen3_embedding")  # fmt: skip
 
@@ -84,12 +95,15 @@ def all_types() -> list[Any]:
 
 def all_experts(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration of a model with experts whose tokens take every expert, empty without."""
-    count = next((config[key] for key in EXPERTS if config.get(key)), None)
+    inner = config.get("text_config", config)
+    count = next((inner[key] for key in EXPERTS if inner.get(key)), None)
     if count is None:
         return {}
-    changed = {key: count for key in CHOSEN if key in config}
+    changed = {key: count for key in CHOSEN if key in inner}
     assert changed
-    return config | changed
+    if "n_group" in inner:
+        changed |= {"n_group": 1, "topk_group": 1}
+    return config | (changed if inner is config else {"text_config": inner | changed})
 
 
 @pytest.mark.few(12)
@@ -126,6 +140,29 @@ def test_files_of_every_family(
         with trinity.load(path, threads=1, kv_type="f32", context_length=context) as model:
             expected = model.logits(ids)[:, : found.shape[1]]
         assert cosine(found, expected) > least
+
+
+@pytest.mark.few(12)
+@pytest.mark.parametrize("type_name", CLASS_TYPES)
+@pytest.mark.parametrize("name", class_models.CONFIGS)
+def test_files_of_every_class(
+    name: str, type_name: str, llama_cpp: LlamaCpp, tmp_path: Path
+) -> None:
+    """F32 against transformers, others against trinity with all experts, as above."""
+    changes, exact = CHANGED.get(name, {}), type_name == "f32"
+    if not exact:
+        changes = all_experts(class_models.CONFIGS[name] | changes) or changes
+    path = written(class_models.write(name, tmp_path / "model", **changes), tmp_path, type_name)
+    found = llama_cpp(path, class_models.PROMPT)
+    if exact and not changes:
+        expected, _ = class_models.golden(name)
+    else:
+        with trinity.load(path, threads=1, kv_type="f32") as model:
+            expected = model.logits(class_models.PROMPT)
+    if exact:
+        np.testing.assert_allclose(found, expected[:, : found.shape[1]], rtol=0, atol=0.02)
+    else:
+        assert cosine(found, expected[:, : found.shape[1]]) > 0.98
 
 
 @pytest.mark.few(8)

@@ -100,8 +100,8 @@ FAMILIES = (
         keys=_expert_keys,
         terms=Terms(
             rope_types=_ROPE_TYPES,
-            # The class normalizes the weights of experts whatever its configuration says.
-            defaults={"rope_theta": 500_000.0},
+            # The class has no such key and always normalizes the weights of experts.
+            defaults={"rope_theta": 500_000.0, "norm_topk_prob": True},
             experts=ExpertTerms(("num_experts", "num_local_experts")),
         ),
     ),

@@ -139,7 +139,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": _WITHIN | {
             "model_type": "qwen3_vl_moe_text", "head_dim": 16, "tie_word_embeddings": False,
             "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
-            "norm_topk_prob": True, "rope_scaling": {
+            "rope_scaling": {
                 "rope_type": "default", "mrope_section": [3, 3, 2], "mrope_interleaved": True,
             },
         },

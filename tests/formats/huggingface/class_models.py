@@ -31,10 +31,10 @@ def _published(tensor: str, config: dict[str, Any]) -> str:
     return tensor
 
 
-def write(name: str, folder: Path) -> Path:
-    """Write a model's directory; each tensor is drawn from its name."""
+def write(name: str, folder: Path, **changes: object) -> Path:
+    """Write a model's directory, with changes of its configuration; draw tensors from names."""
     folder.mkdir(parents=True)
-    config = CONFIGS[name]
+    config = CONFIGS[name] | changes
     (folder / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), "utf-8")
     tensors = {
