@@ -260,6 +260,8 @@ class ModelConfig:
             hf=("rms_norm_eps", "norm_eps"),
         ),
     ]
+    # False: the file has the epsilon under the key of norms that subtract the mean.
+    rms_norms: bool = True
     rope_theta: Annotated[float, Key("rope.freq_base", low=1.0, high=1e15, hf=("rope_theta",))] = (
         10000.0
     )
@@ -315,6 +317,8 @@ class ModelConfig:
     short_conv_kernel: Annotated[int, Key("shortconv.l_cache", low=2, high=1 << 8)] = 0
     # Whether each layer has a recurrent state instead of attention; () if no key says so.
     recurrent_layers: Annotated[tuple[bool, ...], Key("attention.recurrent_layers")] = ()
+    # Whether each layer rotates positions; () if no key says so.
+    rope_layers: Annotated[tuple[bool, ...], Key("attention.rope_pattern")] = ()
     # The number of layers after the ``num_layers``, which propose several tokens at once.
     nextn_layers: Annotated[int, Key("nextn_predict_layers", high=1 << 5)] = 0
     # The rotation of the file's weights; None: they are not rotated.

@@ -144,6 +144,9 @@ def _ssm(rng: random.Random) -> dict[str, Value]:
 def _kinds(family: str, layers: int, heads: int, rng: random.Random) -> dict[str, Value]:
     """Choose the recurrent layers; the last layer has attention."""
     recurrent = [*(rng.random() < 0.6 for _ in range(layers - 1)), False]
+    if family.startswith("mamba"):
+        none = Value(U32, 0)
+        return {"attention.head_count": none, "feed_forward_length": none}
     if not ARCHITECTURES[family].mixed:
         return {"attention.recurrent_layers": Value(ARRAY, recurrent, BOOL)}
     found = {"attention.head_count_kv": Value(ARRAY, [0 if r else heads for r in recurrent], U32)}

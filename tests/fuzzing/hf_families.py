@@ -76,6 +76,18 @@ BY_CLASS: dict[str, Json] = {
     "HunYuanMoEV1ForCausalLM": {"moe_topk": 2, "moe_intermediate_size": [64, 64]},
     "MapleForCausalLM": {"nope_on_global_attention": True, "norm_topk_prob": True},
     "MiniCPMForCausalLM": {"num_experts": 0},
+    "BailingMoeV2ForCausalLM": {
+        "num_experts": 4, "n_group": 2, "topk_group": 1, "num_shared_experts": 1,
+    },
+    "Cohere2MoeForCausalLM": {
+        "prefix_dense_intermediate_size": 64, "num_shared_experts": 1, "num_hidden_layers": 3,
+        "expert_selection_fn": "sigmoid", "sliding_window_pattern": 2,
+    },
+    "GraniteSWAForCausalLM": {"layer_types": ["full_attention", "sliding_attention"]},
+    "GraniteMoeSWAForCausalLM": {"layer_rope_theta": [0, 1e4], "num_hidden_layers": 2},
+    "Mamba2ForCausalLM": {
+        "num_heads": 4, "state_size": 8, "n_groups": 2, "chunk_size": 4, "expand": 2,
+    },
     "Dots1ForCausalLM": {"n_shared_experts": 1},
     "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},
     "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1,

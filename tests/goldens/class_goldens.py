@@ -15,19 +15,43 @@ import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from tests.formats.huggingface import class_models, routed_models  # noqa: E402
-from tests.formats.huggingface.class_configs import REFERENCES  # noqa: E402
+from tests.formats.huggingface.class_configs import REFERENCE_NAMES, REFERENCES  # noqa: E402
 
 DATA = ROOT / "tests" / "data"
 OTHER_NETWORKS = ("model.visual.", "model.vision_")
+
+
+def rename(file: Path, names: dict[str, str], config: dict[str, Any]) -> None:
+    """Give tensors the names of the class that transformers reads instead; split q, k and v."""
+    renamed: dict[str, torch.Tensor] = {}
+    groups, each = config["num_key_value_heads"], config["num_attention_heads"]
+    each //= groups
+    for name, tensor in load_file(file).items():
+        own = next((own for own in names if own in name), "")
+        if not own or not names[own].endswith("q, k and v"):
+            renamed[name.replace(own, names[own]) if own else name] = tensor
+            continue
+        counts = [each * groups, groups, groups]
+        if names[own].startswith("heads"):
+            heads = tensor.reshape(groups, each + 2, -1, tensor.shape[-1])
+            parts = heads.split([each, 1, 1], dim=1)
+        else:
+            parts = tensor.reshape(sum(counts), -1, tensor.shape[-1]).split(counts)
+        for letter, part in zip("qkv", parts, strict=True):
+            whole = name.replace(own, f"self_attn.{letter}_proj")
+            renamed[whole] = part.reshape(-1, tensor.shape[-1]).contiguous()
+    save_file(renamed, file, {"format": "pt"})
 
 
 @torch.no_grad()
@@ -38,6 +62,8 @@ def golden(models: ModuleType, name: str) -> tuple[np.ndarray, np.ndarray]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = models.write(name, Path(temporary) / name)
         (folder / "config.json").write_text(json.dumps(config), "utf-8")
+        if name in REFERENCE_NAMES:
+            rename(folder / "model.safetensors", REFERENCE_NAMES[name], config)
         model, loading = model_class.from_pretrained(
             folder,
             dtype=torch.float32,

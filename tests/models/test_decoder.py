@@ -166,13 +166,15 @@ def test_every_family_states_its_tensors(name: str) -> None:
         config = replace(config, recurrent_layers=(True, False))
     decoder = Decoder(ARCHITECTURES[name], config, {"blk.0.attn_q_norm.weight"})
     needed = decoder.tensors()
-    assert {"token_embd.weight", "blk.1.attn_output.weight"} <= needed.keys()
+    attends = not name.startswith("mamba")
+    last = "blk.1.attn_output.weight" if attends else "blk.1.ssm_out.weight"
+    assert {"token_embd.weight", last} <= needed.keys()
     architecture = ARCHITECTURES[name]
     norm = f"{architecture.output_norm}.weight"
     assert (norm in needed) == (architecture.norm != "none")
     recurrent = {layer for layer, _ in decoder.states}
     assert bool(recurrent) == (config.ssm is not None or config.short_conv_kernel > 0)
-    assert 1 in decoder.attention_layers
+    assert (1 in decoder.attention_layers) == attends
     assert recurrent | {*decoder.attention_layers} == {0, 1}
     for layer in decoder.layers:
         written = {"x"}

@@ -24,7 +24,7 @@ from trinity.formats.config_reader import ConfigReader, shown
 from trinity.formats.expert_keys import read_experts, read_latent
 from trinity.formats.other_models import is_speech
 from trinity.formats.rope_keys import ntk_base, read_rope_dim, read_rope_dim_swa, read_rope_scaling
-from trinity.formats.ssm_keys import read_recurrent_layers, read_ssm
+from trinity.formats.ssm_keys import read_kinds, read_recurrent_layers, read_ssm
 
 _LONGEST_ARCHITECTURE, _LONGEST_NAME = 64, 256
 
@@ -76,15 +76,19 @@ def config_from_metadata(
         raise reader.clash(
             "nextn_layers", nextn_layers, "num_layers", num_layers, "must be less than"
         )
-    num_heads = reader.of_all_layers("num_heads", num_layers)
-    num_kv_heads, layer_kv_heads = reader.by_layer("num_kv_heads", num_layers, num_heads)
-    for heads in layer_kv_heads or (num_kv_heads,):
-        if heads and num_heads % heads:
-            raise reader.clash(
-                "num_heads", num_heads, "num_kv_heads", heads, "it must be a multiple of"
-            )
-    head_dim = _head_dim(reader, hidden_size, num_heads)
-    value_dim = reader.integer("value_dim", default=head_dim)
+    num_heads = num_kv_heads = head_dim = value_dim = 0
+    layer_kv_heads: tuple[int, ...] = ()
+    attends = not _is_attention_free(reader)
+    if attends:
+        num_heads = reader.of_all_layers("num_heads", num_layers)
+        num_kv_heads, layer_kv_heads = reader.by_layer("num_kv_heads", num_layers, num_heads)
+        for heads in layer_kv_heads or (num_kv_heads,):
+            if heads and num_heads % heads:
+                raise reader.clash(
+                    "num_heads", num_heads, "num_kv_heads", heads, "it must be a multiple of"
+                )
+        head_dim = _head_dim(reader, hidden_size, num_heads)
+        value_dim = reader.integer("value_dim", default=head_dim)
     head_dim_swa = _head_dim_swa(reader)
     _check_widths(
         reader,
@@ -98,7 +102,7 @@ def config_from_metadata(
     )
     experts = read_experts(reader, num_layers)
     intermediate_size, layer_intermediate_sizes = _intermediate_sizes(reader, num_layers, experts)
-    rope_dim = read_rope_dim(reader, head_dim)
+    rope_dim = read_rope_dim(reader, head_dim) if attends else 0
     context_length = reader.integer("context_length")
     rope_theta = reader.real("rope_theta", default=10000.0)
     rope_alpha = reader.real_or_none("rope_alpha")
@@ -119,6 +123,7 @@ def config_from_metadata(
         "vocab_size": _vocab_size(reader, shapes, num_tokens),
         "context_length": context_length,
         "rms_norm_eps": reader.real("rms_norm_eps"),
+        "rms_norms": not reader.key("rms_norm_eps").endswith("layer_norm_epsilon"),
         "rope_theta": rope_theta,
         "rope_alpha": rope_alpha,
         "rope_dim": rope_dim,
@@ -137,6 +142,7 @@ def config_from_metadata(
         "latent": read_latent(reader, num_heads, num_kv_heads, head_dim, value_dim, rope_dim),
         "ssm": read_ssm(reader),
         "recurrent_layers": read_recurrent_layers(reader, num_layers)[: num_layers - nextn_layers],
+        "rope_layers": read_kinds(reader, "rope_layers", num_layers),
         "name": reader.text("general.name")[:_LONGEST_NAME],
     }
     defaults = {field.name: field.default for field in fields(ModelConfig)}
@@ -144,6 +150,17 @@ def config_from_metadata(
         if name not in read:  # nothing else depends on it
             read[name] = reader.plain(name, defaults[name])
     return ModelConfig(**read)
+
+
+def _is_attention_free(reader: ConfigReader) -> bool:
+    """Whether no layer has attention: a model of Mamba layers, whose file says 0 heads."""
+    return reader.is_set("ssm_state_size") and _is_zero(reader, "num_heads")
+
+
+def _is_zero(reader: ConfigReader, name: str) -> bool:
+    """Whether a number is 0 or missing."""
+    value = reader.value(name, default=0)
+    return type(value) is int and value == 0
 
 
 def _head_dim(reader: ConfigReader, hidden_size: int, num_heads: int) -> int:
@@ -191,6 +208,8 @@ def _intermediate_sizes(
     """Return the sizes of the dense feed-forward; 0 if a model of experts has none."""
     may_lack = experts is not None and experts.intermediate_size and not experts.first_dense_layers
     if may_lack and not reader.is_set("intermediate_size"):
+        return 0, ()
+    if _is_attention_free(reader) and _is_zero(reader, "intermediate_size"):
         return 0, ()
     return reader.by_layer("intermediate_size", num_layers)
 

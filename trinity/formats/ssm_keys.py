@@ -1,4 +1,4 @@
-"""Read the parameters of state space layers from metadata, and which layers are recurrent."""
+"""Read the parameters of state space layers from metadata, and which layers are of which kind."""
 
 from __future__ import annotations
 
@@ -35,13 +35,19 @@ def read_ssm(reader: ConfigReader) -> SSMConfig | None:
 
 def read_recurrent_layers(reader: ConfigReader, num_layers: int) -> tuple[bool, ...]:
     """Return whether each layer is recurrent rather than attention; empty if no key says so."""
-    name = "recurrent_layers"
-    if reader.is_set(name):
-        value = reader.value(name)
-        if not isinstance(value, np.ndarray) or value.dtype != np.bool_ or len(value) != num_layers:
-            raise reader.error(name, f"must be an array of {num_layers} bools, one for each layer")
-        return tuple(bool(recurrent) for recurrent in value)
+    if reader.is_set("recurrent_layers"):
+        return read_kinds(reader, "recurrent_layers", num_layers)
     if reader.is_set("full_attention_interval"):
         interval = reader.integer("full_attention_interval")
         return tuple((layer + 1) % interval != 0 for layer in range(num_layers))
     return ()
+
+
+def read_kinds(reader: ConfigReader, name: str, num_layers: int) -> tuple[bool, ...]:
+    """Return a field with one bool for each layer; empty if the file has none."""
+    if not reader.is_set(name):
+        return ()
+    value = reader.value(name)
+    if not isinstance(value, np.ndarray) or value.dtype != np.bool_ or len(value) != num_layers:
+        raise reader.error(name, f"must be an array of {num_layers} bools, one for each layer")
+    return tuple(bool(kind) for kind in value)

@@ -55,6 +55,8 @@ class Architecture:
     """Operations before the first layer; their weights have no layer prefix."""
     norm: Literal["rms", "layer", "none"] = "rms"
     """The kind of the output norm."""
+    rms_by_key: bool = False
+    """The norms are RMS norms if the file has an epsilon under the key for these."""
     output_norm: str = "output_norm"
     """The weight of the output norm."""
     encodes: bool = False
@@ -79,6 +81,10 @@ class Architecture:
     They compute the residual stream for the next token from DRAFT_STATE, the hidden state of a
     token after the output norm, and DRAFT_TOKEN, the embedding of the following token.
     """
+
+    def of(self, config: ModelConfig) -> Architecture:
+        """Return the architecture with the norms of this configuration."""
+        return replace(self, norm="rms") if self.rms_by_key and config.rms_norms else self
 
     def completed(self, config: ModelConfig) -> ModelConfig:
         """Return the configuration with the family's values for what the file does not say."""

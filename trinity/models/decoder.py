@@ -45,7 +45,7 @@ class Decoder:
     def __init__(
         self, architecture: Architecture, config: ModelConfig, names: Collection[str]
     ) -> None:
-        self.architecture = architecture
+        self.architecture = architecture.of(config)
         self.config = config
         self.head = "token_embd" if config.tie_word_embeddings else "output"
         if architecture.encodes:

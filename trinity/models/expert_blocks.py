@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from trinity.config import ExpertConfig, Gating, ModelConfig
 from trinity.errors import ConfigError
 from trinity.models import blocks
@@ -146,13 +144,13 @@ def shared_expert(
     size: int = 0,
     gated: bool = False,
     scale: float = 1.0,
-    form: Literal["gate and up", "up"] = "gate and up",
+    form: blocks.Form = "gate and up",
     out: str = "x",
 ) -> list[Operation]:
     """The shared expert, which every token uses, added to ``out``; [] if there is none.
 
     ``size``: its width if the file names none. ``gated``: times the sigmoid of its own score.
-    ``form`` "up": act(up) without a gate.
+    ``form``: see ``blocks.feed_forward_hidden``.
     """
     hidden, size = config.hidden_size, experts_of(config).shared_intermediate_size or size
     if not size:
@@ -163,6 +161,10 @@ def shared_expert(
     )
     if form == "up":
         products = (Product("ffn_up_shexp", "gate", size),)
+    if form == "fused":
+        products = (
+            Product("ffn_up_shexp", "gate", size), Product("ffn_up_shexp", "up", size, first=size)
+        )  # fmt: skip
     if gated:
         products = (*products, Product("ffn_gate_inp_shexp", "shared_gate", 1))
         down = Product("ffn_down_shexp", "shared", hidden)

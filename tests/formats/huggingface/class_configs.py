@@ -26,6 +26,10 @@ _MINICPM = _COMMON | {
     "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 32, "tie_word_embeddings": True,
     "rms_norm_eps": 1e-5,
 }  # fmt: skip
+_GRANITE_SWA = _COMMON | {
+    "hidden_act": "silu", "num_hidden_layers": 4, "sliding_window": 6, "attention_multiplier": 0.2,
+    "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0,
+}  # fmt: skip
 # The text model of a class that contains a vision model, too.
 _WITHIN: dict[str, Any] = {
     key: value for key, value in _COMMON.items() if key not in ("tie_word_embeddings", "dtype")
@@ -228,6 +232,49 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "rms_norm_eps": 1e-5, "qkv_bias": False, "bias": False,
         "rope_scaling": {"rope_type": "dynamic", "factor": 6.0},
     },
+    "mamba2": {
+        "architectures": ["Mamba2ForCausalLM"], "model_type": "mamba2", "hidden_size": 64,
+        "vocab_size": 258, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16, "expand": 2,
+        "state_size": 16, "n_groups": 2, "conv_kernel": 4, "chunk_size": 8, "rms_norm": True,
+        "tie_word_embeddings": False, "bos_token_id": 256, "eos_token_id": 257,
+        "pad_token_id": None, "dtype": "float32",
+    },
+    "granite_swa": _GRANITE_SWA | {
+        "architectures": ["GraniteSWAForCausalLM"], "model_type": "granite_swa",
+        "intermediate_size": 96, "layer_rope_theta": [0, 1e4, 1e4, 1e4],
+        "tie_word_embeddings": True,
+    },
+    "granitemoe_swa": _GRANITE_SWA | {
+        "architectures": ["GraniteMoeSWAForCausalLM"], "model_type": "granitemoe_swa",
+        "intermediate_size": 40, "num_local_experts": 8, "num_experts_per_tok": 3,
+        "shared_intermediate_size": 48,
+    },
+    "cohere2_moe": _COMMON | {
+        "architectures": ["Cohere2MoeForCausalLM"], "model_type": "cohere2_moe", "head_dim": 24,
+        "num_hidden_layers": 4, "intermediate_size": 40, "prefix_dense_intermediate_size": 96,
+        "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 2,
+        "expert_selection_fn": "sigmoid", "sliding_window": 6, "first_k_dense_replace": 1,
+        "sliding_window_pattern": 3, "tie_word_embeddings": True,
+    },
+    "cohere2_moe_softmax": _COMMON | {
+        "architectures": ["Cohere2MoeForCausalLM"], "model_type": "cohere2_moe", "head_dim": 24,
+        "num_hidden_layers": 4, "intermediate_size": 40, "num_experts": 8,
+        "num_experts_per_tok": 3, "sliding_window": 6, "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+        "layer_types": ["full_attention"] + ["sliding_attention"] * 3,
+    },
+    "bailingmoe2": _COMMON | {
+        "architectures": ["BailingMoeV2ForCausalLM"], "model_type": "bailing_moe_v2",
+        "head_dim": 16, "num_hidden_layers": 3, "num_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 40, "num_shared_experts": 1, "first_k_dense_replace": 1,
+        "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5, "norm_topk_prob": True,
+        "partial_rotary_factor": 0.5, "use_qkv_bias": False, "use_bias": False,
+        "score_function": "sigmoid", "rms_norm_eps": 1e-6,
+    },
+    "internlm2": _COMMON | {
+        "architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": False,
+        "rms_norm_eps": 1e-5, "rope_scaling": {"type": "dynamic", "factor": 2.0},
+    },
 }  # fmt: skip
 
 # What transformers reads instead of a class that it lacks, and that computes the same.
@@ -238,8 +285,31 @@ _AS_GRANITE: dict[str, Any] = {
 REFERENCES: dict[str, dict[str, Any]] = {
     "minicpm": _AS_GRANITE, "minicpm_long": _AS_GRANITE,
     "internlm3": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
+    "internlm2": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
+    "bailingmoe2": {
+        "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "use_qk_norm": True,
+        "n_routed_experts": 8, "n_shared_experts": 1,
+    },
 }  # fmt: skip
 
+
+# The names of a class's tensors in the class that transformers reads instead. A tensor of q, k and
+# v has the rows of each one together, or those of each key head.
+REFERENCE_NAMES: dict[str, dict[str, str]] = {
+    "internlm2": {
+        "tok_embeddings": "embed_tokens", "attention_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm", "attention.wo": "self_attn.o_proj",
+        "feed_forward.w1": "mlp.gate_proj", "feed_forward.w2": "mlp.down_proj",
+        "feed_forward.w3": "mlp.up_proj", "attention.wqkv": "heads of q, k and v",
+    },
+    "bailingmoe2": {
+        "word_embeddings": "embed_tokens", "attention.dense": "self_attn.o_proj",
+        "attention.query_layernorm": "self_attn.q_norm",
+        "attention.key_layernorm": "self_attn.k_norm",
+        "mlp.gate.expert_bias": "mlp.gate.e_score_correction_bias",
+        "attention.query_key_value": "q, k and v",
+    },
+}  # fmt: skip
 
 # The beginnings of names in published checkpoints, where the family's table has others.
 PUBLISHED: dict[str, dict[str, str]] = {
@@ -256,6 +326,7 @@ PUBLISHED: dict[str, dict[str, str]] = {
         "ln_f": "transformer.ln_f",
     },
     "muse_glimmer": {"model.": "model.language_model."},
+    "mamba2": {"model.": "backbone."},
 }  # fmt: skip
 
 # What llama.cpp's loader of the architecture reads beside the keys of every model.
@@ -349,4 +420,33 @@ KEYS: dict[str, dict[str, Any]] = {
         "attention.kv_lora_rank": 32, "attention.q_lora_rank": 40,
     },
     "internlm3": {"attention.key_length": 24, "rope.dimension_count": 24},
+    "granite_swa": {
+        "attention.rope_pattern": [False, True, True, True], "rope.freq_base": 1e4,
+        "attention.sliding_window": 6, "residual_scale": 0.22, "logit_scale": 8.0,
+        "attention.sliding_window_pattern": [False, True, True, True],
+    },
+    "granitemoe_swa": {
+        "expert_shared_feed_forward_length": 48, "feed_forward_length": 40, "expert_count": 8,
+    },
+    "cohere2_moe": {
+        "leading_dense_block_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
+        "feed_forward_length": 96, "expert_feed_forward_length": 40, "expert_shared_count": 2,
+        "expert_shared_feed_forward_length": 80, "logit_scale": 0.0625,
+        "attention.sliding_window_pattern": [False, True, True, False],
+    },
+    "cohere2_moe_softmax": {
+        "leading_dense_block_count": 0, "expert_gating_func": 3,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+    },
+    "bailingmoe2": {
+        "leading_dense_block_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
+        "expert_weights_scale": 2.5, "expert_shared_feed_forward_length": 40,
+        "expert_group_count": 4, "expert_group_used_count": 2, "rope.dimension_count": 8,
+    },
+    "internlm2": {"attention.key_length": 16, "rope.dimension_count": 16},
+    "mamba2": {
+        "attention.head_count": 0, "feed_forward_length": 0, "ssm.inner_size": 128,
+        "ssm.time_step_rank": 8, "ssm.group_count": 2, "ssm.state_size": 16, "ssm.conv_kernel": 4,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+    },
 }  # fmt: skip

@@ -34,7 +34,8 @@ class Family:
     # Fields of ModelConfig beside those of every class, and GGUF's other keys, without the
     # architecture; None removes one that every model has. Raises for what GGUF cannot express.
     keys: Callable[[ModelConfig, Values], Keys] = lambda config, values: {}
-    # GGUF's keys of windows. None: GGUF can only express a context not longer than the window.
+    # GGUF's keys of windows, where ``keys`` has no others. None: GGUF can only express a context
+    # not longer than the window.
     window_keys: Callable[[ModelConfig], Keys] | None = None
     # The class itself has ternary layers.
     ternary: bool = False

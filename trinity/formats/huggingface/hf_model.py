@@ -59,5 +59,5 @@ def hf_model(given: Mapping[str, object], source: str, family: Family) -> HFMode
     config = replace(config, architecture=family.architecture(config, values))
     fields = {name: values.of_field(key, name) for name, key in terms.fields.items()}
     windows = family.window_keys(config) if family.window_keys else {}
-    own_fields = {**fields, **family.keys(config, values), **windows}
+    own_fields = {**fields, **windows, **family.keys(config, values)}
     return HFModel(family, values, config, rope, own_fields, tied, ternary)
