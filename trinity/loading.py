@@ -65,11 +65,14 @@ def load(
     )
     source = provider.path
     try:
+        if chosen.quantize is None:
+            _override(provider, chosen)
         with about(source, os.fspath(path), *provider.paths):
             check_is_model(provider.metadata, source)
             check_architecture(provider)
             if chosen.quantize is not None:
                 provider = _quantized(provider, chosen, progress or _silent)
+                _override(provider, chosen)
             with _libraries():
                 defaults = checked_defaults(provider)
                 tokenizer = tokenizer_from_metadata(
@@ -90,6 +93,16 @@ def load(
     if model.embedder.lacks_pooler:
         _warn_of_pooler(provider.path, progress)
     return model
+
+
+def _override(provider: WeightProvider, options: LoadOptions) -> None:
+    """Replace the keys of ``override_kv``. Raises InputError if the model has no such keys."""
+    if not options.override_kv:
+        return
+    override = getattr(provider, "override", None)
+    if override is None:
+        raise InputError(f"{provider.path}: override_kv only applies to GGUF files", "override_kv")
+    override(options.override_kv)
 
 
 def _warn_of_pooler(path: str, progress: Callable[[str], None] | None) -> None:

@@ -12,7 +12,6 @@ from trinity.cli.parameters import BadParameter
 
 _GPU = "trinity only runs on the CPU; remove the option"
 _OURS = "trinity decides this itself; remove the option"
-_ROPE = "trinity reads this from the model's file; remove the option"
 _ROWS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("-ngl", "--gpu-layers", "--n-gpu-layers", "-dev", "--device", "-sm", "--split-mode", "-ts",
       "--tensor-split", "-mg", "--main-gpu", "-nkvo", "--no-kv-offload", "-ot",
@@ -50,8 +49,6 @@ _ROWS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("--lora-scaled",), "write --lora FILE:SCALE"),
     (("-ctk", "--cache-type-k", "-ctv", "--cache-type-v"),
      "use --kv-type f16, q8_0 or f32, which applies to keys and values"),
-    (("--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale",
-      "--yarn-orig-ctx", "--yarn-ext-factor"), _ROPE),
     (("--keep", "--context-shift", "--no-context-shift"),
      "commands that generate have --context-shift, and --keep except for `trinity chat`"),
     (("--prompt-cache", "--slot-save-path"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from types import TracebackType
@@ -114,6 +115,11 @@ class GGUFProvider:
     def metadata(self) -> GGUFMetadata:
         """The (first) file's keys; see GGUFMetadata for the types of the values."""
         return self._parts[0].metadata
+
+    def override(self, values: Mapping[str, bool | int | float | str]) -> None:
+        """Replace or add values of the metadata. Raises InputError for a value of another kind."""
+        self.metadata.override(values)
+        self._config = None
 
     @property
     def config(self) -> ModelConfig:

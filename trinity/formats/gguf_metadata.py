@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.errors import InputError
 from trinity.formats.gguf_cursor import Buffer, GGUFCursor, read_u64
 from trinity.formats.gguf_layout import (
     ARRAY_ID,
@@ -34,6 +35,7 @@ class GGUFMetadata(Mapping[str, object]):
         self._entries = entries
         self._open_buffer = open_buffer
         self._decoded: dict[str, object] = {}
+        self._added: set[str] = set()  # keys that the file does not have
 
     def __getitem__(self, key: str) -> object:
         if key not in self._decoded:
@@ -42,13 +44,31 @@ class GGUFMetadata(Mapping[str, object]):
         return self._decoded[key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._entries
+        return key in self._entries or key in self._added
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        yield from self._entries
+        yield from self._added
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) + len(self._added)
+
+    def override(self, values: Mapping[str, bool | int | float | str]) -> None:
+        """Replace values, and add keys that the file does not have, as if they were in the file.
+
+        Raises InputError if the file's value is of another kind.
+        """
+        for key, value in values.items():
+            entry = self._entries.get(key)
+            if entry is None:
+                self._added.add(key)
+            elif (kind := _kind_of(entry)) != type(value).__name__:
+                advice = f"write {key}={kind}:VALUE" if kind else "an array cannot be overridden"
+                raise InputError(
+                    f"{self._source}: override_kv: {key} is of the type {self.value_type(key)}; "
+                    f"{advice}"
+                )
+            self._decoded[key] = value
 
     def value_type(self, key: str) -> str:
         """Return the type of a value, such as "uint32" or "array[string]", without decoding it."""
@@ -70,6 +90,17 @@ class GGUFMetadata(Mapping[str, object]):
         entry = self._entries[key]
         value_type = entry.type.id.to_bytes(4, "little")
         return value_type + bytes(self._open_buffer()[entry.offset : entry.end])
+
+
+def _kind_of(entry: KeyLocation) -> str:
+    """The name of the Python type of a value; "" for arrays."""
+    if entry.type.id == ARRAY_ID:
+        return ""
+    if entry.type.id == STRING_ID:
+        return "str"
+    if entry.type.id == BOOL_ID:
+        return "bool"
+    return "float" if entry.type.name.startswith("float") else "int"
 
 
 def read_value(buffer: Buffer, source: str, entry: KeyLocation) -> object:

@@ -3,56 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, TypedDict
 
 from trinity.errors import InputError
-from trinity.options.checks import check_number, parse_bytes
+from trinity.options.adapter_files import AdapterFile, check_adapters, parse_adapters
+from trinity.options.checks import parse_bytes
+from trinity.options.key_overrides import KeyValue, check_overrides, read_overrides
 from trinity.options.option import Option, check_options
 
 MOST_THREADS = 1024
 LONGEST_CONTEXT = (1 << 31) - 1  # positions are int32
-LARGEST_SCALE = 1e6  # of an adapter
-
-AdapterFile = str | os.PathLike[str] | tuple[str | os.PathLike[str], float]
-
-
-def adapter_files(
-    files: Sequence[AdapterFile] | None,
-) -> list[tuple[str | os.PathLike[str], float]]:
-    """Return each adapter's path and scale; the default scale is 1."""
-    return [given if isinstance(given, tuple) else (given, 1.0) for given in files or ()]
-
-
-def check_adapters(name: str, value: object) -> Sequence[AdapterFile]:
-    """Check a list of adapter paths and pairs (path, scale). Raises InputError."""
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise InputError(
-            f"{name} is {value!r:.80} ({type(value).__name__}); it must be a list of files of "
-            "adapters, or of pairs (file, scale)"
-        )
-    adapters: list[AdapterFile] = []
-    for adapter in value:
-        parts = adapter if isinstance(adapter, tuple | list) else (adapter, 1.0)
-        if len(parts) != 2 or not isinstance(parts[0], str | os.PathLike):
-            raise InputError(f"{name} has {adapter!r:.80}; expected a file or a pair (file, scale)")
-        scale = check_number(f"the scale of {name}", parts[1], -LARGEST_SCALE, LARGEST_SCALE)
-        adapters.append((parts[0], scale))
-    return tuple(adapters)
-
-
-def parse_adapters(flag: str, texts: list[str]) -> Sequence[AdapterFile]:
-    """Parse texts FILE or FILE:SCALE; an existing file of that name wins. Raises InputError."""
-    adapters: list[AdapterFile] = []
-    for text in texts:
-        path, colon, scale = text.rpartition(":")
-        try:
-            number = float(scale)
-        except ValueError:
-            colon = ""
-        adapters.append((path, number) if colon and path and not os.path.lexists(text) else text)
-    return check_adapters(flag, adapters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +160,112 @@ class LoadOptions:
         ),
     ] = None
 
+    rope_scaling: Annotated[
+        str | None,
+        Option(
+            "How rotary frequencies are scaled: none, linear or yarn; default: as the model says.",
+            ("--rope-scaling",),
+            choices=("none", "linear", "yarn"),
+        ),
+    ] = None
+    rope_scale: Annotated[
+        float | None,
+        Option(
+            "Factor by which rotary scaling expands the context; default: the model's.",
+            ("--rope-scale",),
+            low=1e-3,
+            high=1e6,
+        ),
+    ] = None
+    rope_freq_base: Annotated[
+        float | None,
+        Option(
+            "Base of the rotary frequencies; default: the model's.",
+            ("--rope-freq-base",),
+            low=1,
+            high=1e15,
+            none=0,
+        ),
+    ] = None
+    rope_freq_scale: Annotated[
+        float | None,
+        Option(
+            "Factor of the rotary frequencies, 1 / --rope-scale.",
+            ("--rope-freq-scale",),
+            low=1e-6,
+            high=1e3,
+            none=0,
+        ),
+    ] = None
+    yarn_orig_ctx: Annotated[
+        int | None,
+        Option(
+            "YaRN: context length that the model was trained with; default: the model's.",
+            ("--yarn-orig-ctx",),
+            low=1,
+            high=LONGEST_CONTEXT,
+            none=0,
+        ),
+    ] = None
+    yarn_ext_factor: Annotated[
+        float | None,
+        Option(
+            "YaRN: share of extrapolation; 0: scale all frequencies; default: 1 with yarn.",
+            ("--yarn-ext-factor",),
+            low=0,
+            high=1e6,
+            none=-1,
+        ),
+    ] = None
+    yarn_attn_factor: Annotated[
+        float | None,
+        Option(
+            "Factor of rotated values, if --yarn-ext-factor is 0; YaRN has its own.",
+            ("--yarn-attn-factor",),
+            low=1e-6,
+            high=1e6,
+            none=-1,
+        ),
+    ] = None
+    yarn_beta_slow: Annotated[
+        float | None,
+        Option(
+            "YaRN: turns in the original context up to which a frequency is scaled fully.",
+            ("--yarn-beta-slow",),
+            low=1e-6,
+            high=1e6,
+            none=-1,
+        ),
+    ] = None
+    yarn_beta_fast: Annotated[
+        float | None,
+        Option(
+            "YaRN: turns in the original context from which a frequency is not scaled.",
+            ("--yarn-beta-fast",),
+            low=1e-6,
+            high=1e6,
+            none=-1,
+        ),
+    ] = None
+    override_kv: Annotated[
+        Mapping[str, KeyValue] | None,
+        Option(
+            "Replace keys of a GGUF file's metadata; the types are int, float, bool and str.",
+            ("--override-kv",),
+            check=check_overrides,
+            values="a dict of keys and values",
+            read=read_overrides,
+            repeated=True,
+            metavar="KEY=TYPE:VALUE",
+        ),
+    ] = field(default=None, hash=False)
+
     def __post_init__(self) -> None:
         check_options(self)
+        if self.rope_scale is not None and self.rope_freq_scale is not None:
+            raise InputError(
+                "rope_freq_scale is 1 / rope_scale; give only one of them", "rope_freq_scale"
+            )
 
 
 class LoadKeywords(TypedDict, total=False):
@@ -259,3 +325,27 @@ class LoadKeywords(TypedDict, total=False):
 
     Each is a file, or a pair (file, scale). A request's own ``lora`` overrides the scales.
     """
+    rope_scaling: str | None
+    """How rotary frequencies are scaled: "none", "linear" or "yarn" (default: as the model says).
+
+    Models with sliding windows, or with scaling of the kind "longrope", take none of the options
+    ``rope_*`` and ``yarn_*``.
+    """
+    rope_scale: float | None
+    """The factor by which rotary scaling expands the context (default: the model's)."""
+    rope_freq_base: float | None
+    """The base of the rotary frequencies (default: the model's)."""
+    rope_freq_scale: float | None
+    """1 / ``rope_scale``, as llama.cpp also names it."""
+    yarn_orig_ctx: int | None
+    """YaRN: the context length that the model was trained with (default: the model's)."""
+    yarn_ext_factor: float | None
+    """YaRN: the share of extrapolation; 0 scales all frequencies (default: 1 with "yarn")."""
+    yarn_attn_factor: float | None
+    """The factor of rotated values, if ``yarn_ext_factor`` is 0; YaRN has its own (default: 1)."""
+    yarn_beta_slow: float | None
+    """YaRN: turns in the original context up to which a frequency is scaled fully (default: 1)."""
+    yarn_beta_fast: float | None
+    """YaRN: turns in the original context from which a frequency is not scaled (default: 32)."""
+    override_kv: Mapping[str, KeyValue] | None
+    """Values that replace keys of a GGUF file's metadata, or add keys (default None)."""

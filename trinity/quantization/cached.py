@@ -66,6 +66,13 @@ class Quantized:
         """The source's defaults."""
         return self._source.defaults
 
+    def override(self, values: Mapping[str, bool | int | float | str]) -> None:
+        """As ``GGUFProvider.override``; InputError if the source is not a GGUF file."""
+        if not isinstance(self._source, GGUFProvider):
+            raise InputError(f"{self.path}: override_kv only applies to GGUF files", "override_kv")
+        self._source.override(values)
+        self._weights.override(values)
+
     @property
     def rope_interleaved(self) -> bool:
         """True: neighbouring dimensions rotate together, as in every GGUF file."""

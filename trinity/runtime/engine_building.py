@@ -16,7 +16,8 @@ from trinity.formats.tensor_names import complete
 from trinity.models import decoder_of, families_of, find_architecture
 from trinity.models.architecture import AddedRowNames
 from trinity.models.decoder import Decoder, token_tables
-from trinity.options.load_options import LoadKeywords, LoadOptions, adapter_files
+from trinity.options.adapter_files import adapter_files
+from trinity.options.load_options import LoadKeywords, LoadOptions
 from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.bound_weights import BoundWeights
 from trinity.runtime.drafting import Drafter
@@ -29,6 +30,7 @@ from trinity.runtime.memory import enough_memory
 from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.paging import available_memory, populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder
+from trinity.runtime.rope_options import with_rope_options
 from trinity.runtime.rounding import same_bits
 from trinity.runtime.step import Step, StepInput
 from trinity.runtime.step_plans import StepPlans
@@ -74,7 +76,7 @@ def build_engine(
     named = provider.metadata.get("general.architecture")
     if isinstance(named, str):  # checked before unknown keys of other families are reported
         find_architecture(named, provider.path, provider.tensor_names())
-    config = provider.config
+    config = with_rope_options(provider.config, options, provider.path)
     context = options.context_length or min(config.context_length, USUAL_CONTEXT)
     try:
         isa = isa_levels.select_level(options.isa)
@@ -84,11 +86,12 @@ def build_engine(
     if progress:
         _warn_of_context(context, config, progress)
     with enough_memory(f"to load {provider.path} for a context of {context} tokens"):
-        return CPUEngine(_parts(provider, options, threads, context, isa, progress))
+        return CPUEngine(_parts(provider, config, options, threads, context, isa, progress))
 
 
 def _parts(
     provider: WeightProvider,
+    config: ModelConfig,
     options: LoadOptions,
     threads: int,
     context_length: int,
@@ -96,7 +99,7 @@ def _parts(
     progress: Progress | None,
 ) -> EngineParts:
     """The parts of an engine. Every tensor is checked before memory is allocated for it."""
-    config, weights = provider.config, Weights(provider)
+    weights = Weights(provider)
     catch_bus_errors(TABLE)
     decoder = decoder_of(config, weights.names, weights.shape, provider.path)
     architecture = decoder.architecture

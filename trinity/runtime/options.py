@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, TypedDict, Unpack
 
 from trinity.errors import InputError
+from trinity.options.adapter_files import LARGEST_SCALE
 from trinity.options.checks import check_integer, check_number
 from trinity.options.keywords import unknown_keyword
-from trinity.options.load_options import LARGEST_SCALE
 from trinity.options.option import Declared, Option, check_options, declared
 from trinity.runtime.active_samplers import has_dry, keeps_state
 from trinity.runtime.cancel import Cancel
