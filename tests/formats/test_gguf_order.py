@@ -22,6 +22,7 @@ class Experts:
 
     rope_interleaved = True
     path = "experts"
+    paths = (path,)
 
     def __init__(self, values: NDArray[np.float32], types: list[str]) -> None:
         self._values, self._types = values, types

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +54,9 @@ class GGUFProvider:
     Raises InputError if a file cannot be opened, FormatError if it is malformed, UnsupportedError
     for a version, byte order or tensor type that is not supported.
     """
+
+    # Converters to GGUF permute llama's Q and K rows so that pairs are adjacent.
+    rope_interleaved = True
 
     def __init__(
         self,
@@ -138,11 +140,6 @@ class GGUFProvider:
         """The sampling options in the metadata. Raises ConfigError if one is not a number."""
         return Defaults(options=sampling_of(self.metadata, self._path), source=self._path)
 
-    @property
-    def rope_interleaved(self) -> bool:
-        """True: converters to GGUF permute llama's Q and K rows so that pairs are adjacent."""
-        return True
-
     def tensor_names(self) -> list[str]:
         """All tensor names, in file order."""
         return list(self._tensors)
@@ -175,12 +172,7 @@ class GGUFProvider:
     def __enter__(self) -> GGUFProvider:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _check_totals(self) -> None:

@@ -7,13 +7,12 @@ F32, because other readers accept no other type.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.config import ModelConfig
 from trinity.formats.defaults import Defaults
 from trinity.formats.gguf_limits import check_limits, rounds_ramp
 from trinity.formats.made_tensor import MadeTensor
@@ -36,8 +35,12 @@ class GGUFOrder:
     that a GGUF file cannot store.
     """
 
+    rope_interleaved = True
+
     def __init__(self, provider: WeightProvider) -> None:
         self._provider = provider
+        self.path, self.paths = provider.path, provider.paths
+        self.metadata, self.config = provider.metadata, provider.config
         self._experts: dict[str, list[str]] = {}
         self._names: list[str] = []
         for name in provider.tensor_names():
@@ -55,17 +58,7 @@ class GGUFOrder:
             for name in self._names
             if name.startswith(("dense_", "rope_freqs"))
         }
-        check_limits(provider.config, shapes, provider.metadata, provider.path)
-
-    @property
-    def path(self) -> str:
-        """The path of the model."""
-        return self._provider.path
-
-    @property
-    def paths(self) -> list[str]:
-        """The paths of all files that the model is read from."""
-        return self._provider.paths
+        check_limits(self.config, shapes, self.metadata, self.path)
 
     @property
     def notes(self) -> list[str]:
@@ -88,24 +81,9 @@ class GGUFOrder:
         ]
 
     @property
-    def metadata(self) -> Mapping[str, object]:
-        """The model's keys."""
-        return self._provider.metadata
-
-    @property
-    def config(self) -> ModelConfig:
-        """The configuration."""
-        return self._provider.config
-
-    @property
     def defaults(self) -> Defaults:
         """The defaults in the model's files."""
         return self._provider.defaults
-
-    @property
-    def rope_interleaved(self) -> bool:
-        """True: GGUF has that order."""
-        return True
 
     def tensor_names(self) -> list[str]:
         """Return all names, in the provider's order."""

@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from types import TracebackType
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,15 +165,9 @@ class GGUFWriter:
     def __enter__(self) -> GGUFWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> Literal[False]:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.finish()
-        return False
 
     def _header(self) -> bytes:
         """Return everything before the tensors' data, without the padding that follows."""

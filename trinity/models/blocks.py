@@ -148,6 +148,32 @@ def attention_branch(
     ]
 
 
+def between_norms(
+    config: ModelConfig, attention: list[Operation], feed_forward: list[Operation]
+) -> list[Operation]:
+    """A layer with a norm before and after each branch; ``feed_forward`` stores its result in h."""
+    return [
+        norm(config, "x", "attn_norm", "h"),
+        *attention,
+        attention_output(config, "h", add=False),
+        norm(config, "h", "post_attention_norm", "x", add=True),
+        norm(config, "x", "ffn_norm", "h"),
+        *feed_forward,
+        norm(config, "h", "post_ffw_norm", "x", add=True),
+    ]
+
+
+def post_norm_layer(config: ModelConfig, attention: list[Operation]) -> list[Operation]:
+    """A layer with a norm only after each branch."""
+    return [
+        *attention,
+        attention_output(config, "h", add=False),
+        norm(config, "h", "post_attention_norm", "x", add=True),
+        *feed_forward(config, "silu", "x", out="h"),
+        norm(config, "h", "post_ffw_norm", "x", add=True),
+    ]
+
+
 def attention_gate(config: ModelConfig) -> Linear:
     """Project h to the gate of attention, which has a value for each of its results."""
     width = config.num_heads * (config.value_dim or config.head_dim)

@@ -11,7 +11,7 @@ from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.keys import window_keys
-from trinity.formats.huggingface.table import Table, attention, gated, head_norms
+from trinity.formats.huggingface.table import attention, gated, head_norms, post_norm_layer
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
@@ -20,27 +20,18 @@ _PERIOD = 4  # the last layer of each period sees all positions
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    return [
+    attention = [
         *blocks.projections(config, has, "x", head_norms=True),
         *blocks.windowed_attention(config, index, _PERIOD),
-        blocks.attention_output(config, "h", add=False),
-        blocks.norm(config, "h", "post_attention_norm", "x", add=True),
-        *blocks.feed_forward(config, "silu", "x", out="h"),
-        blocks.norm(config, "h", "post_ffw_norm", "x", add=True),
     ]
+    return blocks.post_norm_layer(config, attention)
 
 
 ARCHITECTURES = (Architecture(("exaone4",), _layer, rope_halves=True),)
 
 # -- In transformers' checkpoints --
 
-_LAYER: Table = {
-    **attention(),
-    **head_norms(),
-    "post_attention_norm": "post_attention_layernorm",
-    **gated(),
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
+_LAYER = post_norm_layer({**attention(), **head_norms()}, gated())
 
 FAMILIES = (
     Family(

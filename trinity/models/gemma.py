@@ -50,7 +50,7 @@ def _layer_of_2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         scale=_scale(config, _LAYERS_OF_2_27B),
         softcap=_default(config.attn_logit_softcap, _SCORE_CAP_OF_2),
     )
-    return _between_norms(config, [*blocks.projections(config, has), *attention])
+    return _layer_of(config, [*blocks.projections(config, has), *attention])
 
 
 def _layer_of_3(
@@ -62,19 +62,11 @@ def _layer_of_3(
         config, rotation, window=0 if encodes else window, both_ways=encodes,
         reach=window // 2 if encodes else 0, scale=_scale(config, _LAYERS_OF_3_27B),
     )  # fmt: skip
-    return _between_norms(config, [*blocks.projections(config, has, head_norms=True), *attention])
+    return _layer_of(config, [*blocks.projections(config, has, head_norms=True), *attention])
 
 
-def _between_norms(config: ModelConfig, attention: list[Operation]) -> list[Operation]:
-    return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *attention,
-        blocks.attention_output(config, "h", add=False),
-        blocks.norm(config, "h", "post_attention_norm", "x", add=True),
-        blocks.norm(config, "x", "ffn_norm", "h"),
-        *blocks.feed_forward(config, "gelu", out="h"),
-        blocks.norm(config, "h", "post_ffw_norm", "x", add=True),
-    ]
+def _layer_of(config: ModelConfig, attention: list[Operation]) -> list[Operation]:
+    return blocks.between_norms(config, attention, blocks.feed_forward(config, "gelu", out="h"))
 
 
 def _default(value: float | None, default: float) -> float:

@@ -15,16 +15,12 @@ from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has),
-        *blocks.attention(config, blocks.rotation_of(config)),
-        blocks.attention_output(config, "h", add=False),
-        blocks.norm(config, "h", "post_attention_norm", "x", add=True),
-        blocks.norm(config, "x", "ffn_norm", "h"),
-        *blocks.feed_forward(config, "silu", form="fused", out="h"),
-        blocks.norm(config, "h", "post_ffw_norm", "x", add=True),
-    ]
+    attention = blocks.attention(config, blocks.rotation_of(config))
+    return blocks.between_norms(
+        config,
+        [*blocks.projections(config, has), *attention],
+        blocks.feed_forward(config, "silu", form="fused", out="h"),
+    )
 
 
 ARCHITECTURES = (Architecture(("glm4",), _layer, rope_halves=False),)

@@ -10,7 +10,7 @@ from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.keys import window_keys
-from trinity.formats.huggingface.table import Table, attention, gated, head_norms
+from trinity.formats.huggingface.table import attention, gated, head_norms, post_norm_layer
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Norm, Operation
@@ -21,29 +21,22 @@ _PERIOD = 4  # the last layer of each period sees all positions
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     window = config.window_of(index, _PERIOD)
     rotation = blocks.unscaled_in_windows(config, window)
-    return [
+    attention = [
         *blocks.projections(config, has, "x", head_norms=False),
         Norm("q", "attn_q_norm", "q", config.num_heads * config.head_dim),
         Norm("k", "attn_k_norm", "k", config.num_kv_heads * config.head_dim),
         *blocks.attention(config, rotation, window=window),
-        blocks.attention_output(config, "h", add=False),
-        blocks.norm(config, "h", "post_attention_norm", "x", add=True),
-        *blocks.feed_forward(config, "silu", "x", out="h"),
-        blocks.norm(config, "h", "post_ffw_norm", "x", add=True),
     ]
+    return blocks.post_norm_layer(config, attention)
 
 
 ARCHITECTURES = (Architecture(("olmo2",), _layer, rope_halves=True),)
 
 # -- In transformers' checkpoints --
 
-_LAYER: Table = {
-    **attention(bias="attention_bias", output_bias="attention_bias"),
-    **head_norms(),
-    "post_attention_norm": "post_attention_layernorm",
-    **gated(),
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
+_LAYER = post_norm_layer(
+    {**attention(bias="attention_bias", output_bias="attention_bias"), **head_norms()}, gated()
+)
 
 FAMILIES = (
     Family(

@@ -56,7 +56,7 @@ class HuggingFaceProvider:
         name: str,
         weight_scale: str | None = None,
     ) -> None:
-        self._path = path
+        self.path = path
         self._files = files
         self._checkpoint = checkpoint
         self._description = HuggingFaceDescription(path, files, name=name)
@@ -77,7 +77,8 @@ class HuggingFaceProvider:
         self._packing_notes = logical.notes
         needed = hf_tensors(self._hf, logical)
         needed += logit_score_tensors(files, self._hf, needed)
-        self._rope_interleaved = not any(tensor.permuted_heads for tensor in needed)
+        # GGUF permutes the rows of Q and K of these classes; here they are in their own order.
+        self.rope_interleaved = not any(tensor.permuted_heads for tensor in needed)
         self._tensors = CanonicalTensors(needed, ternary, logical)
         if any(".nextn." in tensor.name for tensor in needed):
             self._description.add(drafting_keys(self._description.model))
@@ -94,11 +95,6 @@ class HuggingFaceProvider:
             }
         )
         self._shapes = {**self._tensors.shapes, **{n: t.shape for n, t in self._factors.items()}}
-
-    @property
-    def path(self) -> str:
-        """The model's path or name, as it was given."""
-        return self._path
 
     @property
     def paths(self) -> list[str]:
@@ -126,7 +122,7 @@ class HuggingFaceProvider:
         config = config_from_metadata(
             self._description.model,
             self._shapes,
-            source=self._path,
+            source=self.path,
             num_tokens=self._hf.config.vocab_size,
         )
         return beyond_gguf(config, self._hf)
@@ -135,11 +131,6 @@ class HuggingFaceProvider:
     def defaults(self) -> Defaults:
         """The end tokens and sampling options of generation_config.json."""
         return self._description.defaults
-
-    @property
-    def rope_interleaved(self) -> bool:
-        """False if GGUF permutes the rows of Q and K; here they are in their original order."""
-        return self._rope_interleaved
 
     def tensor_names(self) -> list[str]:
         """Return all tensor names: embedding, layers in order, output, then RoPE factors."""
@@ -153,7 +144,7 @@ class HuggingFaceProvider:
         if name in self._factors:
             return self._factors[name]
         if name not in self._shapes:
-            raise FormatError(f"{self._path}: there is no tensor {name!r}")
+            raise FormatError(f"{self.path}: there is no tensor {name!r}")
         return self._tensors.tensor(name)
 
     def check(self) -> None:

@@ -60,6 +60,8 @@ class WhisperProvider:
     unknown tensor.
     """
 
+    rope_interleaved = True  # there is no RoPE, so rows are in GGUF's order
+
     def __init__(self, described: WhisperDescription, checkpoint: Checkpoint) -> None:
         self._described, self._checkpoint = described, checkpoint
         self._names: dict[str, str] = {}
@@ -106,11 +108,6 @@ class WhisperProvider:
     def defaults(self) -> Defaults:
         """The description's defaults; speech has none of its own."""
         return self._described.defaults
-
-    @property
-    def rope_interleaved(self) -> bool:
-        """True: there is no RoPE, so rows are in GGUF's order."""
-        return True
 
     def tensor_names(self) -> list[str]:
         """Return all tensor names, in the checkpoint's order."""

@@ -15,7 +15,7 @@ from trinity.errors import FormatError, InputError
 from trinity.formats.defaults import Defaults
 from trinity.formats.gguf import GGUFProvider
 from trinity.formats.huggingface.files import model_name
-from trinity.formats.provider import Tensor, WeightProvider
+from trinity.formats.provider import WeightProvider
 from trinity.options.load_options import LoadOptions
 from trinity.quantization.assignment import Overrides
 from trinity.quantization.mixes import find_mix
@@ -26,15 +26,15 @@ _FORMAT = 1
 Notice = Callable[[str], None]
 
 
-class Quantized:
-    """A provider of ``source`` with the quantized weights of the file ``weights``.
+class Quantized(GGUFProvider):
+    """A provider of ``source`` with the quantized weights and the keys of the GGUF file ``path``.
 
     Configuration and defaults are those of the source, which may have values without a GGUF key.
     """
 
-    def __init__(self, source: WeightProvider, weights: GGUFProvider) -> None:
+    def __init__(self, source: WeightProvider, path: str) -> None:
         self._source = source
-        self._weights = weights
+        super().__init__(path)
 
     @property
     def path(self) -> str:
@@ -44,17 +44,12 @@ class Quantized:
     @property
     def paths(self) -> list[str]:
         """The source's files and the file of the weights."""
-        return [*self._source.paths, *self._weights.paths]
+        return [*self._source.paths, *super().paths]
 
     @property
     def notes(self) -> list[str]:
         """Notes about the source."""
         return self._source.notes
-
-    @property
-    def metadata(self) -> Mapping[str, object]:
-        """The keys of the file of the weights."""
-        return self._weights.metadata
 
     @property
     def config(self) -> ModelConfig:
@@ -71,28 +66,11 @@ class Quantized:
         if not isinstance(self._source, GGUFProvider):
             raise InputError(f"{self.path}: override_kv only applies to GGUF files", "override_kv")
         self._source.override(values)
-        self._weights.override(values)
-
-    @property
-    def rope_interleaved(self) -> bool:
-        """True: neighbouring dimensions rotate together, as in every GGUF file."""
-        return True
-
-    def tensor_names(self) -> list[str]:
-        """All tensor names, in file order."""
-        return self._weights.tensor_names()
-
-    def tensor(self, name: str) -> Tensor:
-        """The tensor of that name. Raises FormatError if there is none."""
-        return self._weights.tensor(name)
-
-    def check(self) -> None:
-        """Raise FormatError if the file of the weights was truncated after it was opened."""
-        self._weights.check()
+        super().override(values)
 
     def close(self) -> None:
         """Close the source and the file of the weights."""
-        self._weights.close()
+        super().close()
         self._source.close()
 
 
@@ -135,7 +113,7 @@ def quantized(
         )  # fmt: skip
         _remove_older(folder, stem, path)
     try:
-        return Quantized(provider, GGUFProvider(path))
+        return Quantized(provider, path)
     except FormatError as error:
         raise FormatError(
             f"{error}; remove the file, which is recreated at the next start"

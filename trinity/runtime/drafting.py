@@ -81,7 +81,7 @@ class Drafter:
         if builder.weights.has(own):
             name = own.removesuffix(".weight")
             head = builder.weights.linear(name, config.vocab_size, config.hidden_size)
-        self._head = head
+        self.head = head  # the weight that computes logits
         own = self._prefix + DRAFT_EMBEDDING
         if builder.weights.has(own):
             embedding = TokenEmbedding(
@@ -97,11 +97,6 @@ class Drafter:
         self._logits = np.zeros(config.vocab_size, np.float32)
         self._plans: dict[tuple[str, bool], _Plan] = {}
         self._newest: _Newest | None = None
-
-    @property
-    def head(self) -> Weight:
-        """The weight that computes logits."""
-        return self._head
 
     def plan(self, kv_type: str, few: bool) -> _Plan:
         """The records for at most ``few`` rows, or for many; built on first use."""
@@ -123,7 +118,7 @@ class Drafter:
             own = Norm("x", last, "h", width, kind=kind)
             norm.write(writer, own, rows=self._one, index=self._last)
             out = RowsView(int(self._logits.ctypes.data), self._logits.nbytes)
-            linear.write_outputs(writer, "h", [(self._head, out)], rows=self._one)
+            linear.write_outputs(writer, "h", [(self.head, out)], rows=self._one)
             plan_records = np.zeros(len(writer.records), RECORD)
             plan_records["slots"] = writer.records
             self._plans[key] = _Plan(plan_records, head)

@@ -79,16 +79,11 @@ class Weights:
 
     def __init__(self, provider: WeightProvider) -> None:
         self.provider = provider
-        self._names = frozenset(provider.tensor_names())
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of all tensors in the file."""
-        return self._names
+        self.names = frozenset(provider.tensor_names())  # of all tensors in the file
 
     def has(self, name: str) -> bool:
         """Whether the file has a tensor."""
-        return name in self._names
+        return name in self.names
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor."""
@@ -228,7 +223,7 @@ class Weights:
         return scales.astype(np.float64)
 
     def _tensor(self, name: str) -> Tensor:
-        if name not in self._names:
+        if name not in self.names:
             raise ConfigError(
                 f"{self.provider.path}: no tensor {name!r}, which its architecture needs; "
                 "the file is incomplete or of another architecture"

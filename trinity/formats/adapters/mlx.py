@@ -14,7 +14,7 @@ from typing import Literal
 from trinity.errors import FormatError, UnsupportedError
 from trinity.formats.adapters.adapter import Base, Elements, LoraAdapter
 from trinity.formats.adapters.modules import NamedPair, placed, tied_output
-from trinity.formats.adapters.peft import elements_of
+from trinity.formats.adapters.peft import both_halves
 from trinity.formats.huggingface.values import shown
 from trinity.formats.safetensors import SafeTensor, SafeTensorsFile
 
@@ -57,14 +57,7 @@ def _pairs(file: SafeTensorsFile, scale: float) -> Iterator[NamedPair]:
             )
         halves.setdefault(match[1], {})[match[2]] = file.tensor(name)
     for module, tensors in halves.items():
-        if tensors.keys() != {"a", "b"}:
-            here, lacking = ("a", "b") if "a" in tensors else ("b", "a")
-            raise FormatError(
-                f"{file.path}: tensor {tensors[here].name!r} has no lora_{lacking} to pair with; "
-                "the file is damaged or incomplete"
-            )
-        a, b = elements_of(tensors["a"]), elements_of(tensors["b"])
-        kind, a, b = _oriented(module, a, b)
+        kind, a, b = _oriented(module, *both_halves(tensors, "a", "b"))
         yield NamedPair(module, kind, a, b, scale, f"{file.path}: {module[:100]!r}")
 
 

@@ -61,13 +61,7 @@ def _pairs(file: SafeTensorsFile, settings: PeftConfig, base: Base) -> Iterator[
     fused = {module for module, _ in halves if _EXPERTS.fullmatch(module)}
     for (module, is_embedding), tensors in halves.items():
         source = f"{file.path}: {module[:100]!r}"
-        if tensors.keys() != {"A", "B"}:
-            here, lacking = ("A", "B") if "A" in tensors else ("B", "A")
-            raise FormatError(
-                f"{file.path}: tensor {tensors[here].name!r} has no lora_{lacking} to pair with; "
-                "the file is damaged or incomplete"
-            )
-        a, b = elements_of(tensors["A"]), elements_of(tensors["B"])
+        a, b = both_halves(tensors, "A", "B")
         if a.ndim != 2 or b.ndim != 2 or len(a) != b.shape[1] or not len(a):
             raise FormatError(
                 f"{source}: lora_A has the shape {a.shape} and lora_B {b.shape}; expected (r, in) "
@@ -91,7 +85,21 @@ def _pairs(file: SafeTensorsFile, settings: PeftConfig, base: Base) -> Iterator[
         yield NamedPair(module, kind, a, b, scales[module], source)  # type: ignore[arg-type]
 
 
-def elements_of(tensor: SafeTensor) -> Elements:
+def both_halves(tensors: Mapping[str, SafeTensor], a: str, b: str) -> tuple[Elements, Elements]:
+    """Return the elements of lora_a and lora_b, which the file calls ``a`` and ``b``.
+
+    Raises FormatError if one of them is missing, UnsupportedError for an unknown type.
+    """
+    if tensors.keys() != {a, b}:
+        here, lacking = (a, b) if a in tensors else (b, a)
+        raise FormatError(
+            f"{tensors[here].source}: tensor {tensors[here].name!r} has no lora_{lacking} to pair "
+            "with; the file is damaged or incomplete"
+        )
+    return _elements(tensors[a]), _elements(tensors[b])
+
+
+def _elements(tensor: SafeTensor) -> Elements:
     """Return a tensor's elements; F64 as float32. Raises UnsupportedError for other types."""
     if tensor.dtype in ("F32", "F16", "BF16"):
         return tensor.elements()

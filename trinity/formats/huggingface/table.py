@@ -151,6 +151,16 @@ def pre_norm_layer(attention: Table, feed_forward: Table) -> Table:
     }
 
 
+def post_norm_layer(attention: Table, feed_forward: Table) -> Table:
+    """Return a layer that normalizes the results of its attention and of its feed-forward."""
+    return {
+        **attention,
+        "post_attention_norm": "post_attention_layernorm",
+        **feed_forward,
+        "post_ffw_norm": "post_feedforward_layernorm",
+    }
+
+
 def both_rows(both: str, *apart: str) -> tuple[TableRow, TableRow]:
     """Return gate and up, stored in one tensor with the gate's rows first, or in two."""
     gate, up = (

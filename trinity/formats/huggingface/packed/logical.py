@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trinity.errors import FormatError
 from trinity.formats.checkpoint import Checkpoint
-from trinity.formats.huggingface.packed.weight import Packed, PackedWeights
+from trinity.formats.huggingface.packed.weight import PackedWeights
 from trinity.formats.safetensors import SafeTensor
 
 
@@ -28,17 +26,12 @@ class LogicalCheckpoint:
                     "unquantized; the files belong to different models: download them again"
                 )
         self._names = [*plain, *packed.weights]
-        self._packed = packed.weights
+        self.packed = packed.weights  # by name
 
     @property
     def directory(self) -> str:
         """The directory of the files."""
         return self._checkpoint.directory
-
-    @property
-    def packed(self) -> Mapping[str, Packed]:
-        """The quantized weights by name."""
-        return self._packed
 
     def names(self) -> list[str]:
         """The names of all weights, quantized and plain."""
@@ -46,9 +39,9 @@ class LogicalCheckpoint:
 
     def tensor(self, name: str) -> SafeTensor:
         """Return the plain tensor of that name. Raises FormatError if there is none."""
-        if name in self._packed:
+        if name in self.packed:
             raise FormatError(
-                f"{self._packed[name].source}: tensor {name!r} is quantized, but the model needs "
+                f"{self.packed[name].source}: tensor {name!r} is quantized, but the model needs "
                 "it unquantized; config.json belongs to another checkpoint"
             )
         return self._checkpoint.tensor(name)
