@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from trinity_kernels._jit import intrinsic
 from trinity_kernels.deferred import ir
 from trinity_kernels.instructions import instructions
+from trinity_kernels.isa import is_compiled_copy
 
 _KINDS: dict[str, type[np.generic]] = {
     "i8": np.int8, "u8": np.uint8, "u16": np.uint16, "i32": np.int32, "u32": np.uint32,
@@ -62,8 +64,30 @@ def _store(kind: str) -> Callable[..., Any]:
 
 get_i8, get_u8, get_u16, get_i32 = _load("i8"), _load("u8"), _load("u16"), _load("i32")
 get_u32, get_i64, get_f32, get_f64 = _load("u32"), _load("i64"), _load("f32"), _load("f64")
-set_i8, set_u8, set_u16, set_i32 = _store("i8"), _store("u8"), _store("u16"), _store("i32")
-set_i64, set_f32, set_f64 = _store("i64"), _store("f32"), _store("f64")
+set_i8, set_i32, set_i64 = _store("i8"), _store("i32"), _store("i64")
+set_f32, set_f64 = _store("f32"), _store("f64")
+
+
+def _slots_of(record: int, slots: tuple[int, ...]) -> tuple[int, ...]:
+    """The integers in these slots of a plan record."""
+    return tuple(int(get_i64(record + 8 * slot)) for slot in slots)
+
+
+def _load_slots(typingctx: Any, record: Any, slots: Any) -> Any:
+    from numba.core import types
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        numbers = [builder.extract_value(args[1], i) for i in range(len(slots))]
+        places = [builder.add(args[0], builder.mul(number, word(8))) for number in numbers]
+        values = [builder.load(_at(builder, place, "i64"), align=1) for place in places]
+        return context.make_tuple(builder, sig.return_type, values)
+
+    several = types.UniTuple(types.int64, len(slots))  # type: ignore[attr-defined]
+    return several(types.intp, slots), codegen
+
+
+slots_of = intrinsic(_load_slots) if is_compiled_copy() else _slots_of
 
 
 def _get_f16(address: int) -> Any:

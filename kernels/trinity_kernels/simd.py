@@ -92,10 +92,10 @@ def _storer(vec: Vec) -> Callable[..., Any]:
     return store
 
 
-load_f32x16, load_f32x8 = _loader(F32X16), _loader(F32X8)
+load_f32x16 = _loader(F32X16)
 load_i32x16, load_i32x8, load_f64x8 = _loader(I32X16), _loader(I32X8), _loader(F64X8)
 load_i8x64, load_i8x32, load_i8x16 = _loader(I8X64), _loader(I8X32), _loader(I8X16)
-store_f32x16, store_f32x8 = _storer(F32X16), _storer(F32X8)
+store_f32x16 = _storer(F32X16)
 store_i32x16, store_i8x64, store_i8x32 = _storer(I32X16), _storer(I8X64), _storer(I8X32)
 store_i8x16, store_i32x8, store_i16x32 = _storer(I8X16), _storer(I32X8), _storer(I16X32)
 store_f64x8 = _storer(F64X8)
@@ -114,45 +114,17 @@ def load_f32x8_as_f64(builder: Any, address: Any) -> Any:
     return builder.fpext(builder.load(pointer(builder, address, F32X8.ir), align=1), F64X8.ir)
 
 
-@instructions("void", "intp", "f32x16")
-def store_f16x16(builder: Any, address: Any, value: Any) -> Any:
-    """16 float32 rounded to nearest-even float16, written to ``address``."""
-    half = builder.fptrunc(value, F16X16.ir)
-    builder.store(half, pointer(builder, address, F16X16.ir), align=1)
-
-
-@instructions("f32x16", "intp")
-def load_bf16x16(builder: Any, address: Any) -> Any:
-    """16 bfloat16 at ``address``, widened to float32 (exact)."""
-    half = builder.load(pointer(builder, address, I16X16.ir), align=1)
-    wide = builder.zext(half, I32X16.ir)
-    return builder.bitcast(builder.shl(wide, broadcast(builder, I32(16), I32X16)), F32X16.ir)
-
-
-def _tail_loader(element: str) -> Callable[..., Any]:
-    source = {"f32": F32, "f16": F16, "bf16": I16}[element]
-
-    @instructions("f32x16", "intp", "intp")
-    def load_tail(builder: Any, address: Any, count: Any) -> Any:
-        """The first ``count`` (< 16) elements as float32, zeros behind; reads nothing beyond."""
-        buffer = cgutils.alloca_once(builder, F32X16.ir)
-        builder.store(ir.Constant(F32X16.ir, None), buffer)
-        lanes = builder.bitcast(buffer, F32.as_pointer())
-        start = builder.inttoptr(address, source.as_pointer())
-        with cgutils.for_range(builder, count) as loop:
-            value = builder.load(builder.gep(start, [loop.index]), align=1)
-            if element == "f16":
-                value = builder.fpext(value, F32)
-            elif element == "bf16":
-                value = builder.bitcast(builder.shl(builder.zext(value, I32), I32(16)), F32)
-            builder.store(value, builder.gep(lanes, [loop.index]))
-        return builder.load(buffer, align=1)
-
-    return load_tail
-
-
-load_tail_f32, load_tail_f16 = _tail_loader("f32"), _tail_loader("f16")
-load_tail_bf16 = _tail_loader("bf16")
+@instructions("f32x16", "intp", "intp")
+def load_tail_f32(builder: Any, address: Any, count: Any) -> Any:
+    """The first ``count`` (< 16) float32, then zeros; reads nothing after them."""
+    buffer = cgutils.alloca_once(builder, F32X16.ir)
+    builder.store(ir.Constant(F32X16.ir, None), buffer)
+    lanes = builder.bitcast(buffer, F32.as_pointer())
+    start = builder.inttoptr(address, F32.as_pointer())
+    with cgutils.for_range(builder, count) as loop:
+        value = builder.load(builder.gep(start, [loop.index]), align=1)
+        builder.store(value, builder.gep(lanes, [loop.index]))
+    return builder.load(buffer, align=1)
 
 
 # -- constants, conversions ----------------------------------------------------------------------
@@ -209,9 +181,7 @@ def _bitcast(source: Vec, target: Vec) -> Callable[..., Any]:
     return bitcast
 
 
-i8x64_as_i16x32, i16x32_as_i8x64 = _bitcast(I8X64, I16X32), _bitcast(I16X32, I8X64)
-i32x16_as_f32x16, f32x16_as_i32x16 = _bitcast(I32X16, F32X16), _bitcast(F32X16, I32X16)
-i32x16_as_i8x64, i8x64_as_i32x16 = _bitcast(I32X16, I8X64), _bitcast(I8X64, I32X16)
+i32x16_as_f32x16, i32x16_as_i8x64 = _bitcast(I32X16, F32X16), _bitcast(I32X16, I8X64)
 
 
 @instructions("i8x64", "i8x64", "int64")
@@ -341,14 +311,7 @@ def _reducer(vec: Vec, op: str, result: str) -> Callable[..., Any]:
 
 sum_f32x16 = _reducer(F32X16, "fadd", "float32")  # by the fixed tree: lane i + lane i + 8, ..
 max_lane_f32x16 = _reducer(F32X16, "fmax", "float32")
-sum_i32x16, sum_i32x8 = _reducer(I32X16, "add", "int32"), _reducer(I32X8, "add", "int32")
-
-
-@instructions("f32x16", "float32", "float32")
-def pair_f32x16(builder: Any, low: Any, high: Any) -> Any:
-    """``low`` in lanes 0-7 and ``high`` in lanes 8-15."""
-    a, b = (broadcast(builder, x, F32X16) for x in (low, high))
-    return shuffle(builder, a, b, [*range(8), *range(24, 32)])
+sum_i32x16 = _reducer(I32X16, "add", "int32")
 
 
 def _concat(part: Vec, whole: Vec) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_f32, get_i64, set_f32
+from trinity_kernels.memory import get_f32, get_i64, set_f32, slots_of
 from trinity_kernels.ops.exponential import exp_f32, exp_f32x16, sigmoid_f32
 from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
 from trinity_kernels.record import ROWS
@@ -252,12 +252,7 @@ per_level(_range_vector)(_range)
 def gated(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """See the module, and shares.py."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    gate = get_i64(record + 8 * GATE)
-    up = get_i64(record + 8 * UP)
-    up_stride = get_i64(record + 8 * UP_STRIDE)
-    out = get_i64(record + 8 * OUT)
-    stride = get_i64(record + 8 * STRIDE)
-    k = get_i64(record + 8 * K)
+    gate, up, up_stride, out, stride, k = slots_of(record, (GATE, UP, UP_STRIDE, OUT, STRIDE, K))
     first = first_value(tokens, k, thread, threads)
     last = last_value(tokens, k, thread, threads)
     step = positive(token_step(tokens, threads))

@@ -27,7 +27,7 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32
+from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32, slots_of
 from trinity_kernels.ops.attention_block import attend_block
 from trinity_kernels.ops.exponential import exp_f32
 from trinity_kernels.ops.kv_codes import codes_bytes
@@ -155,11 +155,9 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     kv_heads = get_i64(record + 8 * KV_HEADS)
     group = get_i64(record + 8 * HEADS) // kv_heads
     units = (group + AT_ONCE - 1) // AT_ONCE
-    offset = get_i64(record + 8 * LAYER_OFFSET)
+    offset, window, firsts = slots_of(record, (LAYER_OFFSET, WINDOW, FIRSTS))
     scale = np.float32(get_f64(record + 8 * SCALE))
     softcap = np.float32(get_f64(record + 8 * SOFTCAP))
-    window = get_i64(record + 8 * WINDOW)
-    firsts = get_i64(record + 8 * FIRSTS)
     part_stride = 4 * (padded + 16)
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     parts = p + 512 * AT_ONCE
@@ -237,11 +235,9 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     heads = get_i64(record + 8 * HEADS)
     group = heads // kv_heads
     units = (group + AT_ONCE - 1) // AT_ONCE
-    offset = get_i64(record + 8 * LAYER_OFFSET)
+    offset, window, firsts = slots_of(record, (LAYER_OFFSET, WINDOW, FIRSTS))
     scale = np.float32(get_f64(record + 8 * SCALE))
     softcap = np.float32(get_f64(record + 8 * SOFTCAP))
-    window = get_i64(record + 8 * WINDOW)
-    firsts = get_i64(record + 8 * FIRSTS)
     part_stride = 4 * (padded + 16)
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     codes = p + AT_ONCE * (512 + 2 * part_stride)
@@ -293,10 +289,7 @@ def attention_merge(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     tokens = get_i64(get_i64(record + 8 * ROWS))
     value_dim = get_i64(record + 8 * VALUE_DIM)
     padded = padded_dim(value_dim)
-    heads = get_i64(record + 8 * HEADS)
-    window = get_i64(record + 8 * WINDOW)
-    firsts = get_i64(record + 8 * FIRSTS)
-    sinks = get_i64(record + 8 * SINKS)
+    heads, window, firsts, sinks = slots_of(record, (HEADS, WINDOW, FIRSTS, SINKS))
     part_stride = 4 * (padded + 16)
     parts = get_i64(record + 8 * PARTS)
     for t in range(tokens):

@@ -31,6 +31,7 @@ from trinity_kernels.memory import (
     set_f32,
     set_i8,
     set_i32,
+    slots_of,
 )
 from trinity_kernels.ops.byte_blocks import negated_sums, score_block, value_block
 from trinity_kernels.ops.byte_softmax import BLOCK, softmax_block, weights_bytes, whole_sum
@@ -274,9 +275,7 @@ def _pack_values(isa: Any, v: int, stride: int, positions: int, dim: int, to: in
 def pack_bytes(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Pack keys and values; PACKED must be zeros before the first call."""
     positions = get_i64(get_i64(record + 8 * ROWS))
-    heads = get_i64(record + 8 * HEADS)
-    dim = get_i64(record + 8 * HEAD_DIM)
-    stride = get_i64(record + 8 * STRIDE)
+    heads, dim, stride = slots_of(record, (HEADS, HEAD_DIM, STRIDE))
     scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     for head in range(thread, heads, positive(threads)):
         to = get_i64(record + 8 * PACKED) + head * head_bytes(positions, dim)

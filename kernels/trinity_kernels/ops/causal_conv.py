@@ -15,7 +15,7 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import fma_f32, get_f32, get_i32, get_i64, set_f32
+from trinity_kernels.memory import fma_f32, get_f32, get_i32, get_i64, set_f32, slots_of
 from trinity_kernels.ops.activation import silu, silu_vector
 from trinity_kernels.ops.state import state_after, state_before
 from trinity_kernels.record import ROWS
@@ -102,12 +102,8 @@ per_level(_vector_token)(_token)
 def causal_conv(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Convolve; a thread has some channels of all tokens."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    weight = get_i64(record + 8 * WEIGHT)
-    bias = get_i64(record + 8 * BIAS)
-    k = get_i64(record + 8 * K)
-    taps = get_i64(record + 8 * TAPS)
-    tables = get_i64(record + 8 * TABLES)
-    offset = get_i64(record + 8 * LAYER_OFFSET)
+    weight, bias, k = slots_of(record, (WEIGHT, BIAS, K))
+    taps, tables, offset = slots_of(record, (TAPS, TABLES, LAYER_OFFSET))
     units = (k + 15) // 16
     first = min(units * thread // threads * 16, k)
     last = min(units * (thread + 1) // threads * 16, k)

@@ -19,7 +19,7 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32
+from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32, slots_of
 from trinity_kernels.ops.exponential import exp_f32, sigmoid_f32, softplus_f32
 from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
 from trinity_kernels.ops.state import (
@@ -97,14 +97,9 @@ per_level(_vector_ahead)(_ahead)
 def delta_rule(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Process all tokens in order; 16 columns of a head's state belong to one thread."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    heads = get_i64(record + 8 * HEADS)
-    key_heads = get_i64(record + 8 * KEY_HEADS)
-    keys = get_i64(record + 8 * KEYS)
-    values = get_i64(record + 8 * VALUES)
-    tiled = get_i64(record + 8 * TILED)
+    heads, key_heads, keys, values = slots_of(record, (HEADS, KEY_HEADS, KEYS, VALUES))
+    tiled, tables, offset = slots_of(record, (TILED, TABLES, LAYER_OFFSET))
     scale = np.float32(get_f64(record + 8 * SCALE))
-    tables = get_i64(record + 8 * TABLES)
-    offset = get_i64(record + 8 * LAYER_OFFSET)
     blocks = (values + 15) // 16
     units = heads * blocks
     for unit in range(units * thread // threads, units * (thread + 1) // threads):

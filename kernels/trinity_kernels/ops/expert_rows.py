@@ -16,7 +16,7 @@ from typing import Any
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i32, set_i64
+from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i32, set_i64, slots_of
 from trinity_kernels.record import RECORD_BYTES, ROWS
 from trinity_kernels.tags import per_level
 
@@ -53,12 +53,8 @@ def group_by_expert(isa: Any, qt: Any, record: int, thread: int, threads: int) -
         return
     per_token = get_i64(record + 8 * PER_TOKEN)
     total = get_i64(get_i64(record + 8 * ROWS)) * per_token
-    experts = get_i64(record + 8 * EXPERTS)
-    chosen = get_i64(record + 8 * CHOSEN)
-    counts = get_i64(record + 8 * COUNTS)
-    groups = get_i64(record + 8 * GROUPS)
-    places = get_i64(record + 8 * PLACES)
-    tokens = get_i64(record + 8 * TOKENS)
+    experts, chosen, counts = slots_of(record, (EXPERTS, CHOSEN, COUNTS))
+    groups, places, tokens = slots_of(record, (GROUPS, PLACES, TOKENS))
     for expert in range(experts):
         set_i64(counts + 8 * expert, 0)
     for i in range(total):

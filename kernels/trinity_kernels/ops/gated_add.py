@@ -13,7 +13,7 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_f32, get_i64, set_f32
+from trinity_kernels.memory import get_f32, get_i64, set_f32, slots_of
 from trinity_kernels.ops.exponential import sigmoid_f32
 from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
 from trinity_kernels.record import ROWS
@@ -49,13 +49,8 @@ per_level(_range_vector)(_range)
 def gated_add(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """See the module, and shares.py."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    gate = get_i64(record + 8 * GATE)
-    gate_stride = get_i64(record + 8 * GATE_STRIDE)
-    x = get_i64(record + 8 * X)
-    x_stride = get_i64(record + 8 * X_STRIDE)
-    out = get_i64(record + 8 * OUT)
-    out_stride = get_i64(record + 8 * OUT_STRIDE)
-    k = get_i64(record + 8 * K)
+    gate, gate_stride, x, x_stride = slots_of(record, (GATE, GATE_STRIDE, X, X_STRIDE))
+    out, out_stride, k = slots_of(record, (OUT, OUT_STRIDE, K))
     first = first_value(tokens, k, thread, threads)
     last = last_value(tokens, k, thread, threads)
     step = positive(token_step(tokens, threads))

@@ -14,7 +14,7 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32
+from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, slots_of
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
@@ -69,11 +69,7 @@ per_level(_vector_range)(_range)
 def mix(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """See the module."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    x = get_i64(record + 8 * X)
-    stride = get_i64(record + 8 * X_STRIDE)
-    k = get_i64(record + 8 * K)
-    count = get_i64(record + 8 * PER_TOKEN)
-    add = get_i64(record + 8 * ADD)
+    x, stride, k, count, add = slots_of(record, (X, X_STRIDE, K, PER_TOKEN, ADD))
     first = 0
     last = k
     begin = thread

@@ -17,7 +17,7 @@ import numpy as np
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
 from trinity_kernels.lanes import tree_sum, zero_lanes
-from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32
+from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32, slots_of
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import constant, per_level
@@ -115,12 +115,8 @@ per_level(_vector_scale)(_scale)
 def norm(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Normalize; a vector belongs to one thread."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    k = get_i64(record + 8 * K)
+    k, index, add, groups, step = slots_of(record, (K, INDEX, ADD, GROUPS, WEIGHT_STEP))
     eps = np.float32(get_f64(record + 8 * EPS))
-    index = get_i64(record + 8 * INDEX)
-    add = get_i64(record + 8 * ADD)
-    groups = get_i64(record + 8 * GROUPS)
-    step = get_i64(record + 8 * WEIGHT_STEP)
     for item in range(thread, tokens * groups, positive(threads)):
         t = item // groups
         g = item % groups

@@ -18,7 +18,7 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32
+from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, slots_of
 from trinity_kernels.ops.kv_codes import store_codes
 from trinity_kernels.ops.kv_layout import (
     key_head,
@@ -122,10 +122,8 @@ def rope_store(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
     Heads of keys and values come first, because they take longer.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    head_dim = get_i64(record + 8 * HEAD_DIM)
-    value_dim = get_i64(record + 8 * VALUE_DIM)
-    rope_dim = get_i64(record + 8 * ROPE_DIM)
-    kv_heads = get_i64(record + 8 * KV_HEADS)
+    head_dim, value_dim = slots_of(record, (HEAD_DIM, VALUE_DIM))
+    rope_dim, kv_heads = slots_of(record, (ROPE_DIM, KV_HEADS))
     heads = kv_heads + get_i64(record + 8 * HEADS)
     interleaved = get_i64(record + 8 * INTERLEAVED)
     first = 4 * get_i64(record + 8 * FIRST)

@@ -25,7 +25,7 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32, set_i32
+from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32, set_i32, slots_of
 from trinity_kernels.ops.exponential import exp_f32, exp_f32x16
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
@@ -156,10 +156,7 @@ def _end(weights: int, count: int, normalize: int, least: Any, scale: Any) -> No
 def route(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Route; a token belongs to one thread."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    experts = get_i64(record + 8 * EXPERTS)
-    per_token = get_i64(record + 8 * PER_TOKEN)
-    bias = get_i64(record + 8 * BIAS)
-    groups = get_i64(record + 8 * NUM_GROUPS)
+    experts, per_token, bias, groups = slots_of(record, (EXPERTS, PER_TOKEN, BIAS, NUM_GROUPS))
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     values = p + 4 * experts
     for t in range(thread, tokens, positive(threads)):

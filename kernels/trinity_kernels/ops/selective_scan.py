@@ -19,7 +19,7 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32
+from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, slots_of
 from trinity_kernels.ops.exponential import exp_f32, softplus_f32
 from trinity_kernels.ops.state import (
     advance_column,
@@ -73,12 +73,8 @@ per_level(_vector_token)(_token)
 def selective_scan(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Process all tokens in order; 16 columns of a head's state belong to one thread."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    heads = get_i64(record + 8 * HEADS)
-    groups = get_i64(record + 8 * GROUPS)
-    keys = get_i64(record + 8 * KEYS)
-    values = get_i64(record + 8 * VALUES)
-    tables = get_i64(record + 8 * TABLES)
-    offset = get_i64(record + 8 * LAYER_OFFSET)
+    heads, groups, keys = slots_of(record, (HEADS, GROUPS, KEYS))
+    values, tables, offset = slots_of(record, (VALUES, TABLES, LAYER_OFFSET))
     blocks = (values + 15) // 16
     units = heads * blocks
     for unit in range(units * thread // threads, units * (thread + 1) // threads):

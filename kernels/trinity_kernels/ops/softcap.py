@@ -12,7 +12,7 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32
+from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32, slots_of
 from trinity_kernels.ops.exponential import exp_f32, exp_f32x16
 from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
 from trinity_kernels.record import ROWS
@@ -62,9 +62,7 @@ per_level(_range_vector)(_range)
 def softcap(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """See the module, and shares.py."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    x = get_i64(record + 8 * X)
-    stride = get_i64(record + 8 * STRIDE)
-    k = get_i64(record + 8 * K)
+    x, stride, k = slots_of(record, (X, STRIDE, K))
     cap = np.float32(get_f64(record + 8 * CAP))
     first = first_value(tokens, k, thread, threads)
     last = last_value(tokens, k, thread, threads)

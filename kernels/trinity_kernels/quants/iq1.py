@@ -16,7 +16,7 @@ from trinity_kernels import memory
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import ir, simd
 from trinity_kernels.quants import codebooks, emit, grid
-from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType, Unused
+from trinity_kernels.quants.quant_type import Blocks, Floats, Unused, super_block_type
 from trinity_kernels.quants.superblock import SuperBlock
 from trinity_kernels.scalars import power_of_two
 
@@ -67,25 +67,10 @@ def _odd_scale(blocks: Blocks) -> NDArray[np.bool_]:
     return odd
 
 
-TYPES = tuple(
-    QuantType(
-        name=name,
-        block_size=256,
-        block=block,
-        decode_blocks=decode,
-        encode_blocks=None,
-        max_rmse=max_rmse,
-        unused=Unused(
-            "a scale that is not finite or above 1024", "a finite scale up to 1024", _odd_scale
-        )
-        if name == "IQ1_M"
-        else None,
-        source=f"ggml-common.h block_{name.lower()}; ggml-quants.c dequantize_row_{name.lower()}",
-    )
-    for name, block, decode, max_rmse in (
-        ("IQ1_S", _IQ1_S, _decode_iq1_s, 0.6),
-        ("IQ1_M", _IQ1_M, _decode_iq1_m, 0.55),
-    )
+_ODD = Unused("a scale that is not finite or above 1024", "a finite scale up to 1024", _odd_scale)
+TYPES = (
+    super_block_type("IQ1_S", _IQ1_S, _decode_iq1_s, 0.6),
+    super_block_type("IQ1_M", _IQ1_M, _decode_iq1_m, 0.55, _ODD),
 )
 
 # -- how compiled code reads it --------------------------------------------------------------------

@@ -15,7 +15,7 @@ from trinity_kernels import memory
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import simd
 from trinity_kernels.quants import codebooks, emit, grid
-from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
+from trinity_kernels.quants.quant_type import Blocks, Floats, super_block_type
 from trinity_kernels.quants.superblock import SuperBlock
 
 # qs: for each 32 elements 4 indices of a byte each, then 4 times 7 signs and the scale.
@@ -60,21 +60,10 @@ def _decode_iq2_s(blocks: Blocks) -> Floats:
     return codebooks.scaled(_scales(blocks), codes)
 
 
-TYPES = tuple(
-    QuantType(
-        name=name,
-        block_size=256,
-        block=block,
-        decode_blocks=decode,
-        encode_blocks=None,
-        max_rmse=max_rmse,
-        source=f"ggml-common.h block_{name.lower()}; ggml-quants.c dequantize_row_{name.lower()}",
-    )
-    for name, block, decode, max_rmse in (
-        ("IQ2_XXS", _IQ2_XXS, _decode_iq2_xxs, 0.4),
-        ("IQ2_XS", _IQ2_XS, _decode_iq2_xs, 0.35),
-        ("IQ2_S", _IQ2_S, _decode_iq2_s, 0.3),
-    )
+TYPES = (
+    super_block_type("IQ2_XXS", _IQ2_XXS, _decode_iq2_xxs, 0.4),
+    super_block_type("IQ2_XS", _IQ2_XS, _decode_iq2_xs, 0.35),
+    super_block_type("IQ2_S", _IQ2_S, _decode_iq2_s, 0.3),
 )
 
 # -- how compiled code reads it --------------------------------------------------------------------

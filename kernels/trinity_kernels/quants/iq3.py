@@ -13,7 +13,7 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels.deferred import simd
 from trinity_kernels.quants import codebooks, emit, grid
-from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
+from trinity_kernels.quants.quant_type import Blocks, Floats, super_block_type
 from trinity_kernels.quants.superblock import SuperBlock
 
 # signs: for each 32 elements 4 times 7 signs and the scale.
@@ -44,20 +44,9 @@ def _decode_iq3_s(blocks: Blocks) -> Floats:
     return codebooks.scaled(scales, codes)
 
 
-TYPES = tuple(
-    QuantType(
-        name=name,
-        block_size=256,
-        block=block,
-        decode_blocks=decode,
-        encode_blocks=None,
-        max_rmse=max_rmse,
-        source=f"ggml-common.h block_{name.lower()}; ggml-quants.c dequantize_row_{name.lower()}",
-    )
-    for name, block, decode, max_rmse in (
-        ("IQ3_XXS", _IQ3_XXS, _decode_iq3_xxs, 0.22),
-        ("IQ3_S", _IQ3_S, _decode_iq3_s, 0.17),
-    )
+TYPES = (
+    super_block_type("IQ3_XXS", _IQ3_XXS, _decode_iq3_xxs, 0.22),
+    super_block_type("IQ3_S", _IQ3_S, _decode_iq3_s, 0.17),
 )
 
 # -- how compiled code reads it --------------------------------------------------------------------

@@ -14,7 +14,7 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels.deferred import ir, simd
 from trinity_kernels.quants import emit
-from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
+from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, super_block_type
 from trinity_kernels.quants.superblock import SuperBlock
 
 _HEAD = [("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12)]
@@ -44,17 +44,9 @@ def _decode(blocks: Blocks) -> Floats:
     return values.reshape(-1, 256)
 
 
-TYPES = tuple(
-    QuantType(
-        name=name,
-        block_size=256,
-        block=block,
-        decode_blocks=_decode,
-        encode_blocks=None,
-        max_rmse=max_rmse,
-        source=f"ggml-common.h block_{name.lower()}; ggml-quants.c dequantize_row_{name.lower()}",
-    )
-    for name, block, max_rmse in (("Q4_K", _Q4_K, 0.08), ("Q5_K", _Q5_K, 0.04))
+TYPES = (
+    super_block_type("Q4_K", _Q4_K, _decode, 0.08),
+    super_block_type("Q5_K", _Q5_K, _decode, 0.04),
 )
 
 # -- how compiled code reads it --------------------------------------------------------------------

@@ -133,6 +133,26 @@ class QuantType:
         return out
 
 
+def super_block_type(
+    name: str,
+    block: np.dtype[np.void],
+    decode: Callable[[Blocks], Floats],
+    max_rmse: float,
+    unused: Unused | None = None,
+) -> QuantType:
+    """One of ggml's types with blocks of 256 elements, which NumPy does not write."""
+    return QuantType(
+        name=name,
+        block_size=256,
+        block=block,
+        decode_blocks=decode,
+        encode_blocks=None,
+        max_rmse=max_rmse,
+        source=f"ggml-common.h block_{name.lower()}; ggml-quants.c dequantize_row_{name.lower()}",
+        unused=unused,
+    )
+
+
 def has_code_3(name: str) -> Callable[[Blocks], NDArray[np.bool_]]:
     """A function that tells which blocks have code 3 in a field of codes of two bits."""
 

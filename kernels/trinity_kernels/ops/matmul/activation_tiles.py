@@ -12,7 +12,7 @@ import numpy as np
 from trinity_kernels import tiles
 from trinity_kernels._jit import Kernel, inline, kernel_with
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_i32, get_i64
+from trinity_kernels.memory import get_i32, get_i64, slots_of
 from trinity_kernels.ops.matmul.activations import bf16_tiles_at, q8_groups
 from trinity_kernels.ops.matmul.operands import (
     CODES,
@@ -71,9 +71,7 @@ def tile_activations(isa: Any, qt: Any, record: int, thread: int, threads: int) 
     tokens = get_i64(get_i64(record + 8 * ROWS))
     if tokens < PACK_FROM and get_i64(record + 8 * MANY) == 0:
         return
-    k = get_i64(record + 8 * K)
-    x = get_i64(record + 8 * X)
-    stride = get_i64(record + 8 * X_STRIDE)
+    k, x, stride = slots_of(record, (K, X, X_STRIDE))
     chunks = (k + 255) // 256 * 4
     groups = (tokens + 31) // 32 * 2
     scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)

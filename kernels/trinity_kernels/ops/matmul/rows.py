@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel_with
-from trinity_kernels.memory import get_f32, get_f64, get_i64
+from trinity_kernels.memory import get_f32, get_f64, get_i64, slots_of
 from trinity_kernels.ops.matmul import epilogue
 from trinity_kernels.ops.matmul.dot import dot_row
 from trinity_kernels.ops.matmul.dot_rows import dot_rows, rows_at_once
@@ -37,16 +37,9 @@ from trinity_kernels.record import ROWS
 @inline
 def rows_by_dots(isa: Any, qt: Any, record: int, first: int, last: int, tokens: int) -> None:
     """Multiply rows first to last by dot products: few tokens, or rows that fill no panel."""
-    x = get_i64(record + 8 * X)
-    x_stride = get_i64(record + 8 * X_STRIDE)
-    w = get_i64(record + 8 * W)
-    w_stride = get_i64(record + 8 * W_STRIDE)
-    k = get_i64(record + 8 * K)
+    x, x_stride, w, w_stride, k = slots_of(record, (X, X_STRIDE, W, W_STRIDE, K))
+    bias, add, out, out_stride = slots_of(record, (BIAS, ADD, OUT, OUT_STRIDE))
     scale = np.float32(get_f64(record + 8 * SCALE))
-    bias = get_i64(record + 8 * BIAS)
-    add = get_i64(record + 8 * ADD)
-    out = get_i64(record + 8 * OUT)
-    out_stride = get_i64(record + 8 * OUT_STRIDE)
     at_once = rows_at_once(isa, qt)
     if at_once > 0:
         sums = sums_on_stack()
@@ -68,17 +61,9 @@ def rows_by_dots(isa: Any, qt: Any, record: int, first: int, last: int, tokens: 
 def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Multiply; threads share the rows of w equally, in multiples of 16."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    x = get_i64(record + 8 * X)
-    x_stride = get_i64(record + 8 * X_STRIDE)
-    w = get_i64(record + 8 * W)
-    w_stride = get_i64(record + 8 * W_STRIDE)
-    n = get_i64(record + 8 * N)
-    k = get_i64(record + 8 * K)
-    out = get_i64(record + 8 * OUT)
-    out_stride = get_i64(record + 8 * OUT_STRIDE)
+    x, x_stride, w, w_stride, n = slots_of(record, (X, X_STRIDE, W, W_STRIDE, N))
+    k, out, out_stride, bias, add = slots_of(record, (K, OUT, OUT_STRIDE, BIAS, ADD))
     scale = np.float32(get_f64(record + 8 * SCALE))
-    bias = get_i64(record + 8 * BIAS)
-    add = get_i64(record + 8 * ADD)
     panels = (n + 15) // 16
     first = panels * thread // threads * 16
     last = min(n, panels * (thread + 1) // threads * 16)

@@ -9,7 +9,7 @@ import numpy as np
 from trinity_kernels import tiles
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_f32, get_f64, get_i64
+from trinity_kernels.memory import get_f32, get_f64, get_i64, slots_of
 from trinity_kernels.ops.matmul import epilogue
 from trinity_kernels.ops.matmul.activations import ternary_tail
 from trinity_kernels.ops.matmul.operands import (
@@ -47,9 +47,7 @@ def store_sums(
 ) -> None:
     """Write the results of one tile of sums [16 rows][16 tokens] to out."""
     scale = simd.splat_f32x16(np.float32(get_f64(record + 8 * SCALE)))
-    bias = get_i64(record + 8 * BIAS)
-    add = get_i64(record + 8 * ADD)
-    x_stride = get_i64(record + 8 * X_STRIDE)
+    bias, add, x_stride = slots_of(record, (BIAS, ADD, X_STRIDE))
     tail = get_i64(record + 8 * X) + ternary_tail(get_i64(record + 8 * K))
     tiles.transpose_16x16(sums, transposed, 64)
     for t in range(token, min(token + 16, tokens)):

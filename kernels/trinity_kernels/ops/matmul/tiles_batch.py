@@ -11,7 +11,7 @@ from typing import Any
 from trinity_kernels import tiles
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_i64
+from trinity_kernels.memory import get_i64, slots_of
 from trinity_kernels.ops.matmul import tiles_int8
 from trinity_kernels.ops.matmul.activations import bf16_tiles_at
 from trinity_kernels.ops.matmul.operands import (
@@ -70,9 +70,7 @@ def _add(a: int, b: int, to: int) -> None:
 def _unpacked(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None:
     """Unpack and multiply several panels together, 256 elements at a time."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    k = get_i64(record + 8 * K)
-    w = get_i64(record + 8 * W)
-    w_stride = get_i64(record + 8 * W_STRIDE)
+    k, w, w_stride = slots_of(record, (K, W, W_STRIDE))
     width, w_tile, x_tile = tile_width(qt), weight_tile_bytes(qt), activation_tile_bytes(qt)
     at_once, part, part_bytes = panels_at_once(qt), 256, bytes_of_256(qt)
     scaled = has_scaled_blocks(qt)
