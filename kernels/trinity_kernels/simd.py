@@ -114,17 +114,31 @@ def load_f32x8_as_f64(builder: Any, address: Any) -> Any:
     return builder.fpext(builder.load(pointer(builder, address, F32X8.ir), align=1), F64X8.ir)
 
 
-@instructions("f32x16", "intp", "intp")
-def load_tail_f32(builder: Any, address: Any, count: Any) -> Any:
-    """The first ``count`` (< 16) float32, then zeros; reads nothing after them."""
-    buffer = cgutils.alloca_once(builder, F32X16.ir)
-    builder.store(ir.Constant(F32X16.ir, None), buffer)
-    lanes = builder.bitcast(buffer, F32.as_pointer())
-    start = builder.inttoptr(address, F32.as_pointer())
-    with cgutils.for_range(builder, count) as loop:
-        value = builder.load(builder.gep(start, [loop.index]), align=1)
-        builder.store(value, builder.gep(lanes, [loop.index]))
-    return builder.load(buffer, align=1)
+def _tail_loader(element: str) -> Callable[..., Any]:
+    source = {"f32": F32, "f16": F16, "bf16": I16}[element]
+
+    @instructions("f32x16", "intp", "intp")
+    def load_tail(builder: Any, address: Any, count: Any) -> Any:
+        """The first ``count`` (< 16) elements as float32, then zeros; reads nothing after them."""
+        buffer = cgutils.alloca_once(builder, F32X16.ir)
+        builder.store(ir.Constant(F32X16.ir, None), buffer)
+        lanes = builder.bitcast(buffer, F32.as_pointer())
+        start = builder.inttoptr(address, source.as_pointer())
+        with cgutils.for_range(builder, count) as loop:
+            value = builder.load(builder.gep(start, [loop.index]), align=1)
+            if element == "f16":
+                value = builder.fpext(value, F32)
+            elif element == "bf16":
+                value = builder.bitcast(builder.shl(builder.zext(value, I32), I32(16)), F32)
+            builder.store(value, builder.gep(lanes, [loop.index]))
+        return builder.load(buffer, align=1)
+
+    return load_tail
+
+
+# ops/matmul/readers.py finds these by their names.
+load_tail_f32, load_tail_f16 = _tail_loader("f32"), _tail_loader("f16")
+load_tail_bf16 = _tail_loader("bf16")
 
 
 # -- constants, conversions ----------------------------------------------------------------------
