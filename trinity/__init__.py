@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from trinity.model import Model
     from trinity.quantization import Quantization, quantize
     from trinity.runtime.generation import Chunk, Completion, FinishReason, Timings
+    from trinity.runtime.logprobs import TokenLogprob
     from trinity.runtime.options import GenerationOptions
     from trinity.runtime.perplexity import Perplexity
-    from trinity.runtime.sampler import TokenLogprob
     from trinity.runtime.sampling_params import SamplingParams
     from trinity.speech.model import SpeechModel, transcribe
     from trinity.speech.transcript import Segment, Transcript
@@ -131,7 +131,7 @@ _HOMES = {
     "trinity.runtime.generation": ("Chunk", "Completion", "FinishReason", "Timings"),
     "trinity.runtime.options": ("GenerationOptions",),
     "trinity.runtime.perplexity": ("Perplexity",),
-    "trinity.runtime.sampler": ("TokenLogprob",),
+    "trinity.runtime.logprobs": ("TokenLogprob",),
     "trinity.runtime.sampling_params": ("SamplingParams",),
     "trinity.speech.model": ("SpeechModel", "transcribe"),
     "trinity.speech.transcript": ("Segment", "Transcript"),

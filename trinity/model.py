@@ -26,11 +26,11 @@ from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk, Completion
 from trinity.runtime.inbox import AsyncInbox
 from trinity.runtime.interface import Engine
+from trinity.runtime.logprobs import TokenLogprob
 from trinity.runtime.options import GenerationOptions, Request
 from trinity.runtime.paging import give_back_heap
 from trinity.runtime.pooling import Pooling
 from trinity.runtime.prompts import Messages, checked_ids, prompt_ids
-from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scheduler_stats import SchedulerStats
 
 if TYPE_CHECKING:

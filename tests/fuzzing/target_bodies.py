@@ -10,12 +10,12 @@ from tests.fuzzing import target_hub, values
 from tests.fuzzing.case import Case
 from tests.fuzzing.live_server import live, request
 from tests.fuzzing.target_requests import injure
-from trinity.server.compressed import WINDOW_BITS
+from trinity.server.compressed import codings, zstd_library
 from trinity.server.served import Served
 
 _CODINGS = (
-    *[name.decode() for name in WINDOW_BITS] * 4, "GZIP", " gzip ", "identity", "gzip, gzip",
-    "br", "zstd", "compress", "", ",", "gzip;q=1", "deflate, identity", "\x0bgzip", "x" * 3000,
+    *[name.decode() for name in codings()] * 4, "GZIP", " gzip ", "identity", "gzip, gzip",
+    "br", "compress", "", ",", "gzip;q=1", "deflate, identity", "\x0bgzip", "x" * 3000,
 )  # fmt: skip
 _JSON = {"Content-Type": "application/json"}
 
@@ -24,7 +24,7 @@ def compressed(case: Case) -> None:
     """A JSON body that is compressed well, badly, twice, or not at all."""
     rng = case.rng
     body = json.dumps({"content": "some words " * rng.choice((0, 1, 20, 2000, 200_000))}).encode()
-    bits = rng.choice((15, 31, -15, 9, 25, -9))
+    bits = rng.choice((15, 31, -15, 9, 25, -9, 0))
     raw = bytearray(_packed(body, bits, rng))
     if rng.random() < 0.1:
         raw = bytearray(_packed(bytes(raw), bits, rng))
@@ -34,7 +34,7 @@ def compressed(case: Case) -> None:
         injure(rng, raw, (b"\0\0\xff\xff", b"\x1f\x8b\x08", b"\x78\x9c", b"\0"))
     coding = rng.choice(_CODINGS)
     if rng.random() < 0.7:  # a coding whose data these may be
-        coding = "gzip" if bits > 15 else "deflate"
+        coding = "gzip" if bits > 15 else "deflate" if bits else "zstd"
     headers = _JSON | {"Content-Encoding": coding}
     if rng.random() < 0.3:
         headers |= {"Transfer-Encoding": "chunked"}
@@ -46,13 +46,31 @@ def compressed(case: Case) -> None:
 
 
 def _packed(body: bytes, bits: int, rng: random.Random) -> bytes:
-    """Compress in one or several flushed parts."""
+    """Compress in one or several flushed parts, with zstd if ``bits`` is 0."""
+    if not bits:
+        return _zstd(body, rng)
     packer = zlib.compressobj(rng.choice((0, 1, 9)), zlib.DEFLATED, bits)
     size = max(1, len(body) // rng.choice((1, 1, 3)))
     parts = []
     for start in range(0, len(body), size):
         parts.append(packer.compress(body[start : start + size]))
         parts.append(packer.flush(rng.choice((zlib.Z_NO_FLUSH, zlib.Z_SYNC_FLUSH))))
+    return b"".join(parts) + (packer.flush() if rng.random() < 0.95 else b"")
+
+
+def _zstd(body: bytes, rng: random.Random) -> bytes:
+    library = zstd_library()
+    parameter = library.CompressionParameter
+    packer = library.ZstdCompressor(options={
+        parameter.compression_level: rng.choice((-5, 1, 19)),
+        parameter.window_log: rng.choice((10, 20, 23, 27)),
+        parameter.checksum_flag: rng.choice((0, 1)),
+    })  # fmt: skip
+    size = max(1, len(body) // rng.choice((1, 1, 3)))
+    parts = [
+        packer.compress(body[start : start + size], rng.choice((0, 1, 2)))
+        for start in range(0, len(body), size)
+    ]
     return b"".join(parts) + (packer.flush() if rng.random() < 0.95 else b"")
 
 

@@ -12,7 +12,8 @@ from trinity.runtime import penalties as module
 from trinity.runtime.generation import collect
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.recent_tokens import RecentTokens
-from trinity.runtime.sampler import Sampler, SamplingParams
+from trinity.runtime.sampler import Sampler
+from trinity.runtime.sampling_params import SamplingParams
 
 VOCAB = 5
 GROWTH = st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=6), max_size=8)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
-from trinity.runtime.sampler import Sampler, SamplingParams, best, log_normalizer, token_logprob
+from trinity.runtime.distribution import best, log_normalizer
+from trinity.runtime.logprobs import token_logprob
+from trinity.runtime.sampler import Sampler
+from trinity.runtime.sampling_params import SamplingParams
 
 VOCAB = 1000
 
@@ -302,6 +307,26 @@ def test_log_probabilities_are_log_softmax() -> None:
     assert [entry.token_id for entry in found.top] == order.tolist()
     np.testing.assert_allclose([entry.logprob for entry in found.top], expected[order], atol=1e-5)
     assert log_normalizer(np.zeros(4, np.float32)) == pytest.approx(math.log(4))
+
+
+def test_alternatives_are_a_sequence_of_objects_that_are_made_when_read() -> None:
+    found = token_logprob(random_logits(2, 20_000), 5, 3, str)
+    first, *others = found.top
+    assert [first, *others] == list(found.plain().top)
+    assert (first, others) == (found.top[0], list(found.top[1:]))
+    assert found.top[-1] == others[-1]
+    assert first.text == str(first.token_id)
+    assert found == found.plain()
+    assert hash(found) == hash(found.plain())
+    assert repr(found) == repr(found.plain())
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert isinstance(found.plain().top, tuple)
+    assert found.top != ()
+    assert token_logprob(random_logits(), 5).top == ()
+    before = len(gc.get_objects())
+    many = token_logprob(random_logits(2, 20_000), 5, 1000, str)
+    assert len(gc.get_objects()) - before < 20
+    assert len(many.top) == 1000
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import os
 import signal
 import time
+import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -292,3 +296,27 @@ def wait_for_more(client: httpx.Client, batch: str, seen: int) -> int:
             return done
         assert time.monotonic() < limit
         time.sleep(0.02)
+
+
+def test_the_disk_never_holds_the_event_loop(
+    served: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads flush files, however a batch ends: a disk may take a fraction of a second."""
+    sync, on_loop, count = os.fsync, list[str](), itertools.count()
+
+    def watched(file: int) -> None:
+        next(count)
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            on_loop.append("".join(traceback.format_stack(limit=6)))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    whole, wrong = upload(served, lines([row(1), row(2)])), upload(served, b"{")
+    assert ended(served, begin(served, whole))["status"] == "completed"
+    assert ended(served, begin(served, wrong))["status"] == "failed"
+    endless = begin(served, upload(served, lines([row(i, max_tokens=400) for i in range(50)])))
+    served.post(f"/v1/batches/{endless}/cancel")
+    assert ended(served, endless)["status"] == "cancelled"
+    assert on_loop == []
+    assert next(count) > 10

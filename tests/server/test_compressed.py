@@ -13,7 +13,8 @@ from starlette.testclient import TestClient
 from starlette.types import Message, Receive
 
 from tests.server.conftest import MakeApp
-from trinity.server.compressed import PIECE, decompressed
+from trinity.server import compressed
+from trinity.server.compressed import LARGE_PIECE, PIECE, WINDOW_LOG, decompressed
 from trinity.server.errors import ApiError
 
 CHAT = "/v1/chat/completions"
@@ -26,9 +27,10 @@ def bare(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
+zstd = compressed.zstd_library()
 CODINGS = {
-    "gzip": gzip.compress, "X-GZIP": gzip.compress, "deflate": zlib.compress, "Deflate": bare,
-    "gzip, identity": gzip.compress,
+    "zstd": zstd.compress, "gzip": gzip.compress, "X-GZIP": gzip.compress,
+    "deflate": zlib.compress, "Deflate": bare, "gzip, identity": gzip.compress,
 }  # fmt: skip
 
 
@@ -42,28 +44,62 @@ def test_a_compressed_body_is_read(client: TestClient, name: str) -> None:
     assert found.json() == expected.json()
 
 
-@pytest.mark.parametrize("name", ["br", "zstd", "compress", "gzip, gzip", "é"])
+@pytest.mark.parametrize("name", ["br", "dcz", "compress", "gzip, gzip", "é"])
 def test_other_codings_are_refused(client: TestClient, name: str) -> None:
     headers = {"Content-Encoding": name.encode("latin-1")}
     found = client.post("/tokenize", content=TEXT, headers=headers)
     assert found.status_code == 415
-    assert found.headers["Accept-Encoding"] == "gzip, deflate"
+    assert found.headers["Accept-Encoding"] == "gzip, deflate, zstd"
     assert "Content-Encoding" in found.json()["error"]["message"]
 
 
+def test_without_its_library_zstd_is_refused(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> object:
+        raise ImportError
+
+    monkeypatch.setattr(compressed, "zstd_library", missing)
+    compressed.codings.cache_clear()
+    try:
+        headers = {"Content-Encoding": "zstd"}
+        found = client.post("/tokenize", content=zstd.compress(TEXT), headers=headers)
+    finally:
+        compressed.codings.cache_clear()
+    assert (found.status_code, found.headers["Accept-Encoding"]) == (415, "gzip, deflate")
+
+
+def streamed(log: int) -> bytes:
+    """Compress with a header that states a window of 2^log bytes and not the size."""
+    options = {zstd.CompressionParameter.window_log: log}
+    packer = zstd.ZstdCompressor(options=options)
+    return bytes(packer.compress(TEXT) + packer.flush())
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("coding", "content", "message"),
     [
-        (TEXT, "damaged"),
-        (gzip.compress(TEXT)[:-1], "cut"),
-        (gzip.compress(TEXT)[:10], "cut"),
-        (gzip.compress(TEXT)[:-8] + bytes(8), "damaged"),
-        (gzip.compress(TEXT) + b"x", "followed by other data"),
+        ("gzip", TEXT, "damaged"),
+        ("gzip", gzip.compress(TEXT)[:-1], "cut"),
+        ("gzip", gzip.compress(TEXT)[:10], "cut"),
+        ("gzip", gzip.compress(TEXT)[:-8] + bytes(8), "damaged"),
+        ("gzip", gzip.compress(TEXT) + b"x", "followed by other data"),
+        ("zstd", TEXT, "damaged"),
+        ("zstd", zstd.compress(TEXT)[:-1], "cut"),
+        ("zstd", zstd.compress(TEXT)[:5], "cut"),
+        ("zstd", zstd.compress(TEXT) + b"x", "followed by other data"),
+        ("zstd", streamed(WINDOW_LOG + 1), "damaged"),
     ],
 )
-def test_damaged_bodies(client: TestClient, content: bytes, message: str) -> None:
-    found = client.post("/tokenize", content=content, headers={"Content-Encoding": "gzip"})
+def test_damaged_bodies(client: TestClient, coding: str, content: bytes, message: str) -> None:
+    found = client.post("/tokenize", content=content, headers={"Content-Encoding": coding})
     assert (found.status_code, message in found.json()["error"]["message"]) == (400, True)
+
+
+def test_the_largest_window_is_read(client: TestClient) -> None:
+    headers = {"Content-Encoding": "zstd"}
+    found = client.post("/tokenize", content=streamed(WINDOW_LOG), headers=headers)
+    assert found.status_code == 200
 
 
 def test_no_body_is_read_as_none(client: TestClient) -> None:
@@ -72,19 +108,23 @@ def test_no_body_is_read_as_none(client: TestClient) -> None:
     assert found.status_code == client.post("/tokenize").status_code == 400
 
 
-def test_the_limit_counts_what_a_body_expands_to(make: MakeApp) -> None:
-    client = TestClient(make(max_body=100_000), base_url="http://localhost")
-    headers = {"Content-Encoding": "gzip"}
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_the_limit_counts_what_a_body_expands_to(make: MakeApp, coding: str) -> None:
+    client, pack = TestClient(make(max_body=100_000), base_url="http://localhost"), CODINGS[coding]
+    headers = {"Content-Encoding": coding}
     spaces = TEXT + b" " * (100_000 - len(TEXT))
-    assert client.post("/tokenize", content=gzip.compress(spaces), headers=headers).is_success
-    found = client.post("/tokenize", content=gzip.compress(spaces + b" "), headers=headers)
+    assert client.post("/tokenize", content=pack(spaces), headers=headers).is_success
+    found = client.post("/tokenize", content=pack(spaces + b" "), headers=headers)
     assert (found.status_code, found.json()["error"]["code"]) == (413, "body_too_long")
 
 
-@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE])
+@pytest.mark.parametrize(
+    "size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, PIECE + 2 * LARGE_PIECE]
+)
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
 @pytest.mark.parametrize(("coding", "pack"), [
-    (b"gzip", gzip.compress), (b"deflate", zlib.compress), (b"deflate", bare)
+    (b"gzip", gzip.compress), (b"deflate", zlib.compress), (b"deflate", bare),
+    (b"zstd", zstd.compress),
 ])  # fmt: skip
 def test_pieces_join_to_the_text(
     size: int, step: int, coding: bytes, pack: Callable[[bytes], bytes]
@@ -94,18 +134,20 @@ def test_pieces_join_to_the_text(
     chunks = [packed[at : at + step] for at in range(0, len(packed), step)]
     pieces = asyncio.run(read(iter(chunks), coding, len(packed)))
     assert b"".join(pieces) == text
-    assert max(map(len, pieces)) <= PIECE
+    assert len(pieces[0]) <= PIECE
+    assert max(map(len, pieces)) <= LARGE_PIECE
 
 
-def test_a_bomb_is_read_no_further_than_its_pieces_are_taken() -> None:
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_bomb_is_read_no_further_than_its_pieces_are_taken(coding: str) -> None:
     """A reader that stops after some pieces has decompressed only those."""
-    bomb = gzip.compress(bytes(64 << 20))
+    bomb = CODINGS[coding](bytes(64 << 20))
 
     async def first() -> int:
-        receive = decompressed(source(iter([bomb])), b"gzip", len(bomb), at_once)
+        receive = decompressed(source(iter([bomb])), coding.encode(), len(bomb), at_once)
         return sum([len((await receive())["body"]) for _ in range(3)])
 
-    assert asyncio.run(first()) == 3 * PIECE
+    assert asyncio.run(first()) == PIECE + 2 * LARGE_PIECE
 
 
 def test_a_body_that_expands_to_nothing_ends_at_the_limit() -> None:
@@ -160,7 +202,8 @@ async def at_once(function: Callable[..., bytes], *given: object) -> bytes:
     return function(*given)
 
 
-def test_threads_decompress_all_but_a_piece_of_each_chunk() -> None:
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_threads_decompress_all_but_a_piece_of_each_chunk(coding: str) -> None:
     async def pieces() -> tuple[int, int]:
         in_threads = 0
 
@@ -169,8 +212,10 @@ def test_threads_decompress_all_but_a_piece_of_each_chunk() -> None:
             in_threads += 1
             return function(*given)
 
-        bomb = gzip.compress(bytes(10 * PIECE))
-        receive = decompressed(source(iter([bomb[:30], bomb[30:]])), b"gzip", len(bomb), run)
+        bomb = CODINGS[coding](bytes(10 * LARGE_PIECE))
+        half = len(bomb) // 2
+        chunks = iter([bomb[:half], bomb[half:]])
+        receive = decompressed(source(chunks), coding.encode(), len(bomb), run)
         count = 0
         while (await receive())["more_body"]:
             count += 1

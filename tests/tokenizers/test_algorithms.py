@@ -21,6 +21,7 @@ from tests.tokenizers.small_vocabularies import (
 )
 from trinity.errors import InputError
 from trinity.tokenizers import Tokenizer, tokenizer_from_metadata
+from trinity.tokenizers.bpe import refuse_white_space
 from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
 
 WORDS = st.lists(
@@ -227,6 +228,15 @@ def test_half_characters_wait() -> None:
 def test_millions_of_spaces_are_refused() -> None:
     with pytest.raises(InputError, match="5000000 white space characters in a row"):
         bpe().encode(" " * 5_000_000)
+
+
+@pytest.mark.parametrize("before", [0, 1, 70_000, 3_999_999, 4_000_001])
+@pytest.mark.parametrize("after", [0, 5, 4_100_000])
+def test_the_longest_white_space_is_found_at_every_place(before: int, after: int) -> None:
+    space = "\n\t \u3000" * 1_000_000
+    refuse_white_space("a" * before + space + "b" * after)
+    with pytest.raises(InputError, match="4000001 white space characters in a row"):
+        refuse_white_space("a" * before + space + " " + "b" * after)
 
 
 @pytest.mark.few(1)

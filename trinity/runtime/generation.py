@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from trinity.runtime.sampler import TokenLogprob
+from trinity.runtime.logprobs import TokenLogprob
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
@@ -113,7 +113,7 @@ def collect(chunks: Iterable[Chunk]) -> Completion:
         ids.extend(chunk.token_ids)
         if chunk.logprobs is not None:
             logprobs = logprobs or []
-            logprobs.extend(chunk.logprobs)
+            logprobs.extend(logprob.plain() for logprob in chunk.logprobs)
         if chunk.finish_reason is not None and chunk.timings is not None:
             return Completion(
                 "".join(text),

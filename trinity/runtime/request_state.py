@@ -14,8 +14,9 @@ from trinity.runtime.active_samplers import has_dry
 from trinity.runtime.generation import Chunk, FinishReason, Timings
 from trinity.runtime.guide import Grammar, Guide
 from trinity.runtime.inbox import Sink
+from trinity.runtime.logprobs import TokenLogprob, token_logprob
 from trinity.runtime.options import Request
-from trinity.runtime.sampler import Sampler, TokenLogprob, token_logprob
+from trinity.runtime.sampler import Sampler
 from trinity.runtime.sequence import Logits, Sequence, check_context
 from trinity.runtime.speculation import Draft, Guesses
 from trinity.runtime.speculation_budget import SpeculationBudget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,14 +16,13 @@ from trinity.runtime.candidates import Candidates
 from trinity.runtime.distribution import best, highest, log_normalizer, nucleus
 from trinity.runtime.draws import Draws
 from trinity.runtime.interface import Best
+from trinity.runtime.logprobs import Alternatives, TokenLogprob
 from trinity.runtime.penalties import LONG, Penalties
 from trinity.runtime.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from trinity.runtime.dry_breakers import Breakers
     from trinity.runtime.sampler_chain import SamplerChain
-
-__all__ = ["Sampler", "SamplingParams", "TokenLogprob", "best", "log_normalizer", "token_logprob"]
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -32,22 +31,6 @@ FIRST_GUESS = 256  # first number of tokens to search a nucleus in
 GROWTH = 8  # factor of that number if it was too small
 LAST_GUESS = 16384  # number of attempts after which all logits are sorted
 _NO_IDS = np.empty(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
-    """The log-probability of a token."""
-
-    token_id: int
-    logprob: float
-    """The natural logarithm of the model's own probability, before sampling options.
-
-    With ``processed_logprobs``, after them.
-    """
-    text: str = ""
-    """The token's text, with U+FFFD for bytes that are not valid text alone."""
-    top: tuple[TokenLogprob, ...] = ()
-    """The most probable tokens, best first; their own ``top`` is empty."""
 
 
 class Sampler:
@@ -170,12 +153,10 @@ class Sampler:
         ids, weights = drawn
         shares = weights / weights.sum()
         most = highest(shares, top)
-        best_ids, best_shares = ids[most].tolist(), shares[most].tolist()
-        best = tuple(
-            TokenLogprob(token, math.log(share), text(token))
-            for token, share in zip(best_ids, best_shares, strict=True) if share > 0
-        )  # fmt: skip
+        most = most[shares[most] > 0]
+        logprobs = np.array([math.log(share) for share in shares[most].tolist()])
         share = float(shares[ids == token_id][0])
+        best = Alternatives(ids[most], logprobs, text)
         return TokenLogprob(token_id, math.log(share), text(token_id), best)
 
     def _chosen(self, logits: Floats) -> int:
@@ -267,22 +248,3 @@ def check_finite(highest: float) -> None:
             "be chosen: the model file is damaged, or a kernel is wrong on this machine; "
             "`python -m trinity selftest` tells which"
         )
-
-
-def token_logprob(
-    logits: Floats, token_id: int, top: int = 0, text: Callable[[int], str] = lambda token: ""
-) -> TokenLogprob:
-    """The log-probability of ``token_id`` under raw ``logits``, and those of the ``top`` best.
-
-    ``text`` returns a token's text.
-    """
-    normalizer = log_normalizer(logits)
-
-    best_ids = best(logits, top)
-    alternatives = tuple(
-        TokenLogprob(token, value - normalizer, text(token))
-        for token, value in zip(best_ids.tolist(), logits[best_ids].tolist(), strict=True)
-    )
-    return TokenLogprob(
-        token_id, float(logits[token_id]) - normalizer, text(token_id), alternatives
-    )

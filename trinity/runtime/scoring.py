@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
+from trinity.runtime.logprobs import TokenLogprob, token_logprob
 from trinity.runtime.page import AdapterWeights
 from trinity.runtime.perplexity import negative_log_likelihoods
-from trinity.runtime.sampler import TokenLogprob, token_logprob
 from trinity.runtime.sequence import Logits, Sequence
 
 if TYPE_CHECKING:
@@ -118,6 +118,6 @@ class PromptLogprobs(_Given):
         """Look up the log-probabilities of the tokens that follow."""
         for row in logits:
             target = self._targets[len(self._found)]
-            self._found.append(token_logprob(row, target, self._top, self._text))
+            self._found.append(token_logprob(row, target, self._top, self._text).plain())
         if len(self._found) == len(self._targets):
             self.end(self._found)

@@ -13,6 +13,7 @@ from trinity.options.checks import check_integer
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.client import Client
 from trinity.runtime.inbox import AsyncInbox, Inbox
+from trinity.runtime.logprobs import TokenLogprob
 from trinity.runtime.memory import zeros
 from trinity.runtime.page import AdapterWeights
 from trinity.runtime.perplexity import (
@@ -24,7 +25,6 @@ from trinity.runtime.perplexity import (
     scored_part,
 )
 from trinity.runtime.prompts import check_ids
-from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scoring import AllLogits, Likelihoods, PromptLogprobs
 from trinity.runtime.sequence import check_context
 

@@ -67,7 +67,8 @@ class Batches:
     def cancel(self, name: str) -> BatchObject:
         """Let a batch end before its next row; one that has ended stays as it is.
 
-        One that has not begun ends at once. Raises: ApiError 404, 507.
+        One that has not begun ends at once. It writes to the disk, so call it in a thread, then
+        ``begin``. Raises: ApiError 404, 507.
         """
         batch = self.get(name)
         if batch.status not in ENDED and batch.status != "cancelling":
@@ -76,7 +77,6 @@ class Batches:
             _cancel(changed, begun)
             self.store.cancel(changed)  # if this fails, the batch continues
             _cancel(batch, begun)
-            self._traffic.news.set()
         return batch
 
     def delete_file(self, name: str) -> None:
@@ -100,36 +100,42 @@ class Batches:
 
     async def _take(self, name: str, endpoints: Mapping[str, ASGIApp]) -> None:
         """Run a batch unless it has ended. Raises: ApiError 404, and what running it raises."""
-        batch = self._current = self.store.get(name)
+        batch = self._current = await asyncio.to_thread(self.store.get, name)
         if batch.status in ENDED:
             return
         try:
             await self._advance(batch, endpoints)
         except TrinityError as error:
-            # Another process answers it, or has.
-            theirs = isinstance(error.__cause__, BlockingIOError)
-            if not theirs and self.store.get(name).status not in ENDED:
-                self._fail(batch, error)
+            await asyncio.to_thread(self._fail, batch, error)
 
     async def _advance(self, batch: BatchObject, endpoints: Mapping[str, ASGIApp]) -> None:
         source = self.files.path(batch.input_file_id)
         names = await asyncio.to_thread(_checked, source, batch)
-        output = BatchOutput(self.store.answers(batch.id), names)  # one process's, until it ends
+        # One process's, until it ends.
+        output = await asyncio.to_thread(BatchOutput, self.store.answers(batch.id), names)
         try:
-            batch = self._current = self.store.get(batch.id)  # another process may have been at it
-            if batch.status in ENDED:
-                self.store.clean(batch)
+            if not await asyncio.to_thread(self._begin, batch.id, output, len(names)):
                 return
-            batch.request_counts.total = len(names)
-            self._count(batch, output)
-            if batch.status == "validating":
-                batch.become("in_progress")
-                self.store.save(batch)
+            assert self._current is not None
+            batch = self._current
             if batch.status == "in_progress":
                 await self._answer_rows(batch, source, output, endpoints)
             await asyncio.to_thread(self._finish, batch, len(output.done) == len(names))
         finally:
-            output.close()
+            await asyncio.shield(asyncio.to_thread(output.close))
+
+    def _begin(self, name: str, output: BatchOutput, total: int) -> bool:
+        """Begin a batch or continue it; False if another process has ended it."""
+        batch = self._current = self.store.get(name)
+        if batch.status in ENDED:
+            self.store.clean(batch)
+            return False
+        batch.request_counts.total = total
+        self._count(batch, output)
+        if batch.status == "validating":
+            batch.become("in_progress")
+            self.store.save(batch)
+        return True
 
     async def _answer_rows(
         self, batch: BatchObject, source: Path, output: BatchOutput,
@@ -200,7 +206,10 @@ class Batches:
         self.store.clean(batch)
 
     def _fail(self, batch: BatchObject, error: TrinityError) -> None:
-        """End a batch whose file is not valid."""
+        """End a batch whose file is not valid, unless another process answers it, or has."""
+        theirs = isinstance(error.__cause__, BlockingIOError)
+        if theirs or self.store.get(batch.id).status in ENDED:
+            return
         text = str(error).replace(str(self.files.path(batch.input_file_id)), "the file")
         where = text.partition("line ")[2].partition(":")[0].partition(" ")[0]
         line = int(where) if where.isdigit() else None

@@ -6,11 +6,13 @@ A body has a length and a time within which it must arrive; all bodies together 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import IO, Any
 
 from starlette.types import Message, Receive, Scope
 
@@ -23,8 +25,12 @@ FREE_BYTES = 64 << 10
 MOST_BYTES = 128 << 20
 # Bytes of a form that is collected in pages of its own: joining 20 MB takes 10 ms.
 MAPPED_BYTES = 1 << 20
+# Bytes of an uploaded file that are written together.
+WRITTEN_BYTES = 256 << 10
 # Seconds of silence before a body may be refused to make room.
 SILENT_SECONDS = 0.02
+
+Run = Callable[..., Awaitable[Any]]  # runs a function in a thread
 
 
 class LeftError(Exception):
@@ -125,33 +131,50 @@ class CountedBody:
 
 
 async def read_body(
-    scope: Scope, receive: Receive, most: int, folder: Path | None = None,
-    grow: Callable[[int], None] | None = None, *, is_form: bool = False,
-) -> bytes | mmap:  # fmt: skip
-    """The whole body; with a ``folder``, in an unnamed file there. ``grow`` gets its sizes.
+    scope: Scope, receive: Receive, most: int, *, is_form: bool = False
+) -> bytes | mmap:
+    """The whole body; a large form is in pages of its own.
 
-    A large form is in pages of its own.
+    Raises: ApiError 413 for a long body; LeftError.
+    """
+    length = length_of(scope, most) if is_form else 0
+    if length < MAPPED_BYTES:
+        return b"".join([chunk async for chunk in chunks_of(scope, receive, most)])
+    pages = mmap(-1, length)
+    async for chunk in chunks_of(scope, receive, most):
+        pages.write(chunk)
+    return pages
+
+
+async def store_body(
+    scope: Scope, receive: Receive, most: int, folder: Path, grow: Callable[[int], None], run: Run
+) -> bytes | mmap:
+    """The whole body in an unnamed file in ``folder``. ``grow`` gets the sizes of its parts.
+
+    ``run`` writes it in threads, because a write waits for the disk.
 
     Raises: ApiError 413 for a long body, 507 for a full disk; LeftError.
     """
-    if folder is None:
-        length = length_of(scope, most) if is_form else 0
-        if length < MAPPED_BYTES:
-            return b"".join([chunk async for chunk in chunks_of(scope, receive, most)])
-        pages = mmap(-1, length)
-        async for chunk in chunks_of(scope, receive, most):
-            pages.write(chunk)
-        return pages
     try:
-        with TemporaryFile(dir=folder) as file:
+        with await run(partial(TemporaryFile, dir=folder, buffering=0)) as file:
+            waiting, size = list[bytes](), 0
             async for chunk in chunks_of(scope, receive, most):
-                if grow is not None:
-                    grow(len(chunk))
-                file.write(chunk)
-            file.flush()
+                grow(len(chunk))
+                waiting.append(chunk)
+                size += len(chunk)
+                if size >= WRITTEN_BYTES:
+                    await run(_write, file, waiting)
+                    waiting, size = [], 0
+            await run(_write, file, waiting)
             return mmap(file.fileno(), 0, access=ACCESS_READ) if file.tell() else b""
     except OSError as error:
         raise ApiError(507, f"the body cannot be stored: {error.strerror}") from error
+
+
+def _write(file: IO[bytes], chunks: list[bytes]) -> None:
+    left = memoryview(b"".join(chunks))
+    while left:
+        left = left[file.write(left) :]
 
 
 def length_of(scope: Scope, most: int) -> int:

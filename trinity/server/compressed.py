@@ -3,19 +3,119 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, Protocol
 
 from starlette.types import Message, Receive, Scope
 
-from trinity.server.bodies import too_long
+from trinity.server.bodies import Run, too_long
 from trinity.server.errors import ApiError
 
-# Content codings and zlib's names of them ("deflate" means the format of RFC 1950).
-WINDOW_BITS = {b"gzip": zlib.MAX_WBITS + 16, b"x-gzip": zlib.MAX_WBITS + 16,
-               b"deflate": zlib.MAX_WBITS}  # fmt: skip
-# Bytes that are decompressed at once, in 0.1 ms.
-PIECE = 64 << 10
-Run = Callable[..., Awaitable[bytes]]
+# Bytes that are decompressed at once, by the event loop in 0.1 ms, and by a thread.
+PIECE, LARGE_PIECE = 64 << 10, 256 << 10
+# The largest window of a zstd body, as a power of two (RFC 9659, 3). It is memory beside the body,
+# of which as much is used as the body has expanded to.
+WINDOW_LOG = 23
+
+
+class BodyDecoder(Protocol):
+    """Decompresses a body. ``errors`` are the types that it raises for a damaged one."""
+
+    errors: tuple[type[Exception], ...]
+
+    @property
+    def eof(self) -> bool:
+        """Whether the end of the compressed form has come."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether ``piece`` would return or refuse something without further bytes."""
+
+    def piece(self, data: bytes, most: int) -> bytes:
+        """At most ``most`` further bytes; ``data`` follows all that was given before."""
+
+
+class Zlib:
+    """Decompresses gzip, or deflate, whose clients send RFC 1950 or the bare data of RFC 1951."""
+
+    errors: tuple[type[Exception], ...] = (zlib.error,)
+
+    def __init__(self, coding: bytes) -> None:
+        self._is_gzip = coding != b"deflate"
+        self._decoder: zlib._Decompress | None = None
+        self._left = b""
+        self._was_full = False
+
+    @property
+    def eof(self) -> bool:
+        """As BodyDecoder."""
+        return self._decoder is not None and self._decoder.eof
+
+    @property
+    def has_more(self) -> bool:
+        """As BodyDecoder. A full piece may leave output in zlib, although all is consumed."""
+        return bool(self._left) or (self._was_full and not self.eof)
+
+    def piece(self, data: bytes, most: int) -> bytes:
+        """As BodyDecoder."""
+        if self._decoder is None:
+            # Every header of RFC 1950 ends with 8.
+            bare = not self._is_gzip and data[0] & 15 != 8
+            bits = zlib.MAX_WBITS + 16 if self._is_gzip else zlib.MAX_WBITS
+            self._decoder = zlib.decompressobj(-bits if bare else bits)
+        found = self._decoder.decompress(self._left or data, most)
+        self._left = self._decoder.unconsumed_tail or self._decoder.unused_data
+        self._was_full = len(found) == most
+        return found
+
+
+class Zstd:
+    """Decompresses one frame of zstd."""
+
+    def __init__(self, coding: bytes) -> None:
+        library = zstd_library()
+        self.errors: tuple[type[Exception], ...] = (library.ZstdError,)
+        limits = {library.DecompressionParameter.window_log_max: WINDOW_LOG}
+        self._decoder = library.ZstdDecompressor(options=limits)
+
+    @property
+    def eof(self) -> bool:
+        """As BodyDecoder."""
+        return bool(self._decoder.eof)
+
+    @property
+    def has_more(self) -> bool:
+        """As BodyDecoder."""
+        return bool(self._decoder.unused_data if self.eof else not self._decoder.needs_input)
+
+    def piece(self, data: bytes, most: int) -> bytes:
+        """As BodyDecoder."""
+        found: bytes = self._decoder.decompress(data, most)
+        return found
+
+
+@cache
+def zstd_library() -> Any:
+    """Python's zstd module, since Python 3.14, or its backport. Raises: ImportError."""
+    try:
+        return import_module("compression.zstd")
+    except ImportError:
+        return import_module("backports.zstd")
+
+
+@cache
+def codings() -> Mapping[bytes, Callable[[bytes], BodyDecoder]]:
+    """The decoders by content coding."""
+    found: dict[bytes, Callable[[bytes], BodyDecoder]] = dict.fromkeys(
+        (b"gzip", b"x-gzip", b"deflate"), Zlib
+    )
+    try:
+        zstd_library()
+    except ImportError:
+        return found
+    return {**found, b"zstd": Zstd}
 
 
 def coding_of(scope: Scope) -> bytes | None:
@@ -25,13 +125,14 @@ def coding_of(scope: Scope) -> bytes | None:
     names = [name for name in names if name not in (b"", b"identity")]
     if not names:
         return None
-    if len(names) > 1 or names[0] not in WINDOW_BITS:
+    if len(names) > 1 or names[0] not in codings():
         text = b", ".join(names).decode("latin-1")
+        known = ", ".join(name.decode() for name in codings() if name != b"x-gzip")
         raise ApiError(
             415,
-            f"the Content-Encoding {text!r:.80} is not supported; send gzip, deflate or no "
+            f"the Content-Encoding {text!r:.80} is not supported; send {known} or no "
             "Content-Encoding",
-            headers={"Accept-Encoding": "gzip, deflate"},
+            headers={"Accept-Encoding": known},
         )
     return names[0]
 
@@ -43,15 +144,14 @@ def decompressed(receive: Receive, coding: bytes, most: int, run: Run) -> Receiv
 
     Raises, when it is called: ApiError 400 for a damaged or cut body, 413 for a long one.
     """
-    messages = _messages(receive, coding, most, run)
+    messages = _messages(receive, codings()[coding](coding), most, run)
     return messages.__anext__
 
 
 async def _messages(
-    receive: Receive, coding: bytes, most: int, run: Run
+    receive: Receive, decoder: BodyDecoder, most: int, run: Run
 ) -> AsyncGenerator[Message]:
     size, more = 0, True
-    decoder = None
     while more:
         message = await receive()
         if message["type"] != "http.request":
@@ -61,33 +161,19 @@ async def _messages(
         size += len(data)
         if size > most:
             raise too_long(most)
-        if data and decoder is None:
-            decoder = zlib.decompressobj(_window_bits(coding, data[0]))
-        has_more, is_first = bool(data), True
-        while decoder is not None and has_more:
+        is_first = True
+        while data or decoder.has_more:
             if decoder.eof:
                 raise ApiError(400, "the compressed body is followed by other data")
             try:
                 if is_first:
-                    piece = decoder.decompress(data, PIECE)
+                    piece = decoder.piece(data, PIECE)
                 else:
-                    piece = await run(decoder.decompress, data, PIECE)
-            except zlib.error as error:
+                    piece = await run(decoder.piece, b"", LARGE_PIECE)
+            except decoder.errors as error:
                 raise ApiError(400, f"the compressed body is damaged: {error}") from None
-            is_first = False
-            data = decoder.unconsumed_tail or decoder.unused_data
-            # A full piece may leave output in zlib's state although all input is consumed.
-            has_more = bool(data) or (len(piece) == PIECE and not decoder.eof)
+            is_first, data = False, b""
             yield {"type": "http.request", "body": piece, "more_body": True}
-    if decoder is not None and not decoder.eof:
+    if size and not decoder.eof:
         raise ApiError(400, "the compressed body is cut: its end is missing")
     yield {"type": "http.request", "body": b"", "more_body": False}
-
-
-def _window_bits(coding: bytes, first: int) -> int:
-    """zlib's name of the format of a body, given its first byte.
-
-    Some clients send the bare data of RFC 1951 as "deflate"; every header of RFC 1950 ends with 8.
-    """
-    bits = WINDOW_BITS[coding]
-    return -bits if coding == b"deflate" and first & 15 != 8 else bits

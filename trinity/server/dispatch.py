@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from trinity.errors import ConfigError, FormatError
-from trinity.server.bodies import CountedBody, LeftError, read_body
+from trinity.server.bodies import CountedBody, LeftError, read_body, store_body
 from trinity.server.caller import OF_BATCH, OWNER, Caller, caller_of
 from trinity.server.compressed import coding_of, decompressed
 from trinity.server.connection import CROWDED
@@ -132,18 +132,19 @@ class Dispatch:
             if self._endpoint.limit == "max_file" and self._service.batches is not None:
                 folder = self._service.batches.of(scope.get(OWNER, "")).files.folder
         in_memory = folder is None and not scope.get(OF_BATCH, False)
-        source = receive
-        if coding is not None:
-            run = partial(self._service.threads.run, caller_of(scope))
-            source = decompressed(receive, coding, most, run)
+        run = partial(self._service.threads.run, caller_of(scope))
+        source = receive if coding is None else decompressed(receive, coding, most, run)
         try:
             async with (
                 asyncio.timeout_at(deadline),
                 coming.coming(source, in_memory=in_memory) as received,
             ):
-                # The Content-Length of a compressed form is not its length.
-                is_form = self._endpoint.form is not None and coding is None
-                body = await read_body(scope, received, most, folder, grow, is_form=is_form)
+                if folder is not None and grow is not None:
+                    body = await store_body(scope, received, most, folder, grow, run)
+                else:
+                    # The Content-Length of a compressed form is not its length.
+                    is_form = self._endpoint.form is not None and coding is None
+                    body = await read_body(scope, received, most, is_form=is_form)
         except TimeoutError:
             raise ApiError(408, "the body did not arrive in time") from None
         caller = caller_of(scope, len(body))

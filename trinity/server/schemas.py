@@ -7,6 +7,7 @@ empty lists take 1 s and 90 MB, the same bytes in one string 8 ms. So values are
 from __future__ import annotations
 
 import re
+import time
 from codecs import BOM_UTF8
 from collections.abc import Hashable, Iterable, Iterator
 from itertools import islice
@@ -35,6 +36,9 @@ MOST_MEMBERS = 1 << 16
 MOST_TEXTS = 1 << 17
 # A JSON text within both limits is decoded in about a millisecond.
 FEW_VALUES, FEW_BYTES = 1000, 128 << 10
+# Seconds between two calls that hold the interpreter's lock, for bodies above FEW_BYTES, which
+# threads decode: a call may take 20 ms, and the event loop needs the lock several times a request.
+_REST = 0.005
 _SLICE = 1 << 16  # bytes that are looked at together
 # Half of a surrogate pair, as JavaScript writes a text that was cut within a character, or none.
 # The quantifiers are possessive, so that a search takes linear time, and bounded, because the
@@ -126,6 +130,7 @@ def _decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         if ignored.strict:
             raise _refusal(str(error)) from None
+        _rest(data)
         try:
             plain = msgspec.json.decode(data)
         except (msgspec.DecodeError, ValueError, RecursionError) as fault:
@@ -133,7 +138,13 @@ def _decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
                 raise  # ``decoded`` repairs it
             # Such as a number beyond every float: the error about the field says where.
             raise _refusal(str(error)) from None
+        _rest(data)
         return _pruned(plain, kind, "", ignored)
+
+
+def _rest(data: bytes) -> None:
+    if len(data) > FEW_BYTES:
+        time.sleep(_REST)
 
 
 def converted(ignored: Ignored, value: Any, kind: type[T], where: str, *, strict: bool = True) -> T:

@@ -7,7 +7,7 @@ writes a character without a token as its UTF-8 bytes, each a token "<0xNN>".
 
 from __future__ import annotations
 
-import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
@@ -22,7 +22,7 @@ from trinity.tokenizers.spm import SPACE
 from trinity.tokenizers.vocabulary import CONTROL, UNKNOWN, Vocabulary, made_by_merges
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
 
 # The regex engine gives up (and kills the call) after 10 million steps inside one match.
 _LONGEST_WHITE_SPACE = 4_000_000
@@ -36,6 +36,10 @@ _MOST_PARTS = 200_000  # of the words of a short text, which are all looked up
 # text, and 15 % less time when they are encoded again.
 CACHED_WORDS = 0
 _FREE = 1 << 14  # most characters encoded while the interpreter lock is held: about 20 ms
+_PIECE = 1 << 16  # characters that are looked at together
+# After the encoding of a long text, reading its ids and freeing the library's result hold the
+# interpreter lock, for 45 ms and 15 ms per 2 million tokens. Seconds between them for others.
+_LONG_TEXT, _REST = 1 << 18, 0.005
 
 
 def _byte_characters() -> dict[int, str]:
@@ -151,20 +155,47 @@ def library_ids(tokenizer: Tokenizer, text: str) -> list[int]:
     if len(text) <= _FREE:
         ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
     else:  # only this call releases the interpreter lock
-        ids = tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        encodings = tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        rest = _REST if len(text) > _LONG_TEXT else 0.0
+        time.sleep(rest)
+        ids = encodings[0].ids
+        time.sleep(rest)
+        del encodings
+        time.sleep(rest)
     return ids
+
+
+def library_encoding(tokenizer: Tokenizer, text: str) -> Encoding:
+    """Return the library's encoding of a text with offsets, without BOS and EOS."""
+    if len(text) <= _FREE:
+        return tokenizer.encode(text, add_special_tokens=False)
+    return tokenizer.encode_batch([text], add_special_tokens=False)[0]  # releases the lock
 
 
 def refuse_white_space(text: str) -> None:
     """Raise InputError for more white space in a row than the library's regexes can match."""
-    if len(text) <= _LONGEST_WHITE_SPACE:
-        return
-    longest = max((len(m[0]) for m in re.finditer(r"\s+", text)), default=0)
+    # A longer run covers one of these places; searching the whole text holds the interpreter lock.
+    places = range(_LONGEST_WHITE_SPACE, len(text), _LONGEST_WHITE_SPACE)
+    longest = max((_white_space_at(text, place) for place in places), default=0)
     if longest > _LONGEST_WHITE_SPACE:
         raise InputError(
             f"the text has {longest} white space characters in a row; at most"
             f" {_LONGEST_WHITE_SPACE} can be tokenized: shorten the run"
         )
+
+
+def _white_space_at(text: str, place: int) -> int:
+    """Return the length of the run of white space around ``place``."""
+    if not text[place].isspace():
+        return 0
+    first, last = place, place
+    while first > 0 and text[max(0, first - _PIECE) : first].isspace():
+        first = max(0, first - _PIECE)
+    while last < len(text) and text[last : last + _PIECE].isspace():
+        last += _PIECE
+    before, after = text[max(0, first - _PIECE) : first], text[last : last + _PIECE]
+    first -= len(before) - len(before.rstrip())
+    return min(last, len(text)) - first + len(after) - len(after.lstrip())
 
 
 def refuse_long_merges(words: Mapping[str, int], merges: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.errors import TokenizerError
 from trinity.tokenizers.bpe import (
     CACHED_WORDS,
+    library_encoding,
     library_ids,
     refusals,
     refuse_long_merges,
@@ -47,7 +48,7 @@ class LibraryEncoder:
             if not continuation:
                 return library_ids(tokenizer, text)
             plain = self._tokenizer(parse_special, False)
-            whole = tokenizer.encode(text, add_special_tokens=False)
+            whole = library_encoding(tokenizer, text)
             added = (i for i, token in enumerate(whole.ids) if token in self._added)
             first = next(added, None)
             if first is None:

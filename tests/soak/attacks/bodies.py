@@ -7,6 +7,7 @@ import itertools
 import json
 
 from tests.soak.attacks.target import CHAT, Target, attack
+from trinity.server.compressed import WINDOW_LOG, zstd_library
 
 MESSAGES = [{"role": "user", "content": "x"}]
 numbers = itertools.count()
@@ -155,6 +156,55 @@ def compressed_bodies_of_many_clients(target: Target) -> None:
     packed = gzip.compress(b'{"content":"x"}' + b" " * (MOST - 100))
     headers = {"Content-Encoding": "gzip"}
     target.again(lambda: target.ask("/tokenize", packed, headers), 64)
+
+
+@attack()
+def zstd_bodies(target: Target) -> None:
+    """A few hundred bytes that zstd expands to 64 MB, with the largest window."""
+    zstd = zstd_library()
+    packer = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: WINDOW_LOG})
+    packed = packer.compress(b'{"messages": "' + b"x" * (64 << 20)) + packer.flush()
+    target.again(lambda: target.ask(CHAT, packed, {"Content-Encoding": "zstd"}), 16)
+
+
+@attack()
+def bodies_of_empty_blocks(target: Target) -> None:
+    """4 MB of gzip that expand to nothing."""
+    packed = gzip.compress(b"")[:10] + b"\x00\x00\x00\xff\xff" * (MOST // 5 - 100)
+    target.again(lambda: target.ask(CHAT, packed, {"Content-Encoding": "gzip"}), 8)
+
+
+@attack()
+def calls_of_a_long_history(target: Target) -> None:
+    """A conversation of 500 calls of tools with arguments of 3 KB, and their results."""
+    arguments = json.dumps({f"k{i}": ["v" * 20] * 5 for i in range(20)})
+    messages: list[dict[str, object]] = [*MESSAGES]
+    for i in range(500):
+        call = {"id": f"c{i}", "type": "function", "function": {
+            "name": "f", "arguments": arguments,
+        }}  # fmt: skip
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"c{i}", "content": arguments})
+    target.again(lambda: target.ask(CHAT, {"messages": messages, "max_tokens": 1}), 8)
+
+
+@attack()
+def biases_in_pairs(target: Target) -> None:
+    """30,000 pairs of a token and its bias, in llama.cpp's form."""
+    body = {"prompt": "x", "n_predict": 1, "logit_bias": [[i % 256, 0.5] for i in range(30_000)]}
+    target.again(lambda: target.ask("/completion", body), 8)
+
+
+@attack()
+def vectors_of_many_texts(target: Target) -> None:
+    """Embeddings of 2,048 texts of a letter, as numbers and in base64."""
+    forms = itertools.cycle(("float", "base64"))
+
+    def ask() -> None:
+        body = {"input": ["x"] * 2048, "encoding_format": next(forms)}
+        target.ask("/v1/embeddings", body)
+
+    target.again(ask, 8)
 
 
 @attack()

@@ -228,3 +228,22 @@ def unread_streams_of_each_api(target: Target) -> None:
                 time.sleep(0.01)
 
     target.again(read, 32)
+
+
+@attack()
+def streams_of_many_choices(target: Target) -> None:
+    """Streams with 64 choices each, whose events come together."""
+    body = {**LONG, "n": 64, "stream_options": {"include_usage": True}}
+    target.again(lambda: target.ask(CHAT, body), 4)
+
+
+@attack()
+def questions_after_health(target: Target) -> None:
+    """/health over new connections, by 32 clients."""
+    target.again(lambda: target.ask("/health", headers={"Connection": "close"}), 32)
+
+
+@attack()
+def short_streams(target: Target) -> None:
+    """Streams of one token over new connections, by 32 clients."""
+    target.again(lambda: target.ask(CHAT, {**LONG, "max_tokens": 1}), 32)

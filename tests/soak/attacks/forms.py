@@ -166,3 +166,36 @@ def downloads(target: Target) -> None:
     ranges = ",".join(f"{i * 1000}-{i * 1000 + 1}" for i in range(100))
     wanted = itertools.cycle(({}, {"Range": f"bytes={ranges}"}))
     target.again(lambda: target.ask(f"{FILES}/{name}/content", headers=next(wanted)), 32)
+
+
+@attack()
+def batches_that_fail_at_their_last_row(target: Target) -> None:
+    """Batches of 20,000 rows, of which the last is no JSON."""
+    head = '{"custom_id":"%d","method":"POST","url":"/v1/chat/completions","body":{"messages":1}}\n'
+    content = "".join(head % i for i in range(20_000)).encode() + b"{"
+    target.again(lambda: batch(target, content), 2)
+
+
+@attack()
+def descriptions_of_many_files(target: Target) -> None:
+    """200 files, which are listed and described by 16 clients."""
+    body = form([("name=purpose", b"batch"), ("name=file; filename=x", b"{}\n")])
+    names = []
+    for _ in range(200):
+        found = target.ask(FILES, body, kind())
+        names.append(found.partition(b'"id":"')[2].partition(b'"')[0].decode())
+    wanted = itertools.cycle([f"{FILES}?limit=200", *(f"{FILES}/{name}" for name in names[:5])])
+    target.again(lambda: target.ask(next(wanted)), 16)
+
+
+@attack()
+def uploads_of_20_mb(target: Target) -> None:
+    """Files of 20 MB that are stored and removed by four clients."""
+    body = form([("name=purpose", b"batch"), ("name=file; filename=x", b"x" * (20 << 20))])
+
+    def upload() -> None:
+        found = target.ask(FILES, body, kind())
+        name = found.partition(b'"id":"')[2].partition(b'"')[0].decode()
+        target.ask(f"{FILES}/{name}", method="DELETE")
+
+    target.again(upload, 4)

@@ -109,3 +109,23 @@ def infills(target: Target) -> None:
     extra = [{"filename": f"f{i}", "text": "x" * 300} for i in range(10_000)]
     body = {"input_prefix": "a", "input_suffix": "b", "input_extra": extra, "n_predict": 1}
     target.again(lambda: target.ask("/infill", body), 4)
+
+
+@attack()
+def special_tokens_in_a_row(target: Target) -> None:
+    """4 MB of special tokens, each of which is cut out of the text."""
+    body = {"content": "<|eot_id|>" * (MOST // 11), "parse_special": True}
+    target.again(lambda: target.ask("/tokenize", body), 4)
+
+
+@attack()
+def spaces_up_to_the_limit(target: Target) -> None:
+    """A run of 4,000,000 spaces, which is as long as may be, and of marks."""
+    texts = itertools.cycle((" " * 4_000_000, "!" * 4_000_000))
+    target.again(lambda: target.ask("/tokenize", {"content": next(texts)}), 4)
+
+
+@attack()
+def many_short_texts(target: Target) -> None:
+    """Texts of a few words to tokenize, by 32 clients."""
+    target.again(lambda: target.ask("/tokenize", {"content": f"{next(numbers)} and more"}), 32)

@@ -46,7 +46,7 @@ class BatchList(msgspec.Struct):
 async def create(call: Call[BatchBody]) -> ASGI:
     """Begin a batch."""
     body, batches = call.body, batches_of(call)
-    file = batches.files.get(body.input_file_id)
+    file = await call.run(batches.files.get, body.input_file_id)
     if file.purpose != "batch":
         raise ApiError(
             400, f"{file.id} has results of a batch; give a file of requests", "input_file_id"
@@ -60,20 +60,27 @@ async def listed(call: Call[Any]) -> ASGI:
     """The batches."""
     query: BatchQuery = call.query
     batches = batches_of(call)
-    newest = await call.run(lambda: list(batches.store.all()))
-    newest.sort(key=lambda batch: (batch.created_at, batch.id), reverse=True)
-    page, first, last, more = page_of(newest, query.after, query.limit)
-    return Json(BatchList([batches.get(batch.id) for batch in page], first, last, more))
+
+    def answer() -> Json:
+        newest = list(batches.store.all())
+        newest.sort(key=lambda batch: (batch.created_at, batch.id), reverse=True)
+        page, first, last, more = page_of(newest, query.after, query.limit)
+        return Json(BatchList([batches.get(batch.id) for batch in page], first, last, more))
+
+    return await call.run(answer)
 
 
 async def described(call: Call[Any]) -> ASGI:
     """Return a batch."""
-    return Json(batches_of(call).get(call.request.path_params["batch_id"]))
+    return Json(await call.run(batches_of(call).get, call.request.path_params["batch_id"]))
 
 
 async def cancel(call: Call[Any]) -> ASGI:
     """Cancel a batch; completed rows are kept."""
-    return Json(batches_of(call).cancel(call.request.path_params["batch_id"]))
+    batches = batches_of(call)
+    batch = await call.run(batches.cancel, call.request.path_params["batch_id"])
+    batches.begin()
+    return Json(batch)
 
 
 ENDPOINTS = (

@@ -103,13 +103,14 @@ async def listed(call: Call[Any]) -> ASGI:
 
 async def described(call: Call[Any]) -> ASGI:
     """Return a file's description."""
-    return Json(batches_of(call).files.get(call.request.path_params["file_id"]))
+    return Json(await call.run(batches_of(call).files.get, call.request.path_params["file_id"]))
 
 
 async def content(call: Call[Any]) -> ASGI:
     """Return a file's content."""
     files = batches_of(call).files
-    path = files.path(files.get(call.request.path_params["file_id"]).id)
+    file = await call.run(files.get, call.request.path_params["file_id"])
+    path = files.path(file.id)
     if not path.is_file():
         raise ApiError(404, "the file's content is missing", "file_id", "file_not_found")
     return FileResponse(path, media_type="application/octet-stream")
