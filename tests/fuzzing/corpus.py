@@ -9,7 +9,9 @@ import json
 import random
 import struct
 from collections.abc import Callable
+from math import prod
 
+import trinity
 from tests.fuzzing import models, weights
 from tests.fuzzing.case import Case
 from tests.fuzzing.gguf_draft import (
@@ -188,3 +190,37 @@ def wide_row_to_quantize(case: Case) -> None:
     wide = Tensor("blk.0.extra.weight", [1 << 25, 1], weights.file_type_id("Q1_0"), data)
     draft.tensors.append(wide)
     go(case, draft)
+
+
+@found
+def infinite_rows_of_positions(case: Case) -> None:
+    """An infinite position plus an infinite embedding: a RuntimeWarning on the terminal."""
+    draft = models.model(random.Random(3), 0.0, family="gpt2", width=128, main="F32")
+    for name, value in (("token_embd.weight", "inf"), ("position_embd.weight", "-inf")):
+        rows = tensor(draft, name)
+        rows.type_id, rows.data = 0, struct.pack("<f", float(value)) * prod(rows.dims)
+    go(case, draft)
+
+
+@found
+def infinite_hidden_states(case: Case) -> None:
+    """The mean of inf and -inf: a RuntimeWarning on the terminal before the refusal."""
+    draft = models.model(random.Random(3), 0.0, family="llama", width=128, main="F32")
+    norm = tensor(draft, "output_norm.weight")
+    norm.data = struct.pack("<f", float("inf")) * norm.dims[0]
+    path = case.write("model.gguf", bytes(draft.encode()[0]))
+    with trinity.load(path, threads=1, context_length=16) as model:
+        case.attempt("token", model.embed, [[1, 2, 3]], "mean")
+        assert "not finite" in case.refusals[-1]
+
+
+@found
+def infinite_layer_after_the_hidden_states(case: Case) -> None:
+    """An embedding of NaN was returned, after a RuntimeWarning on the terminal."""
+    draft = models.model(random.Random(3), 0.0, family="llama", width=128, main="F32")
+    values = struct.pack("<ff", float("inf"), float("-inf")) * (64 * 128)
+    draft.tensors.append(Tensor("dense_2.weight", [128, 128], 0, values))
+    path = case.write("model.gguf", bytes(draft.encode()[0]))
+    with trinity.load(path, threads=1, context_length=16) as model:
+        case.attempt("token", model.embed, [[1, 2, 3]])
+        assert "not finite" in case.refusals[-1]

@@ -92,7 +92,10 @@ def _speak(case: Case, model: Model) -> None:
         if rng.random() < 0.7
         else {"temperature": 1.0, "seed": 1, "logprobs": 1}
     )
-    if rng.random() < 0.9:
+    if model.encodes or rng.random() < 0.1:
+        poolings = ("cls", "mean", "last")
+        case.attempt("token", model.embed, [ids or text], rng.choice(poolings))
+    elif rng.random() < 0.9:
         case.attempt("token", _one_token, model, ids or text, sampling)
     else:
         case.attempt("token", model.logits, ids)

@@ -92,12 +92,15 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
             f"{values.source}: num_hidden_layers is {config.num_layers} and layer_types is "
             f"missing; without it trinity reads multiples of {_PERIOD} layers"
         )
+    theta, layers = config.rope_theta, config.num_layers
     bases = values.values.get("layer_rope_theta")
-    expected = [config.rope_theta if w else 0 for w in windowed_layers(config)]
-    if bases is not None and bases != expected:
+    if bases is None:  # transformers' default does not depend on layer_types
+        bases = [theta if (layers - 1 - index) % _PERIOD else 0 for index in range(layers)]
+    if bases != [theta if window else 0 for window in windowed_layers(config)]:
+        given = "" if values.has("layer_rope_theta") else " (the default)"
         raise UnsupportedError(
-            f"{values.source}: layer_rope_theta is {shown(bases)}; trinity reads rope_theta "
-            f"{config.rope_theta} for windowed layers and 0 for the others"
+            f"{values.source}: layer_rope_theta is {shown(bases)}{given}; trinity reads rope_theta "
+            f"{theta} for windowed layers and 0 for the others"
         )
     return {}
 

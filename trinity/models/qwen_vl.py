@@ -16,6 +16,7 @@ from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import check_even_heads
 from trinity.formats.huggingface.rope import rope_sections
 from trinity.formats.huggingface.table import (
+    Table,
     attention,
     gated,
     head_norms,
@@ -62,6 +63,12 @@ def _expert_keys(config: ModelConfig, values: Values) -> Keys:
     return _keys3(config, values)
 
 
+def _expert_table(config: ModelConfig, values: Values) -> Table:
+    width = config.experts.intermediate_size if config.experts else 0
+    stacks = turned_experts("mlp.experts", config.hidden_size, width)
+    return pre_norm_layer(_ATTENTION3, {"ffn_gate_inp": "mlp.gate", **stacks})
+
+
 FAMILIES = (
     Family(
         class_names=(),
@@ -94,9 +101,7 @@ FAMILIES = (
         class_names=(),
         wrappers=("Qwen3VLMoeForConditionalGeneration",),
         architectures={"silu": "qwen3vlmoe"},
-        layer=pre_norm_layer(
-            _ATTENTION3, {"ffn_gate_inp": "mlp.gate", **turned_experts("mlp.experts")}
-        ),
+        layer=_expert_table,
         keys=_expert_keys,
         terms=Terms(
             rope_types=_ROPE_TYPES,

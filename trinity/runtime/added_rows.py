@@ -41,6 +41,7 @@ class AddedRows:
             self._num_texts = 1 if len(shape) == 1 else shape[0]
             self._texts = TokenEmbedding(weights, name, self._num_texts, width, 1)
 
+    @np.errstate(over="ignore", invalid="ignore")  # the logits show what is not finite
     def add(
         self, x: NDArray[np.float32], positions: NDArray[np.int32], texts: NDArray[np.integer]
     ) -> None:

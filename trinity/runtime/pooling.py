@@ -89,27 +89,31 @@ class Pooled(Sequence):
     def _add(self, states: States) -> None:
         pooling = self._options.pooling
         if pooling == "mean":
-            added = states.sum(axis=0, dtype=np.float64)
-            self._vector = added if self._vector is None else self._vector + added
+            with np.errstate(invalid="ignore"):  # inf - inf: ``_result`` refuses it
+                added = states.sum(axis=0, dtype=np.float64)
+                self._vector = added if self._vector is None else self._vector + added
         elif pooling == "last" or self._vector is None:
             self._vector = states[-1 if pooling == "last" else 0].astype(np.float64)
 
+    @np.errstate(all="ignore")  # values that are not finite are refused
     def _result(self, vector: NDArray[np.float64]) -> NDArray[np.float32]:
         options = self._options
-        if not np.isfinite(vector).all():
-            raise TrinityError(
-                "the model's hidden states are not finite: the model file is damaged, or a kernel "
-                "is wrong on this machine; `python -m trinity selftest` tells which"
-            )
         if options.pooling == "mean":
             vector = vector / (len(self.tokens) - self._skip)
-        if options.head is not None:
+        if options.head is not None and np.isfinite(vector).all():
             vector = options.head(vector)
+        is_finite = np.isfinite(vector).all()
         vector = vector[: options.dimensions]
         length = float(np.linalg.norm(vector))
         if options.normalize and length:
             vector = vector / length
-        return vector.astype(np.float32)
+        found = vector.astype(np.float32)
+        if not is_finite or not np.isfinite(found).all():
+            raise TrinityError(
+                "the model's hidden states are not finite: the model file is damaged, or a kernel "
+                "is wrong on this machine; `python -m trinity selftest` tells which"
+            )
+        return found
 
 
 def pooled(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 import trinity
 from tests.formats.huggingface.class_configs import CONFIGS, KEYS
 from tests.formats.huggingface.class_models import PROMPT, TOKENS, golden, write
+from tests.formats.raw_safetensors import write_safetensors
 from tests.tools.golden_models import edit_json
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats import GGUFProvider
+from trinity.formats.checkpoint import Checkpoint
 from trinity.providers import open_weights
 from trinity.runtime.interface import Rows
 from trinity.tools.convert import convert
@@ -96,4 +99,28 @@ def test_what_gguf_cannot_say_is_refused(
     folder = write(name, tmp_path / "model")
     edit_json(folder / "config.json", **changes)
     with pytest.raises((ConfigError, UnsupportedError), match=f"config.json: {said}"):
+        trinity.load(folder)
+
+
+def test_experts_as_transformers_5_saves_them(tmp_path: Path) -> None:
+    """Qwen3-VL was published with matrices of (inputs, outputs)."""
+    folder = write("qwen3_vl_moe", tmp_path / "model")
+    with Checkpoint(folder) as checkpoint:
+        arrays = {name: checkpoint.tensor(name).elements().copy() for name in checkpoint.names()}
+    for name, array in arrays.items():
+        if ".experts." in name:
+            arrays[name] = np.ascontiguousarray(array.swapaxes(1, 2))
+    write_safetensors(folder / "model.safetensors", arrays)
+    with trinity.load(folder, kv_type="f32") as model:
+        found = model.logits(PROMPT)
+    assert np.abs(found - golden("qwen3_vl_moe")[0]).max() < LARGEST_DIFFERENCE
+
+
+def test_rotation_by_layer_that_gguf_cannot_say_is_refused(tmp_path: Path) -> None:
+    """Muse Glimmer's default rotation does not depend on which layers have a window."""
+    folder = write("muse_glimmer", tmp_path / "model")
+    values = json.loads((folder / "config.json").read_text("utf-8"))
+    values["text_config"]["layer_types"] = ["full_attention"] + ["sliding_attention"] * 3
+    (folder / "config.json").write_text(json.dumps(values), "utf-8")
+    with pytest.raises(UnsupportedError, match=r"layer_rope_theta is .* \(the default\)"):
         trinity.load(folder)

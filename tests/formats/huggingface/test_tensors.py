@@ -15,7 +15,8 @@ from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.gguf_order import permuted
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.quantization import TernaryPacking
-from trinity.formats.huggingface.stored import HFTensor
+from trinity.formats.huggingface.stored import HFTensor, Stored, part, transposed
+from trinity.formats.huggingface.weights import is_seen
 from trinity.models import families, read_model
 from trinity.providers.huggingface_tensors import hf_tensors
 
@@ -192,3 +193,9 @@ def test_permuted_rows() -> None:
         for i in range(4):
             np.testing.assert_array_equal(found[8 * head + 2 * i], rows[8 * head + i])
             np.testing.assert_array_equal(found[8 * head + 2 * i + 1], rows[8 * head + i + 4])
+
+
+def test_matrices_of_a_stack_in_the_other_order_are_not_seen() -> None:
+    stored = Stored(("x",), lambda array: part(0, 2)(transposed(array)))
+    assert is_seen(stored, (3, 32, 64), (3, 32, 32))
+    assert not is_seen(stored, (3, 64, 32), (3, 32, 32))

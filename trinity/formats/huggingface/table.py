@@ -200,16 +200,19 @@ def experts(
     }
 
 
-def turned_experts(module: str) -> Table:
+def turned_experts(module: str, hidden_size: int, width: int) -> Table:
     """Return experts of one tensor for all, stored as (inputs, outputs), gate and up in one.
 
-    mlx-lm names stacks switch_mlp, and stores them as (outputs, inputs).
+    transformers 5 saves them as (outputs, inputs). Like transformers, trinity takes a square matrix
+    for one of these. mlx-lm names stacks switch_mlp, and stores them as (outputs, inputs).
     """
     switch = f"{module.rpartition('.')[0]}.switch_mlp"
     views = {"gate": part(0, 2), "up": part(1, 2), "down": as_it_is}
+    new_shapes = (2 * width, hidden_size), (hidden_size, width)
 
     def turned(view: View) -> View:
-        return lambda array: view(transposed(array))
+        new = new_shapes[view is as_it_is]
+        return lambda array: view(array if array.shape[-2:] == new else transposed(array))
 
     return {
         f"ffn_{name}_exps": TableRow(

@@ -101,7 +101,7 @@ def _check_views(stored: SafeTensor | Packed, needed: HFTensor) -> None:
 def is_seen(stored: Stored, stored_shape: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     """Whether the views give values of ``shape``; ``stored_shape`` is the checkpoint tensor's.
 
-    A view may split an axis, but the first or the last one remains.
+    A view may split an axis, but the first or the last one remains; of a stack, two axes remain.
     """
     if stored.views == (as_it_is,):
         return stored_shape == shape
@@ -109,9 +109,14 @@ def is_seen(stored: Stored, stored_shape: tuple[int, ...], shape: tuple[int, ...
     known = [known_shape for known_shape in seen if known_shape]
     if len(known) < len(seen) or sum(map(prod, known)) != prod(shape):
         return False
-    return len(shape) < 2 or all(
-        known_shape[-1] == shape[-1] or known_shape[0] == shape[0] for known_shape in known
-    )
+    return len(shape) < 2 or all(_keeps_axes(known_shape, shape) for known_shape in known)
+
+
+def _keeps_axes(seen: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether two axes of a stack, or otherwise the first or the last axis, are equal."""
+    if len(seen) == len(shape) == 3:
+        return sum(a == b for a, b in zip(seen, shape, strict=True)) >= 2
+    return seen[-1] == shape[-1] or seen[0] == shape[0]
 
 
 def seen_shape(view: View, shape: tuple[int, ...]) -> tuple[int, ...] | None:
