@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import product as combinations
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ from trinity_kernels.selftest import kv_cache
 from trinity_kernels.selftest.activation_forms import form_of
 from trinity_kernels.team import Team
 
+T = TypeVar("T")
 EPSILON = 2.0**-24  # the largest relative error of one rounding to float32
 SCALE = 0.3125
 
@@ -126,6 +129,14 @@ def row_lengths(tag: str) -> tuple[int, ...]:
     """Return 1, 2, 3 and 27 blocks; for plain numbers also lengths that fill no vector."""
     block = TYPES[tag].block_size
     return (1, 15, 16, 37, 700) if block == 1 else (block, 2 * block, 3 * block, 27 * block)
+
+
+def lengths_and_shapes(tag: str, shapes: Sequence[T]) -> Iterator[tuple[int, T]]:
+    """Pair row lengths with shapes: the longest with every third, others for the next type."""
+    *lengths, longest = row_lengths(tag)
+    yield from combinations(lengths, shapes)
+    for shape in shapes[list(TYPES).index(tag) % 3 :: 3]:
+        yield longest, shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from tests.kernels.launch import launch
-from tests.kernels.operands import Product, aligned, at_the_edge, product, row_lengths, same_bits
+from tests.kernels.operands import (
+    Product,
+    aligned,
+    at_the_edge,
+    lengths_and_shapes,
+    product,
+    row_lengths,
+    same_bits,
+)
 from tests.kernels.reference import Floats
 from tests.matrix import KINDS, some
 from trinity_kernels.isa import BASES, available_levels
@@ -42,15 +50,14 @@ def run(p: Product, level: str, team: Team | None = None, many: bool = False) ->
 @LEVEL
 @TAGS
 def test_within_the_bound(level: str, tag: str, two: Team) -> None:
-    for k in row_lengths(tag):
-        for tokens, n in SHAPES:
-            p = product(tag, tokens, n, k)
-            found = run(p, level, two)
-            assert np.all(np.abs(found - p.expected) <= p.bound), (k, tokens, n)
-            if FORMS[tag] == "ternary":
-                assert same_bits(found, p.run("portable")), (k, tokens, n)
-            rest = slice(n // 16 * 16, None)
-            assert same_bits(found[:, rest], p.run(level)[:, rest]), (k, tokens, n)
+    for k, (tokens, n) in lengths_and_shapes(tag, SHAPES):
+        p = product(tag, tokens, n, k)
+        found = run(p, level, two)
+        assert np.all(np.abs(found - p.expected) <= p.bound), (k, tokens, n)
+        if FORMS[tag] == "ternary":
+            assert same_bits(found, p.run("portable")), (k, tokens, n)
+        rest = slice(n // 16 * 16, None)
+        assert same_bits(found[:, rest], p.run(level)[:, rest]), (k, tokens, n)
 
 
 @pytest.mark.few(2)

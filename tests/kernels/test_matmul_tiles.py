@@ -9,7 +9,15 @@ import pytest
 
 from tests.kernels import reference
 from tests.kernels.launch import launch_all
-from tests.kernels.operands import SCALE, Product, at_the_edge, product, row_lengths, same_bits
+from tests.kernels.operands import (
+    SCALE,
+    Product,
+    at_the_edge,
+    lengths_and_shapes,
+    product,
+    row_lengths,
+    same_bits,
+)
 from tests.kernels.reference import Doubles, Floats
 from tests.matrix import KINDS, some
 from trinity_kernels.isa import available_levels
@@ -55,30 +63,29 @@ def bfloat_product(p: Product) -> tuple[Doubles, Doubles]:
 @pytest.mark.few(3)
 @TAGS
 def test_within_the_bound(tag: str, two: Team) -> None:
-    for k in row_lengths(tag):
-        for tokens, n in SHAPES:
-            p = product(tag, tokens, n, k)
-            found = run(p, two)
-            if FORMS[tag] == "ternary":
-                assert same_bits(found, p.run("portable")), (k, tokens, n)
-                continue
-            panels = n // 16 * 16
-            if tag in int8_tile_types() and tokens <= operands.TILE_ROWS:
-                ratio = reference.tile_roundings(k) / reference.roundings(tag, k)
-                error = np.abs(found - p.expected)
-                assert np.all((error <= ratio * p.bound)[:, :panels]), (k, tokens, n)
-                assert same_bits(found[:, panels:], p.run("avx512vnni")[:, panels:])
-                continue
-            expected, size = bfloat_product(p)
-            error = np.abs(found - expected)[:, :panels]
-            # Sums of K products in float32; a weight may round to the other bfloat16, and split
-            # activations leave 2**-17 out, the product of the rests as much.
-            rounding = 2.0**-12 if FORMS[tag] == "q8" else 2.0**-15
-            assert p.bias is not None
-            bound = (k * 2.0**-24 + rounding) * size + 2.0**-22 * (np.abs(p.bias) + np.abs(p.out))
-            assert np.all(error <= bound[:, :panels]), (k, tokens, n)
-            # Rows that fill no panel are multiplied as elsewhere.
-            assert same_bits(found[:, panels:], p.run("avx512vnni")[:, panels:]), (k, tokens, n)
+    for k, (tokens, n) in lengths_and_shapes(tag, SHAPES):
+        p = product(tag, tokens, n, k)
+        found = run(p, two)
+        if FORMS[tag] == "ternary":
+            assert same_bits(found, p.run("portable")), (k, tokens, n)
+            continue
+        panels = n // 16 * 16
+        if tag in int8_tile_types() and tokens <= operands.TILE_ROWS:
+            ratio = reference.tile_roundings(k) / reference.roundings(tag, k)
+            error = np.abs(found - p.expected)
+            assert np.all((error <= ratio * p.bound)[:, :panels]), (k, tokens, n)
+            assert same_bits(found[:, panels:], p.run("avx512vnni")[:, panels:])
+            continue
+        expected, size = bfloat_product(p)
+        error = np.abs(found - expected)[:, :panels]
+        # Sums of K products in float32; a weight may round to the other bfloat16, and split
+        # activations leave 2**-17 out, the product of the rests as much.
+        rounding = 2.0**-12 if FORMS[tag] == "q8" else 2.0**-15
+        assert p.bias is not None
+        bound = (k * 2.0**-24 + rounding) * size + 2.0**-22 * (np.abs(p.bias) + np.abs(p.out))
+        assert np.all(error <= bound[:, :panels]), (k, tokens, n)
+        # Rows that fill no panel are multiplied as elsewhere.
+        assert same_bits(found[:, panels:], p.run("avx512vnni")[:, panels:]), (k, tokens, n)
 
 
 @pytest.mark.few(2)

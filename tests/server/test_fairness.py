@@ -31,7 +31,7 @@ from tests.soak.ordinary_client import Times
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, uses 127.0.0.2")
 SECONDS, SCALE, TRIES = 0.5, 3.0, 3
 ATTACKS = list(all_attacks().values())
-# `make test` runs five of the first attacks of each file and of each kind of server; .ci/run runs
+# `make test` runs three of the first attacks of each file and of each kind of server; .ci/run runs
 # all of these and a third of all attacks, which are at least 40.
 FIRST = [
     *{one.act.__module__: one for one in reversed(ATTACKS)}.values(),
@@ -47,6 +47,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
         yield found
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("attack", some(ATTACKS, FIRST, ATTACKS[::3]), ids=lambda one: one.name)
 def test_an_ordinary_client_is_served_beside(attack: Attack, servers: Range) -> None:
     found = servers.measure(attack, SECONDS, SCALE * slowness(), TRIES)
