@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -136,16 +135,6 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Forget the cases that -m leaves out; the report only counts them.
-
-    Most of the objects of a worker are theirs, and each full garbage collection would visit them.
-    """
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and "deselected" in reporter.stats:
-        reporter.stats["deselected"] = [SimpleNamespace()] * len(reporter.stats["deselected"])
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m is evaluated

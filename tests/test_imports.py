@@ -32,6 +32,7 @@ LAYERS = (
     ("trinity.runtime",),
     ("trinity.quantization",),
     ("trinity.speech",),
+    ("trinity.images",),
     ("trinity.model_defaults",),
     ("trinity.embeddings",),
     ("trinity.model",),
@@ -47,7 +48,7 @@ COMPILER = {"numba", "llvmlite"}
 HEAVY = (
     "numpy", "numba", "llvmlite", "tokenizers", "sentencepiece", "jinja2", "typer", "rich",
     "prompt_toolkit", "huggingface_hub", "starlette", "uvicorn", "msgspec", "prometheus_client",
-    "llguidance", "soundfile",
+    "llguidance", "soundfile", "PIL",
 )  # fmt: skip
 KNOWN_BELOW = ("trinity_kernels.ggml", "trinity_kernels.quants", "trinity_kernels.whole_file")
 # Commands that import each other in functions; nothing else may.

@@ -20,6 +20,8 @@ from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from trinity.formats import WeightProvider
+    from trinity.images.encoder import ImageEncoder
+    from trinity.runtime.interface import Engine
     from trinity.tokenizers import Tokenizer
 
 Path = str | os.PathLike[str]
@@ -83,12 +85,13 @@ def load(
             with _libraries():
                 building = uninterrupted(importlib.import_module, "trinity.runtime.engine_building")
             engine = building.build_engine(provider, chosen, progress)
+            images = _images(provider, engine, chosen.mmproj, progress or _silent)
     except BaseException:
         provider.close()
         raise
     model = Model(
         engine, tokenizer, provider,
-        max_sequences=chosen.max_sequences, batch_size=chosen.batch_size,
+        max_sequences=chosen.max_sequences, batch_size=chosen.batch_size, images=images,
     )  # fmt: skip
     if model.embedder.lacks_pooler:
         _warn_of_pooler(provider.path, progress)
@@ -103,6 +106,17 @@ def _override(provider: WeightProvider, options: LoadOptions) -> None:
     if override is None:
         raise InputError(f"{provider.path}: override_kv only applies to GGUF files", "override_kv")
     override(options.override_kv)
+
+
+def _images(
+    provider: WeightProvider, engine: Engine, mmproj: Path | None, notice: Callable[[str], None]
+) -> ImageEncoder | None:
+    """The vision tower of a model, if it has one."""
+    if mmproj is None and not hasattr(provider, "checkpoint"):  # a GGUF file; imports take time
+        return None
+    from trinity.images.opening import open_encoder
+
+    return open_encoder(provider, mmproj, isa=engine.isa, threads=engine.threads, notice=notice)
 
 
 def _warn_of_pooler(path: str, progress: Callable[[str], None] | None) -> None:

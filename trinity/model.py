@@ -36,6 +36,7 @@ from trinity.runtime.scheduler_stats import SchedulerStats
 if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
     from trinity.formats import WeightProvider
+    from trinity.images.encoder import ImageEncoder
     from trinity.runtime.page import AdapterWeights
     from trinity.runtime.perplexity import Perplexity
     from trinity.runtime.text_scorer import TextScorer
@@ -56,8 +57,10 @@ class Model:
     def __init__(
         self, engine: Engine, tokenizer: Tokenizer, provider: WeightProvider | None = None,
         *, max_sequences: int | None = None, batch_size: int | None = None,
+        images: ImageEncoder | None = None,
     ) -> None:  # fmt: skip
         self._engine = engine
+        self._images = images
         self._tokenizer = tokenizer
         self._weights = provider
         self._defaults = NO_DEFAULTS if provider is None else checked_defaults(provider)
@@ -67,7 +70,7 @@ class Model:
         )  # fmt: skip
         self._client = Client(self._engine_thread, tokenizer)
         path = "" if provider is None else provider.path
-        self._chat = ChatFormat(tokenizer, self._defaults, path)
+        self._chat = ChatFormat(tokenizer, self._defaults, path, images)
         self._embedder = TextEmbedder(self._client, tokenizer, self._chat, provider)
 
     @cached_property
@@ -128,6 +131,11 @@ class Model:
     def encodes(self) -> bool:
         """Whether the model is an encoder, which computes embeddings or scores but no text."""
         return self._engine.encodes
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether messages may have images."""
+        return self._images is not None
 
     @property
     def ranks(self) -> bool:
@@ -226,6 +234,10 @@ class Model:
         self, messages: Messages, *, n: int | None = None, **options: Unpack[ChatOptions]
     ) -> Completion | list[Completion]:
         """The model's response to ``messages``, each with a "role" and a "content".
+
+        The content is a text or a list of parts. If ``reads_images``, parts may be {"type":
+        "image", "image": ...} with the path of a file, its bytes, a NumPy array (height, width, 3)
+        of uint8 or a PIL image, or OpenAI's "image_url" with a data URL.
 
         The text is the model's raw output; ``chat_prompt`` returns a reader that separates tool
         calls and reasoning. Tokens that an earlier call has computed are not computed again.
@@ -503,6 +515,8 @@ class Model:
         keeps the file or the cache's pages until it is dropped.
         """
         self._engine_thread.close()
+        if self._images is not None:
+            self._images.close()
         give_back_heap()
 
     def __enter__(self) -> Model:

@@ -42,7 +42,7 @@ def test_special_marks_must_not_be_skipped(kind: int, hidden: bool) -> None:
 
 def test_a_prompt_knows_its_marks() -> None:
     form = form_of("<tool_call>", tools=TOOLS, tool_choice="required")
-    prompt = ChatPrompt([1], "<s>", form, False, tokenizer(CONTROL))
+    prompt = ChatPrompt([1], "<s>", form, False, tokenizer(CONTROL), lambda text: [])
     assert prompt.mark("</think>") == 6
     assert prompt.mark("<other>") == "<other>"
     grammar = prompt.grammar(budget=9)

@@ -10,20 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.fuzzing import case as cases
-from tests.fuzzing import fuzz, guard_pages, models, planted_defects, weights
+from tests.fuzzing import fuzz, guard_pages, models, planted_defects
 from tests.fuzzing.case import Case
 from tests.fuzzing.corpus import FOUND
 from tests.fuzzing.targets import SHARES, TARGETS, USUAL, schedule
 from tests.fuzzing.watch import Result, table, watch
-from tests.matrix import FULL, KINDS
 from trinity.formats.gguf_types import is_type_of_gguf
 from trinity_kernels import isa
 from trinity_kernels.quants import READERS
 
 PLANTED = "tests.fuzzing.planted_defects"
 MAIN = [sys.executable, str(Path(fuzz.__file__).resolve()), fuzz.WORKER, PLANTED]
-# Types whose kernels are compiled before `make test`.
-AHEAD = tuple(name for name in weights.RUNNABLE if name in KINDS)
 OF_NO_GGUF = sorted(name for name in READERS if not is_type_of_gguf(name))
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, protects pages")
 
@@ -73,12 +70,8 @@ def test_a_seed_gives_the_same_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.few(4)
-@pytest.mark.parametrize("types", [AHEAD, pytest.param(weights.RUNNABLE, marks=FULL)], ids=len)
 @pytest.mark.parametrize("target", [name for name in USUAL if name != "wide"])
-def test_some_cases_of_every_target(
-    target: str, types: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(weights, "RUNNABLE", types)
+def test_some_cases_of_every_target(target: str, tmp_path: Path) -> None:
     reached: set[str] = set()
     few = {"gguf": 6, "split": 6, "tl": 6, "huggingface": 20, "packed": 12}
     for seed in range(few.get(target, 40)):

@@ -165,8 +165,10 @@ def test_load_has_the_declared_parameters() -> None:
             assert f'"{one.default}"' in texts[one.name], one.name
 
 
-# What tl_config names is read with the model.
-@pytest.mark.parametrize("name", [name for name in names(LOAD) if name != "tl_config"])
+# What tl_config and mmproj name is read with the model.
+@pytest.mark.parametrize(
+    "name", [name for name in names(LOAD) if name not in ("tl_config", "mmproj")]
+)
 def test_load_checks_before_it_looks_for_the_file(name: str) -> None:
     with pytest.raises(InputError, match=f"^{name} is "):
         trinity.load("no-such.gguf", **{name: -1})

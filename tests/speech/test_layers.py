@@ -16,9 +16,9 @@ from trinity.errors import ConfigError, FormatError, UnsupportedError
 from trinity.formats.speech_config import SpeechConfig, check_tensors, speech_config
 from trinity.providers import open_weights
 from trinity.runtime.kernel_choice import KernelChoice
+from trinity.runtime.records.recorder import Recorder
 from trinity.speech.decoder import SpeechDecoder
 from trinity.speech.encoder import SpeechEncoder
-from trinity.speech.recording import Recorder
 from trinity.speech.weights import SpeechWeights
 from trinity_kernels.isa import available_levels, select_level
 from trinity_kernels.team import Team

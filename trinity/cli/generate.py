@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,9 @@ from trinity.cli.parameters import Argument, BadParameter, Exit, Flag
 from trinity.cli.prompts import given_template, given_text, one_of
 from trinity.cli.terminal import json_line, put, say
 from trinity.cli.writing import shown, write_piece
+from trinity.errors import InputError
 from trinity.processes.command_line import INTERRUPTED
+from trinity.runtime.image_rows import is_token
 
 if TYPE_CHECKING:
     from trinity.formats.defaults import ChatTemplate
@@ -50,6 +53,14 @@ def generate(
     template: options.ChatTemplate = None,
     system: Annotated[
         str | None, Flag("--system", help="System message, with --chat or --chat-template.")
+    ] = None,
+    image: Annotated[
+        list[str] | None,
+        Flag(
+            "--image",
+            metavar="FILE",
+            help="Show the model this image; may be given several times. Implies --chat.",
+        ),
     ] = None,
     echo: Annotated[
         bool,
@@ -89,7 +100,9 @@ def generate(
         raise BadParameter(
             "--chat-template applies a chat template, but --raw forbids it: give one of them"
         )
-    in_format = bool(chat) or template is not None
+    if image and chat is False:
+        raise BadParameter("--image needs the chat template, but --raw forbids it: omit --raw")
+    in_format = bool(chat) or template is not None or bool(image)
     if system is not None and not in_format:
         raise BadParameter("--system needs --chat or --chat-template")
     prompt = one_of(prompt, flagged, "prompt")
@@ -104,11 +117,16 @@ def generate(
     path = model_or_demo(model)
     with load_model(path, **loading) as loaded:
         note_of_purpose(loaded)
-        if chat is None and template is None and loaded.chat_templates and not quiet:
+        if chat is None and not in_format and loaded.chat_templates and not quiet:
             say("note: the model has a chat template: --chat applies it, --raw hides this note")
+        if image and not loaded.reads_images:
+            raise InputError(
+                f"{path}: the model reads only text: use a vision model, or a GGUF model with its "
+                "--mmproj FILE"
+            )
         if in_format:
             check_has_template(loaded, path, own, "omit --chat")
-            text, ids = in_chat_format(loaded, text, own, system)
+            text, ids = in_chat_format(loaded, text, own, system, image or ())
         else:
             ids = raw_ids(loaded, text, generation)
         weights = loaded.weights
@@ -133,14 +151,19 @@ def raw_ids(model: Model, text: str, request: options.Given) -> list[int]:
 
 
 def in_chat_format(
-    model: Model, text: str, template: ChatTemplate | None, system: str | None
-) -> tuple[str, list[int]]:
-    """Return a conversation of system message and prompt, as text and as token ids."""
-    messages = [{"role": "user", "content": text}]
+    model: Model, text: str, template: ChatTemplate | None, system: str | None,
+    images: Sequence[str] = (),
+) -> tuple[str, list[int]]:  # fmt: skip
+    """Return a conversation of system message, images and prompt, as text and as token ids."""
+    content: object = text
+    if images:
+        shown = [{"type": "image", "image": path} for path in images]
+        content = [*shown, {"type": "text", "text": text}]
+    messages: list[dict[str, object]] = [{"role": "user", "content": content}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
     ids = model.apply_chat_template(messages, template=template)
-    return model.tokenizer.decode(ids), ids
+    return model.tokenizer.decode(list(filter(is_token, ids))), ids
 
 
 def completed(

@@ -17,20 +17,24 @@ _SYSTEM = ("system", "developer")
 
 
 def variants(
-    history: Sequence[Mapping[str, Any]], as_text: Callable[[Any], Any]
+    history: Sequence[Mapping[str, Any]], as_text: Callable[[Any], Any], mark: str = ""
 ) -> Iterator[History]:
     """The history itself, then forms that ask less and less of the template, each form once.
 
-    ``as_text`` turns a message's calls, or a tool's result, into text.
+    ``as_text`` turns a message's calls, or a tool's result, into text. ``mark`` is the text of an
+    image.
     """
     forms: tuple[Callable[[], History], ...] = (
         lambda: list(history),
         lambda: typed(history),
+        lambda: marked(history, mark),
         lambda: led_by_system(history),
         lambda: without_system(history),
         lambda: alternating(led_by_system(history)),
         lambda: alternating(without_system(history)),
-        lambda: alternating(without_system([as_text(message) for message in history])),
+        lambda: alternating(
+            without_system([as_text(message) for message in marked(history, mark)])
+        ),
     )
     seen: list[History] = []
     for form in forms:
@@ -48,6 +52,27 @@ def typed(history: Sequence[Mapping[str, Any]]) -> History:
         else message
         for message in history
     ]
+
+
+def marked(history: Sequence[Mapping[str, Any]], mark: str) -> History:
+    """Return contents with images as text, with ``mark`` for each image."""
+    return [
+        {**message, "content": joined_parts(message["content"], mark)}
+        if isinstance(message.get("content"), list)
+        else message
+        for message in history
+    ]
+
+
+def joined_parts(parts: Sequence[Mapping[str, str]], mark: str) -> str:
+    """Return parts as one text, with ``mark`` for each image."""
+    text = ""
+    for part in parts:
+        if part["type"] == "image":
+            text += mark
+        else:
+            text += ("\n" if text and not text.endswith(mark) else "") + part["text"]
+    return text
 
 
 def led_by_system(history: Sequence[Mapping[str, Any]]) -> History:
@@ -72,7 +97,11 @@ def without_system(history: Sequence[Mapping[str, Any]]) -> History:
             pending.append(_text(message))
             continue
         if pending and message["role"] == "user":
-            content = "\n".join([*pending, *([_text(message)] if _text(message) else [])])
+            content = message.get("content")
+            if isinstance(content, list):
+                content = [{"type": "text", "text": "\n".join(pending)}, *content]
+            else:
+                content = "\n".join([*pending, *([content] if content else [])])
             message = {**message, "content": content}
         elif pending:
             out.append({"role": "user", "content": "\n".join(pending)})
@@ -101,8 +130,7 @@ def alternating(history: Sequence[Mapping[str, Any]]) -> History:
             and not last.get("tool_calls")
             and not message.get("tool_calls")
         ):
-            texts = [text for text in (_text(last), _text(message)) if text]
-            out[-1] = {**last, **message, "content": "\n\n".join(texts)}
+            out[-1] = {**last, **message, "content": _together(last, message)}
             continue
         out.append(message)
     return out
@@ -148,7 +176,8 @@ def keeps_texts(text: str, history: Sequence[Mapping[str, Any]]) -> bool:
     systems = [message for message in history if message["role"] in _SYSTEM]
     calling = next((i for i, m in enumerate(history) if m.get("tool_calls")), len(history))
     results = [message for message in history[:calling] if message["role"] == "tool"]
-    return all(_is_in(text, _text(m).strip()) for m in (*systems, *users, *results))
+    kept = (part["text"] for m in (*systems, *users, *results) for part in _texts(m))
+    return all(_is_in(text, part.strip()) for part in kept)
 
 
 def _is_in(text: str, part: str) -> bool:
@@ -158,6 +187,30 @@ def _is_in(text: str, part: str) -> bool:
     return any(json.dumps(part, ensure_ascii=ascii)[1:-1] in text for ascii in (False, True))
 
 
+def count_images(message: Mapping[str, Any]) -> int:
+    """The number of images in a message."""
+    return sum(part["type"] == "image" for part in _parts(message.get("content")))
+
+
+def _together(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | list[dict[str, str]]:
+    """The contents of two messages as one."""
+    contents = first.get("content"), second.get("content")
+    if any(isinstance(content, list) for content in contents):
+        return [part for content in contents for part in _parts(content)]
+    return "\n\n".join(text for text in (_text(first), _text(second)) if text)
+
+
+def _texts(message: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The parts of a message that are text."""
+    return [part for part in _parts(message.get("content")) if part["type"] == "text"]
+
+
+def _parts(content: Any) -> list[dict[str, str]]:
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if content else []
+
+
 def _text(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    return content if isinstance(content, str) else ""
+    """The text of a message without its images."""
+    return "\n".join(part["text"] for part in _texts(message))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from trinity.errors import InputError
 
 Message = Mapping[str, object]
 _TEXTS = {"text": "text", "refusal": "refusal"}  # kinds of parts, and the key of their text
+_IMAGE = {"type": "image"}
+# Kinds of parts with an image, and the keys that it may have there.
+_IMAGES = {
+    "image": ("image", "url", "path", "base64"), "image_url": ("image_url",),
+    "input_image": ("image_url",),
+}  # fmt: skip
 _MAY_BE_EMPTY = ("assistant", "tool", "function")
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
@@ -17,11 +25,12 @@ _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 def read_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages with text as content, calls with objects as arguments, and names.
 
-    Content is a string, or text parts, which are joined by line feeds. An assistant's message may
-    have "tool_calls", whose arguments are an object or its JSON text; such a message and a tool's
-    need no content. Reasoning is under "reasoning_content", "reasoning" or "thinking". The result
-    of a tool has the role "tool" and "tool_call_id" or "name"; the role "function" is converted to
-    it. Other keys are kept.
+    Content is a string, or text parts, which are joined by line feeds. With images, it is a list of
+    parts of the types "text" and "image", as ``take_images`` returns them. An assistant's message
+    may have "tool_calls", whose arguments are an object or its JSON text; such a message and a
+    tool's need no content. Reasoning is under "reasoning_content", "reasoning" or "thinking". The
+    result of a tool has the role "tool" and "tool_call_id" or "name"; the role "function" is
+    converted to it. Other keys are kept.
 
     Raises InputError that names the message and what is wrong with it.
     """
@@ -64,13 +73,117 @@ def _thought(message: Message) -> str | None:
     return thought
 
 
-def _content(where: str, content: object) -> str | None:
+def take_images(messages: Sequence[Message]) -> tuple[Sequence[Message], list[object]]:
+    """Return the messages with {"type": "image"} for each image, and the images in order.
+
+    An image is a part {"type": "image", "image": ...} with what ``read_image`` reads, or OpenAI's
+    {"type": "image_url", "image_url": {"url": ...}} with a data URL.
+    Raises: InputError for a part without an image, and for a URL of another kind.
+    """
+    if isinstance(messages, str | Mapping):
+        return messages, []  # read_messages refuses them
+    images: list[object] = []
+    taken: list[Message] = []
+    of_tools = 0  # images in the newest results, which templates write as text
+    for number, message in enumerate(messages):
+        is_result = isinstance(message, Mapping) and message.get("role") == "tool"
+        if not is_result and of_tools:
+            taken.append(_shown(of_tools))
+            of_tools = 0
+        before = len(images)
+        read = _without_images(f"message {number}", message, images)
+        if is_result and len(images) > before:
+            of_tools += len(images) - before
+            texts = [part for part in _listed(read) if part != _IMAGE]
+            read = {**read, "content": texts or ""}
+        taken.append(read)
+    if of_tools:
+        taken.append(_shown(of_tools))
+    return taken, images
+
+
+def _listed(message: Message) -> list[object]:
+    content = message["content"]
+    assert isinstance(content, list)
+    return content
+
+
+def _shown(count: int) -> Message:
+    """A user's message with the images of a tool's results."""
+    return {"role": "user", "content": [_IMAGE] * count}
+
+
+def _without_images(where: str, message: Message, images: list[object]) -> Message:
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if not isinstance(content, list | tuple):
+        return message
+    parts: list[object] = []
+    for number, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind in _IMAGES:
+            images.append(_image(f"{where}, part {number}", part))
+            part = _IMAGE
+        parts.append(part)
+    return {**message, "content": parts}
+
+
+def _image(where: str, part: Mapping[str, object]) -> object:
+    keys = _IMAGES[str(part["type"])]
+    key = next((key for key in keys if part.get(key) is not None), None)
+    if key is None:
+        raise InputError(f"{where} has no image; it needs {' or '.join(keys)}")
+    given = part[key]
+    if isinstance(given, Mapping):
+        given = given.get("url")
+    if key == "base64" and isinstance(given, str):
+        return decoded_image(where, given)
+    if isinstance(given, str) and (key == "image_url" or given.startswith("data:")):
+        return data_of_url(where, given)
+    return given
+
+
+def data_of_url(where: str, url: str) -> bytes:
+    """Return the bytes in a data URL. Raises: InputError for other URLs and bad base64."""
+    head, comma, body = url.partition(",")
+    if not head.startswith("data:") or not comma:
+        raise InputError(
+            f"{where}: the URL {url!r:.60} is not read; send the image itself, as a URL that "
+            "begins with data:image/png;base64,"
+        )
+    return decoded_image(where, body) if head.endswith(";base64") else unquote_to_bytes(body)
+
+
+def decoded_image(where: str, text: str) -> bytes:
+    """Return the bytes of an image in base64, with line breaks or not. Raises: InputError."""
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except ValueError:
+        raise InputError(f"{where}: its base64 is damaged; encode the image again") from None
+
+
+def text_of(message: Message) -> str:
+    """The text of a message, whose content may be parts."""
+    content = message.get("content")
+    if isinstance(content, list):
+        texts = (part.get("text") for part in content if isinstance(part, Mapping))
+        return "\n".join(text for text in texts if isinstance(text, str))
+    return str(content or "")
+
+
+def _content(where: str, content: object) -> str | list[dict[str, str]] | None:
     if content is None or isinstance(content, str):
         return content
     if not isinstance(content, Sequence):
         raise InputError(
             f"{where}: content is {type(content).__name__}; it must be text, or a list of parts"
         )
+    if any(isinstance(part, Mapping) and part.get("type") == "image" for part in content):
+        return [
+            {"type": "image"}
+            if isinstance(part, Mapping) and part.get("type") == "image"
+            else {"type": "text", "text": _part(f"{where}, part {i}", part)}
+            for i, part in enumerate(content)
+        ]
     return "\n".join(_part(f"{where}, part {i}", part) for i, part in enumerate(content))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.conversation.dialects import dialect_of, lark
@@ -18,6 +19,9 @@ from trinity.errors import InputError
 if TYPE_CHECKING:
     from trinity.conversation.rendering import Rendered
     from trinity.tokenizers import Tokenizer
+
+
+Tokenize = Callable[[str], list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +142,14 @@ class ChatPrompt:
     form: Form
     skip_special: bool  # for generation: False if the form's delimiters are special tokens
     tokenizer: Tokenizer
+    tokenize: Tokenize  # the tokens of such a text, with the images of the conversation
 
     def continued(self, text: str) -> ChatPrompt:
         """Return the prompt followed by the beginning of the response, to be continued."""
         whole, thinking = self.text + text, self.form.thinking
         inside = (self.form.inside and thinking.end not in text) or thinking.is_open(whole)
         form = replace(self.form, inside=inside)
-        return replace(self, ids=rendered_ids(whole, self.tokenizer), text=whole, form=form)
+        return replace(self, ids=self.tokenize(whole), text=whole, form=form)
 
     def reader(self) -> Reader:
         """Return a parser for one response."""
@@ -166,9 +171,11 @@ def prompt_of(
     tools: Sequence[Mapping[str, Any]],
     tool_choice: str,
     parallel: bool | None,
+    tokenize: Tokenize | None = None,
 ) -> ChatPrompt:
     """Return the prompt of a rendered conversation.
 
+    ``tokenize`` gives the tokens of the text, by default those of ``rendered_ids``.
     ``parallel``: whether a response may have several calls; None follows the template. Raises
     InputError for malformed tools and a choice that cannot be satisfied.
     """
@@ -180,8 +187,9 @@ def prompt_of(
         prompt=rendered.text,
         dialect=rendered.dialect,
     )
-    ids = rendered_ids(rendered.text, tokenizer)
-    return ChatPrompt(ids, rendered.text, form, not hides(form, tokenizer), tokenizer)
+    tokenize = tokenize or partial(rendered_ids, tokenizer=tokenizer)
+    ids, shows = tokenize(rendered.text), hides(form, tokenizer)
+    return ChatPrompt(ids, rendered.text, form, not shows, tokenizer, tokenize)
 
 
 def rendered_ids(text: str, tokenizer: Tokenizer) -> list[int]:

@@ -11,7 +11,14 @@ from typing import Any
 
 from trinity.conversation.dialects import GENERAL, dialect_of
 from trinity.conversation.dialects.dialect import Dialect
-from trinity.conversation.histories import keeps_texts, one_call_each, variants, without_system
+from trinity.conversation.histories import (
+    count_images,
+    keeps_texts,
+    marked,
+    one_call_each,
+    variants,
+    without_system,
+)
 from trinity.conversation.messages import Message, read_messages
 from trinity.conversation.parallel import renders_all_calls
 from trinity.conversation.tools import read_tools
@@ -44,6 +51,7 @@ def render_conversation(
     tools: Sequence[Mapping[str, Any]] = (),
     variables: Mapping[str, object] | None = None,
     general: bool = False,
+    mark: str = "",
     **names: object,
 ) -> Rendered:
     """Render with the first template whose language and words are supported.
@@ -56,6 +64,7 @@ def render_conversation(
 
     If a template does not list ``tools``, ``general`` puts them into a system text. Calls and
     results of tools that it does not write become text. ``variables`` are additional variables.
+    ``mark`` is what the templates of the model write for an image; the text has it once for each.
 
     Raises InputError for malformed messages and tools, for an unknown role, for tools if the
     template lists none and ``general`` is not set, and for a variable that the template does not
@@ -98,7 +107,10 @@ def render_conversation(
 
         # Ollama drops what Go templates drop; they refuse nothing.
         is_go = template.language == "go"
-        text = made(shown) if is_go else _first_kept(shown, dialect, made)
+        if is_go:
+            text = made(marked(shown, mark))
+        else:
+            text = _first_kept(shown, dialect, made, mark)
         return Rendered(text, template, dialect)
 
     return first_known(templates, by)
@@ -108,6 +120,7 @@ def _first_kept(
     shown: Sequence[Mapping[str, Any]],
     dialect: Dialect,
     made: Callable[[Sequence[Mapping[str, Any]]], str],
+    mark: str,
 ) -> str:
     """Return the first variant of a history that a template renders completely.
 
@@ -115,13 +128,14 @@ def _first_kept(
     """
     text: str | None = None
     refusal: RefusedHistoryError | None = None
-    for history in variants(shown, lambda message: dialect.as_text(message, _NOTHING)):
+    images = sum(count_images(message) for message in shown)
+    for history in variants(shown, lambda message: dialect.as_text(message, _NOTHING), mark):
         try:
             rendered = made(history)
         except RefusedHistoryError as error:
             refusal = refusal or error
             continue
-        if keeps_texts(rendered, shown):
+        if keeps_texts(rendered, shown) and (not images or rendered.count(mark) == images):
             return rendered
         text = rendered if text is None else text
     if text is None:

@@ -25,7 +25,7 @@ class _Kind(NamedTuple):
 
 _PROJECTOR = _Kind(
     "a projector (mmproj), which encodes images or sound for a language model",
-    "trinity supports text only: give the language model's own file, which works without it",
+    "give the language model's own file, and this one with --mmproj (mmproj=)",
     r"clip|mmproj|projector|CLIP\w*|Siglip\w*|\w+VisionModel",
     r"v\.blk\.|a\.blk\.|mm\.\d|v\.patch_embd",
 )

@@ -65,13 +65,25 @@ class Tensor:
             raise FormatError(f"{self.where}: {error}") from error
 
 
-class WeightProvider(Protocol):
-    """An open model, whatever its file format."""
+class TensorSource(Protocol):
+    """Tensors by name."""
 
     @property
     def path(self) -> str:
         """The model's path or name."""
         ...
+
+    def tensor_names(self) -> list[str]:
+        """Return all tensor names, in file order."""
+        ...
+
+    def tensor(self, name: str) -> Tensor:
+        """Return the tensor of that name. Raises FormatError if there is none."""
+        ...
+
+
+class WeightProvider(TensorSource, Protocol):
+    """An open model, whatever its file format."""
 
     @property
     def paths(self) -> list[str]:
@@ -101,14 +113,6 @@ class WeightProvider(Protocol):
     @property
     def rope_interleaved(self) -> bool:
         """Whether llama's Q and K rows are permuted so that rotated pairs are adjacent."""
-        ...
-
-    def tensor_names(self) -> list[str]:
-        """Return all tensor names, in file order."""
-        ...
-
-    def tensor(self, name: str) -> Tensor:
-        """Return the tensor of that name. Raises FormatError if there is none."""
         ...
 
     def check(self) -> None:

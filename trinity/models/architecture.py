@@ -61,6 +61,8 @@ class Architecture:
     """The weight of the output norm."""
     encodes: bool = False
     """An encoder: attention is bidirectional, and the result is the hidden states."""
+    images_both_ways: bool = False
+    """The rows of an image may attend to each other, whatever their order."""
     added_rows: AddedRowNames = AddedRowNames()
     """Position and token-type embeddings."""
     logit_scale: Callable[[ModelConfig], float] = lambda config: 1.0

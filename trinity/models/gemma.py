@@ -93,7 +93,10 @@ ARCHITECTURES = (
         logit_softcap=lambda config: _default(config.final_logit_softcap, _LOGIT_CAP_OF_2),
         window=_WINDOW_OF_2, needs=("sliding_window",),
     ),
-    Architecture(("gemma3",), _layer_of_3, rope_halves=True, embedding_scale=_embedding_scale),
+    Architecture(
+        ("gemma3",), _layer_of_3, rope_halves=True, embedding_scale=_embedding_scale,
+        images_both_ways=True,
+    ),
     Architecture(
         ("gemma-embedding",), partial(_layer_of_3, encodes=True), rope_halves=True,
         embedding_scale=_embedding_scale, encodes=True,

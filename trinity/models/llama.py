@@ -72,6 +72,7 @@ _EXPERT_LAYER = pre_norm_layer(
 FAMILIES = (
     Family(
         class_names=("LlamaForCausalLM",),
+        wrappers=("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),
         architectures={"silu": "llama"},
         layer=LAYER,
         terms=Terms(quantization=("bitnet",)),

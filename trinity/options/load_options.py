@@ -259,6 +259,15 @@ class LoadOptions:
             metavar="KEY=TYPE:VALUE",
         ),
     ] = field(default=None, hash=False)
+    mmproj: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "The vision tower of a GGUF model (mmproj file), with which it reads images.",
+            ("--mmproj",),
+            values="a path",
+            metavar="FILE",
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -349,3 +358,8 @@ class LoadKeywords(TypedDict, total=False):
     """YaRN: turns in the original context from which a frequency is not scaled (default: 32)."""
     override_kv: Mapping[str, KeyValue] | None
     """Values that replace keys of a GGUF file's metadata, or add keys (default None)."""
+    mmproj: str | os.PathLike[str] | None
+    """The vision tower of a GGUF model, a file of its own (default None).
+
+    A Hugging Face directory has it among its tensors.
+    """

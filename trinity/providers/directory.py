@@ -75,7 +75,7 @@ def _opened(
     except BaseException:
         checkpoint.close()
         raise
-    for note in provider.notes:
+    for note in provider.weight_notes:
         notice(f"note: {note}")
     if provider.copied_bytes > _MENTIONED_COPY:
         notice(

@@ -17,6 +17,7 @@ from trinity.formats.defaults import Defaults
 from trinity.formats.huggingface.canonical import CanonicalTensors
 from trinity.formats.huggingface.config import class_name_of
 from trinity.formats.huggingface.files import CONFIG
+from trinity.formats.huggingface.hf_model import HFModel
 from trinity.formats.huggingface.logit_score import logit_score_tensors
 from trinity.formats.huggingface.metadata import beyond_gguf, drafting_keys
 from trinity.formats.huggingface.packed.methods import logical_checkpoint
@@ -102,9 +103,39 @@ class HuggingFaceProvider:
         return [*self._checkpoint.paths, *self._files.values()]
 
     @property
+    def files(self) -> Mapping[str, str]:
+        """The paths of the files beside the weights, by name."""
+        return self._files
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """All tensors of the files, those of other networks included."""
+        return self._checkpoint
+
+    @property
+    def described(self) -> HFModel:
+        """The model as its config.json describes it."""
+        return self._hf
+
+    @property
     def notes(self) -> list[str]:
         """Notes on parts of the model that are ignored or look wrong."""
-        return [*self._left_out(), *self._packing_notes, *self._inverted_scales()]
+        return [*filter(None, (self.left_out,)), *self.weight_notes]
+
+    @property
+    def left_out(self) -> str:
+        """A note on the networks beside the language model; "" if there are none."""
+        if not other_networks(self._hf):
+            return ""
+        return (
+            f"only the text model of {class_name_of(self._hf.values)} is read; the parts for "
+            "images and sound are ignored"
+        )
+
+    @property
+    def weight_notes(self) -> list[str]:
+        """Notes on the weights."""
+        return [*self._packing_notes, *self._inverted_scales()]
 
     @property
     def copied_bytes(self) -> int:
@@ -154,14 +185,6 @@ class HuggingFaceProvider:
     def close(self) -> None:
         """Release the mappings; tensors given out must no longer be used."""
         self._checkpoint.close()
-
-    def _left_out(self) -> list[str]:
-        if not other_networks(self._hf):
-            return []
-        return [
-            f"only the text model of {class_name_of(self._hf.values)} is read; the parts for "
-            "images and sound are ignored"
-        ]
 
     def _inverted_scales(self) -> list[str]:
         if self._ternary is None:

@@ -191,6 +191,11 @@ class AdapterSet:
                 with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
                     np.multiply(lookup.tokens[ids], weights, out=rows)
 
+    def forget_lookups(self, rows: NDArray[np.bool_]) -> None:
+        """Undo ``look_up`` for rows that are no tokens."""
+        for lookup in self.lookups:
+            lookup.rows[: len(rows)][rows] = 0
+
     def _bound(self, prefix: str, operation: Operation) -> list[LoraDelta]:
         if isinstance(operation, Linear):
             deltas, width = self._linear(prefix, operation.products, _weight, operation.scale)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.errors import InputError, TokenizerError, UnsupportedError, about
 from trinity.formats.defaults import ChatTemplate, Defaults
@@ -11,19 +13,39 @@ from trinity.runtime.chat_options import PromptOptions
 from trinity.runtime.prompts import Messages, check_length
 
 if TYPE_CHECKING:
-    from trinity.conversation.prompt import ChatPrompt
+    from trinity.conversation.prompt import ChatPrompt, Tokenize
     from trinity.conversation.rendering import Rendered
     from trinity.tokenizers import Tokenizer
+
+
+class ImagePrompts(Protocol):
+    """Turns images into rows of a prompt."""
+
+    @property
+    def mark(self) -> str:
+        """What the model's chat templates write for an image."""
+        ...
+
+    def prompt(
+        self, text: str, images: Sequence[Any], tokenize: Callable[[str, bool], list[int]]
+    ) -> list[int]:
+        """The ids of a prompt in which ``mark`` stands for each image."""
+        ...
 
 
 class ChatFormat:
     """Renders conversations by a model's chat templates and tokenizes them.
 
-    ``path`` names the file of the templates in errors.
+    ``path`` names the file of the templates in errors. ``images`` turns images into rows of the
+    prompt; a model without it reads only text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, defaults: Defaults, path: str = "") -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, defaults: Defaults, path: str = "",
+        images: ImagePrompts | None = None,
+    ) -> None:  # fmt: skip
         self._tokenizer = tokenizer
+        self._images = images
         self._opened = defaults.opened if defaults.system or defaults.messages else None
         self._templates = defaults.templates
         self._path = path
@@ -44,10 +66,8 @@ class ChatFormat:
         self, messages: Messages, options: PromptOptions, *, add_generation_prompt: bool
     ) -> list[int]:
         """The token ids of a conversation. Raises: as ``Model.apply_chat_template``."""
-        from trinity.conversation.prompt import rendered_ids
-
-        rendered = self._render(messages, options, add_generation_prompt, general=False)
-        return rendered_ids(rendered.text, self._tokenizer)
+        rendered, tokenize = self._render(messages, options, add_generation_prompt, general=False)
+        return tokenize(rendered.text)
 
     def prompt(
         self, messages: Messages, options: PromptOptions, *, tool_choice: str,
@@ -63,16 +83,22 @@ class ChatFormat:
         tools = options.get("tools") or ()
         if tool_choice == "none":
             options = {**options, "tools": ()}
-        rendered = self._render(messages, options, add_generation_prompt, general=True)
+        rendered, tokenize = self._render(messages, options, add_generation_prompt, general=True)
         if most_tokens is not None:
             check_length(rendered.text, self._tokenizer, most_tokens)
-        return prompt_of(rendered, self._tokenizer, tools, tool_choice, parallel_tool_calls)
+        return prompt_of(
+            rendered, self._tokenizer, tools, tool_choice, parallel_tool_calls, tokenize
+        )
 
     def _render(
         self, messages: Messages, options: PromptOptions, add_generation_prompt: bool, *,
         general: bool,
-    ) -> Rendered:  # fmt: skip
+    ) -> tuple[Rendered, Tokenize]:  # fmt: skip
+        """The text of a conversation, and what gives its tokens."""
+        from trinity.conversation.messages import take_images
+        from trinity.conversation.prompt import rendered_ids
         from trinity.conversation.rendering import render_conversation
+        from trinity.conversation.written_marks import WrittenMarks
         from trinity.tokenizers.chat import RefusedHistoryError
 
         tokenizer = self._tokenizer
@@ -94,10 +120,23 @@ class ChatFormat:
             "" if token is None else tokenizer.token_text(token)
             for token in (tokenizer.bos_id, tokenizer.eos_id)
         )
+        mark, tokenize = "", partial(rendered_ids, tokenizer=tokenizer)
+        messages, given_images = take_images(messages)
+        if given_images:
+            if self._images is None:
+                raise InputError(
+                    "the messages have an image, but the model reads only text: load a vision "
+                    "model, such as SmolVLM"
+                )
+            mark = self._images.mark
+            written = WrittenMarks(mark, tokenizer)
+            messages = written.guarded(messages)
+            tokenize = partial(self._images.prompt, images=given_images, tokenize=written.ids)
         try:
-            return render_conversation(
+            rendered = render_conversation(
                 templates,
                 messages,
+                mark=mark,
                 opened=self._opened,
                 tools=tools,
                 variables=options.get("variables"),
@@ -106,6 +145,7 @@ class ChatFormat:
                 eos_token=eos,
                 add_generation_prompt=add_generation_prompt,
             )
+            return rendered, tokenize
         except RefusedHistoryError:
             raise  # the messages are wrong, not the model's file
         except (TokenizerError, UnsupportedError):

@@ -20,6 +20,7 @@ from trinity.runtime.embedding import TokenEmbedding
 from trinity.runtime.emptied import Emptied
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.file_watch import FileWatch
+from trinity.runtime.image_rows import FIRST_ID, put_images
 from trinity.runtime.interface import Rows
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
@@ -124,7 +125,10 @@ class CPUEngine(Emptied):
             self._parts.builder.reach(positions)
         out = self._logits(out)
         adapted = self._begin_adapters(batch)
-        self.embed(ids, adapted)
+        if any(rows.images for rows in batch):
+            self._embed_images(ids, batch, adapted)
+        else:
+            self.embed(ids, adapted)
         self._add_rows(batch, len(ids))
         rounding = self._rounding(prompt=any(rows.prompt for rows in batch), exact=exact)
         kv_type, few = batch[0].cache.kv_type, len(ids) <= self.few
@@ -253,6 +257,18 @@ class CPUEngine(Emptied):
             embedding.put(ids, rows)
         if adapted and self._adapters is not None:
             self._adapters.look_up(ids)
+
+    def _embed_images(self, ids: NDArray[np.integer], batch: Sequence[Rows], adapted: bool) -> None:
+        """As ``embed``, with the rows of images in the place of their ids."""
+        of_images = ids >= FIRST_ID
+        self.embed(np.where(of_images, 0, ids), adapted)
+        if adapted and self._adapters is not None:
+            self._adapters.forget_lookups(of_images)
+        x, first = self._parts.buffers.rows("x", self.config.hidden_size), 0
+        for rows in batch:
+            count = len(rows.tokens)
+            put_images(rows.images, rows.cache.length, x[first : first + count])
+            first += count
 
     def close(self) -> None:
         """End the threads and free all memory; afterwards only the engine's settings can be read.

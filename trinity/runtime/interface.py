@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
+from trinity.runtime.image_rows import ImageRows
 from trinity.runtime.page import COMMON, AdapterWeights, Domain
 
 if TYPE_CHECKING:  # otherwise every import of the API would load the compiler
@@ -44,6 +45,8 @@ class Rows:
     prompt: bool = False
     # Which logits of each row are needed; None: all of them.
     best: Best | None = None
+    # The images of the sequence, whose rows replace embeddings of tokens.
+    images: tuple[ImageRows, ...] = ()
 
 
 class Engine(Protocol):

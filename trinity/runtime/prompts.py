@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError
+from trinity.runtime.image_rows import PromptIds
 from trinity.runtime.sequence import check_context
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ def prompt_ids(
     A very long text that cannot fit is refused before it is tokenized. Raises: ContextLengthError,
     InputError.
     """
+    if isinstance(prompt, PromptIds):
+        check_context(len(prompt), context_length)
+        return prompt
     if isinstance(prompt, str):
         check_length(prompt, tokenizer, context_length)
         ids = tokenizer.encode(prompt, add_bos=add_bos, parse_special=parse_special)

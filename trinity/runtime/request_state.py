@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import abc
 from dataclasses import replace
+from itertools import takewhile
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from trinity.errors import InputError
 from trinity.runtime.active_samplers import has_dry
 from trinity.runtime.generation import Chunk, FinishReason, Timings
 from trinity.runtime.guide import Grammar, Guide
+from trinity.runtime.image_rows import images_of, is_token
 from trinity.runtime.inbox import Sink
 from trinity.runtime.logprobs import TokenLogprob, token_logprob
 from trinity.runtime.options import Request
@@ -53,6 +55,7 @@ class RequestState(Sequence):
             list(prompt), sink, shares=request.cache_prompt, priority=request.priority,
             cancel=request.cancel, adapters=adapters, domain=request.domain,
         )  # fmt: skip
+        self.images = images_of(prompt)
         self.timings = Timings(prompt_tokens=len(prompt))
         self.accepted = 0  # accepted tokens among those proposed for the newest step
         self._limits = request.limits
@@ -118,7 +121,8 @@ class RequestState(Sequence):
     def _shifts(self) -> bool:
         """Whether the response continues when the context is full; this needs ``max_tokens``."""
         limits = self._limits
-        return limits.context_shift and limits.max_tokens is not None
+        # The positions of images do not change.
+        return limits.context_shift and limits.max_tokens is not None and not self.images
 
     def submitted(self, arrival: int, client: str = "") -> None:
         """Note the arrival and the time; repeat the chunks of an interrupted response."""
@@ -146,6 +150,11 @@ class RequestState(Sequence):
             self._tell(self.cache.length, perf_counter() - self._since)
 
     @property
+    def _history(self) -> list[int]:
+        """The tokens so far, without the rows of images."""
+        return list(filter(is_token, self.tokens)) if self.images else self.tokens
+
+    @property
     def guessed(self) -> bool:
         """Whether tokens are speculated for this sequence."""
         return self._most_proposals > 0
@@ -169,7 +178,7 @@ class RequestState(Sequence):
             return None
         # End tokens are not counted while they are not allowed.
         early = self.timings.completion_tokens < self._limits.min_tokens
-        return self._sampler.needed(self.tokens, proposals, self._barred if early else ())
+        return self._sampler.needed(self._history, proposals, self._barred if early else ())
 
     def prepare(self, mask_thread: MaskThread) -> None:
         """Compute in ``mask_thread`` which tokens the grammar allows."""
@@ -192,7 +201,7 @@ class RequestState(Sequence):
             known = len(self.tokens)
             if self._guide is None:
                 allowed = self._unended(logits[row])
-                self._take(self._sampler.sample(logits[row], self.tokens, allowed), logits[row])
+                self._take(self._sampler.sample(logits[row], self._history, allowed), logits[row])
             else:
                 self._follow(self._guide, logits[row])
             if self.ended:
@@ -219,6 +228,8 @@ class RequestState(Sequence):
     def _proposed(self, budget: SpeculationBudget, most: int, draft: Draft | None) -> list[int]:
         """Tokens that may follow the newest one."""
         proposed = self._guesses.propose(self.tokens, budget, most, draft)
+        if self.images:
+            proposed = list(takewhile(is_token, proposed))
         if self._guide is None or not proposed:
             return proposed
         if self._ahead:  # forced tokens are certain
@@ -230,7 +241,7 @@ class RequestState(Sequence):
         """Choose a token that the grammar allows; add it and the tokens that it then forces."""
         if not self._ahead and not guide.complete:
             allowed = self._guided()
-            token = self._sampler.sample(logits, self.tokens, allowed) if allowed.any() else None
+            token = self._sampler.sample(logits, self._history, allowed) if allowed.any() else None
             if token is None or token in self._enders:
                 self.finish("stop")
                 return

@@ -54,13 +54,15 @@ class ScheduledRows:
         tokens = self.sequence.tokens[start : start + self.count]
         second = self.sequence.second
         following, end = None, start + self.count
-        if self.count > 1 and self.sequence.guessed:
+        images = self.sequence.images
+        # The drafting layer has no embedding for rows of images.
+        if self.count > 1 and self.sequence.guessed and not images:
             following = self.sequence.tokens[end] if end < len(self.sequence.tokens) else -1
         tokens = tokens + self.proposals
         revocable = bool(self.proposals)
         return Rows(
             self.cache, tokens, self.logits, self.states, second, revocable, following,
-            self.is_prompt, self.sequence.best(self.proposals) if self.logits else None,
+            self.is_prompt, self.sequence.best(self.proposals) if self.logits else None, images,
         )  # fmt: skip
 
 
@@ -283,7 +285,8 @@ class Scheduler:
             if sequence.cache is not None:
                 if sequence.whole and not scheduled and not used:
                     room = self._engine.prefill_chunk  # independent of batch_size
-                count, wanted = sequence.rows_of_step(room, logits)
+                most = self._engine.prefill_chunk - used - sum(rows.count for rows in scheduled)
+                count, wanted = sequence.rows_of_step(room, logits, most)
                 if count:
                     rows = ScheduledRows(sequence, sequence.cache, count, wanted, True)
                     if sequence.of_states:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import ContextLengthError
 from trinity.runtime.generation import FinishReason
+from trinity.runtime.image_rows import ImageRows, whole_images
 from trinity.runtime.inbox import Sink
 from trinity.runtime.memory import too_little_memory
 from trinity.runtime.page import COMMON, AdapterWeights, Domain
@@ -38,12 +39,13 @@ class Sequence(ABC):
     ``adapters``: their scales; None: the defaults. It shares pages only within its ``domain``. With
     ``of_states`` it receives the hidden states of all its tokens instead of logits. ``whole``: all
     its tokens are computed in one step. ``second``: the index where the second text of a pair
-    begins.
+    begins. ``images``: the rows that replace embeddings of tokens.
     """
 
     of_states = False
     whole = False
     second: int | None = None
+    images: tuple[ImageRows, ...] = ()
 
     def __init__(
         self, tokens: list[int], sink: Sink, *, kv_type: str | None = None, shares: bool = False,
@@ -145,9 +147,11 @@ class Sequence(ABC):
             self.cache.release()
             self.cache = None
 
-    def rows_of_step(self, rows: int, logits: int) -> tuple[int, int]:
+    def rows_of_step(self, rows: int, logits: int, most: int) -> tuple[int, int]:
         """How many tokens a step takes, and how many of their logits are needed, within both
         limits.
+
+        ``most``: the limit of rows of an image that cannot be divided.
         """
         assert self.cache is not None
         start = self.cache.length
@@ -157,6 +161,8 @@ class Sequence(ABC):
             return min(rows, len(self.tokens) - start), 0
         without = max(self.first - start, 0)
         count = min(rows, len(self.tokens) - start, without + logits)
+        if self.images:
+            count = whole_images(self.images, start, count, most)
         return count, max(count - without, 0)
 
     def fail(self, error: BaseException) -> None:

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
+from trinity.runtime.image_rows import FIRST_ID
 from trinity.runtime.interface import Engine
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.page import Domain
@@ -266,7 +267,8 @@ def _tokens(engine: Engine, file: _SlotReader) -> list[int]:
         ids = ids[3:]
     if not 0 < len(ids) <= most:
         raise file.wrong(f"it has {len(ids)} tokens, and the context holds {most}")
-    if ids.min() < 0 or ids.max() >= engine.config.vocab_size:
+    unknown = (ids < 0) | ((ids >= engine.config.vocab_size) & (ids < FIRST_ID))
+    if unknown.any():
         raise file.wrong("it has tokens that the model does not have")
     file.check = zlib.crc32(ids.tobytes(), file.check)
     return [int(token) for token in ids]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.errors import ContextLengthError, InputError, TrinityError
+from trinity.runtime.image_rows import FIRST_ID, ImageRows
 from trinity.runtime.interface import Rows
 from trinity.runtime.kv_cache import KVCache, check_different
 from trinity.runtime.page_pool import PagePool
@@ -18,9 +19,16 @@ from trinity.runtime.page_pool import PagePool
 class Step:
     """Arrays that change with every step; a plan's records contain their addresses."""
 
-    def __init__(self, rows: int, reaches: Collection[int] = ()) -> None:
+    def __init__(
+        self, rows: int, reaches: Collection[int] = (), windows: Collection[int] | None = None
+    ) -> None:
         self.tokens = np.zeros(1, np.int64)  # number of rows
         self.positions = np.zeros(rows, np.int32)
+        # The last position that a row attends to. Only rows of images may attend to later ones than
+        # their own; ``windows`` is not None for models with such images.
+        self.lasts = self.positions if windows is None else np.zeros(rows, np.int32)
+        # For each window of such a model: the first position that a row attends to.
+        self.firsts = {window: np.zeros(rows, np.int32) for window in windows or () if window}
         # For each range of bidirectional attention: the first and last position that a row attends
         # to.
         self.spans = {reach: np.zeros((2, rows), np.int32) for reach in reaches}
@@ -43,6 +51,20 @@ class Step:
         for reach, spans in self.spans.items():
             spans[0, first:end] = np.maximum(positions - reach, 0) if reach else 0
             spans[1, first:end] = np.minimum(positions + reach, last) if reach else last
+        if self.lasts is not self.positions:
+            self.lasts[first:end] = positions
+            for window, firsts in self.firsts.items():
+                firsts[first:end] = np.maximum(positions - (window - 1), 0)
+
+    def join(self, images: Sequence[ImageRows], first: int, start: int, count: int) -> None:
+        """Let the rows of images attend to each other.
+
+        ``count`` rows from row ``first`` on have the positions from ``start`` on.
+        """
+        for image in images:
+            low, high = max(image.first, start), min(image.end, start + count)
+            if image.both_ways and low < high:
+                self.lasts[first + low - start : first + high - start] = image.end - 1
 
 
 class StepInput:
@@ -73,7 +95,7 @@ class StepInput:
         wanted_rows: list[int] = []
         for rows in batch:
             cache = rows.cache
-            ids = self._ids(rows.tokens)
+            ids = self._ids(rows.tokens, 2 * FIRST_ID if rows.images else self._config.vocab_size)
             count = len(ids)
             end = first + count
             self._check(rows, count, end, pool)
@@ -90,6 +112,8 @@ class StepInput:
                     "release another cache, or give more kv_memory (--kv-memory)"
                 )
             step.place(first, cache.length, count)
+            if rows.images:
+                step.join(rows.images, first, cache.length, count)
             step.caches[first:end] = cache.address
             if self._windowed:
                 step.window_caches[first:end] = cache.window_address
@@ -134,15 +158,15 @@ class StepInput:
                 f"{cache.length} + {count} tokens do not fit a context of {self._context_length}"
             )
 
-    def _ids(self, tokens: Any) -> NDArray[np.integer]:
-        """``tokens`` as a checked array."""
+    def _ids(self, tokens: Any, end: int) -> NDArray[np.integer]:
+        """``tokens`` as an array, all below ``end``."""
         ids = np.asarray(tokens)
         if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids):
             raise InputError(
                 "tokens must be a flat sequence of integers, at least one, got shape "
                 f"{ids.shape} of {ids.dtype}"
             )
-        if ids.min() < 0 or ids.max() >= self._config.vocab_size:
+        if ids.min() < 0 or ids.max() >= end:
             raise InputError(
                 f"token ids must be in 0..{self._config.vocab_size - 1}, "
                 f"got {ids.min()}..{ids.max()}"

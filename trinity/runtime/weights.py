@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import FIELDS
 from trinity.formats.gguf_types import is_type_of_gguf
-from trinity.formats.provider import Tensor, WeightProvider
+from trinity.formats.provider import Tensor, TensorSource
 from trinity.formats.ternary_rows import from_layouts, kernel_rows, kernel_type
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity_kernels.ops.matmul.activations import FORMS
@@ -77,7 +77,7 @@ class Weight:
 class Weights:
     """Vectors and linears of a provider by name; their shapes are checked."""
 
-    def __init__(self, provider: WeightProvider) -> None:
+    def __init__(self, provider: TensorSource) -> None:
         self.provider = provider
         self.names = frozenset(provider.tensor_names())  # of all tensors in the file
 

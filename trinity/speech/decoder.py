@@ -14,8 +14,15 @@ from numpy.typing import NDArray
 
 from trinity.errors import TrinityError
 from trinity.formats.speech_config import SpeechConfig
+from trinity.runtime.records.recorder import (
+    KV_TYPE,
+    Heads,
+    Pages,
+    RecordedPlan,
+    Recorder,
+    RowBuffer,
+)
 from trinity.speech.history import History
-from trinity.speech.recording import KV_TYPE, Heads, Pages, Recorder, SpeechBuffer, SpeechPlan
 from trinity.speech.weights import SpeechWeights
 from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.team import Team
@@ -40,17 +47,17 @@ class SpeechDecoder:
         self._positions = weights.table("dec.position_embd.weight", stack.positions, d)
         rows = max(FEW, stack.positions)
         self._x, self._h, self._a = (
-            SpeechBuffer(rows, d),
-            SpeechBuffer(rows, d),
-            SpeechBuffer(rows, d),
+            RowBuffer(rows, d),
+            RowBuffer(rows, d),
+            RowBuffer(rows, d),
         )
         self._q, self._k, self._v = (
-            SpeechBuffer(rows, d),
-            SpeechBuffer(rows, d),
-            SpeechBuffer(rows, d),
+            RowBuffer(rows, d),
+            RowBuffer(rows, d),
+            RowBuffer(rows, d),
         )
-        self._inner = SpeechBuffer(rows, stack.inner)
-        self._logits = SpeechBuffer(FEW, config.vocab_size)
+        self._inner = RowBuffer(rows, stack.inner)
+        self._logits = RowBuffer(FEW, config.vocab_size)
         self._count, self._wanted = recorder.number(0), recorder.number(0)
         self._places = np.zeros(rows, np.int32)
         self._wanted_rows = np.zeros(rows, np.int32)
@@ -59,8 +66,8 @@ class SpeechDecoder:
         self._last = np.full(rows, config.encoder.positions - 1, np.int32)
         self._plans = [self._plan(recorder, weights, few) for few in (0, FEW)]
         self._recorder, self._weights = recorder, weights
-        self._kept: dict[int, SpeechBuffer] = {}
-        self._aligning: SpeechPlan | None = None
+        self._kept: dict[int, RowBuffer] = {}
+        self._aligning: RecordedPlan | None = None
 
     def begin(self) -> History:
         """The history of a text without tokens."""
@@ -96,7 +103,7 @@ class SpeechDecoder:
         if self._aligning is None:  # memory that only word times need
             layers = sorted({layer for layer, _ in self._config.alignment_heads})
             rows = len(self._places)
-            self._kept = {layer: SpeechBuffer(rows, self._config.width) for layer in layers}
+            self._kept = {layer: RowBuffer(rows, self._config.width) for layer in layers}
             recorder = self._recorder
             recorder.rows, recorder.most = self._count, rows
             for layer in range(layers[-1] + 1):
@@ -121,7 +128,7 @@ class SpeechDecoder:
             x += self._positions[self._places[:count]]
         self._count[0] = count
 
-    def _plan(self, recorder: Recorder, weights: SpeechWeights, few: int) -> SpeechPlan:
+    def _plan(self, recorder: Recorder, weights: SpeechWeights, few: int) -> RecordedPlan:
         recorder.rows, recorder.most = self._count, few or len(self._places)
         for layer in range(self._config.decoder.layers):
             self._write_layer(recorder, weights, layer, few)
@@ -140,7 +147,7 @@ class SpeechDecoder:
 
     def _write_layer(
         self, recorder: Recorder, weights: SpeechWeights, layer: int, few: int,
-        queries: SpeechBuffer | None = None,
+        queries: RowBuffer | None = None,
     ) -> None:  # fmt: skip
         """The operations of a layer. ``queries`` receives its cross-attention queries."""
         config, d, inner = self._config, self._config.width, self._config.decoder.inner

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.formats.speech_config import SpeechConfig
+from trinity.runtime.records.full_attention import FullAttention
+from trinity.runtime.records.recorder import Heads, Pages, Recorder, RowBuffer
 from trinity.runtime.records.rows_view import RowsView
-from trinity.speech.recording import Heads, Pages, Recorder, SpeechBuffer
 from trinity.speech.weights import PADDING_MOST, SpeechWeights
 from trinity_kernels.team import Team
 
-TOGETHER = 8  # rows of queries that attention computes together, as if they were heads
 PIECE = 240  # rows of a piece between two attentions; whole tiles and panels
 
 
@@ -32,30 +32,20 @@ class SpeechEncoder:
         stack, d = config.encoder, config.width
         self._positions = weights.table("enc.position_embd.weight", stack.positions, d)
         heads = Heads(stack.heads, d // stack.heads)
-        rows = -(-stack.positions // TOGETHER) * TOGETHER
+        self._attention = FullAttention(recorder, stack.positions, heads)
+        rows = self._attention.rows
         self._mel, self._first = _frames(config, config.bands), _frames(config, d)
-        self._x, self._h = SpeechBuffer(rows, d), SpeechBuffer(rows, d)
-        self._q, self._k, self._v = (
-            SpeechBuffer(rows, d),
-            SpeechBuffer(rows, d),
-            SpeechBuffer(rows, d),
-        )
-        self._inner = SpeechBuffer(PIECE, stack.inner)
-        self._grouped = SpeechBuffer(rows // TOGETHER, TOGETHER * d)
-        self._mixed = SpeechBuffer(rows // TOGETHER, TOGETHER * d)
-        self._own = Pages(1, stack.positions, heads.number, heads.dim)
+        self._x, self._h = RowBuffer(rows, d), RowBuffer(rows, d)
+        self._inner = RowBuffer(PIECE, stack.inner)
         across = Heads(config.decoder.heads, d // config.decoder.heads)
         self.cross = Pages(config.decoder.layers, stack.positions, across.number, across.dim)
 
         self._frames, self._count = recorder.number(config.frames), recorder.number(stack.positions)
-        self._groups = recorder.number(rows // TOGETHER)
         self._pieces = [
             (first, recorder.number(min(PIECE, stack.positions - first)))
             for first in range(0, stack.positions, PIECE)
         ]
         self._places = np.arange(stack.positions, dtype=np.int32)
-        self._last = np.full(rows // TOGETHER, stack.positions - 1, np.int32)
-        self._caches = np.full(rows, self._own.address, np.int64)
         self._across = np.full(rows, self.cross.address, np.int64)
 
         self._write_stem()
@@ -63,7 +53,7 @@ class SpeechEncoder:
         for first in self._each_piece():
             self._write_queries(0, first)
         for layer in range(stack.layers):
-            mixed = self._write_attention(layer, heads)
+            mixed = self._attention.write(self._h, as_bytes=self._as_bytes(layer))
             for first in self._each_piece():
                 self._write_rest(layer, mixed, first)
                 if layer + 1 < stack.layers:
@@ -95,7 +85,7 @@ class SpeechEncoder:
         config, d, recorder, weights = (
             self._config, self._config.width, self._recorder, self._weights
         )  # fmt: skip
-        as_bytes = weights.linear("enc.blk.0.attn_o", d, d).form != "f32"
+        as_bytes = self._as_bytes(0)
         first = weights.convolution("enc.conv1d.1", d, config.bands, 3, as_bytes)
         second = weights.convolution("enc.conv1d.2", d, d, 3, as_bytes)
         recorder.rows, recorder.most = self._frames, config.frames
@@ -105,6 +95,11 @@ class SpeechEncoder:
         twice = RowsView(self._first.at().address, 2 * self._first.stride)
         recorder.linear(twice, (second, self._x.at()))
         recorder.activation("gelu_erf", self._x.at(), d)
+
+    def _as_bytes(self, layer: int) -> bool:
+        """Whether the weights of a layer are quantized."""
+        d = self._config.width
+        return self._weights.linear(f"enc.blk.{layer}.attn_o", d, d).form != "f32"
 
     def _each_piece(self) -> Iterator[int]:
         """Yield the first row of each piece; records written meanwhile are for that piece."""
@@ -123,14 +118,14 @@ class SpeechEncoder:
 
     def _write_queries(self, layer: int, first: int) -> None:
         """The queries, keys and values of a piece."""
-        d, name = self._config.width, f"enc.blk.{layer}.attn_"
+        d, name, own = self._config.width, f"enc.blk.{layer}.attn_", self._attention
         self._write_norm(f"{name}norm", first)
         self._recorder.linear(self._h.at(first), *(
             (self._weights.linear(f"{name}{part}", d, d), out.at(first))
-            for part, out in (("q", self._q), ("k", self._k), ("v", self._v))
+            for part, out in (("q", own.q), ("k", own.k), ("v", own.v))
         ))  # fmt: skip
 
-    def _write_rest(self, layer: int, mixed: SpeechBuffer, first: int) -> None:
+    def _write_rest(self, layer: int, mixed: RowBuffer, first: int) -> None:
         """The operations of a piece after attention."""
         config, d, inner = self._config, self._config.width, self._config.encoder.inner
         name, recorder, linear = f"enc.blk.{layer}.", self._recorder, self._weights.linear
@@ -144,7 +139,8 @@ class SpeechEncoder:
     def _write_cross(self, heads: Heads, first: int) -> None:
         """The decoder's keys and values of a piece."""
         d, recorder, linear = self._config.width, self._recorder, self._weights.linear
-        h, k, v = self._h.at(first), self._k.at(first), self._v.at(first)
+        own = self._attention
+        h, k, v = self._h.at(first), own.k.at(first), own.v.at(first)
         for layer in range(self._config.decoder.layers):
             name = f"dec.blk.{layer}.cross_attn_"
             recorder.linear(h, (linear(f"{name}k", d, d), k), (linear(f"{name}v", d, d), v))
@@ -153,39 +149,11 @@ class SpeechEncoder:
                 layer * self.cross.layer_bytes,
             )  # fmt: skip
 
-    def _write_attention(self, layer: int, heads: Heads) -> SpeechBuffer:
-        """Attention of all rows; returns the buffer of the result."""
-        recorder, d = self._recorder, self._config.width
-        out = self._weights.linear(f"enc.blk.{layer}.attn_o", d, d)
-        if out.form != "f32" and recorder.has_byte_attention():
-            recorder.byte_attention(self._q.at(), self._k.at(), self._v.at(), heads, self._h.at())
-            return self._h
-        recorder.store(self._k.at(), self._v.at(), heads, self._places, self._caches, 0)
-        # Queries of one head from several rows are contiguous, so keys and values are read once for
-        # them.
-        recorder.rows = self._groups  # fewer rows than ``most``
-        piece = 4 * heads.dim
-        for i in range(TOGETHER):
-            rows = RowsView(self._q.at(i).address, TOGETHER * self._q.stride)
-            to = RowsView(self._grouped.at().address + i * piece, self._grouped.stride)
-            last = i == TOGETHER - 1
-            recorder.copy(rows, piece, to, TOGETHER * piece, heads.number, heads.dim, last)
-        recorder.attention(
-            self._grouped.at(), heads, TOGETHER, self._mixed.at(), self._last, self._caches, 0
-        )
-        for i in range(TOGETHER):
-            rows = RowsView(self._q.at(i).address, TOGETHER * self._q.stride)
-            taken = RowsView(self._mixed.at().address + i * piece, self._mixed.stride)
-            last = i == TOGETHER - 1
-            recorder.copy(taken, TOGETHER * piece, rows, piece, heads.number, heads.dim, last)
-        recorder.rows = self._count
-        return self._q
 
-
-def _frames(config: SpeechConfig, width: int) -> SpeechBuffer:
+def _frames(config: SpeechConfig, width: int) -> RowBuffer:
     """Rows of frames for the convolutions.
 
     The convolutions need one row of zeros before the first frame and one after the last. Products
     with padded weights also read the memory after that row.
     """
-    return SpeechBuffer(config.frames + 2 + -(-PADDING_MOST // width), width, 4 * width)
+    return RowBuffer(config.frames + 2 + -(-PADDING_MOST // width), width, 4 * width)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.runtime.memory import enough_memory
-from trinity.speech.recording import ADVICE
+from trinity.runtime.records.recorder import ADVICE
 from trinity_kernels.ops.kv_layout import PAGE
 
 

@@ -19,6 +19,7 @@ from trinity.quantization.mixes import find_mix
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.paging import give_back_heap
+from trinity.runtime.records.recorder import Recorder
 from trinity.runtime.thread_count import usable_threads
 from trinity.speech.alignment import Alignment
 from trinity.speech.audio import AudioLike, open_audio
@@ -26,7 +27,6 @@ from trinity.speech.clip import Clip
 from trinity.speech.decoder import SpeechDecoder
 from trinity.speech.encoder import SpeechEncoder
 from trinity.speech.options import SpeechOptions
-from trinity.speech.recording import Recorder
 from trinity.speech.resampling import RATE
 from trinity.speech.rules import DecodingRules, log_softmax
 from trinity.speech.search import Search

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trinity.conversation.messages import read_messages
+from trinity.conversation.messages import read_messages, take_images
 from trinity.conversation.parts import Part, Text
 from trinity.errors import InputError
 from trinity.runtime.cancel import Cancel
@@ -43,7 +43,7 @@ class ChatSession:
     ``shifts``, the oldest turns are dropped when the context is full: they stay in ``messages`` but
     are no longer sent. ``unsent`` counts them, after the messages that the conversation begins
     with. A turn is a user message with all that follows it. ``answers`` describes how each response
-    ended.
+    ended. ``images`` are data URLs of images that the next message of the user gets.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class ChatSession:
         self.messages: list[Message] = []
         self.unsent = 0
         self.answers: list[Answer] = []
+        self.images: list[str] = []
         self.system = system
 
     @property
@@ -64,7 +65,7 @@ class ChatSession:
         """The text of the system message, if the conversation begins with one."""
         if not self._head():
             return None
-        content = read_messages(self.messages[:1])[0]["content"]
+        content = read_messages(take_images(self.messages[:1])[0])[0]["content"]
         return str(content or "")
 
     @system.setter
@@ -83,7 +84,14 @@ class ChatSession:
         A response that ``cancel`` stops stays in the conversation. Raises as ``Model.chat_stream``;
         the conversation is then unchanged.
         """
-        return self._answered([*self.messages, {"role": "user", "content": text}], show, cancel)
+        content: object = text
+        if self.images:
+            shown = [{"type": "image_url", "image_url": {"url": url}} for url in self.images]
+            content = [*shown, {"type": "text", "text": text}]
+        message = {"role": "user", "content": content}
+        answer = self._answered([*self.messages, message], show, cancel)
+        self.images = []
+        return answer
 
     def answer_again(self, show: Show, cancel: Cancel) -> Answer:
         """Generate another response to the user's last message; it replaces the old one."""
@@ -108,7 +116,7 @@ class ChatSession:
 
     def load(self, messages: Sequence[Message]) -> None:
         """Replace the conversation. Raises InputError for malformed messages."""
-        read_messages(messages)
+        read_messages(take_images(messages)[0])
         self.messages = list(messages)
         self.unsent = 0
 
@@ -157,7 +165,7 @@ class ChatSession:
             if limit is not None:
                 options["max_tokens"] = limit - len(ids)
             last = None
-            with closing(self.model.stream([*prompt.ids, *ids], **options)) as chunks:
+            with closing(self.model.stream(prompt.ids + ids, **options)) as chunks:
                 for chunk in chunks:
                     if chunk.finish_reason is not None:
                         last = chunk

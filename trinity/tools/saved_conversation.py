@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trinity.conversation.messages import read_messages
+from trinity.conversation.messages import read_messages, take_images
 from trinity.errors import InputError
 from trinity_kernels.whole_file import whole_file
 
@@ -28,7 +28,7 @@ def read_conversation(path: str) -> tuple[list[dict[str, Any]], list[str]]:
     if not isinstance(value, list):
         raise InputError(f'{path}: not a conversation; expected {{"messages": [...]}} or the list')
     try:
-        read_messages(value)
+        read_messages(take_images(value)[0])
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return value, rest

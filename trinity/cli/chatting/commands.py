@@ -19,6 +19,7 @@ from trinity.cli.chatting.settings import (
     shown,
 )
 from trinity.cli.terminal import say, say_wrapped
+from trinity.conversation.messages import text_of
 from trinity.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def regenerate(dialogue: Dialogue, _: str) -> None:
 
 def undo(dialogue: Dialogue, _: str) -> None:
     """Remove the last turn."""
-    content = str(dialogue.session.undo().get("content") or "")
+    content = text_of(dialogue.session.undo())
     first, *more = content.splitlines() or [""]
     say(f"(removed: {first[:60]}{' ...' if more or len(first) > 60 else ''})")
 
@@ -101,6 +102,20 @@ def reset(dialogue: Dialogue, _: str) -> None:
     """Clear the conversation."""
     dialogue.session.reset()
     say("(conversation cleared)")
+
+
+def add_image(dialogue: Dialogue, argument: str) -> None:
+    """Show an image to the model with the next message."""
+    from trinity.images.reading import data_url
+
+    if not dialogue.session.model.reads_images:
+        raise InputError(
+            "the model reads only text: start the chat with a vision model, or a GGUF model with "
+            "its --mmproj FILE"
+        )
+    path = os.path.expanduser(argument)
+    dialogue.session.images.append(data_url(path))
+    say(f"({path} goes with your next message)")
 
 
 def save(dialogue: Dialogue, argument: str) -> None:
@@ -197,6 +212,7 @@ def leave(dialogue: Dialogue, _: str) -> None:
 
 COMMANDS = (
     Command("system", f"[TEXT | {NONE}]", "show, set or remove the system message", set_system),
+    Command("image", "FILE", "show an image with your next message", add_image, words=None),
     Command("regen", "", "generate another response to your last message", regenerate),
     Command("undo", "", "remove your last message and its response", undo),
     Command("reset", "", "clear the conversation, except the system message", reset, ("clear",)),

@@ -44,6 +44,9 @@ class General(Hermes):
         if messages[0]["role"] in ("system", "developer"):
             told = f"{first}\n\n{listed}" if first else listed
             return [{**messages[0], "content": told}, *messages[1:]]
+        if not system and messages[0]["role"] == "user" and isinstance(first, list):
+            parts = [{"type": "text", "text": listed}, *first]
+            return [{**messages[0], "content": parts}, *messages[1:]]
         if not system and messages[0]["role"] == "user":
             return [{**messages[0], "content": f"{listed}\n\n{first}"}, *messages[1:]]
         return [{"role": "system", "content": listed}, *messages]

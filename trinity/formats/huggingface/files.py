@@ -20,6 +20,8 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 QUANT_CONFIG = "hf_quant_config.json"
 ADDED_TOKENS = "added_tokens.json"
 CHAT_TEMPLATE = "chat_template.jinja"
+IMAGE_PROCESSOR = "preprocessor_config.json"
+PROCESSOR = "processor_config.json"
 MODULES = "modules.json"
 # The settings of the module Transformer, in the order in which sentence-transformers looks.
 TRANSFORMER = (
@@ -36,8 +38,8 @@ DENSE_FILES = tuple(
 )
 NAMES = (
     CONFIG, GENERATION_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_CONFIG, ADDED_TOKENS,
-    CHAT_TEMPLATE, QUANT_CONFIG, MODULES, *TRANSFORMER, SENTENCE_TRANSFORMERS, POOLING,
-    LOGIT_SCORE, *DENSE_FILES,
+    CHAT_TEMPLATE, QUANT_CONFIG, IMAGE_PROCESSOR, PROCESSOR, MODULES, *TRANSFORMER,
+    SENTENCE_TRANSFORMERS, POOLING, LOGIT_SCORE, *DENSE_FILES,
 )  # fmt: skip
 
 

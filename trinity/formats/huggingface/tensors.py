@@ -20,10 +20,12 @@ WITHIN = (
     ("language_model.model.", "model."),
     ("language_model.", ""),
     ("model.language_model.", "model."),
+    ("model.text_model.", "model."),
 )
 _OTHER_NETWORKS = (
     "vision_tower.", "vision_model.", "vision_embed_tokens.", "audio_tower.", "embed_vision.",
     "embed_audio.", "multi_modal_projector.", "visual.", "vision_adapter.", "vision_projection.",
+    "connector.",
 )  # fmt: skip
 _CONVOLUTIONS = (".ssm_conv1d.weight", ".shortconv.conv.weight")
 

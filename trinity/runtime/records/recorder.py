@@ -1,4 +1,4 @@
-"""Writes the records of Whisper's operations, over buffers of float32 rows."""
+"""Writes the records of encoders of sound and images, over buffers of float32 rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.formats.speech_config import EPS
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.memory import enough_memory, row_bytes
 from trinity.runtime.records import products
@@ -24,15 +23,16 @@ from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.record import RECORD, float_bits
 
 KV_TYPE = "F32"
+EPS = 1e-5  # of PyTorch's LayerNorm
 ADVICE = "close other programs or take a smaller model"
 
 
-class SpeechBuffer:
+class RowBuffer:
     """A buffer of ``count`` rows of ``width`` float32, initially 0, aligned to 64 bytes."""
 
     def __init__(self, count: int, width: int, stride: int | None = None) -> None:
         self.stride = row_bytes(width) if stride is None else stride
-        with enough_memory("for speech", ADVICE):
+        with enough_memory("for an encoder", ADVICE):
             memory = np.zeros(count * self.stride // 4 + 16, np.float32)
         start = -(memory.ctypes.data // 4) % 16
         self._rows = memory[start : start + count * self.stride // 4]
@@ -49,7 +49,7 @@ class Pages:
     def __init__(self, layers: int, positions: int, heads: int, head_dim: int) -> None:
         self.layer_bytes = kv_layout.layer_bytes(KV_TYPE, heads, head_dim, head_dim)
         self.count = -(-positions // kv_layout.PAGE)
-        with enough_memory("for speech", ADVICE):
+        with enough_memory("for an encoder", ADVICE):
             self._memory = np.zeros(self.count * layers * self.layer_bytes // 8 + 8, np.int64)
         start = -(-self._memory.ctypes.data // 64) * 64
         step = layers * self.layer_bytes
@@ -68,7 +68,7 @@ class Heads(NamedTuple):
     dim: int
 
 
-class SpeechPlan(NamedTuple):
+class RecordedPlan(NamedTuple):
     """Records for a team, and the objects whose addresses they contain."""
 
     records: NDArray[np.void]
@@ -76,7 +76,7 @@ class SpeechPlan(NamedTuple):
 
 
 class Recorder(RecordList):
-    """Appends the records of Whisper's operations; ``most`` is the maximum number of rows."""
+    """Appends records of operations; ``most`` is the maximum number of rows."""
 
     always_tiles = False
 
@@ -86,7 +86,7 @@ class Recorder(RecordList):
         self.most = 0
         self._choice = choice
         self._threads = threads
-        self._buffers: dict[tuple[str, int, int], SpeechBuffer] = {}
+        self._buffers: dict[tuple[str, int, int], RowBuffer] = {}
 
     def number(self, value: int) -> NDArray[np.int64]:
         """An int64 whose address records can contain."""
@@ -94,12 +94,12 @@ class Recorder(RecordList):
         self._kept.append(made)
         return made
 
-    def take(self) -> SpeechPlan:
+    def take(self) -> RecordedPlan:
         """Return the records so far; the next ones form another plan."""
         records = np.zeros(len(self.records), RECORD)
         records["slots"] = self.records
         self.records = []
-        return SpeechPlan(records, (*self._kept, *self._buffers.values()))
+        return RecordedPlan(records, (*self._kept, *self._buffers.values()))
 
     def norm(
         self,
@@ -108,6 +108,8 @@ class Recorder(RecordList):
         bias: NDArray[np.float32],
         out: RowsView,
         index: NDArray[np.int32] | None = None,
+        *,
+        eps: float = EPS,
     ) -> None:
         """A layer norm; ``index`` names the input rows, by default all."""
         op = norm
@@ -115,7 +117,7 @@ class Recorder(RecordList):
         self.record(op.norm, "layer", {
             **x.slots(op.X, op.X_STRIDE), op.WEIGHT: weight.ctypes.data,
             op.BIAS: bias.ctypes.data, **out.slots(op.OUT, op.OUT_STRIDE),
-            op.K: len(weight), op.EPS: float_bits(EPS), op.GROUPS: 1,
+            op.K: len(weight), op.EPS: float_bits(eps), op.GROUPS: 1,
             op.INDEX: 0 if index is None else index.ctypes.data,
         })  # fmt: skip
 
@@ -154,7 +156,7 @@ class Recorder(RecordList):
         """Memory of one linear during its products; later linears of the same sizes share it."""
         key = use, rows, stride
         if key not in self._buffers:
-            self._buffers[key] = SpeechBuffer(rows, stride // 4)
+            self._buffers[key] = RowBuffer(rows, stride // 4)
         return self._buffers[key].at()
 
     def activation(self, name: str, x: RowsView, width: int) -> None:
@@ -212,7 +214,7 @@ class Recorder(RecordList):
         """
         op = attention
         stride = -(-op.scratch_bytes(heads.dim, heads.dim) // 64) * 64
-        scratch = SpeechBuffer(self._threads, stride // 4)
+        scratch = RowBuffer(self._threads, stride // 4)
         self._kept += [positions, caches, scratch]
         values = {
             **q.slots(op.Q, op.Q_STRIDE), op.POSITIONS: positions.ctypes.data,
@@ -224,7 +226,7 @@ class Recorder(RecordList):
         }  # fmt: skip
         if few:
             blocks = -(-longest // op.BLOCK)
-            parts = SpeechBuffer(few * blocks, group * heads.number * op.part_bytes(heads.dim) // 4)
+            parts = RowBuffer(few * blocks, group * heads.number * op.part_bytes(heads.dim) // 4)
             self._kept.append(parts)
             values[op.PARTS] = parts.at().address
             self.record(op.attention_parts, KV_TYPE, values)

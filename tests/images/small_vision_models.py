@@ -1,0 +1,201 @@
+"""Small vision models with drawn weights, as Hugging Face directories, and test images.
+
+tests/goldens/image_goldens.py lets transformers compute what the tests expect of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from tests.formats.raw_safetensors import write_safetensors
+
+SIZES = ((64, 64), (100, 60), (1, 1), (300, 7), (40, 90))  # width, height
+TOKENS = 16  # that are generated
+QUESTION = "What is it?"
+_SMOLVLM_TEMPLATE = (
+    "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}"
+    "{% if message['content'][0]['type'] == 'image' %}{{':'}}{% else %}{{': '}}{% endif %}"
+    "{% for line in message['content'] %}{% if line['type'] == 'text' %}{{line['text']}}"
+    "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end_of_utterance>\n"
+    "{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
+)
+_GEMMA_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}{{'<start_of_turn>' + message['role'] + '\n'}}"
+    "{% if message['content'] is string %}{{ message['content'] | trim }}{% else %}"
+    "{% for item in message['content'] %}{% if item['type'] == 'image' %}{{ '<start_of_image>' }}"
+    "{% elif item['type'] == 'text' %}{{ item['text'] | trim }}{% endif %}{% endfor %}{% endif %}"
+    "{{ '<end_of_turn>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+)
+_VISION: dict[str, Any] = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "image_size": 64, "patch_size": 8, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
+}  # fmt: skip
+SPECIAL = {
+    "idefics3": (
+        "<|im_start|>", "<end_of_utterance>", "<fake_token_around_image>", "<image>",
+        "<global-img>", *(f"<row_{row}_col_{column}>" for row in "123456" for column in "123456"),
+    ),
+    "gemma3": (
+        "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>",
+        "<end_of_image>", "<image_soft_token>",
+    ),
+}  # fmt: skip
+_TEMPLATES = {"idefics3": _SMOLVLM_TEMPLATE, "gemma3": _GEMMA_TEMPLATE}
+# The token of a row, in transformers' ids.
+ROW_TOKENS = {"idefics3": "<image>", "gemma3": "<image_soft_token>"}
+
+
+def _vocab_size(name: str) -> int:
+    return 256 + len(SPECIAL[name])
+
+
+def config(name: str) -> dict[str, Any]:
+    """Return a model's config.json."""
+    ids = {token: 256 + number for number, token in enumerate(SPECIAL[name])}
+    text = {
+        "hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": _vocab_size(name), "max_position_embeddings": 2048,
+    }  # fmt: skip
+    if name == "idefics3":
+        text |= {"model_type": "llama", "num_hidden_layers": 2, "rms_norm_eps": 1e-5,
+                 "rope_theta": 1e4, "tie_word_embeddings": False}  # fmt: skip
+        return {
+            "architectures": ["Idefics3ForConditionalGeneration"], "model_type": "idefics3",
+            "scale_factor": 2, "image_token_id": ids["<image>"], "tie_word_embeddings": False,
+            "text_config": text, "vision_config": {**_VISION, "model_type": "idefics3_vision"},
+            "dtype": "float32",
+        }  # fmt: skip
+    text |= {"model_type": "gemma3_text", "num_hidden_layers": 4, "head_dim": 16,
+             "sliding_window": 24, "query_pre_attn_scalar": 16, "tie_word_embeddings": True,
+             "layer_types": ["sliding_attention", "full_attention"] * 2}  # fmt: skip
+    return {
+        "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+        "mm_tokens_per_image": 16, "image_token_index": ids["<image_soft_token>"],
+        "boi_token_index": ids["<start_of_image>"], "eoi_token_index": ids["<end_of_image>"],
+        "text_config": text, "tie_word_embeddings": True, "dtype": "float32",
+        "vision_config": {**_VISION, "model_type": "siglip_vision_model",
+                          "vision_use_head": False},
+    }  # fmt: skip
+
+
+def processor(name: str) -> dict[str, Any]:
+    """Return a model's preprocessor_config.json."""
+    shared = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "do_resize": True}
+    if name == "idefics3":
+        return {
+            **shared, "image_processor_type": "Idefics3ImageProcessor", "resample": 1,
+            "size": {"longest_edge": 128}, "max_image_size": {"longest_edge": 64},
+            "do_image_splitting": True,
+        }  # fmt: skip
+    return {
+        **shared, "image_processor_type": "Gemma3ImageProcessor", "resample": 2,
+        "size": {"height": 64, "width": 64},
+    }  # fmt: skip
+
+
+def _shapes(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of all tensors."""
+    values = config(name)
+    text, vision = values["text_config"], values["vision_config"]
+    d, inner = vision["hidden_size"], vision["intermediate_size"]
+    towers = {"idefics3": "model.vision_model.", "gemma3": "model.vision_tower.vision_model."}
+    texts = {"idefics3": "model.text_model.", "gemma3": "model.language_model."}
+    tower, size = towers[name], vision["patch_size"]
+    yield f"{tower}embeddings.patch_embedding.weight", (d, 3, size, size)
+    yield f"{tower}embeddings.patch_embedding.bias", (d,)
+    yield f"{tower}embeddings.position_embedding.weight", ((vision["image_size"] // size) ** 2, d)
+    for norm in ("weight", "bias"):
+        yield f"{tower}post_layernorm.{norm}", (d,)
+    for layer in range(vision["num_hidden_layers"]):
+        prefix = f"{tower}encoder.layers.{layer}."
+        for part in ("weight", "bias"):
+            for norm in ("layer_norm1", "layer_norm2"):
+                yield f"{prefix}{norm}.{part}", (d,)
+            for module, (rows, columns) in {
+                **{f"self_attn.{which}_proj": (d, d) for which in ("q", "k", "v", "out")},
+                "mlp.fc1": (inner, d), "mlp.fc2": (d, inner),
+            }.items():  # fmt: skip
+                yield f"{prefix}{module}.{part}", (rows, columns)[: 2 if part == "weight" else 1]
+    width = text["hidden_size"]
+    if name == "idefics3":
+        columns = d * values["scale_factor"] ** 2
+        yield "model.connector.modality_projection.proj.weight", (width, columns)
+    else:
+        yield "model.multi_modal_projector.mm_input_projection_weight", (d, width)
+        yield "model.multi_modal_projector.mm_soft_emb_norm.weight", (d,)
+    heads, dim = text["num_attention_heads"], text.get("head_dim", 12)
+    keys = text["num_key_value_heads"] * dim
+    yield f"{texts[name]}embed_tokens.weight", (text["vocab_size"], width)
+    yield f"{texts[name]}norm.weight", (width,)
+    for layer in range(text["num_hidden_layers"]):
+        prefix = f"{texts[name]}layers.{layer}."
+        yield f"{prefix}input_layernorm.weight", (width,)
+        yield f"{prefix}post_attention_layernorm.weight", (width,)
+        if name == "gemma3":
+            for norm in ("pre_feedforward_layernorm", "post_feedforward_layernorm"):
+                yield f"{prefix}{norm}.weight", (width,)
+            for norm in ("self_attn.q_norm", "self_attn.k_norm"):
+                yield f"{prefix}{norm}.weight", (dim,)
+        for module, shape in {
+            "self_attn.q_proj": (heads * dim, width), "self_attn.k_proj": (keys, width),
+            "self_attn.v_proj": (keys, width), "self_attn.o_proj": (width, heads * dim),
+            "mlp.gate_proj": (text["intermediate_size"], width),
+            "mlp.up_proj": (text["intermediate_size"], width),
+            "mlp.down_proj": (width, text["intermediate_size"]),
+        }.items():  # fmt: skip
+            yield f"{prefix}{module}.weight", shape
+    if not values["tie_word_embeddings"]:
+        yield "lm_head.weight", (text["vocab_size"], width)
+
+
+def tensors(name: str) -> dict[str, NDArray[np.float32]]:
+    """Return drawn tensors."""
+    rng = np.random.default_rng(42)
+    drawn = {}
+    for tensor, shape in _shapes(name):
+        values = rng.standard_normal(shape, np.float32)
+        is_norm = len(shape) == 1 and tensor.endswith("weight")
+        drawn[tensor] = values * np.float32(0.1)
+        if is_norm and not (name == "gemma3" and "vision" not in tensor):
+            drawn[tensor] = drawn[tensor] + np.float32(1)
+    return drawn
+
+
+def write_directory(name: str, folder: Path) -> Path:
+    """Write a model's directory with its tokenizer, and return it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {character: number for number, character in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = SPECIAL[name]
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    named = {"bos_token": special[0], "eos_token": special[1], "pad_token": special[1]}
+    if name == "gemma3":
+        named |= {"image_token": special[6], "boi_token": special[4], "eoi_token": special[5]}
+    named |= {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": _TEMPLATES[name]}
+    for file, values in {
+        "config.json": config(name),
+        "preprocessor_config.json": processor(name),
+        "tokenizer_config.json": named,
+    }.items():
+        (folder / file).write_text(json.dumps(values), "utf-8")
+    write_safetensors(folder / "model.safetensors", tensors(name))
+    return folder
+
+
+def image(width: int, height: int) -> Image.Image:
+    """Return an image with drawn pixels."""
+    rng = np.random.default_rng(width * 1000 + height)
+    return Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))

@@ -1,0 +1,228 @@
+"""Small vision models against transformers, and against themselves in other circumstances."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import trinity
+from tests.images import small_vision_models as small
+from tests.images.conftest import NAMES
+from tests.images.mmproj_files import write_mmproj
+from trinity.errors import ConfigError, InputError, UnsupportedError
+from trinity.runtime.image_rows import PromptIds, is_token
+from trinity.runtime.interface import Rows
+
+CASES = [(name, number) for name in NAMES for number in range(len(small.SIZES))]
+GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": small.TOKENS, "ignore_eos": True}
+
+
+def asked(*images: object, text: str = small.QUESTION) -> list[dict[str, Any]]:
+    parts = [{"type": "image", "image": image} for image in images]
+    return [{"role": "user", "content": [*parts, {"type": "text", "text": text}]}]
+
+
+def logits_of(model: trinity.Model, ids: PromptIds, count: int) -> np.ndarray:
+    with model.exclusive() as engine:
+        cache = engine.new_cache("f32")
+        rows = Rows(cache, ids, logits=count, prompt=True, images=ids.images)
+        found = engine.step([rows]).copy()
+        cache.release()
+    return found
+
+
+def plain(name: str, ids: list[int]) -> list[int]:
+    """The ids that transformers has: each row of an image has the same token."""
+    row = 256 + small.SPECIAL[name].index(small.ROW_TOKENS[name])
+    return [token if is_token(token) else row for token in ids]
+
+
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_transformers_computes_the_same(
+    name: str, number: int, models: dict[str, trinity.Model], goldens: dict[str, np.ndarray]
+) -> None:
+    model, image = models[name], small.image(*small.SIZES[number])
+    expected = {
+        what: goldens[f"{name}_{number}_{what}"] for what in ("ids", "rows", "logits", "tokens")
+    }
+    ids = model.apply_chat_template(asked(image))
+    assert isinstance(ids, PromptIds)
+    assert plain(name, ids) == expected["ids"].tolist()
+    rows = np.concatenate([placed.rows for placed in ids.images])
+    np.testing.assert_allclose(rows, expected["rows"], atol=1e-3 * np.abs(expected["rows"]).max())
+    np.testing.assert_allclose(logits_of(model, ids, 4), expected["logits"], atol=2e-3)
+    assert list(model.generate(ids, **GREEDY).token_ids) == expected["tokens"].tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gguf_model_with_its_mmproj_file_computes_the_same(
+    name: str, directories: dict[str, Path], models: dict[str, trinity.Model], tmp_path: Path
+) -> None:
+    from trinity.tools.convert import convert
+
+    convert(directories[name], tmp_path / "text.gguf", "f32")
+    write_mmproj(name, tmp_path / "mmproj.gguf")
+    messages = asked(small.image(100, 60))
+    with trinity.load(tmp_path / "text.gguf", mmproj=tmp_path / "mmproj.gguf") as model:
+        assert model.reads_images
+        given, expected = (m.apply_chat_template(messages) for m in (model, models[name]))
+        assert plain(name, given) == plain(name, expected)
+        for mine, theirs in zip(given.images, expected.images, strict=True):
+            np.testing.assert_array_equal(mine.rows, theirs.rows)
+        answers = [m.chat(messages, **GREEDY).token_ids for m in (model, models[name])]
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_old_mmproj_files_have_up_and_down_swapped(name: str, tmp_path: Path) -> None:
+    from trinity.images.mmproj import MmprojFile
+    from trinity.images.opening import FAMILIES
+
+    families = {family.name: family for family in FAMILIES}
+    found = []
+    for swapped in (False, True):
+        path = write_mmproj(name, tmp_path / f"{swapped}.gguf", swapped=swapped)
+        file = MmprojFile(path, families)
+        tensors = file.tensors(file.tower(48)[0])
+        found.append(tensors.tensor("v.blk.1.ffn_down.weight").dequantize().copy())
+        file.close()
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_of_any_size_and_other_requests_give_the_same_answer(
+    name: str, directories: dict[str, Path], models: dict[str, trinity.Model]
+) -> None:
+    prompts = [
+        models[name].apply_chat_template(asked(small.image(100, 60))),
+        models[name].apply_chat_template(asked()),
+        models[name].apply_chat_template(asked(small.image(64, 64), small.image(40, 90))),
+    ]
+    alone = [models[name].generate(ids, **GREEDY).token_ids for ids in prompts]
+    options: dict[str, Any] = {"batch_invariant": True, "threads": 1}
+    with trinity.load(directories[name], batch_size=7, **options) as model:
+        together = dict(model.generate_batch(prompts, **GREEDY))
+    assert [together[i].token_ids for i in range(3)] == alone
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_known_image_is_not_computed_again(name: str, models: dict[str, trinity.Model]) -> None:
+    model = models[name]
+    first, second = small.image(120, 70), small.image(121, 70)
+    cold = model.chat(asked(first), **GREEDY)
+    warm = model.chat(asked(first), **GREEDY)
+    assert warm.token_ids == cold.token_ids
+    assert warm.timings.cached_tokens >= cold.timings.prompt_tokens - 20
+    other = model.chat(asked(second), **GREEDY)
+    assert other.timings.cached_tokens < 20
+    assert model.chat(asked(second), cache_prompt=False, **GREEDY).token_ids == other.token_ids
+    history = [*asked(first), {"role": "assistant", "content": "A dog."}, *asked(second)]
+    assert model.chat(history, **GREEDY).timings.cached_tokens >= cold.timings.prompt_tokens - 20
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_form_of_an_image_is_the_same_image(
+    name: str, models: dict[str, trinity.Model], tmp_path: Path
+) -> None:
+    image = small.image(90, 40)
+    image.save(tmp_path / "image.png")
+    content = (tmp_path / "image.png").read_bytes()
+    url = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+    forms: list[dict[str, Any]] = [
+        {"type": "image", "image": image},
+        {"type": "image", "image": str(tmp_path / "image.png")},
+        {"type": "image", "path": tmp_path / "image.png"},
+        {"type": "image", "image": content},
+        {"type": "image", "image": np.asarray(image)},
+        {"type": "image_url", "image_url": {"url": url}},
+        {"type": "input_image", "image_url": url},
+    ]
+    prompts = [
+        models[name].apply_chat_template([{"role": "user", "content": [form]}]) for form in forms
+    ]
+    assert all(ids == prompts[0] for ids in prompts[1:])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_user_may_write_the_mark_of_an_image(name: str, models: dict[str, trinity.Model]) -> None:
+    model, image = models[name], small.image(50, 50)
+    mark = small.ROW_TOKENS[name] if name == "idefics3" else "<start_of_image>"
+    ids = model.apply_chat_template(asked(image, text=f"What does {mark} mean?"))
+    usual = model.apply_chat_template(asked(image, text="What does  mean?"))
+    assert len(ids.images) == len(usual.images)
+    assert model.detokenize([i for i in ids if is_token(i)], remove_special=False).count(mark)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_options_that_look_at_the_prompt_skip_rows_of_images(
+    name: str, models: dict[str, trinity.Model]
+) -> None:
+    messages = asked(small.image(80, 80))
+    options: dict[str, Any] = {"repetition_penalty": 1.3, "penalty_last_n": -1, "seed": 3}
+    answer = models[name].chat(messages, max_tokens=40, speculative=True, **options)
+    assert all(is_token(token) for token in answer.token_ids)
+    again = models[name].chat(messages, max_tokens=40, speculative=False, **options)
+    assert again.token_ids == answer.token_ids
+
+
+def test_a_result_of_a_tool_may_have_an_image(models: dict[str, trinity.Model]) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": {}}}
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": [
+            {"type": "text", "text": "here"},
+            {"type": "image", "image": small.image(64, 64)},
+        ]},
+    ]  # fmt: skip
+    prompt = models["gemma3"].chat_prompt(messages)
+    assert isinstance(prompt.ids, PromptIds)
+    assert len(prompt.ids.images) == 1
+
+
+def test_text_models_refuse_images() -> None:
+    template = "{{ messages[0]['content'] }}"
+    with (
+        trinity.load(trinity.demo_model()) as model,
+        pytest.raises(InputError, match="the model reads only text"),
+    ):
+        model.chat_prompt(asked(small.image(8, 8)), template=template)
+
+
+def test_an_mmproj_file_of_another_model_is_refused(
+    tmp_path: Path,
+) -> None:
+    path = write_mmproj("gemma3", tmp_path / "mmproj.gguf")
+    with pytest.raises(ConfigError, match="rows of 48 values, but the text model has rows of"):
+        trinity.load(trinity.demo_model(), mmproj=path)
+    with pytest.raises(UnsupportedError, match=r"not a projector \(mmproj\)"):
+        trinity.load(trinity.demo_model(), mmproj=trinity.demo_model())
+
+
+def test_a_tower_that_is_not_supported_leaves_the_text(
+    directories: dict[str, Path], tmp_path: Path
+) -> None:
+    import json
+    import shutil
+
+    folder = tmp_path / "model"
+    shutil.copytree(directories["gemma3"], folder)
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    config["vision_config"]["hidden_act"] = "quick_gelu"
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    lines: list[str] = []
+    with trinity.load(folder, progress=lines.append) as model:
+        assert not model.reads_images
+        model.chat([{"role": "user", "content": "Hello"}], max_tokens=1)
+    assert any("images are not read" in line and "quick_gelu" in line for line in lines)
+
+
+def test_bytes_of_an_image_in_memory(models: dict[str, trinity.Model]) -> None:
+    stream = io.BytesIO()
+    small.image(30, 30).save(stream, "JPEG")
+    assert models["gemma3"].chat(asked(stream.getvalue()), max_tokens=1).token_ids

@@ -1,0 +1,1 @@
+"""Images in prompts: reads and resizes them, and runs vision towers."""

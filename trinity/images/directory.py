@@ -1,0 +1,127 @@
+"""The vision tower of a Hugging Face directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trinity.errors import ConfigError, FormatError, UnsupportedError
+from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.huggingface.files import (
+    CONFIG,
+    IMAGE_PROCESSOR,
+    PROCESSOR,
+    optional_object,
+)
+from trinity.formats.huggingface.values import Values
+from trinity.formats.json_object import read_json_object
+from trinity.formats.provider import Tensor
+from trinity.images.family import ImageFamily
+from trinity.images.settings import ImageSettings
+from trinity.images.tower_config import TowerConfig, checked_tower
+from trinity.images.tower_weights import TowerTensors
+
+_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu", "gelu_new": "gelu", "gelu": "gelu_erf"}
+_STORED = {"F32", "F16", "BF16"}
+
+
+def read_tower(
+    family: ImageFamily, files: Mapping[str, str], hidden_size: int
+) -> tuple[TowerConfig, ImageSettings]:
+    """Return what config.json and the image processor's file say of the tower.
+
+    ``hidden_size``: that of the text model. Raises: ConfigError for impossible values,
+    UnsupportedError for those that trinity does not support.
+    """
+    config = Values(read_json_object(files[CONFIG]), files[CONFIG])
+    given = config.inner("vision_config")
+    vision = Values({**family.vision_defaults, **_present(given.values)}, given.source)
+    name = PROCESSOR if IMAGE_PROCESSOR not in files else IMAGE_PROCESSOR
+    source = files.get(name, files[CONFIG])
+    processor = Values(optional_object(files, name), source)
+    if name == PROCESSOR and processor.has("image_processor"):
+        processor = processor.inner("image_processor")
+    processor = Values({**family.processor_defaults, **_present(processor.values)}, source)
+    activation = vision.text("hidden_act", "gelu")
+    if activation not in _ACTIVATIONS:
+        raise UnsupportedError(
+            f"{vision.source}: hidden_act is {activation!r:.40}; trinity reads "
+            f"{', '.join(_ACTIVATIONS)}"
+        )
+    for key in ("do_rescale", "do_normalize", "do_resize"):
+        if not processor.flag(key, True):
+            raise UnsupportedError(f"{source}: {key} is false, which is not supported")
+    tower = TowerConfig(
+        family=family.name,
+        hidden_size=vision.size("hidden_size", "hidden_size"),
+        intermediate_size=vision.size("intermediate_size", "intermediate_size"),
+        num_layers=vision.size("num_hidden_layers", "num_layers"),
+        num_heads=vision.size("num_attention_heads", "num_heads"),
+        image_size=vision.size("image_size", "hidden_size"),
+        patch_size=vision.size("patch_size", "num_layers"),
+        layer_norm_eps=vision.real("layer_norm_eps", "rms_norm_eps"),
+        activation="gelu" if _ACTIVATIONS[activation] == "gelu" else "gelu_erf",
+        projection_size=hidden_size,
+        merge=family.merge(config),
+        mean=_channels(processor, "image_mean"),
+        std=_channels(processor, "image_std"),
+    )
+    settings = family.settings(processor)
+    return checked_tower(tower, settings, vision.source), settings
+
+
+def _present(values: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _channels(values: Values, key: str) -> tuple[float, float, float]:
+    found = values.values.get(key)
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        found = [found] * 3
+    if (
+        not isinstance(found, list)
+        or len(found) != 3
+        or not all(isinstance(value, int | float) and -10 <= value <= 10 for value in found)
+        or (key == "image_std" and not all(value > 0 for value in found))
+    ):
+        raise ConfigError(
+            f"{values.source}: {key} is {found!r:.80}; it must be three numbers, one per channel"
+        )
+    first, second, third = (float(value) for value in found)
+    return first, second, third
+
+
+def tower_tensors(family: ImageFamily, config: TowerConfig, checkpoint: Checkpoint) -> TowerTensors:
+    """Return the tower's tensors under GGUF's names.
+
+    Raises: FormatError for a tensor that is missing, UnsupportedError for one that is packed.
+    """
+    names = set(checkpoint.names())
+    wanted = dict(family.ends)
+    for layer in range(config.num_layers):
+        source = family.layers.format(layer)
+        wanted |= {f"v.blk.{layer}.{name}": source + own for name, own in family.layer.items()}
+    tensors: dict[str, Tensor] = {}
+    for name, own in wanted.items():
+        for part in ("weight", "bias"):
+            # A parameter that is no module's has a name of its own.
+            forms = [f"{own}.{part}", own] if part == "weight" else [f"{own}.{part}"]
+            found = (prefix + form for prefix in family.prefixes for form in forms)
+            stored = next((known for known in found if known in names), None)
+            if stored is not None:
+                tensors[f"{name}.{part}"] = _tensor(checkpoint, stored, f"{name}.{part}")
+            elif part == "weight":
+                raise FormatError(
+                    f"{checkpoint.directory}: there is no tensor {own!r} of the vision tower that "
+                    "config.json describes; the checkpoint is incomplete"
+                )
+    return TowerTensors(checkpoint.directory, family.of_class(tensors))
+
+
+def _tensor(checkpoint: Checkpoint, stored: str, name: str) -> Tensor:
+    found = checkpoint.tensor(stored)
+    if found.dtype not in _STORED:
+        raise UnsupportedError(
+            f"{found.source}: tensor {stored!r} of the vision tower has type {found.dtype}; "
+            f"trinity reads {', '.join(sorted(_STORED))}"
+        )
+    return Tensor(name, found.shape, found.dtype, found.data, found.source, origin=stored)

@@ -1,0 +1,76 @@
+"""What a file of a family of vision models declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.formats.huggingface.values import Values
+from trinity.formats.provider import Tensor
+from trinity.images.settings import ImageSettings
+from trinity.images.tower_config import TowerConfig
+from trinity.images.tower_weights import TowerWeights
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+Joined = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+
+
+class Squares(NamedTuple):
+    """An image as squares for the tower; ``rows`` x ``columns`` tiles are before the last one."""
+
+    images: list[Image]
+    rows: int  # 0: there are no tiles
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFamily:
+    """A family of vision models."""
+
+    # clip.projector_type in GGUF files.
+    name: str
+    # The classes of transformers.
+    class_names: tuple[str, ...]
+    # What chat templates write for an image.
+    mark: str
+    # Cuts an image into squares.
+    squares: Callable[[Image, ImageSettings], Squares]
+    # The texts of an image in a prompt: before, between and after the rows of its squares.
+    texts: Callable[[Squares], list[str]]
+    # The number of values of a row before the projector's product.
+    width: Callable[[TowerConfig], int]
+    # Makes what joins blocks of neighbours (image_rows, merge * merge, hidden_size) to such rows.
+    joined: Callable[[TowerConfig, TowerWeights], Joined]
+    # The weight of the projector's product.
+    projector: str
+    # Beginnings of the tensors' names in the class, of which a checkpoint has some.
+    prefixes: tuple[str, ...]
+    # Names of tensors in GGUF and in the class, without ".weight" and ".bias".
+    ends: Mapping[str, str]
+    # The same of a layer, after "v.blk.N." and ``layers``.
+    layer: Mapping[str, str]
+    # The beginning of a layer's names in the class.
+    layers: str
+    # The number of neighbours along a side that are joined, from config.json.
+    merge: Callable[[Values], int]
+    # The image processor's settings.
+    settings: Callable[[Values], ImageSettings]
+    # The values of GGUF files without a key.
+    usual_merge: int | None
+    usual_settings: ImageSettings
+    # The tensors of a GGUF file as the tower reads them.
+    of_gguf: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = lambda tensors: tensors
+    # The tensors of the class, under GGUF's names, as the tower reads them.
+    of_class: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = lambda tensors: tensors
+    # The rows of a square see each other, whatever their order.
+    both_ways: bool = False
+    # Defaults of vision_config and of the image processor's file, as in transformers.
+    vision_defaults: Mapping[str, object] = field(default_factory=dict)
+    processor_defaults: Mapping[str, object] = field(default_factory=dict)

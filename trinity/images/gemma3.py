@@ -1,0 +1,131 @@
+"""gemma3: the vision models of Gemma 3, whose images become one square of 256 rows.
+
+The rows of an image attend to each other. Source: transformers' Gemma3ImageProcessor,
+Gemma3Processor and Gemma3MultiModalProjector; llama.cpp, tools/mtmd/models/siglip.cpp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.values import Values
+from trinity.formats.provider import Tensor
+from trinity.images.family import ImageFamily, Joined, Squares
+from trinity.images.settings import ImageSettings
+from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS
+from trinity.images.tower_config import TowerConfig
+from trinity.images.tower_weights import TowerWeights
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_BILINEAR = 2
+_BEGIN, _END = "<start_of_image>", "<end_of_image>"
+_PROJECTION = "mm.input_projection.weight"
+
+
+def _squares(image: Image, settings: ImageSettings) -> Squares:
+    from PIL.Image import Resampling
+
+    size = settings.tile, settings.tile
+    return Squares([image.resize(size, Resampling(settings.resample))], 0, 0)
+
+
+def _texts(squares: Squares) -> list[str]:
+    return [f"\n\n{_BEGIN}", f"{_END}\n\n"]
+
+
+def _joined(config: TowerConfig, weights: TowerWeights) -> Joined:
+    weight = weights.vector("mm.soft_emb_norm.weight", config.hidden_size)
+    eps = np.float32(config.layer_norm_eps)
+
+    def joined(blocks: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The RMS norm of the mean of each block."""
+        means = blocks.mean(axis=1, dtype=np.float32)
+        squares = np.mean(means * means, axis=1, keepdims=True, dtype=np.float32)
+        normed: NDArray[np.float32] = means / np.sqrt(squares + eps) * weight
+        return normed
+
+    return joined
+
+
+def _merge(values: Values) -> int:
+    vision = values.inner("vision_config")
+    rows = math.isqrt(values.size("mm_tokens_per_image", "hidden_size", 256))
+    side = vision.size("image_size", "hidden_size", 224) // vision.size(
+        "patch_size", "num_layers", 16
+    )
+    return max(side // rows, 1)
+
+
+def _settings(values: Values) -> ImageSettings:
+    if values.flag("do_pan_and_scan"):
+        raise UnsupportedError(f"{values.source}: do_pan_and_scan is true, which is not supported")
+    size = values.inner("size").size("height", "hidden_size")
+    resample = values.size("resample", "num_layers", smallest=0)
+    return ImageSettings(tile=size, longest_edge=size, splits=False, resample=resample)
+
+
+def _turned(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return the tensors with the projection as a linear; files have (inputs, outputs)."""
+    if _PROJECTION not in tensors:
+        return tensors
+    stored = tensors[_PROJECTION]
+    values = np.ascontiguousarray(stored.dequantize().T)
+    data = values.reshape(-1).view(np.uint8)
+    return {**tensors, _PROJECTION: replace(stored, shape=values.shape, type="F32", data=data)}
+
+
+def _of_class(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return the tensors as GGUF's files have them: the class's norm lacks the 1."""
+    name = "mm.soft_emb_norm.weight"
+    stored = tensors[name]
+    data = (stored.dequantize() + np.float32(1)).reshape(-1).view(np.uint8)
+    return _turned({**tensors, name: replace(stored, type="F32", data=data)})
+
+
+GEMMA3 = ImageFamily(
+    name="gemma3",
+    class_names=("Gemma3ForConditionalGeneration",),
+    mark=_BEGIN,
+    squares=_squares,
+    texts=_texts,
+    width=lambda config: config.hidden_size,
+    joined=_joined,
+    projector="mm.input_projection",
+    prefixes=tuple(
+        f"{model}{tower}"
+        for model in ("model.", "")
+        for tower in ("vision_tower.vision_model.", "vision_tower.", "")
+    ),
+    ends={
+        **SIGLIP_ENDS,
+        "mm.soft_emb_norm": "multi_modal_projector.mm_soft_emb_norm",
+        "mm.input_projection": "multi_modal_projector.mm_input_projection_weight",
+    },
+    layer=SIGLIP_LAYER,
+    layers=SIGLIP_LAYERS,
+    merge=_merge,
+    settings=_settings,
+    usual_merge=4,
+    usual_settings=ImageSettings(tile=896, longest_edge=896, splits=False, resample=_BILINEAR),
+    of_gguf=_turned,
+    of_class=_of_class,
+    both_ways=True,
+    vision_defaults={
+        "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
+        "num_attention_heads": 12, "image_size": 224, "patch_size": 16,
+        "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
+    },
+    processor_defaults={
+        "size": {"height": 224, "width": 224}, "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5], "resample": _BILINEAR,
+    },
+)  # fmt: skip

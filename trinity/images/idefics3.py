@@ -1,0 +1,121 @@
+"""idefics3: Idefics 3, SmolVLM and SmolVLM 2, whose images become tiles and a small whole.
+
+Source: transformers' Idefics3ImageProcessor (its Pillow backend), Idefics3Processor and
+modeling_idefics3.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from trinity.formats.huggingface.values import Values
+from trinity.images.family import ImageFamily, Squares
+from trinity.images.settings import ImageSettings
+from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_LONGEST = 4096  # of the first resizing, whatever the settings say
+_AROUND, _WHOLE = "<fake_token_around_image>", "<global-img>"
+
+
+def _squares(image: Image, settings: ImageSettings) -> Squares:
+    """Return the tiles row by row and then the whole image; only the whole if it is one tile."""
+    from PIL.Image import Resampling
+
+    tile, resample = settings.tile, Resampling(settings.resample)
+    if not settings.splits:
+        return Squares([image.resize((tile, tile), resample)], 0, 0)
+    image = image.resize(_within(*image.size, settings.longest_edge), resample)
+    width, height = image.size
+    if width >= height:
+        wide = _up(width, tile)
+        size = wide, _up(int(wide / (width / height)), tile)
+    else:
+        high = _up(height, tile)
+        size = _up(int(high * (width / height)), tile), high
+    image = image.resize(size, resample)
+    columns, rows = size[0] // tile, size[1] // tile
+    if columns == rows == 1:
+        return Squares([image], 0, 0)
+    tiles = [
+        image.crop((x * tile, y * tile, (x + 1) * tile, (y + 1) * tile))
+        for y in range(rows)
+        for x in range(columns)
+    ]
+    return Squares([*tiles, image.resize((tile, tile), resample)], rows, columns)
+
+
+def _within(width: int, height: int, longest: int) -> tuple[int, int]:
+    """The size of an image whose longer side becomes ``longest``, and at most ``_LONGEST``."""
+    ratio = width / height
+    if width >= height:
+        width, height = longest, int(longest / ratio)
+        height += height % 2
+    else:
+        width, height = int(longest * ratio), longest
+        width += width % 2
+    width, height = max(width, 1), max(height, 1)
+    ratio = width / height
+    if width >= height and width > _LONGEST:
+        width, height = _LONGEST, int(_LONGEST / ratio)
+    elif height > width and height > _LONGEST:
+        width, height = int(_LONGEST * ratio), _LONGEST
+    return max(width, 1), max(height, 1)
+
+
+def _up(length: int, tile: int) -> int:
+    return math.ceil(length / tile) * tile
+
+
+def _texts(squares: Squares) -> list[str]:
+    """The texts before, between and after the rows of squares."""
+    texts, line = [], ""
+    for y in range(squares.rows):
+        for x in range(squares.columns):
+            texts.append(f"{line}{_AROUND}<row_{y + 1}_col_{x + 1}>")
+            line = ""
+        line = "\n"
+    last = "\n\n" if squares.rows else ""
+    return [*texts, f"{last}{_AROUND}{_WHOLE}", _AROUND]
+
+
+def _settings(values: Values) -> ImageSettings:
+    return ImageSettings(
+        tile=values.inner("max_image_size").size("longest_edge", "hidden_size"),
+        longest_edge=values.inner("size").size("longest_edge", "hidden_size"),
+        splits=values.flag("do_image_splitting", True),
+        resample=values.size("resample", "num_layers", smallest=0),
+    )
+
+
+IDEFICS3 = ImageFamily(
+    name="idefics3",
+    class_names=("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),
+    mark="<image>",
+    squares=_squares,
+    texts=_texts,
+    width=lambda config: config.hidden_size * config.merge**2,
+    joined=lambda config, weights: lambda blocks: blocks.reshape(len(blocks), -1),
+    projector="mm.model.fc",
+    prefixes=("model.vision_model.", "vision_model.", "model.", ""),
+    ends={**SIGLIP_ENDS, "mm.model.fc": "connector.modality_projection.proj"},
+    layer=SIGLIP_LAYER,
+    layers=SIGLIP_LAYERS,
+    merge=lambda values: values.size("scale_factor", "num_layers", 2),
+    settings=_settings,
+    usual_merge=None,
+    usual_settings=ImageSettings(tile=364, longest_edge=1456, splits=True, resample=1),
+    vision_defaults={
+        "hidden_size": 1152, "intermediate_size": 3072, "num_hidden_layers": 12,
+        "num_attention_heads": 16, "image_size": 224, "patch_size": 32,
+        "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
+    },
+    processor_defaults={
+        "size": {"longest_edge": 1456}, "max_image_size": {"longest_edge": 364},
+        "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "resample": 1,
+        "do_image_splitting": True,
+    },
+)  # fmt: skip

@@ -1,0 +1,152 @@
+"""The vision tower in a GGUF file of its own, as llama.cpp's converters write it (mmproj).
+
+Source of the keys: llama.cpp, tools/mtmd/clip-impl.h and clip.cpp.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.config_limits import checked_integer, checked_real
+from trinity.formats.gguf import GGUFProvider
+from trinity.images.family import ImageFamily
+from trinity.images.settings import ImageSettings
+from trinity.images.tower_config import TowerConfig, checked_tower
+from trinity.images.tower_weights import TowerTensors
+
+CLIP = "clip"
+_VISION = "clip.vision."
+
+
+class MmprojFile:
+    """An open mmproj file.
+
+    Raises: UnsupportedError for another kind of file and for an unknown projector; ConfigError for
+    impossible values; as ``GGUFProvider`` for a damaged file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], families: Mapping[str, ImageFamily]) -> None:
+        self._file = GGUFProvider(path)
+        try:
+            self.family = self._family(families)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def path(self) -> str:
+        """The file's path."""
+        return self._file.path
+
+    def close(self) -> None:
+        """Release the mapping; tensors given out must no longer be used."""
+        self._file.close()
+
+    def check(self) -> None:
+        """Raise FormatError if the file was truncated or overwritten after it was opened."""
+        self._file.check()
+
+    def tower(self, hidden_size: int) -> tuple[TowerConfig, ImageSettings]:
+        """Return what the keys say. ``hidden_size``: that of the text model.
+
+        Raises: ConfigError for values that are missing or impossible, and if the projector is for a
+        text model of another size.
+        """
+        size, width = self._size("image_size"), self._width_of_projector()
+        if width != hidden_size:
+            raise ConfigError(
+                f"{self.path}: its projector makes rows of {width} values, but the text model has "
+                f"rows of {hidden_size}; they belong to different models: use the mmproj file of "
+                "this model"
+            )
+        config = TowerConfig(
+            family=self.family.name,
+            hidden_size=self._size("embedding_length"),
+            intermediate_size=self._size("feed_forward_length", "intermediate_size"),
+            num_layers=self._size("block_count", "num_layers"),
+            num_heads=self._size("attention.head_count", "num_heads"),
+            image_size=size,
+            patch_size=self._size("patch_size", "num_layers"),
+            layer_norm_eps=self._real("attention.layer_norm_epsilon", "rms_norm_eps"),
+            activation=self._activation(),
+            projection_size=hidden_size,
+            merge=self._size("projector.scale_factor", "num_layers", self.family.usual_merge),
+            mean=self._channels("image_mean"),
+            std=self._channels("image_std"),
+        )
+        longest = self._size("preproc_image_size", "hidden_size", 4 * size)
+        settings = replace(self.family.usual_settings, tile=size, longest_edge=longest)
+        return checked_tower(config, settings, self.path), settings
+
+    def tensors(self, config: TowerConfig) -> TowerTensors:
+        """Return all tensors under the names of new files.
+
+        In old files ffn_up and ffn_down have each other's names.
+        """
+        found = {name: self._file.tensor(name) for name in self._file.tensor_names()}
+        first = found.get("v.blk.0.ffn_down.weight")
+        shape = (config.intermediate_size, config.hidden_size)
+        if first is not None and first.shape == shape and shape[0] != shape[1]:
+            found = {_swapped(name): tensor for name, tensor in found.items()}
+        return TowerTensors(self.path, self.family.of_gguf(found))
+
+    def _family(self, families: Mapping[str, ImageFamily]) -> ImageFamily:
+        metadata = self._file.metadata
+        if metadata.get("general.architecture") != CLIP:
+            raise UnsupportedError(
+                f"{self.path}: not a projector (mmproj): its architecture is "
+                f"{metadata.get('general.architecture')!r:.40}; give the mmproj file of the model"
+            )
+        if metadata.get("clip.has_vision_encoder") is not True:
+            raise UnsupportedError(f"{self.path}: it has no encoder of images")
+        name = metadata.get("clip.projector_type", metadata.get(f"{_VISION}projector_type"))
+        if not isinstance(name, str) or name not in families:
+            raise UnsupportedError(
+                f"{self.path}: its projector is {name!r:.40}; trinity reads {', '.join(families)}"
+            )
+        return families[name]
+
+    def _width_of_projector(self) -> int:
+        name = f"{self.family.projector}.weight"
+        if name not in self._file.tensor_names():
+            raise ConfigError(f"{self.path}: there is no tensor {name!r}; the file is incomplete")
+        return self.family.of_gguf({name: self._file.tensor(name)})[name].shape[0]
+
+    def _size(self, key: str, field: str = "hidden_size", default: int | None = None) -> int:
+        value = self._file.metadata.get(_VISION + key, default)
+        return checked_integer(field, value, f"{self.path}: {_VISION}{key}", None)
+
+    def _real(self, key: str, field: str) -> float:
+        value = self._file.metadata.get(_VISION + key)
+        return checked_real(field, value, f"{self.path}: {_VISION}{key}")
+
+    def _activation(self) -> Literal["gelu"]:
+        metadata = self._file.metadata
+        if metadata.get("clip.use_gelu") is True and metadata.get("clip.use_silu") is not True:
+            return "gelu"
+        raise UnsupportedError(
+            f"{self.path}: clip.use_gelu is not true; trinity runs towers with GELU"
+        )
+
+    def _channels(self, key: str) -> tuple[float, float, float]:
+        found = self._file.metadata.get(_VISION + key)
+        values = np.asarray(found if found is not None else (), np.float64).reshape(-1)
+        usable = len(values) == 3 and np.isfinite(values).all() and (np.abs(values) <= 10).all()
+        if not usable or (key == "image_std" and not (values > 0).all()):
+            raise ConfigError(
+                f"{self.path}: {_VISION}{key} is {found!r:.80}; it must be three numbers"
+            )
+        first, second, third = values.tolist()
+        return first, second, third
+
+
+def _swapped(name: str) -> str:
+    if ".ffn_up." in name:
+        return name.replace(".ffn_up.", ".ffn_down.")
+    return name.replace(".ffn_down.", ".ffn_up.")

@@ -1,0 +1,58 @@
+"""Finds the vision tower that belongs to a language model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from trinity.errors import TrinityError
+from trinity.formats.huggingface.config import class_name_of
+from trinity.formats.provider import WeightProvider
+from trinity.images.directory import read_tower, tower_tensors
+from trinity.images.encoder import ImageEncoder
+from trinity.images.family import ImageFamily
+from trinity.images.gemma3 import GEMMA3
+from trinity.images.idefics3 import IDEFICS3
+from trinity.images.mmproj import MmprojFile
+from trinity.providers.huggingface import HuggingFaceProvider
+
+FAMILIES: tuple[ImageFamily, ...] = (IDEFICS3, GEMMA3)
+
+
+def open_encoder(
+    provider: WeightProvider, mmproj: str | os.PathLike[str] | None, *, isa: str, threads: int,
+    notice: Callable[[str], None],
+) -> ImageEncoder | None:  # fmt: skip
+    """Return a model's encoder of images: that of ``mmproj``, or of its directory.
+
+    Its tensors are bound when the first image comes. None if there is no encoder; if a directory's
+    is not supported, ``notice`` receives the reason.
+    Raises: as ``MmprojFile``.
+    """
+    size = provider.config.hidden_size
+    if mmproj is not None:
+        file = MmprojFile(mmproj, {family.name: family for family in FAMILIES})
+        try:
+            config, settings = file.tower(size)
+            return ImageEncoder(
+                file.family, config, settings, file.tensors(config), isa=isa, threads=threads,
+                release=file.close,
+            )  # fmt: skip
+        except BaseException:
+            file.close()
+            raise
+    if not isinstance(provider, HuggingFaceProvider):
+        return None
+    class_name = class_name_of(provider.described.values)
+    family = next((f for f in FAMILIES if class_name in f.class_names), None)
+    if family is None:
+        if provider.left_out:
+            notice(f"note: {provider.left_out}")
+        return None
+    try:
+        config, settings = read_tower(family, provider.files, size)
+        tensors = tower_tensors(family, config, provider.checkpoint)
+    except TrinityError as error:
+        notice(f"note: images are not read: {error}")
+        return None
+    return ImageEncoder(family, config, settings, tensors, isa=isa, threads=threads)

@@ -1,0 +1,19 @@
+"""How images are resized and normalized before a vision tower."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSettings:
+    """The settings of a model's image processor."""
+
+    tile: int
+    """The side of a square for the tower."""
+    longest_edge: int
+    """The longer side of an image before it is cut into tiles."""
+    splits: bool
+    """Whether an image is cut into tiles."""
+    resample: int
+    """Pillow's number of the filter: 1 Lanczos, 2 bilinear, 3 bicubic."""

@@ -1,0 +1,68 @@
+"""The configuration of a vision tower, independent of any file format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trinity.errors import ConfigError
+from trinity.images.settings import ImageSettings
+
+MOST_ROWS = 1 << 14  # patches of a square
+
+
+@dataclass(frozen=True, slots=True)
+class TowerConfig:
+    """Sizes and constants of a vision transformer and of its projector."""
+
+    family: str
+    """The name of the projector in GGUF: clip.projector_type."""
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    image_size: int
+    """The side of the square whose patches have a row in the table of positions."""
+    patch_size: int
+    layer_norm_eps: float
+    activation: Literal["gelu", "gelu_erf"]
+    projection_size: int
+    """The hidden size of the text model."""
+    merge: int
+    """The projector joins ``merge`` x ``merge`` neighbouring rows."""
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    """A channel's values, 0 to 1, become (value - mean) / std."""
+
+    @property
+    def side(self) -> int:
+        """The number of patches along a side of the square."""
+        return self.image_size // self.patch_size
+
+    @property
+    def rows(self) -> int:
+        """The number of patches of a square."""
+        return self.side**2
+
+    @property
+    def image_rows(self) -> int:
+        """The number of rows that the text model gets for a square."""
+        return (self.side // self.merge) ** 2
+
+
+def checked_tower(config: TowerConfig, settings: ImageSettings, source: str) -> TowerConfig:
+    """Return the configuration. Raises ConfigError if its sizes contradict each other."""
+    for fits, what in (
+        (config.hidden_size % config.num_heads == 0, "its width is not divided by its heads"),
+        (config.image_size % config.patch_size == 0, "an image is not made of whole patches"),
+        (config.side % config.merge == 0, "the projector does not join whole blocks of patches"),
+        (config.rows <= MOST_ROWS, f"it has {config.rows} patches; at most {MOST_ROWS} are read"),
+        (
+            settings.tile == config.image_size,
+            f"the tower sees squares of {config.image_size} pixels, but the image processor makes "
+            f"tiles of {settings.tile}",
+        ),
+    ):
+        if not fits:
+            raise ConfigError(f"{source}: {what}; the file contradicts itself: download it again")
+    return config

@@ -1,0 +1,73 @@
+"""The tensors of a vision tower, bound for its plan, under GGUF's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.formats.provider import Tensor
+from trinity.images.tower_config import TowerConfig
+from trinity.runtime.weights import Weight, Weights
+
+_WIDTHS = {"F32": "u4", "F16": "u2", "BF16": "u2"}
+
+
+class TowerTensors:
+    """The tensors of one network by name, as ``Weights`` reads them."""
+
+    def __init__(self, path: str, tensors: Mapping[str, Tensor]) -> None:
+        self._path, self._tensors = path, tensors
+
+    @property
+    def path(self) -> str:
+        """The model's path."""
+        return self._path
+
+    def tensor_names(self) -> list[str]:
+        """Return all names."""
+        return list(self._tensors)
+
+    def tensor(self, name: str) -> Tensor:
+        """Return the tensor of that name."""
+        return self._tensors[name]
+
+
+class TowerWeights:
+    """The linears, vectors and tables of a tower.
+
+    Raises ConfigError for a tensor that is missing or has another shape.
+    """
+
+    def __init__(self, config: TowerConfig, tensors: TowerTensors) -> None:
+        self._config, self._weights = config, Weights(tensors)
+        self._made: dict[str, Weight] = {}
+
+    def vector(self, name: str, length: int) -> NDArray[np.float32]:
+        """A tensor of ``length`` values."""
+        return self._weights.vector(name, length)
+
+    def table(self, name: str, rows: int, width: int) -> NDArray[np.float32]:
+        """A tensor (rows, width) as float32."""
+        return self._weights.matrix(name, rows, width).dequantize()
+
+    def linear(self, name: str, n: int, k: int) -> Weight:
+        """``name``.weight (n, k), with ``name``.bias if there is one."""
+        if name not in self._made:
+            self._made[name] = self._weights.linear(name, n, k)
+        return self._made[name]
+
+    def patches(self) -> Weight:
+        """The convolution of patches as a linear; a patch is in the order channel, y, x."""
+        config, name = self._config, "v.patch_embd"
+        n, size = config.hidden_size, config.patch_size
+        tensor = self._weights.matrix(f"{name}.weight", n, 3, size, size)
+        kind, data = tensor.type, tensor.data
+        if kind not in _WIDTHS:
+            kind, data = "F32", tensor.dequantize().reshape(-1).view(np.uint8)
+        bias = None
+        if self._weights.has(f"{name}.bias"):
+            bias = self._weights.vector(f"{name}.bias", n)
+        raw = np.ascontiguousarray(data).reshape(-1)
+        return Weight(name, kind, n, 3 * size * size, raw, raw.nbytes // n, 1.0, bias)
