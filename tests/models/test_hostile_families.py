@@ -168,6 +168,13 @@ def test_what_a_family_cannot_do_without(name: str, field: str) -> None:
         opened(draft)
 
 
+def test_another_limit_of_maples_experts() -> None:
+    draft = sound("maple", 3)
+    draft.set("maple.swiglu_clamp_exp", Value(F32, 5.0))
+    with pytest.raises(ConfigError, match=r"^x\.gguf: maple\.swiglu_clamp_exp is 5; "):
+        opened(draft)
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_router_without_experts(name: str) -> None:
     """The tensors decide the kind of feed-forward; a stray router must not mislead."""

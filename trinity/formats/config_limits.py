@@ -60,12 +60,12 @@ FIELDS: dict[str, Key] = {
 }
 
 
-# Of each part of a configuration, the field that every file with this part has.
+# The field by which a file has a part of the configuration.
 _PARTS = {"experts": "num_experts", "latent": "kv_lora_rank", "ssm": "ssm_state_size"}
 
 
 def gguf_key(field: str) -> str:
-    """Return the GGUF key of a field of ModelConfig; for a part, of the field that it must have."""
+    """Return the GGUF key of a field of ModelConfig; for a part, the key that shows it."""
     return FIELDS[_PARTS.get(field, field)].keys[0]
 
 

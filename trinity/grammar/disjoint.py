@@ -16,7 +16,7 @@ from trinity.grammar.keywords import TYPES
 
 # "number" includes the integers.
 ALL: Final = TYPES - {"number"} | {"fraction"}
-DEEPEST: Final = 8  # references, and properties within properties
+DEEPEST: Final = 8  # levels of references and of nested properties that are followed
 MOST_WORK: Final = 50_000  # schemas visited for one document, repeated visits included
 PER_WORK: Final = 64  # values or names that count as one visit
 

@@ -13,7 +13,8 @@ from trinity.grammar.trial import NotCompiledError, only_known
 from trinity.tokenizers import Tokenizer
 
 KEPT = 32  # compiled grammars
-# Characters of their texts in total; compiled, a character takes up to 34 bytes (a long enum).
+# Characters of the source texts of all compiled grammars. A compiled grammar takes up to 34 bytes
+# for each of them (a long enum).
 KEPT_CHARACTERS = 1 << 20
 MARK = b"\xff"  # prefix of the name of a token without text; no text contains this byte
 

@@ -64,7 +64,7 @@ class Network:
 def network_of(config: ModelConfig, names: Collection[str]) -> Network:
     """Return the properties of a model with tensors of these ``names``."""
     layers = config.num_layers
-    if config.architecture == SPEECH:  # of encoder and decoder
+    if config.architecture == SPEECH:  # count those of encoder and decoder
         layers = sum(name.endswith("ffn_down.weight") for name in names)
     experts = config.experts.num_experts if config.experts else 0
     return Network(config.architecture, layers, config.num_heads, config.num_kv_heads, experts)

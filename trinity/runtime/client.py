@@ -174,11 +174,11 @@ class Client:
         return AsyncAnswers(self._engine_thread, answers, sinks, inbox)
 
     def result(self, sequence: Sequence, inbox: Inbox) -> Any:
-        """The single result that a sequence puts into ``inbox``."""
+        """Run a sequence; return the one result that it puts into ``inbox``."""
         return self.results([sequence], [inbox])[0]
 
     def results(self, sequences: abc.Sequence[Sequence], inboxes: abc.Sequence[Inbox]) -> list[Any]:
-        """The single result that each sequence puts into its inbox."""
+        """Run sequences; return the one result that each puts into its inbox."""
         try:
             self._engine_thread.submit(*sequences)
             return [self._engine_thread.wait(inbox) for inbox in inboxes]

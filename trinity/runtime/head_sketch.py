@@ -47,7 +47,7 @@ from trinity_kernels.record import RECORD, float_bits
 
 CHANCE = 1e-12  # that a logit of a row of activations exceeds its bound
 MOST_COUNT = 256  # the most best logits of a row for which a sketch is used
-_MORE = 16  # rows computed before T is known, in addition to twice the count
+_MORE = 16  # rows beyond twice the count that are computed before the threshold T is known
 _GATHERED_BYTES = 1 << 20  # rows of weights that are gathered at once
 _MOST_PART = 4  # no more than a fourth of the rows of weights are computed
 # Sums of n beyond these could underflow or overflow in float32.

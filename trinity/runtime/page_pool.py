@@ -248,7 +248,10 @@ class PagePool:
         return page
 
     def share(self, page: Page) -> bool:
-        """Use the full part of ``page`` once more; False if that exceeds the claimable memory."""
+        """Count a further user of the full part of ``page``.
+
+        Returns False if the page has no user and claiming its memory would exceed the limit.
+        """
         if page.users == 0 and self.claimed + self.sizes[page.kv_type].full > self.limit:
             return False
         self._use(page)

@@ -126,7 +126,7 @@ def _taken(engine: Engine, slot: Domain) -> tuple[KVCache, list[int]]:
                     f"KV cache of {pool.limit} bytes; try again"
                 )
             return cache, held.tokens[:length]
-    raise InputError(f"slot {slot.slot} is empty: use it first")
+    raise InputError(f"slot {slot.slot} is empty: there is nothing to save")
 
 
 def _written(
@@ -278,7 +278,7 @@ def _read_header(engine: Engine, file: _SlotReader) -> Header:
     """Read the header; it must match this engine."""
     length = file.number()
     if length > LARGEST_HEADER:
-        raise file.wrong(f"its header has {length} bytes; {LARGEST_HEADER} are the most")
+        raise file.wrong(f"its header has {length} bytes; at most {LARGEST_HEADER} are allowed")
     try:
         given = json.loads(file.counted(length))
         kv_type, adapters = given["kv_type"], tuple(float(scale) for scale in given["adapters"])

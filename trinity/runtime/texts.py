@@ -154,7 +154,10 @@ class TextReader:
         return self.tokenizer.encode_whole(self._beginning(text))
 
     def _beginning(self, text: str, end: str = "") -> str:
-        """The part of a long text that its first ``limit`` tokens need, followed by ``end``."""
+        """Return the beginning of a long text that has more than ``limit`` tokens, and ``end``.
+
+        A text that is not longer is returned as it is.
+        """
         size = max(LONG_TEXT, 16 * self.limit)
         while size < len(text) and not self.rules.cuts_left:
             part = text[:size]

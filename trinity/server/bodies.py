@@ -27,7 +27,7 @@ MOST_BYTES = 128 << 20
 MAPPED_BYTES = 1 << 20
 # Bytes of an uploaded file that are written together.
 WRITTEN_BYTES = 256 << 10
-# Seconds of silence before a body may be refused to make room.
+# A body that has sent nothing for this many seconds may be refused to make room for others.
 SILENT_SECONDS = 0.02
 
 Run = Callable[..., Awaitable[Any]]  # runs a function in a thread

@@ -86,7 +86,7 @@ class Connection(H11Protocol):
             self.conn.receive_data(data)
 
     def handle_events(self) -> None:
-        """Parse the received bytes, now or when it is the client's turn."""
+        """Parse the received bytes; if other clients wait, when it is this client's turn."""
         if not self._is_queued:
             self._is_queued = True
             self.server_state.turns.run(self.network, self._parse)

@@ -88,7 +88,7 @@ class Update:
 
     @property
     def text(self) -> str:
-        """The text of all parts that are text."""
+        """The text parts, joined."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
 

@@ -91,13 +91,13 @@ class KeptStreams:
                     yield name, kept
 
     def drop(self, name: str) -> None:
-        """End and forget the stream of a name, if there is one."""
+        """Cancel and forget the stream of a name, if there is one."""
         kept = self._by_name.pop(name, None)
         if kept is not None:
             kept.cancel()
 
     def close(self) -> None:
-        """End all streams."""
+        """Cancel and forget all streams."""
         kept, self._by_name = self._by_name, {}
         for stream in kept.values():
             stream.cancel()

@@ -119,7 +119,7 @@ class LlamaMetrics:
     _gone: tuple[int, int] = (0, 0)
 
     def ended(self, timings: Timings) -> None:
-        """Add an answer."""
+        """Count a finished response."""
         self.prompt += timings.prompt_tokens - timings.cached_tokens
         self.cached += timings.cached_tokens
         self.prompt_seconds += timings.prompt_seconds

@@ -95,7 +95,7 @@ def speech_of(
 
 
 def name_and_ref(text: str) -> tuple[str, str]:
-    """The name and the reference of NAME=REF, or of REF alone."""
+    """Split NAME=REF into name and reference; REF alone has a name that is made from it."""
     named = None if os.path.lexists(text) else _NAMED.fullmatch(text)
     if named is not None:
         return named["name"], named["ref"]

@@ -139,7 +139,7 @@ class _FormReader:
         )
 
     def read(self, place: int, piece: bytes) -> bool:
-        """Read the piece that is at ``place`` of the body; whether the form ends in it.
+        """Parse the bytes of the body that start at ``place``; return whether the form ended.
 
         Raises: FormParserError.
         """

@@ -68,7 +68,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to take connections."""
-        await super().startup(sockets=[])  # asyncio would take more than there is room for
+        await super().startup(sockets=[])  # asyncio would accept too many connections
         made = partial(Connection, self.config, self._connections, self.lifespan.state)
         taking = [Accepting(listener, self._connections, made) for listener in sockets or ()]
         self.servers = taking  # type: ignore[assignment]

@@ -79,7 +79,7 @@ class Search:
         hypothesis = SpeechHypothesis([], 0.0, no_speech)
         while True:
             rules.apply(logits, hypothesis.ids)
-            if logits.max() == -np.inf:  # the model's suppressed tokens leave none
+            if logits.max() == -np.inf:  # the model suppresses all tokens
                 return hypothesis
             logs = log_softmax(logits)
             chosen = int(logits.argmax())
@@ -109,7 +109,7 @@ class Search:
             choices: list[tuple[float, int, int]] = []
             for number, beam in enumerate(beams):
                 rules.apply(rows[number], beam.ids)
-                if rows[number].max() == -np.inf:  # the model's suppressed tokens leave none
+                if rows[number].max() == -np.inf:  # the model suppresses all tokens
                     continue
                 logs = log_softmax(rows[number])
                 least = max(0, len(logs) - count - 1)

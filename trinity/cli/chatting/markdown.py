@@ -66,7 +66,7 @@ class MarkdownWriter:
                 self._go_on(ended=False)
 
     def end(self) -> None:
-        """Write the text that is not written yet."""
+        """Write the rest of the last line."""
         self._end_line()
 
     def _end_line(self) -> None:

@@ -33,7 +33,7 @@ class Llama(JsonCalls):
         return super().grammar(tools, parallel=False, mark=mark)
 
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """Parse objects in sequence."""
+        """Parse a call: its name after ``<function=``, otherwise a JSON object."""
         cursor = reading.cursor
         if mark == "<function=":
             name, end = yield from cursor.name((">", "{"))

@@ -66,7 +66,7 @@ def placed(base: Base, source: str, pairs: Iterable[NamedPair]) -> tuple[Pair, .
 
 
 def permuted_heads(base: Base) -> dict[str, int]:
-    """Return the number of heads of each tensor whose rows GGUF's converters permute."""
+    """Return the tensors whose rows GGUF's converters permute, with their numbers of heads."""
     places = (place for targets in places_of(base).values() for place in targets)
     return {place.name: place.heads for place in places if place.heads and place.first is None}
 

@@ -39,7 +39,7 @@ class RowBuffer:
         self.values = self._rows.reshape(count, -1)[:, :width]
 
     def at(self, row: int = 0) -> RowsView:
-        """The rows from ``row`` on."""
+        """Return the address and the stride of the rows from ``row`` on."""
         return RowsView(int(self._rows.ctypes.data) + row * self.stride, self.stride)
 
 

@@ -44,7 +44,7 @@ class BatchList(msgspec.Struct):
 
 
 async def create(call: Call[BatchBody]) -> ASGI:
-    """Begin a batch."""
+    """Create a batch of the requests in an uploaded file, and start it."""
     body, batches = call.body, batches_of(call)
     file = await call.run(batches.files.get, body.input_file_id)
     if file.purpose != "batch":

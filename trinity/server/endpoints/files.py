@@ -75,7 +75,7 @@ def page_of(
     if after is not None:
         names = [item.id for item in items]
         if after not in names:
-            raise ApiError(404, f"there is no {after!r:.80}", "after", "not_found")
+            raise ApiError(404, f"after is {after!r:.80}, an unknown id", "after", "not_found")
         items = items[names.index(after) + 1 :]
     page = items[:limit]
     first, last = (page[0].id, page[-1].id) if page else (None, None)

@@ -61,7 +61,7 @@ class InfillRequest(LlamaRequest, kw_only=True):
 
 
 async def infill(call: Call[InfillRequest]) -> ASGI:
-    """Generate the text between two others."""
+    """Generate the text between a prefix and a suffix."""
     body = call.body
     with await call.lease(body.model) as model:
         ids = await call.run(body.tokens, model)

@@ -26,7 +26,7 @@ REFUSALS = {
 
 
 async def openapi(call: Call[Any]) -> ASGI:
-    """The document."""
+    """Return the OpenAPI document of all endpoints."""
     endpoints = call.request.app.state.endpoints
     return await call.run(lambda: Json(document(endpoints)))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Names that the engine also uses.
 ENGINE_NAMES = ("repetition_penalty", "priority")
-# Those of samplers, which have the engine's names, too.
+# Fields of samplers; the engine's options have the same names.
 SAMPLER_FIELDS = (
     "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "dynatemp_range",
     "dynatemp_exponent", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier", "dry_base",

@@ -65,7 +65,7 @@ class Tokens(msgspec.Struct, omit_defaults=True):
 
 
 class DetokenizeRequest(Body):
-    """Tokens."""
+    """The body of a request that converts tokens to text."""
 
     tokens: list[int]
     model: str | None = None
@@ -79,7 +79,7 @@ class Content(msgspec.Struct):
 
 
 class TemplateRequest(Body):
-    """A conversation."""
+    """The body of a request that renders a conversation with the chat template."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
     model: str | None = None

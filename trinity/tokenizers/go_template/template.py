@@ -132,7 +132,7 @@ class GoTemplate:
 
 
 def _names_in(part: nodes.Body | nodes.Statement | nodes.Operand) -> Iterator[str]:
-    """Yield fields and variables as Ollama finds them: not within chains."""
+    """Yield the names of fields and variables, except those within chains, as Ollama does."""
     if isinstance(part, list):
         for statement in part:
             yield from _names_in(statement)

@@ -115,7 +115,7 @@ async def blob(call: Call[Any]) -> ASGI:
 
 async def create_blob(call: Call[Any]) -> ASGI:
     """Refuse to store a blob. Raises: ApiError."""
-    raise refused(f"this server takes no files of models: {START}")
+    raise refused(f"this server does not store model files: {START}")
 
 
 def refused(message: str) -> ApiError:

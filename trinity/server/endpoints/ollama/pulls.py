@@ -79,6 +79,7 @@ class Pull:
 
         try:
             async with self._models.pulling:
+                # Not Call.run: a download of hours must not hold one of its few threads.
                 found = await asyncio.to_thread(fetch, self._name, self._notice, self._progress)
             return found.path
         except TrinityError as error:
