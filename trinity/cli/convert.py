@@ -116,15 +116,9 @@ def show_conversion(made: Conversion) -> None:
 def bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """Show a progress bar on a terminal, otherwise a line for each tenth."""
     if not sys.stderr.isatty():
-        said = [-1]
+        from trinity.quantization.progress import each_tenth
 
-        def tell(done: int, total: int, name: str) -> None:
-            tenth = 10 * done // max(total, 1)
-            if tenth > said[0]:
-                said[0] = tenth
-                say(f"{title}: {10 * tenth}%")
-
-        yield tell
+        yield each_tenth(say, title)
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

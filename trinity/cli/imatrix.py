@@ -34,10 +34,7 @@ def imatrix(
         str | None,
         Flag("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}."),
     ] = None,
-    file: Annotated[
-        str | None,
-        Flag("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
-    ] = None,
+    file: options.TextFile = None,
     ctx_size: Annotated[
         int,
         Flag("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a chunk."),

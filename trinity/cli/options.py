@@ -38,6 +38,9 @@ ChatTemplate = Annotated[
         help="Apply the Jinja2 chat template in this file instead of the model's own.",
     ),
 ]
+TextFile = Annotated[
+    str | None, Flag("--file", "-f", metavar="FILE", help="The text; - reads standard input.")
+]
 Force = Annotated[bool, Flag("--force", help="Replace OUT if it exists.")]
 Json = Annotated[bool, Flag("--json", help="Print one JSON object instead of text.")]
 

@@ -27,10 +27,7 @@ LINES = 10  # lines of progress on an output that is not a terminal
 @options.takes(loading=options.without(options.LOADING, "context_length"))
 def perplexity(
     model: options.ModelOrDemo = None,
-    file: Annotated[
-        str | None,
-        Flag("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
-    ] = None,
+    file: options.TextFile = None,
     ctx: Annotated[
         int, Flag("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a window.")
     ] = WINDOW,

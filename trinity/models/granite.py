@@ -8,7 +8,9 @@ GraniteMoeShared and GraniteMoeHybrid.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import UnsupportedError
@@ -44,7 +46,7 @@ def layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.norm(config, "x", "attn_norm", "h"),
         *_mixer(config, index, has),
         blocks.norm(config, "x", "ffn_norm", "h"),
-        *_feed_forward(config, has),
+        *feed_forward(config, has),
     ]
 
 
@@ -61,17 +63,26 @@ def _mixer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     ]
 
 
-def _feed_forward(config: ModelConfig, has: Has) -> list[Operation]:
+def feed_forward(
+    config: ModelConfig, has: Has, form: Literal["gate and up", "fused"] = "gate and up"
+) -> list[Operation]:
+    """The feed-forward, or experts and the shared expert, which has this ``form``."""
     scale = config.residual_scale or 1.0
     if not config.experts:
         return blocks.feed_forward(config, "silu", scale=scale)
     return [
         *expert_blocks.routed(config, has, "silu", size=config.intermediate_size, scale=scale),
-        *expert_blocks.shared_expert(config, "silu", scale=scale),
+        *expert_blocks.shared_expert(config, "silu", scale=scale, form=form),
     ]
 
 
-def _architecture(name: str, *needs: str, mixed: bool = False) -> Architecture:
+def architecture(
+    name: str,
+    layer: Callable[[ModelConfig, int, Has], list[Operation]],
+    *needs: str,
+    mixed: bool = False,
+) -> Architecture:
+    """Declare an architecture with granite's scales."""
     return Architecture(
         (name,), layer, rope_halves=False,
         embedding_scale=lambda config: config.embedding_scale or 1.0,
@@ -81,20 +92,20 @@ def _architecture(name: str, *needs: str, mixed: bool = False) -> Architecture:
 
 
 ARCHITECTURES = (
-    _architecture("granite"),
-    _architecture("granitemoe", "experts"),
-    _architecture("granitehybrid", "ssm", mixed=True),
+    architecture("granite", layer),
+    architecture("granitemoe", layer, "experts"),
+    architecture("granitehybrid", layer, "ssm", mixed=True),
 )
 
 # -- In transformers' checkpoints --
 
-_SCALES = {
+SCALES = {
     "attention_scale": "attention_multiplier",
     "embedding_scale": "embedding_multiplier",
     "residual_scale": "residual_multiplier",
     "logit_scale": "logits_scaling",
 }
-_NO_SCALES: dict[str, object] = dict.fromkeys(_SCALES.values(), 1.0)
+NO_SCALES: dict[str, object] = dict.fromkeys(SCALES.values(), 1.0)
 
 
 ATTENTION = attention(bias="attention_bias", output_bias="attention_bias", permuted=True)
@@ -196,7 +207,7 @@ FAMILIES = (
         class_names=("GraniteForCausalLM",),
         architectures={"silu": "granite"},
         layer=LAYER,
-        terms=Terms(fields=_SCALES, defaults=_NO_SCALES),
+        terms=Terms(fields=SCALES, defaults=NO_SCALES),
     ),
     Family(
         class_names=("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"),
@@ -204,8 +215,8 @@ FAMILIES = (
         layer=_EXPERT_LAYER,
         keys=_expert_keys,
         terms=Terms(
-            fields=_SCALES,
-            defaults=_NO_SCALES,
+            fields=SCALES,
+            defaults=NO_SCALES,
             experts=ExpertTerms(("num_local_experts",), width="intermediate_size"),
         ),
     ),
@@ -216,8 +227,8 @@ FAMILIES = (
         keys=_granite_keys,
         mlx_turns=True,
         terms=Terms(
-            fields=_SCALES,
-            defaults={"mamba_conv_bias": True, **_NO_SCALES},
+            fields=SCALES,
+            defaults={"mamba_conv_bias": True, **NO_SCALES},
             experts=ExpertTerms(("num_local_experts",), width="intermediate_size", optional=True),
         ),
     ),

@@ -15,15 +15,14 @@ from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys, windowed_layers
 from trinity.formats.huggingface.table import (
     Table,
-    attention,
     both_rows,
     gated,
     pre_norm_layer,
     tensor,
 )
 from trinity.formats.huggingface.values import Values, shown
-from trinity.models import blocks, expert_blocks
-from trinity.models.architecture import Architecture, Has
+from trinity.models import blocks, granite
+from trinity.models.architecture import Has
 from trinity.models.operations import Operation
 
 _PERIOD = 4  # transformers' default: the first layer of each period has no window
@@ -42,44 +41,16 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         *attention,
         blocks.attention_output(config, scale=scale),
         blocks.norm(config, "x", "ffn_norm", "h"),
-        *_feed_forward(config, has, scale),
+        *granite.feed_forward(config, has, "fused"),
     ]
 
 
-def _feed_forward(config: ModelConfig, has: Has, scale: float) -> list[Operation]:
-    if not config.experts:
-        return blocks.feed_forward(config, "silu", scale=scale)
-    return [
-        *expert_blocks.routed(config, has, "silu", size=config.intermediate_size, scale=scale),
-        *expert_blocks.shared_expert(config, "silu", scale=scale, form="fused"),
-    ]
-
-
-ARCHITECTURES = (
-    Architecture(
-        ("granite_swa",), _layer, rope_halves=False,
-        embedding_scale=lambda config: config.embedding_scale or 1.0,
-        logit_scale=lambda config: 1 / config.logit_scale,
-        needs=("logit_scale", "sliding_window"),
-    ),
-)  # fmt: skip
+ARCHITECTURES = (granite.architecture("granite_swa", _layer, "sliding_window"),)
 
 # -- In transformers' checkpoints --
 
-_SCALES = {
-    "attention_scale": "attention_multiplier",
-    "embedding_scale": "embedding_multiplier",
-    "residual_scale": "residual_multiplier",
-    "logit_scale": "logits_scaling",
-}
-_DEFAULTS: dict[str, object] = {
-    **dict.fromkeys(_SCALES.values(), 1.0),
-    "sliding_window": 128,
-}
-_ATTENTION: Table = {
-    **attention(bias="attention_bias", output_bias="attention_bias", permuted=True),
-    "attn_sinks": tensor("self_attn.sinks"),
-}
+_DEFAULTS = {**granite.NO_SCALES, "sliding_window": 128}
+_ATTENTION: Table = {**granite.ATTENTION, "attn_sinks": tensor("self_attn.sinks")}
 _DENSE_LAYER = pre_norm_layer(_ATTENTION, gated(bias="mlp_bias"))
 _MOE = "block_sparse_moe"
 _GATE, _UP = both_rows(f"{_MOE}.experts.gate_up_proj", f"{_MOE}.switch_mlp.{{}}_proj.weight")
@@ -150,7 +121,7 @@ FAMILIES = (
         window_keys=window_keys,
         terms=Terms(
             windows=True,
-            fields=_SCALES,
+            fields=granite.SCALES,
             defaults={
                 **_DEFAULTS,
                 "num_key_value_heads": 4,
@@ -167,7 +138,7 @@ FAMILIES = (
         window_keys=window_keys,
         terms=Terms(
             windows=True,
-            fields=_SCALES,
+            fields=granite.SCALES,
             defaults=_DEFAULTS,
             experts=ExpertTerms(("num_local_experts",), width="intermediate_size"),
         ),

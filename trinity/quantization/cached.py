@@ -19,6 +19,7 @@ from trinity.formats.provider import WeightProvider
 from trinity.options.load_options import LoadOptions
 from trinity.quantization.assignment import Overrides
 from trinity.quantization.mixes import find_mix
+from trinity.quantization.progress import each_tenth
 from trinity.quantization.quantization import write_quantized
 
 # Increase it if the same source would give another file.
@@ -99,17 +100,9 @@ def quantized(
     if not os.path.exists(path):
         _make_folder(folder)
         notice(f"quantizing to {mix.name}, cached in {path}")
-        told = [-1]
-
-        def progress(done: int, total: int, name: str) -> None:
-            tenth = 10 * done // max(total, 1)
-            if tenth > told[0]:
-                told[0] = tenth
-                notice(f"quantizing to {mix.name}: {10 * tenth}%")
-
         write_quantized(
-            provider, path, mix, Overrides(), threads=options.threads, progress=progress,
-            room=_room(folder),
+            provider, path, mix, Overrides(), threads=options.threads, room=_room(folder),
+            progress=each_tenth(notice, f"quantizing to {mix.name}"),
         )  # fmt: skip
         _remove_older(folder, stem, path)
     try:
