@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trinity.errors import ConfinedError, ConfinedUnavailableError, InputError
+from trinity.processes import json_parts
 from trinity.processes.child_process import ChildProcess, search_path
 from trinity.processes.confined_child import (
     BYTES_PER_SECOND,
@@ -228,7 +229,7 @@ def to_json(value: Any) -> bytes:
     """``value`` as JSON in ASCII. Raises: InputError that names what JSON cannot hold."""
     _check_json(value, "", 0)
     try:
-        text = json.dumps(value)
+        text = json_parts.dumps(value)
     except ValueError as error:  # an integer of too many digits
         raise InputError(f"a value cannot be written as JSON: {error}") from error
     if len(text) > LONGEST_REQUEST:

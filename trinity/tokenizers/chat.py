@@ -7,7 +7,6 @@ memory.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from trinity.errors import (
     UnsupportedError,
 )
 from trinity.formats.defaults import ChatTemplate
+from trinity.processes import json_parts
 from trinity.processes.confined import Confined
 from trinity.tokenizers.go_template.rendering import render_go
 
@@ -150,7 +150,8 @@ _RENDERERS: dict[str, Callable[..., str]] = {"jinja": render_chat, "go": render_
 
 def _check_length(text: str, names: object) -> None:
     if len(text) > _LONGEST_TEXT:
-        longest = _LONGEST_TEXT + _TEXT_PER_CHARACTER * len(json.dumps(names, ensure_ascii=False))
+        length = len(json_parts.dumps(names, ensure_ascii=False))
+        longest = _LONGEST_TEXT + _TEXT_PER_CHARACTER * length
         if len(text) > longest:
             raise TokenizerError(
                 f"the chat template renders these messages to {len(text)} characters; at most "
