@@ -27,7 +27,7 @@ from trinity.models.operations import (
     Rope,
     Scale,
 )
-from trinity.models.recurrent_operations import CausalConv, DeltaRule, SelectiveScan
+from trinity.models.recurrent_operations import CausalConv, ChannelScan, DeltaRule, SelectiveScan
 
 Array = NDArray[np.float64]
 Rounding = Callable[[str, Array], Array]
@@ -267,6 +267,20 @@ class NaiveDecoder:
             state += k[t, of_keys][..., None] * wrong[:, None]
             out[t] = np.einsum("hkv,hk->hv", state, q[t, of_keys]) * rule.scale
         self._put(rule.out, out.reshape(len(row), -1), False)
+
+    @run.register
+    def _(self, scan: ChannelScan) -> None:
+        x = self.buffers[scan.x][:, : scan.width]
+        b, c = (self.buffers[name][:, : scan.key_dim] for name in (scan.b, scan.c))
+        a = self._weight(scan.a).reshape(scan.width, scan.key_dim)
+        d = self._weight(scan.d).reshape(-1)
+        step = np.logaddexp(0, self.buffers[scan.dt][:, : scan.width])
+        state = np.zeros_like(a)
+        out = np.zeros_like(x)
+        for t in range(len(x)):
+            state = np.exp(a * step[t][:, None]) * state + np.outer(step[t] * x[t], b[t])
+            out[t] = state @ c[t] + d * x[t]
+        self._put(scan.out, out, False)
 
     @run.register
     def _(self, scan: SelectiveScan) -> None:

@@ -145,7 +145,7 @@ class LatentConfig:
 
 @dataclass(frozen=True, slots=True)
 class SSMConfig:
-    """Layers with a recurrent state: those with the gated delta rule, and those of Mamba-2."""
+    """Layers with a recurrent state: those with the gated delta rule, and Mamba's."""
 
     # The number of tokens that the convolution before these layers sees.
     conv_kernel: Annotated[int, Key("ssm.conv_kernel", low=2, high=1 << 8, name="ssm_conv_kernel")]
@@ -154,7 +154,9 @@ class SSMConfig:
     # The number of values of a key, and of a query (Mamba-2: B and C).
     state_size: Annotated[int, Key("ssm.state_size", high=1 << 16, name="ssm_state_size")]
     # The number of keys, and of queries, which heads share.
+    # Mamba-1: 0.
     num_groups: Annotated[int, Key("ssm.group_count", high=1 << 12, name="ssm_num_groups")]
+    # Mamba-1: the number of values from which the steps of all channels are computed.
     num_heads: Annotated[int, Key("ssm.time_step_rank", high=1 << 14, name="ssm_num_heads")]
 
     @property
@@ -317,6 +319,8 @@ class ModelConfig:
     short_conv_kernel: Annotated[int, Key("shortconv.l_cache", low=2, high=1 << 8)] = 0
     # Whether each layer has a recurrent state instead of attention; () if no key says so.
     recurrent_layers: Annotated[tuple[bool, ...], Key("attention.recurrent_layers")] = ()
+    # Mamba-1 normalizes what steps, b and c are computed from, without weights.
+    ssm_norms: Annotated[bool, Key("ssm.dt_b_c_rms")] = False
     # Whether each layer rotates positions; () if no key says so.
     rope_layers: Annotated[tuple[bool, ...], Key("attention.rope_pattern")] = ()
     # The number of layers after the ``num_layers``, which propose several tokens at once.

@@ -85,6 +85,12 @@ BY_CLASS: dict[str, Json] = {
     },
     "GraniteSWAForCausalLM": {"layer_types": ["full_attention", "sliding_attention"]},
     "GraniteMoeSWAForCausalLM": {"layer_rope_theta": [0, 1e4], "num_hidden_layers": 2},
+    "MambaForCausalLM": {"state_size": 8, "expand": 2},
+    "FalconMambaForCausalLM": {"state_size": 8, "expand": 2, "time_step_rank": 4},
+    "JambaForCausalLM": {
+        "attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2,
+        "expert_layer_offset": 1, "mamba_d_state": 8, "mamba_expand": 2,
+    },
     "Mamba2ForCausalLM": {
         "num_heads": 4, "state_size": 8, "n_groups": 2, "chunk_size": 4, "expand": 2,
     },

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trinity_kernels import record
 from trinity_kernels._jit import Kernel
-from trinity_kernels.ops import causal_conv, delta_rule, selective_scan, state
+from trinity_kernels.ops import causal_conv, channel_scan, delta_rule, selective_scan, state
 from trinity_kernels.ops.exponential import sigmoid_f32, softplus_f32
 from trinity_kernels.selftest.comparing import at
 from trinity_kernels.team import Team
@@ -100,6 +100,26 @@ def cases() -> Iterator[Case]:
         op.POSITIONS: case.positions, op.TABLES: case.tables,
     }  # fmt: skip
     case.kept = [gates, a, d, bias]
+    yield case
+
+    op, channels = channel_scan, HEADS * 48 - 7
+    x, dt = rng.standard_normal((2, TOKENS, channels)).astype(np.float32)
+    b, c = rng.standard_normal((2, TOKENS, KEYS)).astype(np.float32)
+    of_keys = -np.exp(rng.standard_normal((KEYS, channels)).astype(np.float32))
+    skip, scanned = x[0].copy(), np.zeros_like(x)
+    case = Case(op.channel_scan, "none", state.state_values(1, KEYS, channels), dt, scanned)
+    case.values = {
+        op.X: at(x), op.STRIDE: x.strides[0], op.B: at(b), op.B_STRIDE: b.strides[0],
+        op.C: at(c), op.C_STRIDE: c.strides[0], op.DT: at(dt), op.DT_STRIDE: dt.strides[0],
+        op.A: at(of_keys), op.D: at(skip), op.OUT: at(scanned), op.OUT_STRIDE: x.strides[0],
+        op.POSITIONS: at(case.positions), op.TABLES: at(case.tables), op.KEYS: KEYS,
+        op.WIDTH: channels,
+    }  # fmt: skip
+    case.moving = {
+        op.X: x, op.B: b, op.C: c, op.DT: dt, op.OUT: scanned, op.POSITIONS: case.positions,
+        op.TABLES: case.tables,
+    }  # fmt: skip
+    case.kept = [x, b, c, of_keys, skip]
     yield case
 
     op, k, taps = causal_conv, 77, 4

@@ -8,17 +8,21 @@ from trinity.config import SSMConfig
 from trinity.formats.config_limits import MAX_STATE_VALUES
 from trinity.formats.config_reader import ConfigReader
 
+_WITHOUT_HEADS = ("mamba", "jamba")  # with Mamba-1
+
 
 def read_ssm(reader: ConfigReader) -> SSMConfig | None:
     """Return the sizes of recurrent layers, or None."""
     if not reader.is_set("ssm_state_size"):
         return None
-    heads, groups = reader.integer("ssm_num_heads"), reader.integer("ssm_num_groups")
+    heads, groups = reader.integer("ssm_num_heads"), 0
     inner, state = reader.integer("ssm_inner_size"), reader.integer("ssm_state_size")
-    if heads % groups:
+    if reader.text("general.architecture") not in _WITHOUT_HEADS:
+        groups = reader.integer("ssm_num_groups")
+    if groups and heads % groups:
         relation = "must be a multiple of"
         raise reader.clash("ssm_num_heads", heads, "ssm_num_groups", groups, relation)
-    if inner % heads:
+    if groups and inner % heads:
         relation = "must be a multiple of"
         raise reader.clash("ssm_inner_size", inner, "ssm_num_heads", heads, relation)
     if max(inner, groups * state) * state > MAX_STATE_VALUES:

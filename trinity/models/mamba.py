@@ -1,15 +1,23 @@
-"""mamba2: Mamba-2 in each layer, without attention and feed-forward (Codestral Mamba).
+"""mamba and mamba2: only Mamba-1 or Mamba-2 in each layer, without attention and feed-forward.
 
-Source: llama.cpp src/models/mamba2.cpp; transformers' Mamba2.
+Mamba, Falcon Mamba, Codestral Mamba.
+Source: llama.cpp src/models/mamba.cpp and mamba2.cpp; transformers' Mamba, FalconMamba and Mamba2.
 """
 
 from __future__ import annotations
 
 from trinity.config import ModelConfig, SSMConfig
 from trinity.formats.config_limits import field_values
-from trinity.formats.huggingface.config import Terms
+from trinity.formats.huggingface.config import Terms, class_name_of
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.recurrent import check_plain, checked, mamba_table
+from trinity.formats.huggingface.keys import refuse_other
+from trinity.formats.huggingface.recurrent import (
+    check_plain,
+    checked,
+    mamba_1_states,
+    mamba_1_table,
+    mamba_table,
+)
 from trinity.formats.huggingface.table import Table, at
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, mamba_blocks
@@ -17,11 +25,16 @@ from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
 
 
+def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    return [blocks.norm(config, "x", "attn_norm", "h"), *mamba_blocks.mamba_1(config, has)]
+
+
 def _layer_of_2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [blocks.norm(config, "x", "attn_norm", "h"), *mamba_blocks.mamba(config, has)]
 
 
 ARCHITECTURES = (
+    Architecture(("mamba",), _layer, rope_halves=False, needs=("ssm",), mixed=True),
     Architecture(("mamba2",), _layer_of_2, rope_halves=False, needs=("ssm",), mixed=True),
 )
 
@@ -39,10 +52,20 @@ _NO_ATTENTION: Keys = {
     "intermediate_size": 0,
     **dict.fromkeys(("num_kv_heads", "head_dim", "value_dim", "rope_dim", "rope_theta")),
 }
+_RENAMES = (("backbone.", "model."), ("model.backbone.", "model."))
+_OLDER = {"rms_norm_eps": "layer_norm_epsilon"}
 _ENDS: Table = {
     "token_embd": at("model.embeddings", "model.embedding", "model.embed_tokens"),
     "output_norm": at("model.norm_f", "model.norm"),
 }
+
+
+def _keys(config: ModelConfig, values: Values) -> Keys:
+    check_plain(values, "use_bias")
+    refuse_other(values, {"mixer_rms_eps": (None, 1e-6), "time_step_scale": (None, 1.0)})
+    states = mamba_1_states(config, values, "conv_kernel", "state_size", "expand", "time_step_rank")
+    norms = class_name_of(values) == "FalconMambaForCausalLM"
+    return {**states, **_NO_ATTENTION, "ssm_norms": norms}
 
 
 def _keys_of_2(config: ModelConfig, values: Values) -> Keys:
@@ -70,14 +93,35 @@ def _table_of_2(config: ModelConfig, values: Values) -> Table:
     return {"attn_norm": "norm", **mamba_table(config, "mixer", "use_conv_bias")}
 
 
+def _table(config: ModelConfig, values: Values) -> Table:
+    return {"attn_norm": "norm", **mamba_1_table("mixer", "use_conv_bias")}
+
+
 FAMILIES = (
+    Family(
+        class_names=("MambaForCausalLM", "FalconMambaForCausalLM"),
+        architectures={"silu": "mamba"},
+        layer=_table,
+        ends=_ENDS,
+        keys=_keys,
+        renames=_RENAMES,
+        terms=Terms(
+            defaults={
+                **_ABSENT,
+                "rms_norm_eps": 1e-5,
+                "use_conv_bias": True,
+                "tie_word_embeddings": True,
+            },
+            older=_OLDER,
+        ),
+    ),
     Family(
         class_names=("Mamba2ForCausalLM",),
         architectures={"silu": "mamba2"},
         layer=_table_of_2,
         ends=_ENDS,
         keys=_keys_of_2,
-        renames=(("backbone.", "model."), ("model.backbone.", "model.")),
+        renames=_RENAMES,
         terms=Terms(
             defaults={
                 **_ABSENT,
@@ -86,7 +130,7 @@ FAMILIES = (
                 "use_conv_bias": True,
                 "tie_word_embeddings": False,
             },
-            older={"rms_norm_eps": "layer_norm_epsilon"},
+            older=_OLDER,
         ),
     ),
 )

@@ -126,6 +126,40 @@ class SelectiveScan(Recurrent):
         return dict.fromkeys((self.a, self.d, self.bias), (self.heads,))
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelScan(Recurrent):
+    """out = Mamba-1's selective scan, with a state for each channel (ops/channel_scan.py).
+
+    ``b`` and ``c`` have ``key_dim`` values. ``dt`` has one per channel, and is changed.
+    """
+
+    x: str
+    b: str
+    c: str
+    dt: str
+    out: str
+    width: int
+    key_dim: int
+    a: str = "ssm_a."
+    d: str = "ssm_d."
+
+    @property
+    def state_width(self) -> int:
+        """The number of float32 values of the state."""
+        return _state_values(1, self.key_dim, self.width)
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        return {
+            **dict.fromkeys((self.x, self.dt, self.out), self.width),
+            **dict.fromkeys((self.b, self.c), self.key_dim),
+        }
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        return {self.a: (self.width, self.key_dim), self.d: (self.width,)}
+
+
 def _state_values(heads: int, keys: int, values: int) -> int:
     """The size of a state in the kernels, which pad the values of a head to 16."""
     return heads * keys * -(-values // 16) * 16

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from trinity_kernels import record
 from trinity_kernels._jit import Kernel
-from trinity_kernels.ops import causal_conv, delta_rule, selective_scan, state
+from trinity_kernels.ops import causal_conv, channel_scan, delta_rule, selective_scan, state
 from trinity_kernels.selftest.checks import NO_TAG, Check
 from trinity_kernels.selftest.comparing import at, differs, random_numbers, run_kernel
 
@@ -154,6 +154,43 @@ def check_selective_scan(kernel: Kernel, level: str, tag: str) -> str | None:
     return _compare(out, parts, expected, states)
 
 
+def check_channel_scan(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Compare channels whose number is not a multiple of 16, with the states of one head."""
+    op, count, width = channel_scan, len(_POSITIONS), _HEADS * _COLUMNS - 7
+    rng = random_numbers()
+    x, dt = rng.standard_normal((2, count, _HEADS * _COLUMNS)).astype(np.float32)
+    b, c = rng.standard_normal((2, count, _KEYS)).astype(np.float32)
+    d = rng.standard_normal(_HEADS * _COLUMNS).astype(np.float32)
+    a = -np.exp(rng.standard_normal((_KEYS, width)).astype(np.float32))
+    every_a = np.zeros((_KEYS, _HEADS * _COLUMNS))
+    every_a[:, :width] = a
+
+    def compared(values: Array) -> Array:
+        """The channels of the last axis that ``_matrices`` takes, by head."""
+        return values.reshape(*values.shape[:-1], _HEADS, _COLUMNS)[..., :_VALUES]
+
+    decays, values = compared(every_a).transpose(1, 0, 2), compared(x)
+    step = _softplus(compared(dt))
+
+    def token(t: int, old: Array) -> tuple[Array, Array]:
+        taken = np.einsum("k,hv->hkv", b[t], step[t] * values[t])
+        new = np.exp(decays * step[t][:, None]) * old + taken
+        return new, np.einsum("hkv,k->hv", new, c[t]) + compared(d) * values[t]
+
+    parts, tables, kept = _states()
+    expected, states = _expected(parts, token)
+    out = np.zeros(x.shape, np.float32)
+    run_kernel(kernel, level, tag, count, {
+        op.X: at(x), op.STRIDE: x.strides[0], op.B: at(b), op.B_STRIDE: b.strides[0],
+        op.C: at(c), op.C_STRIDE: c.strides[0], op.DT: at(dt), op.DT_STRIDE: dt.strides[0],
+        op.A: at(a), op.D: at(d), op.OUT: at(out), op.OUT_STRIDE: out.strides[0],
+        op.POSITIONS: at(_POSITIONS), op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET,
+        op.KEYS: _KEYS, op.WIDTH: width,
+    })  # fmt: skip
+    del kept
+    return _compare(compared(out), parts, expected, states)
+
+
 def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
     """Compare four taps with a bias."""
     op, count, k, taps = causal_conv, len(_POSITIONS), 37, 4
@@ -186,6 +223,7 @@ def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 CHECKS = {
+    "channel_scan": Check(channel_scan.channel_scan, NO_TAG, check_channel_scan),
     "causal_conv": Check(causal_conv.causal_conv, causal_conv.ACTIVATIONS, check_causal_conv),
     "delta_rule": Check(delta_rule.delta_rule, NO_TAG, check_delta_rule),
     "selective_scan": Check(selective_scan.selective_scan, NO_TAG, check_selective_scan),

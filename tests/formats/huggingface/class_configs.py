@@ -30,6 +30,11 @@ _GRANITE_SWA = _COMMON | {
     "hidden_act": "silu", "num_hidden_layers": 4, "sliding_window": 6, "attention_multiplier": 0.2,
     "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0,
 }  # fmt: skip
+_MAMBA: dict[str, Any] = {
+    "hidden_size": 64, "vocab_size": 258, "num_hidden_layers": 2, "state_size": 16, "expand": 2,
+    "conv_kernel": 4, "tie_word_embeddings": True, "bos_token_id": 256, "eos_token_id": 257,
+    "pad_token_id": None, "dtype": "float32",
+}  # fmt: skip
 # The text model of a class that contains a vision model, too.
 _WITHIN: dict[str, Any] = {
     key: value for key, value in _COMMON.items() if key not in ("tie_word_embeddings", "dtype")
@@ -275,6 +280,17 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": False,
         "rms_norm_eps": 1e-5, "rope_scaling": {"type": "dynamic", "factor": 2.0},
     },
+    "mamba": _MAMBA | {"architectures": ["MambaForCausalLM"], "model_type": "mamba"},
+    "falcon_mamba": _MAMBA | {
+        "architectures": ["FalconMambaForCausalLM"], "model_type": "falcon_mamba",
+        "time_step_rank": 6, "tie_word_embeddings": False,
+    },
+    "jamba": _COMMON | {
+        "architectures": ["JambaForCausalLM"], "model_type": "jamba", "num_hidden_layers": 4,
+        "attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2,
+        "expert_layer_offset": 1, "num_experts": 8, "num_experts_per_tok": 3,
+        "mamba_d_state": 8, "mamba_dt_rank": 6, "intermediate_size": 40,
+    },
 }  # fmt: skip
 
 # What transformers reads instead of a class that it lacks, and that computes the same.
@@ -327,6 +343,8 @@ PUBLISHED: dict[str, dict[str, str]] = {
     },
     "muse_glimmer": {"model.": "model.language_model."},
     "mamba2": {"model.": "backbone."},
+    "mamba": {"model.": "backbone."},
+    "falcon_mamba": {"model.": "backbone."},
 }  # fmt: skip
 
 # What llama.cpp's loader of the architecture reads beside the keys of every model.
@@ -420,6 +438,15 @@ KEYS: dict[str, dict[str, Any]] = {
         "attention.kv_lora_rank": 32, "attention.q_lora_rank": 40,
     },
     "internlm3": {"attention.key_length": 24, "rope.dimension_count": 24},
+    "mamba": {
+        "ssm.time_step_rank": 4, "ssm.inner_size": 128, "ssm.dt_b_c_rms": False,
+        "attention.head_count": 0,
+    },
+    "falcon_mamba": {"ssm.time_step_rank": 6, "ssm.dt_b_c_rms": True},
+    "jamba": {
+        "attention.head_count_kv": [0, 2, 0, 0], "ssm.state_size": 8, "expert_count": 8,
+        "feed_forward_length": 40,
+    },
     "granite_swa": {
         "attention.rope_pattern": [False, True, True, True], "rope.freq_base": 1e4,
         "attention.sliding_window": 6, "residual_scale": 0.22, "logit_scale": 8.0,

@@ -12,6 +12,7 @@ from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.huggingface.stored import Stored, View, as_it_is, taps
 from trinity.formats.huggingface.table import (
     TableRow,
+    at,
     tensor,
 )
 from trinity.formats.huggingface.values import Values, shown
@@ -95,6 +96,42 @@ def mamba_table(
         "ssm_d.": TableRow((Stored((f"{source}.D",)),), column=True),
         "ssm_norm": TableRow((norms,), when=norm),
     }
+
+
+def mamba_1_table(source: str, bias: str, *, norms: bool = False) -> dict[str, str | TableRow]:
+    """Return the table of a Mamba-1 layer. ``bias``: the key of the convolution's."""
+    table: dict[str, str | TableRow] = {
+        "ssm_in": f"{source}.in_proj",
+        "ssm_conv1d": convolution(f"{source}.conv1d", bias=bias),
+        "ssm_x": f"{source}.x_proj",
+        "ssm_dt": at(f"{source}.dt_proj", bias=True),
+        "ssm_a.": decay(source),
+        "ssm_d.": tensor(f"{source}.D"),
+        "ssm_out": f"{source}.out_proj",
+    }
+    names = ("dt", "b", "c") if norms else ()
+    return table | {
+        f"ssm_{name}_norm": TableRow(
+            (Stored((f"{source}.{name}_layernorm.weight",)),), optional=True
+        )
+        for name in names
+    }
+
+
+def mamba_1_states(
+    config: ModelConfig, values: Values, taps: str, state: str, expand: str, rank: str
+) -> dict[str, object]:
+    """Return GGUF's keys of Mamba-1, from the class's names of its sizes."""
+    given = values.values.get(rank)
+    automatic = given is None or given == "auto"
+    return {
+        "ssm_conv_kernel": values.size(taps, "ssm_conv_kernel", 4),
+        "ssm_inner_size": values.size(expand, "ssm_expand", 2) * config.hidden_size,
+        "ssm_state_size": values.size(state, "ssm_state_size", 16),
+        "ssm_num_heads": -(-config.hidden_size // 16) if automatic else (
+            values.size(rank, "ssm_num_heads")
+        ),
+    }  # fmt: skip
 
 
 def checked(values: Values, key: str, states: SSMConfig) -> SSMConfig:

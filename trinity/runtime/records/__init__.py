@@ -21,7 +21,7 @@ from trinity.models.operations import (
     Rope,
     Scale,
 )
-from trinity.models.recurrent_operations import CausalConv, DeltaRule, SelectiveScan
+from trinity.models.recurrent_operations import CausalConv, ChannelScan, DeltaRule, SelectiveScan
 from trinity.runtime.records import (
     attention,
     elementwise,
@@ -39,6 +39,7 @@ from trinity_kernels.record import BARRIER
 WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     Attention: attention.write,
     CausalConv: recurrent.write_conv,
+    ChannelScan: recurrent.write_channel_scan,
     Copy: elementwise.write_copy,
     DeltaRule: recurrent.write_delta_rule,
     ExpertGated: experts.write_gated,

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from trinity.formats.tensor_names import beside
-from trinity.models.recurrent_operations import CausalConv, DeltaRule, Recurrent, SelectiveScan
+from trinity.models.recurrent_operations import (
+    CausalConv,
+    ChannelScan,
+    DeltaRule,
+    Recurrent,
+    SelectiveScan,
+)
 from trinity.runtime.records.writer import RecordWriter
-from trinity_kernels.ops import causal_conv, delta_rule, selective_scan
+from trinity_kernels.ops import causal_conv, channel_scan, delta_rule, selective_scan
 from trinity_kernels.record import float_bits
 
 
@@ -61,4 +67,21 @@ def write_scan(writer: RecordWriter, scan: SelectiveScan) -> None:
         op.POSITIONS: positions, op.TABLES: tables, op.LAYER_OFFSET: offset,
         op.HEADS: scan.heads, op.GROUPS: scan.groups, op.KEYS: scan.key_dim,
         op.VALUES: scan.head_dim,
+    })  # fmt: skip
+
+
+def write_channel_scan(writer: RecordWriter, scan: ChannelScan) -> None:
+    """Mamba-1's selective scan."""
+    op, buffers = channel_scan, writer.buffers
+    positions, tables, offset = _addresses(writer, scan)
+    writer.record(op.channel_scan, "none", {
+        **buffers.view(scan.x).slots(op.X, op.STRIDE),
+        **buffers.view(scan.b).slots(op.B, op.B_STRIDE),
+        **buffers.view(scan.c).slots(op.C, op.C_STRIDE),
+        **buffers.view(scan.dt).slots(op.DT, op.DT_STRIDE),
+        op.A: writer.turned(scan.a, scan.width, scan.key_dim),
+        op.D: writer.vector(scan.d, scan.width),
+        **buffers.view(scan.out).slots(op.OUT, op.OUT_STRIDE),
+        op.POSITIONS: positions, op.TABLES: tables, op.LAYER_OFFSET: offset,
+        op.KEYS: scan.key_dim, op.WIDTH: scan.width,
     })  # fmt: skip
