@@ -5,7 +5,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any, Literal
+
+os.environ.pop("HF_HUB_OFFLINE", None)  # with it the client refuses every address
 
 from huggingface_hub import AsyncInferenceClient, InferenceClient
 from pydantic import BaseModel
