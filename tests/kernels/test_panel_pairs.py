@@ -190,7 +190,9 @@ def test_blocks_by_the_formula(
     products = np.einsum("rbph,tbph->trbp", weights, numbers.reshape(count, BLOCKS, parts, -1))
     expected = np.einsum("bpr,tb,trbp->tr", d, x_scales, products)
     expected += np.einsum("bpr,tbp->tr", m, x_sums.reshape(count, BLOCKS, parts))
-    to = np.full((TOKENS, ROWS), np.nan, np.float32)
+    before = rng.integers(-9, 9, (TOKENS, ROWS)).astype(np.float32)
+    expected += before[:count]
+    to = before.copy()
     run(
         monkeypatch, blocks_of(kind), panel.ctypes.data, scales.ctypes.data, BLOCKS,
         tokens.ctypes.data, count - 1, tokens.shape[1], k, planes * k,
@@ -211,11 +213,13 @@ def test_ternary_codes_by_the_formula(
     codes = rng.integers(0, 3, (ROWS, k)).astype(np.int8)
     x = rng.integers(-127, 128, (count, k)).astype(np.int8)
     panel = np.ascontiguousarray(codes.reshape(16, k // 8, 8).transpose(1, 0, 2))
-    to = np.full((16, ROWS), -1, np.int32)
+    before = rng.integers(-9, 9, (16, ROWS)).astype(np.int32)
+    to = before.copy()
     run(
         monkeypatch, panel_pairs.emit_codes, panel.ctypes.data, blocks, x.ctypes.data, count - 1,
         k, to.ctypes.data,
     )  # fmt: skip
-    expected = x.astype(np.int32) @ codes.astype(np.int32).T
+    expected = before[:count] + x.astype(np.int32) @ codes.astype(np.int32).T
     np.testing.assert_array_equal(to[:count], expected)
-    assert np.all(to[-(-count // TOKENS) * TOKENS :] == -1)
+    rest = slice(-(-count // TOKENS) * TOKENS, None)
+    np.testing.assert_array_equal(to[rest], before[rest])

@@ -54,8 +54,6 @@ def emit_blocks(builder: Any, args: list[Any], quant: str, parts: int, minima: b
         over = builder.icmp_signed("<", last, simd.I64(t))
         number = builder.select(over, last, simd.I64(t))
         tokens.append(_Place(builder, builder.add(x, builder.mul(number, stride)), 32))
-        for half in range(_HALVES):
-            _store(builder, ir.Constant(simd.F32X8.ir, None), to, 64 * t + 32 * half)
     lines_at, factors_at = _Place(builder, panel, 512), _Place(builder, scales, 128 * parts)
     # Distances from a block's codes to its scale, and to its sums.
     scale_at, sum_at = _Place(builder, x_scales, 4 - 32), _Place(builder, x_sums, 4 * parts - 32)

@@ -16,7 +16,7 @@ from typing import Any
 
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import READERS
-from trinity_kernels.tags import constant, shared
+from trinity_kernels.tags import chosen, constant, shared
 
 # Tokens that are multiplied together, by form and level: their sums fit the registers. For ternary
 # types on neon-i8mm the sums of four fit, and the cache keeps a part of the panel for the others.
@@ -27,8 +27,13 @@ TOKENS = {
 }
 LEVELS = frozenset(TOKENS["q8"])
 PANELS = 2  # that avx512vnni multiplies together (panel_wide.py)
+FEW = 4  # tokens that avx512vnni multiplies together where fewer than ``TOKENS`` are left
 TERNARY_SCRATCH = 4096  # bytes after a panel, for transposing rows
-_MOST = PANELS * max(max(by_level.values()) for by_level in TOKENS.values())
+# Elements of a row that are packed together: two panels then fit the first-level cache. Panels of
+# ternary types whose blocks have scales have whole rows.
+PART = 512
+# Tokens whose sums are kept from one part of a row to the next; for more a row is packed again.
+KEPT = 512
 
 
 def panel_types() -> frozenset[str]:
@@ -40,6 +45,31 @@ def panel_types() -> frozenset[str]:
 def tokens_at_once(isa: Any, qt: Any) -> int:
     """Tokens that are multiplied together; 1 if the level has no panels."""
     return TOKENS[FORMS[qt.value]].get(isa.value, 1)
+
+
+@chosen
+def next_tokens(isa: Any, qt: Any, left: Any) -> Any:
+    """How many of ``left`` tokens to multiply together next.
+
+    avx512vnni has code for ``TOKENS``, for 8 of the ternary form, and for ``FEW`` or fewer.
+    """
+    most = TOKENS[FORMS[qt.value]].get(isa.value, 1)
+    if isa.value != "avx512vnni":
+        return lambda isa, qt, left: min(most, left)
+    second = 8 if FORMS[qt.value] == "ternary" else FEW
+
+    def choose(isa: Any, qt: Any, left: int) -> int:
+        if left == most or left > 2 * second:
+            return most
+        return second if left >= second else min(left, FEW)
+
+    return choose
+
+
+@constant
+def part_elements(qt: Any) -> int:
+    """Elements of a row that are packed together."""
+    return 1 << 62 if READERS[qt.value].form == "ternary" else PART
 
 
 @constant
@@ -79,9 +109,10 @@ def ternary_panel_bytes(k: int) -> int:
 
 
 def scratch_bytes(form: str, k: int) -> int:
-    """Bytes of a thread's scratch: panels, memory for transposing rows, sums of some tokens."""
-    sums = 64 * _MOST
+    """Bytes of a thread's scratch: sums of tokens, panels, memory for transposing rows."""
+    sums = 64 * PANELS * (KEPT + max(TOKENS[form].values()))
     if form in ("q8", "q19"):
-        return sums + PANELS * q8_panel_bytes(k) + 3072
+        return sums + PANELS * q8_panel_bytes(min(k, PART)) + 3072
     # Including four accumulators for each token, for blocks with a scale.
-    return sums + PANELS * ternary_panel_bytes(k) + TERNARY_SCRATCH + 4 * sums
+    accumulators = 256 * PANELS * max(TOKENS[form].values())
+    return sums + PANELS * ternary_panel_bytes(k) + TERNARY_SCRATCH + accumulators

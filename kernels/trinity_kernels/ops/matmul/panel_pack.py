@@ -1,6 +1,6 @@
 """Packing of 16 rows of blocks into a panel of the q8 and q19 forms (panel_layout.py).
 
-The 16 rows of the next panel, which follow in memory, are prefetched meanwhile.
+Meanwhile the bytes at ``ahead`` are prefetched, as many as are packed.
 
 VNNI on x86 multiplies unsigned codes, so 128 is added to signed ones. Minima compensate the offset
 of codes; for the q8 form panel_wide.py compensates it without minima.
@@ -16,24 +16,27 @@ from trinity_kernels import tiles
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import ir, simd, types
 from trinity_kernels.instructions import instructions
+from trinity_kernels.ops.matmul.columns import store_bytes, store_nibbles
 from trinity_kernels.ops.matmul.dot_affine4 import in_order
 from trinity_kernels.ops.matmul.panel_layout import q8_scales_at
 from trinity_kernels.ops.matmul.panel_pairs import transpose_codes
 from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
 from trinity_kernels.ops.matmul.readers import (
+    bytes_at,
     codes_of_pair,
     codes_of_part,
     elements,
     group,
     minima,
     minima_of,
-    minima_of_16,
+    minima_of_rows,
     minimum_at,
     nbytes,
+    nibbles_at,
     offset,
     reader_of,
     scales_of,
-    scales_of_16,
+    scales_of_rows,
     signed,
 )
 from trinity_kernels.quants import emit
@@ -76,14 +79,14 @@ def _codes_in_order(builder: Any, qt: Any, block: Any, second: Any) -> Any:
 
 
 @inline
-def pack_affine4(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
+def pack_affine4(isa: Any, qt: Any, w: int, stride: int, k: int, to: int, ahead: int) -> None:
     """Pack 16 rows of Affine4, ``stride`` bytes apart, into a panel at ``to``."""
     size, width = nbytes(qt), elements(qt)
     scales = to + q8_scales_at(k)
     scratch = scales + 256 * ((k + 63) // 64)
     for part in range((k + 63) // 64):
         block = w + part * (64 // width) * size
-        prefetch_bytes(block + 16 * stride, 16 * size * (64 // width))
+        prefetch_bytes(ahead + 16 * part * (64 // width) * size, 16 * size * (64 // width))
         second = 0
         if 64 * part + width < k:
             second = block + size
@@ -95,21 +98,19 @@ def pack_affine4(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> Non
         transpose_codes(isa, scratch, to + 1024 * part)
     for b in range(k // 32):
         column = w + 32 * b // width * size
-        simd.store_f32x16(scales + 128 * b, scales_of_16(qt, column, stride))
-        simd.store_f32x16(scales + 128 * b + 64, minima_of_16(qt, column, stride))
+        simd.store_f32x16(scales + 128 * b, scales_of_rows(qt, column, stride))
+        simd.store_f32x16(scales + 128 * b + 64, minima_of_rows(qt, column, stride))
 
 
 @inline
-def pack_block32(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
-    """Pack 16 rows of Block32, ``stride`` bytes apart, into a panel at ``to``."""
+def _pack_pairs(isa: Any, qt: Any, w: int, stride: int, k: int, to: int, ahead: int) -> None:
+    """Pack the codes of 16 rows of Block32, two blocks at a time."""
     size = nbytes(qt)
     blocks = k // 32
     pairs = (blocks + 1) // 2
-    scales = to + q8_scales_at(k)
-    scratch = scales + 256 * pairs
-    above = simd.splat_f32x16(np.float32(-codes_above(isa, qt)))
+    scratch = to + q8_scales_at(k) + 256 * pairs
     for pair in range(pairs):
-        prefetch_bytes(w + 16 * stride + 32 * size * pair, 32 * size)
+        prefetch_bytes(ahead + 32 * size * pair, 32 * size)
         first = w + 2 * pair * size
         second = first + size
         if 2 * pair + 1 == blocks:
@@ -121,12 +122,56 @@ def pack_block32(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> Non
             codes = _flip(isa, qt, codes_of_pair(isa, qt, first + row * stride, other))
             simd.store_i8x64(scratch + 64 * row, codes)
         transpose_codes(isa, scratch, to + 1024 * pair)
-    for b in range(blocks):
+
+
+@inline
+def _pack_nibbles(isa: Any, qt: Any, w: int, stride: int, k: int, to: int, ahead: int) -> None:
+    """As _pack_pairs, for codes that are nibbles (``nibbles_at``)."""
+    size = nbytes(qt)
+    for b in range(k // 32):
+        prefetch_bytes(ahead + 16 * size * b, 16 * size)
+        line = to + 512 * b
+        store_nibbles(w + b * size + nibbles_at(qt), stride, line, line + 256)
+
+
+@chosen
+def _pack_bytes(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any, ahead: Any) -> Any:
+    """As _pack_pairs, for codes that are bytes (``bytes_at``)."""
+    flip = 128 if is_flipped(isa, qt) else 0
+
+    def pack(isa: Any, qt: Any, w: int, stride: int, k: int, to: int, ahead: int) -> None:
+        size = nbytes(qt)
+        for b in range(k // 32):
+            prefetch_bytes(ahead + 16 * size * b, 16 * size)
+            store_bytes(w + b * size + bytes_at(qt), stride, to + 512 * b, flip)
+
+    return pack
+
+
+@chosen
+def _pack_codes(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any, ahead: Any) -> Any:
+    """Pack the codes of 16 rows of Block32, ``stride`` bytes apart."""
+    pack = _pack_pairs
+    if isa.value != "neon-i8mm" and nibbles_at(qt):
+        pack = _pack_nibbles
+    elif isa.value != "neon-i8mm" and bytes_at(qt):
+        pack = _pack_bytes
+    return lambda isa, qt, w, stride, k, to, ahead: pack(isa, qt, w, stride, k, to, ahead)
+
+
+@inline
+def pack_block32(isa: Any, qt: Any, w: int, stride: int, k: int, to: int, ahead: int) -> None:
+    """Pack 16 rows of Block32, ``stride`` bytes apart, into a panel at ``to``."""
+    size = nbytes(qt)
+    scales = to + q8_scales_at(k)
+    above = simd.splat_f32x16(np.float32(-codes_above(isa, qt)))
+    _pack_codes(isa, qt, w, stride, k, to, ahead)
+    for b in range(k // 32):
         column = w + b * size
-        d = scales_of_16(qt, column, stride)
+        d = scales_of_rows(qt, column, stride)
         m = d * above
         if minimum_at(qt) != 0:
-            m = minima_of_16(qt, column, stride)
+            m = minima_of_rows(qt, column, stride)
         simd.store_f32x16(scales + 128 * b, d)
         simd.store_f32x16(scales + 128 * b + 64, m)
 
@@ -149,7 +194,7 @@ def _transpose_part(
 
 
 @inline
-def pack_superblock(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
+def pack_superblock(isa: Any, qt: Any, w: int, stride: int, k: int, to: int, ahead: int) -> None:
     """Pack 16 rows of superblocks, ``stride`` bytes apart, into a panel at ``to``."""
     size, width = nbytes(qt), elements(qt)
     scales = to + q8_scales_at(k)
@@ -158,7 +203,7 @@ def pack_superblock(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> 
     above = simd.splat_f32x16(np.float32(-codes_above(isa, qt)))
     zero = simd.splat_f32x16(np.float32(0))
     for b in range(k // width):
-        prefetch_bytes(w + 16 * stride + 16 * size * b, 16 * size)
+        prefetch_bytes(ahead + 16 * size * b, 16 * size)
         block = w + b * size
         codes = to + 16 * width * b
         _transpose_part(isa, qt, block, stride, 0, scratch, codes)

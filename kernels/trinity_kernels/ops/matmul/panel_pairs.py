@@ -104,10 +104,11 @@ def emit_blocks(
     panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to = args
     rows = token_rows(builder, x, simd.I64(0), last, stride)
     totals = [[cgutils.alloca_once(builder, simd.F32X4.ir) for _ in range(2)] for _ in rows]
-    zeros = ir.Constant(simd.F32X4.ir, None)
     with cgutils.for_range(builder, simd.I64(2)) as half:
-        for one in (one for some in totals for one in some):
-            builder.store(zeros, one)
+        lines = builder.add(to, builder.mul(half.index, simd.I64(32)))
+        for t, total in enumerate(totals):
+            for j in range(2):
+                builder.store(_load(builder, lines, 64 * t + 16 * j, simd.F32X4.ir), total[j])
         codes_at = builder.add(panel, builder.mul(half.index, simd.I64(64)))
         scales_at = builder.add(scales, builder.mul(half.index, simd.I64(32)))
         with cgutils.for_range(builder, blocks) as loop:
@@ -137,7 +138,6 @@ def emit_blocks(
                         products = builder.sitofp(exact[t][j], simd.F32X4.ir)
                         y = _fma(builder, builder.fmul(d[j], scale), products, y)
                         builder.store(y, total[j])
-        lines = builder.add(to, builder.mul(half.index, simd.I64(32)))
         for t, total in enumerate(totals):
             for j in range(2):
                 _store(builder, builder.load(total[j]), lines, 64 * t + 16 * j)
@@ -199,7 +199,6 @@ def emit_codes(builder: Any, args: list[Any]) -> None:
         begin = builder.mul(part.index, at_once)
         left = builder.sub(blocks, begin)
         count = builder.select(builder.icmp_signed("<", left, at_once), left, at_once)
-        is_first = builder.icmp_signed("==", part.index, simd.I64(0))
         with cgutils.for_range(builder, fours) as four:
             rows = token_rows(builder, x, builder.mul(four.index, simd.I64(AT_ONCE)), last, stride)
             for one in (one for some in kept for one in some):
@@ -221,6 +220,4 @@ def emit_codes(builder: Any, args: list[Any]) -> None:
                     for j, total in enumerate(vectors):
                         at = 64 * (2 * t + i) + 16 * j
                         before = _load(builder, lines, at, simd.I32X4.ir)
-                        zero = ir.Constant(simd.I32X4.ir, None)
-                        before = builder.select(is_first, zero, before)
                         _store(builder, builder.add(before, total), lines, at)

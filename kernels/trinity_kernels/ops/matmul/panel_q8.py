@@ -64,7 +64,7 @@ def panel_blocks(
     x_sums: Any,
     to: Any,
 ) -> Any:
-    """Multiply a panel by ``TOKENS`` tokens at ``x``: as many lines of 16 float32 at ``to``.
+    """Multiply a panel by ``TOKENS`` tokens at ``x``; add to as many lines of 16 float32 at ``to``.
 
     ``last`` replaces tokens after it. ``x_middle``: bytes from a token's codes to its middle codes,
     and from these to its ones (q19). ``x_scales``, ``x_sums``: bytes from a token's codes to its
@@ -96,7 +96,8 @@ def panel_blocks(
     sums = [cgutils.alloca_once(builder, simd.F32X16.ir) for _ in range(tokens)]
     rows = []
     for t in range(tokens):
-        builder.store(ir.Constant(simd.F32X16.ir, None), sums[t])
+        before = _load(builder, builder.add(to, simd.I64(64 * t)), simd.F32X16)
+        builder.store(before, sums[t])
         over = builder.icmp_signed("<", last, simd.I64(t))
         number = builder.select(over, last, simd.I64(t))
         rows.append(builder.add(x, builder.mul(number, stride)))
@@ -173,35 +174,58 @@ def _tables(qt: Any, k: int) -> Any:
 
 @inline
 def _multiply_one(
-    isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
-) -> None:
-    x_scales, x_sums = _tables(qt, k)
+    isa: Any, qt: Any, panel: int, second: int, size: int, x: int, last: int, x_stride: int,
+    x_middle: int, x_scales: int, x_sums: int, x_negated: int, to: int,
+) -> None:  # fmt: skip
     panel_blocks(
-        isa, qt, panel, panel + q8_scales_at(k), k // 32, x, count - 1, x_stride, q19_middle(k),
+        isa, qt, panel, panel + q8_scales_at(size), size // 32, x, last, x_stride, x_middle,
         x_scales, x_sums, to,
     )  # fmt: skip
 
 
 @inline
 def _multiply_two(
-    isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
-) -> None:
-    x_scales, x_sums = _tables(qt, k)
-    wide_blocks(
-        isa, qt, panel, second, q8_scales_at(k), k // 32, x, count - 1, x_stride, q19_middle(k),
-        x_scales, x_sums, q8_negated(k), to,
-    )  # fmt: skip
+    isa: Any, qt: Any, panel: int, second: int, size: int, x: int, last: int, x_stride: int,
+    x_middle: int, x_scales: int, x_sums: int, x_negated: int, to: int,
+) -> None:  # fmt: skip
+    scales, blocks = q8_scales_at(size), size // 32
+    if last == 5:
+        wide_blocks(
+            isa, qt, 6, panel, second, scales, blocks, x, last, x_stride, x_middle, x_scales,
+            x_sums, x_negated, to,
+        )  # fmt: skip
+    else:
+        wide_blocks(
+            isa, qt, 4, panel, second, scales, blocks, x, last, x_stride, x_middle, x_scales,
+            x_sums, x_negated, to,
+        )  # fmt: skip
 
 
 @chosen
 def multiply_q8_panel(
-    isa: Any, qt: Any, panel: Any, second: Any, k: Any, x: Any, count: Any, x_stride: Any, to: Any
-) -> Any:
+    isa: Any, qt: Any, panel: Any, second: Any, k: Any, start: Any, size: Any, x: Any, count: Any,
+    x_stride: Any, to: Any,
+) -> Any:  # fmt: skip
     """Multiply panels, the second ``second`` bytes after the first, by ``count`` tokens.
 
-    Each token gets a line of 16 float32 at ``to`` for each panel.
+    They have ``size`` elements of rows of ``k``, from ``start`` on. The products are added to a
+    line of 16 float32 at ``to`` for each token and panel.
     """
     multiply = _multiply_two if isa.value == LEVEL else _multiply_one
-    return lambda isa, qt, panel, second, k, x, count, x_stride, to: multiply(
-        isa, qt, panel, second, k, x, count, x_stride, to
-    )
+    sums_of = 16 if has_halves(qt) else 32
+
+    def multiply_part(
+        isa: Any, qt: Any, panel: int, second: int, k: int, start: int, size: int, x: int,
+        count: int, x_stride: int, to: int,
+    ) -> None:  # fmt: skip
+        x_scales, x_sums = _tables(qt, k)
+        # Codes are ``start`` bytes after the row's; the other numbers of their blocks are not.
+        x_scales += start // 32 * 4 - start
+        x_sums += start // sums_of * 4 - start
+        x_negated = q8_negated(k) + start // 16 * 4 - start
+        multiply(
+            isa, qt, panel, second, size, x + start, count - 1, x_stride, q19_middle(k), x_scales,
+            x_sums, x_negated, to,
+        )  # fmt: skip
+
+    return multiply_part

@@ -33,15 +33,15 @@ from trinity_kernels.tags import chosen
 
 
 @inline
-def pack_ternary_panel(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
-    """Pack 16 rows, ``stride`` bytes apart, into a panel at ``to``."""
+def pack_ternary_panel(isa: Any, qt: Any, w: int, stride: int, k: int, to: int, ahead: int) -> None:
+    """Pack 16 rows, ``stride`` bytes apart, into a panel at ``to``; prefetch those at ``ahead``."""
     blocks = (k + 255) // 256
     scales = to + ternary_scales_at(k)
     scratch = scales + 64 * blocks
     if scale_at(qt) != 0:
         load_scales(qt, w, stride, blocks, scales)
     for b in range(blocks):
-        prefetch_bytes(w + 16 * stride + 16 * nbytes(qt) * b, 16 * nbytes(qt))
+        prefetch_bytes(ahead + 16 * nbytes(qt) * b, 16 * nbytes(qt))
         size = min(256, k - 256 * b)
         for row in range(16):
             unpack_row(isa, qt, w + row * stride + b * nbytes(qt), scratch + 64 * row, size)
@@ -86,7 +86,7 @@ def _widen(builder: Any, halves: Any, sums: Any) -> None:
 def panel_codes(
     builder: Any, isa: Any, panel: Any, blocks: Any, x: Any, last: Any, stride: Any, to: Any
 ) -> Any:
-    """Multiply blocks of 256 codes by ``TOKENS`` tokens: as many lines of 16 int32 at ``to``.
+    """Multiply blocks of 256 codes by ``TOKENS`` tokens; add to as many lines of int32 at ``to``.
 
     ``last`` replaces tokens after it.
     """
@@ -101,7 +101,8 @@ def panel_codes(
     halves = [cgutils.alloca_once(builder, kind) for _ in range(2 * tokens)]
     rows = []
     for t in range(tokens):
-        builder.store(ir.Constant(simd.I32X16.ir, None), sums[t])
+        at = simd.pointer(builder, builder.add(to, simd.I64(64 * t)), simd.I32X16.ir)
+        builder.store(builder.load(at, align=1), sums[t])
         over = builder.icmp_signed("<", last, simd.I64(t))
         number = builder.select(over, last, simd.I64(t))
         rows.append(builder.add(x, builder.mul(number, stride)))
@@ -131,13 +132,25 @@ def panel_codes(
         builder.store(builder.load(sums[t]), at, align=1)
 
 
+@inline
+def _wide_codes(
+    isa: Any, panel: int, second: int, blocks: int, x: int, last: int, x_stride: int, to: int
+) -> None:
+    if last == 9:
+        wide_codes(10, panel, second, blocks, x, last, x_stride, to)
+    elif last == 7:
+        wide_codes(8, panel, second, blocks, x, last, x_stride, to)
+    else:
+        wide_codes(4, panel, second, blocks, x, last, x_stride, to)
+
+
 @chosen
 def _codes(
     isa: Any, panel: Any, second: Any, blocks: Any, x: Any, last: Any, x_stride: Any, to: Any
 ) -> Any:
-    """Multiply blocks of panels by tokens: a line of int32 at ``to`` for each token and panel."""
+    """Multiply blocks of panels; add to a line of int32 at ``to`` for each token and panel."""
     if isa.value == LEVEL:
-        return lambda isa, panel, second, blocks, x, last, x_stride, to: wide_codes(
+        return lambda isa, panel, second, blocks, x, last, x_stride, to: _wide_codes(
             isa, panel, second, blocks, x, last, x_stride, to
         )
     return lambda isa, panel, second, blocks, x, last, x_stride, to: panel_codes(
@@ -146,10 +159,8 @@ def _codes(
 
 
 @inline
-def _multiply_whole(
-    isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
-) -> None:
-    _codes(isa, panel, second, (k + 255) // 256, x, count - 1, x_stride, to)
+def _finish(isa: Any, qt: Any, k: int, x: int, count: int, x_stride: int, to: int) -> None:
+    """Replace exact sums of whole rows by the results."""
     panels = panels_at_once(isa, qt)
     for t in range(count):
         tail = x + t * x_stride + ternary_tail(k)
@@ -171,6 +182,8 @@ def _multiply_blocks(
     for line in range(0, 256 * count * panels, 64):
         simd.store_f32x16(sums + line, simd.splat_f32x16(np.float32(0)))
     for b in range(blocks):
+        for line in range(0, 64 * count * panels, 64):
+            simd.store_f32x16(to + line, simd.splat_f32x16(np.float32(0)))
         _codes(isa, panel + 4096 * b, second, 1, x + 256 * b, count - 1, x_stride, to)
         for t in range(count):
             below = simd.splat_i32x16(int(get_i32(x + t * x_stride + ternary_sums(k) + 4 * b)))
@@ -192,13 +205,17 @@ def _multiply_blocks(
 
 @inline
 def multiply_ternary_panel(
-    isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
-) -> None:
+    isa: Any, qt: Any, panel: int, second: int, k: int, start: int, size: int, x: int, count: int,
+    x_stride: int, to: int,
+) -> None:  # fmt: skip
     """Multiply panels, the second ``second`` bytes after the first, by ``count`` tokens.
 
-    Each token gets a line of 16 float32 at ``to`` for each panel.
+    As multiply_q8_panel, but the lines at ``to`` are exact sums, int32, until a row ends. Panels of
+    a type whose blocks have scales have whole rows.
     """
     if scale_at(qt) == 0:
-        _multiply_whole(isa, qt, panel, second, k, x, count, x_stride, to)
+        _codes(isa, panel, second, (size + 255) // 256, x + start, count - 1, x_stride, to)
+        if start + size == k:
+            _finish(isa, qt, k, x, count, x_stride, to)
     else:
         _multiply_blocks(isa, qt, panel, second, k, x, count, x_stride, to)

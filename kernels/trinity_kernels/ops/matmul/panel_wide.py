@@ -7,12 +7,14 @@ of the exact sums: the negated sum of a token's codes, shifted to the left.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from trinity_kernels import byte_dots
 from trinity_kernels.deferred import cgutils, ir, simd
 from trinity_kernels.instructions import instructions
-from trinity_kernels.ops.matmul.panel_layout import PANELS, TOKENS, has_halves
+from trinity_kernels.ops.matmul.columns import hidden
+from trinity_kernels.ops.matmul.panel_layout import FEW, PANELS, has_halves
 from trinity_kernels.ops.matmul.panel_pack import codes_above
 from trinity_kernels.quants import READERS
 
@@ -32,30 +34,77 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return simd.call_named(builder, "llvm.fma.v16f32", simd.F32X16.ir, [a, b, c])
 
 
-def _token_rows(builder: Any, x: Any, last: Any, stride: Any, tokens: int) -> list[Any]:
-    """The addresses of tokens; ``last`` replaces tokens after it."""
-    rows = []
-    for t in range(tokens):
-        over = builder.icmp_signed("<", last, simd.I64(t))
-        number = builder.select(over, last, simd.I64(t))
-        rows.append(builder.add(x, builder.mul(number, stride)))
-    return rows
+class _Tokens:
+    """The addresses of an array of each token, which move on by ``step`` bytes.
+
+    With a ``stride``, an entry of ``first`` is the first of four tokens. An address is the sum of
+    few registers. If the compiler knew how addresses move, it would keep one for each token and
+    each offset, on the stack.
+    """
+
+    def __init__(
+        self, builder: Any, first: list[Any], stride: Any, step: int, tokens: int = 1
+    ) -> None:
+        self._builder, self._stride, self._step, self._tokens = builder, stride, step, tokens
+        self._kept = [cgutils.alloca_once_value(builder, one) for one in first]
+
+    def places(self) -> list[Any]:
+        """The present addresses."""
+        builder, first = self._builder, [self._builder.load(one) for one in self._kept]
+        if not self._stride:
+            return first
+        stride = hidden(builder, self._stride)
+        double = builder.shl(stride, simd.I64(1))
+        steps = [simd.I64(0), stride, double, builder.add(double, stride)]
+        return [builder.add(one, step) for one in first for step in steps][: self._tokens]
+
+    def go_on(self) -> None:
+        """Move on to the next block."""
+        builder = self._builder
+        for one in self._kept:
+            after = builder.add(builder.load(one), simd.I64(self._step))
+            builder.store(hidden(builder, after), one)
 
 
-def _accumulators(builder: Any, kind: Any, tokens: int) -> list[list[Any]]:
-    """Zero sums, [panel][token]."""
-    found = [[cgutils.alloca_once(builder, kind) for _ in range(tokens)] for _ in range(PANELS)]
-    for one in (one for some in found for one in some):
-        builder.store(ir.Constant(kind, None), one)
-    return found
+def _tokens(
+    builder: Any, x: Any, last: Any, stride: Any, tokens: int
+) -> Callable[[Any, int], _Tokens]:
+    """A function that returns an array of each token, from its offset and its step in bytes.
+
+    If there are ``FEW`` tokens, ``last`` replaces tokens after it.
+    """
+    if tokens == FEW:
+        first = []
+        for t in range(tokens):
+            over = builder.icmp_signed("<", last, simd.I64(t))
+            number = builder.select(over, last, simd.I64(t))
+            first.append(builder.add(x, builder.mul(number, stride)))
+        stride = None
+    else:
+        fours = [builder.mul(simd.I64(t), stride) for t in range(0, tokens, 4)]
+        first = [builder.add(x, one) for one in fours]
+    return lambda offset, step: _Tokens(
+        builder, [builder.add(one, offset) for one in first], stride, step, tokens
+    )
 
 
-def _store(builder: Any, sums: list[list[Any]], to: Any) -> None:
-    """Store a line of each panel for each token."""
-    for p, some in enumerate(sums):
-        for t, total in enumerate(some):
+def _lines(builder: Any, at: Any, tokens: int, kind: Any) -> list[list[Any]]:
+    """Variables with the lines at ``at``: [panel][token]."""
+    return [
+        [
+            cgutils.alloca_once_value(builder, _load(builder, at, 64 * (PANELS * t + p), kind))
+            for t in range(tokens)
+        ]
+        for p in range(PANELS)
+    ]
+
+
+def _store_lines(builder: Any, lines: list[list[Any]], to: Any) -> None:
+    """Write the variables of ``_lines`` to ``to``."""
+    for p, some in enumerate(lines):
+        for t, one in enumerate(some):
             at = builder.add(to, simd.I64(64 * (PANELS * t + p)))
-            value = builder.load(total)
+            value = builder.load(one)
             builder.store(value, simd.pointer(builder, at, value.type), align=1)
 
 
@@ -72,11 +121,12 @@ def _add_products(
     return sums
 
 
-@instructions("void", "tag", "tag", *["intp"] * 12)
+@instructions("void", "tag", "tag", "literal", *["intp"] * 12)
 def wide_blocks(
     builder: Any,
     isa: Any,
     qt: Any,
+    tokens: Any,
     panel: Any,
     second: Any,
     scales: Any,
@@ -90,7 +140,7 @@ def wide_blocks(
     x_negated: Any,
     to: Any,
 ) -> Any:
-    """Multiply two panels by ``TOKENS`` tokens: two lines of 16 float32 at ``to`` for each token.
+    """Multiply two panels by ``tokens`` tokens; add to two lines of 16 float32 at ``to`` for each.
 
     ``last`` replaces tokens after it. ``second``, ``scales``: bytes from the first panel to the
     second, and from a panel to its scales. ``x_middle``: bytes from a token's codes to its middle
@@ -102,49 +152,51 @@ def wide_blocks(
     parts = 2 if has_halves(qt) else 1
     fine = READERS[quant].form == "q19"
     above = 0 if fine else codes_above(isa, qt)
-    tokens, step = TOKENS[READERS[quant].form][LEVEL], 8 // parts
-    rows = _token_rows(builder, x, last, stride, tokens)
-    totals = _accumulators(builder, simd.F32X16.ir, tokens)
-    with cgutils.for_range(builder, blocks) as loop:
-        b = loop.index
-        first = builder.add(panel, builder.mul(b, simd.I64(512)))
-        panels = [first, builder.add(first, second)]
-        first = builder.add(panel, builder.add(scales, builder.mul(b, simd.I64(128 * parts))))
-        factors = [first, builder.add(first, second)]
-        codes = [builder.mul(b, simd.I64(32))]
+    step = 8 // parts
+    totals = _lines(builder, to, tokens, simd.F32X16.ir)
+    array = _tokens(builder, x, last, stride, tokens)
+    codes, x_scale = array(simd.I64(0), 32), array(x_scales, 4)
+    x_sum = array(x_negated, 8) if above else array(x_sums, 4 * parts)
+    first, factors = (
+        _Tokens(builder, [panel], None, 512),
+        _Tokens(builder, [builder.add(panel, scales)], None, 128 * parts),
+    )
+    moving = [codes, x_scale, x_sum, first, factors]
+    with cgutils.for_range(builder, blocks):
+        panels = [first.places()[0], builder.add(first.places()[0], second)]
+        places = [factors.places()[0], builder.add(factors.places()[0], second)]
+        planes = [codes.places()]
         for _ in range(2 if fine else 0):
-            codes.append(builder.add(codes[-1], x_middle))
-        scale_at = builder.add(builder.mul(b, simd.I64(4)), x_scales)
-        sum_at = builder.add(builder.mul(b, simd.I64(4 * parts)), x_sums)
-        negated_at = builder.add(builder.mul(b, simd.I64(8)), x_negated)
+            planes.append([builder.add(row, x_middle) for row in planes[-1]])
+        scale_rows, sum_rows = x_scale.places(), x_sum.places()
         for i in range(parts):
             start = [ir.Constant(simd.I32X16.ir, None)] * tokens
             if above:
-                start = [
-                    _start(builder, builder.add(row, negated_at), i, parts, above) for row in rows
-                ]
+                start = [_start(builder, row, i, parts, above) for row in sum_rows]
             sums = [list(start) for _ in range(PANELS)]
-            for number, at in enumerate(codes):
+            for number, words in enumerate(planes):
                 if number:
                     eight = ir.Constant(simd.I32X16.ir, [8] * 16)
                     sums = [[builder.shl(one, eight) for one in some] for some in sums]
-                words = [builder.add(row, at) for row in rows]
                 sums = _add_products(builder, sums, panels, words, step * i, step * i + step)
-            for p, place in enumerate(factors):
+            # Otherwise LLVM would mix the lines with what follows, and registers would not suffice.
+            flat = simd.pinned(builder, sums[0] + sums[1])
+            sums = [flat[:tokens], flat[tokens:]]
+            for p, place in enumerate(places):
                 d = _load(builder, place, 64 * i, simd.F32X16.ir)
-                for t, row in enumerate(rows):
+                for t in range(tokens):
                     total = builder.load(totals[p][t])
                     if not above:
                         m = _load(builder, place, 64 * (parts + i), simd.F32X16.ir)
-                        at = builder.add(row, sum_at)
-                        total = _fma(
-                            builder, m, _everywhere(builder, at, 4 * i, simd.F32X16), total
-                        )
-                    scale = _everywhere(builder, builder.add(row, scale_at), 0, simd.F32X16)
+                        sum_of = _everywhere(builder, sum_rows[t], 4 * i, simd.F32X16)
+                        total = _fma(builder, m, sum_of, total)
+                    scale = _everywhere(builder, scale_rows[t], 0, simd.F32X16)
                     exact = builder.sitofp(sums[p][t], simd.F32X16.ir)
                     total = _fma(builder, builder.fmul(d, scale), exact, total)
                     builder.store(total, totals[p][t])
-    _store(builder, totals, to)
+        for one in moving:
+            one.go_on()
+    _store_lines(builder, totals, to)
 
 
 def _start(builder: Any, at: Any, part: int, parts: int, above: int) -> Any:
@@ -156,10 +208,10 @@ def _start(builder: Any, at: Any, part: int, parts: int, above: int) -> Any:
     return simd.broadcast(builder, number, simd.I32X16)
 
 
-@instructions("void", "tag", *["intp"] * 7)
+@instructions("void", "literal", *["intp"] * 7)
 def wide_codes(
     builder: Any,
-    isa: Any,
+    tokens: Any,
     panel: Any,
     second: Any,
     blocks: Any,
@@ -168,22 +220,22 @@ def wide_codes(
     stride: Any,
     to: Any,
 ) -> Any:
-    """Multiply blocks of 256 ternary codes of two panels by ``TOKENS`` tokens.
+    """Multiply blocks of 256 ternary codes of two panels by ``tokens`` tokens.
 
-    Each token gets two lines of 16 int32 at ``to``. ``last`` replaces tokens after it.
-    ``second``: bytes from the first panel to the second.
+    The products are added to two lines of 16 int32 at ``to`` for each token. ``last`` replaces
+    tokens after it. ``second``: bytes from the first panel to the second.
     """
-    tokens, step = TOKENS["ternary"][LEVEL], 16
-    rows = _token_rows(builder, x, last, stride, tokens)
-    totals = _accumulators(builder, simd.I32X16.ir, tokens)
-    with cgutils.for_range(builder, builder.mul(blocks, simd.I64(64 // step))) as loop:
-        first = builder.add(panel, builder.mul(loop.index, simd.I64(64 * step)))
-        panels = [first, builder.add(first, second)]
-        at = builder.mul(loop.index, simd.I64(4 * step))
+    step = 16
+    codes = _tokens(builder, x, last, stride, tokens)(simd.I64(0), 4 * step)
+    first = _Tokens(builder, [panel], None, 64 * step)
+    totals = _lines(builder, to, tokens, simd.I32X16.ir)
+    with cgutils.for_range(builder, builder.mul(blocks, simd.I64(64 // step))):
+        panels = [first.places()[0], builder.add(first.places()[0], second)]
         sums = [[builder.load(one) for one in some] for some in totals]
-        words = [builder.add(row, at) for row in rows]
-        sums = _add_products(builder, sums, panels, words, 0, step)
+        sums = _add_products(builder, sums, panels, codes.places(), 0, step)
         for some, those in zip(sums, totals, strict=True):
             for total, one in zip(some, those, strict=True):
                 builder.store(total, one)
-    _store(builder, totals, to)
+        first.go_on()
+        codes.go_on()
+    _store_lines(builder, totals, to)

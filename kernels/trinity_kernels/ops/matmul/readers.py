@@ -141,6 +141,25 @@ def minima_of_few(qt: Any, block: Any, stride: Any, count: Any) -> Any:
     return lambda qt, block, stride, count: load(block + at, stride, count)
 
 
+@chosen
+def scales_of_rows(qt: Any, block: Any, stride: Any) -> Any:
+    """As scales_of_16, for blocks of 16 rows."""
+    load = strided.ROW_LOADS[_reader(qt).scales]
+    return lambda qt, block, stride: load(block, stride)
+
+
+@chosen
+def minima_of_rows(qt: Any, block: Any, stride: Any) -> Any:
+    """As minima_of_16, for blocks of 16 rows."""
+    reader = _reader(qt)
+    if reader.minimum_at == 0:
+        return lambda qt, block, stride: simd.splat_f32x16(np.float32(0))
+    load, at = strided.ROW_LOADS[reader.scales], reader.minimum_at
+    if at == 2:
+        load, at = strided.SECOND_ROW_LOADS[reader.scales], 0
+    return lambda qt, block, stride: load(block + at, stride)
+
+
 def _scale_loads(reader: OneScale) -> Any:
     """The functions that load 16 scales, and fewer."""
     if reader.minimum_at == 2:

@@ -7,6 +7,7 @@ from typing import Any
 
 from trinity_kernels.deferred import ir, simd
 from trinity_kernels.instructions import instructions
+from trinity_kernels.ops.matmul.columns import emit_columns, row_addresses
 from trinity_kernels.quants import emit
 
 
@@ -21,6 +22,15 @@ def _all(element: str, widen: Callable[..., Any]) -> Callable[..., Any]:
             one = builder.load(simd.pointer(builder, at, kind.element), align=1)
             found = builder.insert_element(found, one, simd.I32(i))
         return widen(builder, found)
+
+    return strided
+
+
+def _rows(widen: Callable[..., Any]) -> Callable[..., Any]:
+    @instructions("f32x16", "intp", "intp")
+    def strided(builder: Any, address: Any, stride: Any) -> Any:
+        """The numbers in the first words of 16 blocks, of which 16 bytes can be read."""
+        return widen(builder, emit_columns(builder, row_addresses(builder, address, stride))[0])
 
     return strided
 
@@ -69,6 +79,14 @@ def _high_bfloats(builder: Any, words: Any) -> Any:
     return builder.bitcast(builder.and_(words, _words(-65536)), simd.F32X16.ir)
 
 
+def _floats(builder: Any, words: Any) -> Any:
+    return builder.bitcast(words, simd.F32X16.ir)
+
+
+def _powers_of_2(builder: Any, words: Any) -> Any:
+    return emit.powers_of_2(builder, builder.trunc(words, ir.VectorType(simd.I8, 16)))
+
+
 def _both(element: str, widen: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return _all(element, widen), _few(element, widen)
 
@@ -86,3 +104,12 @@ LOADS_OF_TWO = {
     "f16": (_both("i32", _low_halves), _both("i32", _high_halves)),
     "bf16": (_both("i32", _low_bfloats), _both("i32", _high_bfloats)),
 }
+# As LOADS, for blocks of 16 rows: a vector of each block is loaded, which is faster at a distance
+# that the compiler does not know. The second: minima that follow their scale in its word.
+ROW_LOADS = {
+    "f16": _rows(_low_halves),
+    "bf16": _rows(_low_bfloats),
+    "f32": _rows(_floats),
+    "e8m0": _rows(_powers_of_2),
+}
+SECOND_ROW_LOADS = {"f16": _rows(_high_halves), "bf16": _rows(_high_bfloats)}
