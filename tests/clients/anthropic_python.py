@@ -236,7 +236,7 @@ def refused(kind: type[anthropic.APIError], call: Callable[[], object], part: st
 def _() -> None:
     source = {"type": "base64", "media_type": "image/png", "data": "aGk="}
     messages = [{"role": "user", "content": [{"type": "image", "source": source}]}]
-    refused(anthropic.BadRequestError, lambda: ask(messages=messages), "images are not supported")
+    refused(anthropic.BadRequestError, lambda: ask(messages=messages), "the model reads only text")
 
 
 @row("max_tokens is kept to")

@@ -26,7 +26,7 @@ BASH = {"type": "bash_20250124", "name": "bash"}
     [
         ({"max_tokens": 0}, "max_tokens"),
         ({"messages": []}, "messages"),
-        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "images"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "content[0].source"),
         ({"messages": [{"role": "user", "content": [{"type": "film"}]}]}, "content[0].type"),
         (
             {"messages": [*HELLO, {"role": "assistant", "content": [
@@ -41,7 +41,7 @@ BASH = {"type": "bash_20250124", "name": "bash"}
         (
             {"messages": [{"role": "user", "content": [
                 {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image"}]}]}]},
-            "messages[0].content[0].content[0].type: images",
+            "messages[0].content[0].content[0].source",
         ),
         (
             {"messages": [{"role": "user", "content": [

@@ -144,7 +144,7 @@ def test_what_changes_nothing_is_taken(client: TestClient) -> None:
         ({"messages": [{"content": "x"}]}, "messages[0].role"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-            "messages[0].content[0].type",
+            "messages[0].content[0].image_url",
         ),
         ({"messages": "x"}, "messages"),
         ({"temperature": -1}, "temperature"),

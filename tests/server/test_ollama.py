@@ -114,7 +114,7 @@ def test_what_changes_nothing_is_accepted_and_named(
         ({"think": True}, '"demo" does not support thinking'),
         ({"think": "high"}, '"demo" does not support thinking'),
         ({"format": "xml"}, "format"),
-        ({"messages": [{"role": "user", "content": "a", "images": ["aGk="]}]}, "images"),
+        ({"messages": [{"role": "user", "content": "a", "images": ["aGk="]}]}, "reads only text"),
         ({"messages": [{"role": "wizard", "content": "a"}]}, "messages[0].role"),
         (
             {

@@ -205,11 +205,11 @@ def test_logprobs(client: TestClient) -> None:
         ({"input": [{"type": 5}]}, "input[0].type"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
-            "input[0].content[0].type",
+            "input[0].content[0].image_url",
         ),
         (
             {"input": [{"type": "function_call_output", "call_id": "a",
-                        "output": [{"type": "input_image"}]}]}, "input[0].output[0].type",
+                        "output": [{"type": "input_image"}]}]}, "input[0].output[0].image_url",
         ),
     ],
 )  # fmt: skip

@@ -63,6 +63,14 @@ def images_of(ids: Sequence[int]) -> tuple[ImageRows, ...]:
     return ids.images if isinstance(ids, PromptIds) else ()
 
 
+def after(before: Sequence[int], ids: Sequence[int], *, skipped: int = 0) -> list[int]:
+    """Return the ids of a prompt, without the first ``skipped``, after other tokens."""
+    more = len(before) - skipped
+    images = tuple(image._replace(first=image.first + more) for image in images_of(ids))
+    joined = [*before, *ids[skipped:]]
+    return PromptIds(joined, images) if images else joined
+
+
 def put_images(images: Sequence[ImageRows], start: int, x: NDArray[np.float32]) -> None:
     """Write the rows of images among the positions from ``start`` on into ``x``, (n, width)."""
     end = start + len(x)

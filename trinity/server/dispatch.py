@@ -127,6 +127,8 @@ class Dispatch:
         check_connection(scope)
         coding = coding_of(scope)
         most, folder = settings.max_body, None
+        if self._endpoint.generates and self._service.models.reads_images:
+            most = max(most, settings.max_audio)
         if self._endpoint.form is not None:
             most = getattr(settings, self._endpoint.limit)
             if self._endpoint.limit == "max_file" and self._service.batches is not None:

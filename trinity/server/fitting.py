@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from trinity.runtime.image_rows import images_of
+from trinity.runtime.sequence import check_context
 from trinity.server.ignored import Ignored
 
 if TYPE_CHECKING:
@@ -48,7 +50,8 @@ def cut_prompt(
     """The prompt of a conversation, ``rendered`` without its oldest messages if it is too long.
 
     System messages stay, and so do the last user message and what follows it. What remains begins
-    with a user message, as chat templates want it. If that is too long, too: as ``cut_ids``.
+    with a user message, as chat templates want it. If that is too long, too: as ``cut_ids``; with
+    images it raises ContextLengthError.
     """
     prompt = rendered(messages)
     if len(prompt.ids) < context_length:
@@ -65,6 +68,9 @@ def cut_prompt(
     if starts and (start := starts[min(first, len(starts) - 1)]) > dropped[0]:
         ignored.add(f"messages[{dropped[0]}:{start}]")
         prompt = without(start)
+    if images_of(prompt.ids):  # which cannot be cut
+        check_context(len(prompt.ids) + 1, context_length)
+        return prompt
     bos = prompt.tokenizer.bos_id
     if keep >= 0 and bos is not None and prompt.ids[:1] == [bos]:
         keep += 1

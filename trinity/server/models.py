@@ -55,6 +55,11 @@ class Models:
             self.served[served.name] = self._by_name[served.name] = served
 
     @property
+    def reads_images(self) -> bool:
+        """Whether a loaded model reads images."""
+        return any(one.model is not None and one.model.reads_images for one in self.served.values())
+
+    @property
     def ready(self) -> bool:
         """Whether a model is loaded."""
         return any(served.model is not None for served in self.served.values())

@@ -17,6 +17,7 @@ from trinity.conversation.rendering import has_variable
 from trinity.errors import ContextLengthError, InputError
 from trinity.formats.defaults import ChatTemplate
 from trinity.grammar.grammar import Grammar
+from trinity.runtime.image_rows import after
 from trinity.runtime.options import Request
 from trinity.runtime.prompts import checked_ids, prompt_ids
 from trinity.server.errors import ApiError
@@ -163,6 +164,7 @@ def chat_prompt(
     ``names`` are the server's variables for chat templates that have them; those of the job
     override them.
     """
+    check_images(model, job.messages)
     messages, begun = job.messages, ""
     if job.continues:
         messages, begun = messages[:-1], str(messages[-1]["content"])
@@ -186,8 +188,23 @@ def chat_prompt(
     if job.before:
         before = checked_ids(job.before, model.config.vocab_size)
         begins = len(prompt.ids) > 0 and prompt.ids[0] == model.tokenizer.bos_id
-        prompt = replace(prompt, ids=[*before, *prompt.ids[begins:]])
+        prompt = replace(prompt, ids=after(before, prompt.ids, skipped=int(begins)))
     return prompt
+
+
+def check_images(model: Model, messages: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ApiError for an image in the messages if the model reads only text."""
+    if model.reads_images:
+        return
+    for number, message in enumerate(messages):
+        content = message.get("content")
+        for place, part in enumerate(content if isinstance(content, list) else ()):
+            if part["type"] != "text":
+                where = f"messages[{number}].content[{place}]"
+                raise ApiError(
+                    400, f"{where}: an image, but the model reads only text: ask a vision model",
+                    where,
+                )  # fmt: skip
 
 
 def variables_of(

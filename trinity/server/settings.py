@@ -129,9 +129,9 @@ class ServerOptions:
         ),
     ] = None
     max_body: Annotated[int, size("Maximum size of a request's body.", "--max-body")] = 4 << 20
-    max_audio: Annotated[int, size("Maximum size of a body with a recording.", "--max-audio")] = (
-        32 << 20
-    )
+    max_audio: Annotated[
+        int, size("Maximum size of a body with a recording or images.", "--max-audio")
+    ] = 32 << 20
     max_audio_seconds: Annotated[
         float,
         Option("Maximum length of a recording in seconds.", ("--max-audio-seconds",), above=0),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from trinity.runtime.image_rows import is_token
 from trinity.runtime.options import Request
 from trinity.server.endpoints.logprobs import finite, token_bytes
 from trinity.server.endpoints.sampling import SAMPLER_FIELDS
@@ -168,5 +169,8 @@ def settings(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prompt_text(model: Model, ids: Sequence[int]) -> str:
-    """A prompt as the model reads it, with the text of the token that it begins with."""
-    return model.tokenizer.whole_text(ids)
+    """A prompt as the model reads it, with the text of the token that it begins with.
+
+    Images have no text.
+    """
+    return model.tokenizer.whole_text(list(filter(is_token, ids)))

@@ -46,7 +46,7 @@ async def props(call: Call[Any]) -> ASGI:
                 templates[0].text if templates else CHATML,
                 FINGERPRINT,
                 {},
-                {"vision": False, "audio": False},
+                {"vision": model.reads_images, "audio": False},
             )
         )
 

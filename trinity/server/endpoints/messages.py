@@ -18,6 +18,9 @@ TEXTS = {
 }  # fmt: skip
 
 
+Content = str | list[dict[str, Any]]  # with images, it is a list of parts
+
+
 class TextPart(Body):
     """A part of a message's content; only text is supported."""
 
@@ -100,7 +103,8 @@ class Message(Body):
     ) -> dict[str, Any]:
         """The message in the form of chat templates: only the given fields, content as one text.
 
-        ``between`` joins the parts of the content. Raises: ApiError for a part that is not text.
+        ``between`` joins the texts of the content. With images, it is a list of parts. Raises:
+        ApiError for audio and files.
         """
         calls = [
             call.as_template_has_it(f"{where}.tool_calls[{number}]")
@@ -108,9 +112,11 @@ class Message(Body):
         ]
         if self.function_call is not None:
             calls.append(ToolCall(self.function_call).as_template_has_it(where))
-        content = self.content
-        if isinstance(content, list):
-            content = between.join(text_parts(ignored, content, f"{where}.content"))
+        content: Content | None = None
+        if isinstance(self.content, list):
+            content = content_of(ignored, self.content, f"{where}.content", between)
+        else:
+            content = self.content
         if content is None and not calls:
             content = self.refusal or ""
         role = {"developer": "system", "function": "tool"}.get(self.role, self.role)
@@ -126,19 +132,74 @@ class Message(Body):
         return message
 
 
-def text_parts(ignored: Ignored, content: Sequence[str | dict[str, Any]], where: str) -> list[str]:
-    """Return the texts of a message's parts. Raises: ApiError for images, audio and files."""
-    texts = []
+def content_of(
+    ignored: Ignored, content: Sequence[str | dict[str, Any]], where: str, between: str = "\n"
+) -> str | list[dict[str, Any]]:
+    """Return a message's parts as one text, or as a list if there are images.
+
+    Raises: ApiError for audio and files, and for images that are not in the request.
+    """
+    return joined(_parts(ignored, content, where), between)
+
+
+def joined(parts: Sequence[str | dict[str, Any]], between: str = "\n") -> Content:
+    """Return texts and images as one text, or as a list of parts if there are images."""
+    if all(isinstance(part, str) for part in parts):
+        return between.join(str(part) for part in parts)
+    return [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
+
+
+def together(first: Content, second: Content) -> Content:
+    """Return the contents of two messages as one."""
+    if isinstance(first, str) and isinstance(second, str):
+        return "\n".join(filter(None, (first, second)))
+    return joined([
+        part
+        for content in (first, second)
+        for part in (content if isinstance(content, list) else [content] if content else [])
+    ])  # fmt: skip
+
+
+def image_part(given: object, where: str) -> dict[str, Any]:
+    """Return the part of an image for chat templates: of a data URL, or of base64 alone.
+
+    The image is decoded later, in a thread. Raises: ApiError for other URLs.
+    """
+    if not isinstance(given, str) or not given:
+        raise ApiError(
+            400, f"{where}: expected an image as a data URL or in base64, got {given!r:.60}", where
+        )
+    if given.startswith("data:"):
+        return {"type": "image_url", "image_url": given}
+    if ":" in given[:16]:
+        raise ApiError(
+            400,
+            f"{where}: {given!r:.60} is not fetched; send the image itself, as a URL that begins "
+            "with data:image/png;base64,",
+            where,
+        )
+    return {"type": "image", "base64": given}
+
+
+def _parts(
+    ignored: Ignored, content: Sequence[str | dict[str, Any]], where: str
+) -> list[str | dict[str, Any]]:
+    parts: list[str | dict[str, Any]] = []
     for number, part in enumerate(content):
         at = f"{where}[{number}]"
         if isinstance(part, str):
-            texts.append(part)
+            parts.append(part)
             continue
         kind = part.get("type", "text")
+        if kind in ("image_url", "input_image"):
+            given = part.get("image_url")
+            given = given.get("url") if isinstance(given, dict) else given
+            parts.append(image_part(given, f"{at}.image_url"))
+            continue
         if not isinstance(kind, str) or kind not in TEXTS:
             raise ApiError(
                 400,
-                f"{at}.type is {kind!r:.80}; the model reads only text, not images, audio or files",
+                f"{at}.type is {kind!r:.80}; models read text and images, not audio or files",
                 f"{at}.type",
             )
         key = TEXTS[kind]
@@ -151,8 +212,8 @@ def text_parts(ignored: Ignored, content: Sequence[str | dict[str, Any]], where:
         for name in part.keys() - {"type", key}:
             if part[name] is not None:
                 ignored.add(f"{at}.{name}")
-        texts.append(text)
-    return texts
+        parts.append(text)
+    return parts
 
 
 class ToolBody(Body):

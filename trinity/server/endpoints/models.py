@@ -84,6 +84,8 @@ def card(served: Served, *, anthropic: bool) -> ModelCard:
         served.name, served.created, loaded, length, status, [*served.aliases], [*served.tags],
         None if model is None else meta(model),
     )  # fmt: skip
+    if model is not None and model.reads_images:
+        made.architecture.input_modalities.append("image")
     if anthropic:
         made.type, made.display_name, made.lifecycle = "model", served.name, "active"
         made.created_at = datetime.fromtimestamp(served.created, UTC)

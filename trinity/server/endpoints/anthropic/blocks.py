@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from trinity.server.endpoints.messages import Content, image_part, joined, together
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.schemas import Body, encode
@@ -33,10 +34,23 @@ class TextBlock(Body, tag_field="type", tag="text"):
     citations: Any = None  # of an earlier response
 
 
-class ImageBlock(Body, tag_field="type", tag="image"):
-    """An image; refused."""
+class ImageSource(Body, tag_field="type", tag="base64"):
+    """An image in base64."""
 
-    source: Any = None
+    data: str
+    media_type: str | None = None
+
+
+class ImageUrl(Body, tag_field="type", tag="url"):
+    """The URL of an image."""
+
+    url: str
+
+
+class ImageBlock(Body, tag_field="type", tag="image"):
+    """An image in the request, or its URL, which is refused."""
+
+    source: ImageSource | ImageUrl
     cache_control: CacheControl = None
 
 
@@ -217,7 +231,7 @@ def conversation_of(ignored: Ignored, messages: Sequence[AnthropicMessage]) -> l
         for turn in _messages_of(ignored, message, f"messages[{number}]"):
             last = joined[-1] if joined else {}
             if turn["role"] != "system" and turn["role"] == last.get("role") and _plain(turn, last):
-                last["content"] = "\n".join(filter(None, (last["content"], turn["content"])))
+                last["content"] = together(last["content"], turn["content"])
             else:
                 joined.append(turn)
     return joined
@@ -241,30 +255,41 @@ def _messages_of(ignored: Ignored, message: AnthropicMessage, place: str) -> lis
 
 
 def _asked(role: str, content: Sequence[Block], place: str) -> list[dict[str, Any]]:
-    """Convert a user message: tool results, and the texts between them."""
+    """Convert a user message: tool results, and the texts and images between them."""
     results: list[dict[str, Any]] = []
-    texts: list[str] = []
+    parts: list[str | dict[str, Any]] = []
     for number, block in enumerate(content):
         where = f"{place}.content[{number}]"
         if isinstance(block, ToolResultBlock):
-            if texts:
-                results.append({"role": role, "content": "\n".join(texts)})
-                texts = []
+            if parts:
+                results.append({"role": role, "content": joined(parts)})
+                parts = []
             result = _result(block, where)
             results.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": result})
         else:
-            texts.append(_read(block, where))
-    if texts or not results:
-        results.append({"role": role, "content": "\n".join(texts)})
+            parts.append(_part(block, where))
+    if parts or not results:
+        results.append({"role": role, "content": joined(parts)})
     return results
 
 
-def _result(block: ToolResultBlock, where: str) -> str:
-    content = block.content or ""
-    if not isinstance(content, str):
-        texts = [_read(part, f"{where}.content[{i}]") for i, part in enumerate(content)]
-        content = "\n".join(texts)
-    return (FAILED if block.is_error else "") + content
+def _result(block: ToolResultBlock, where: str) -> Content:
+    content: Content = block.content if isinstance(block.content, str) else ""
+    if isinstance(block.content, list):
+        content = joined([
+            _part(part, f"{where}.content[{i}]") for i, part in enumerate(block.content)
+        ])  # fmt: skip
+    if not block.is_error:
+        return content
+    return FAILED + content if isinstance(content, str) else joined([FAILED, *content])
+
+
+def _part(block: Block, where: str) -> str | dict[str, Any]:
+    """Return a block as text, or an image as a part. Raises: ApiError."""
+    if not isinstance(block, ImageBlock):
+        return _read(block, where)
+    source, at = block.source, f"{where}.source"
+    return image_part(source.data if isinstance(source, ImageSource) else source.url, at)
 
 
 def _read(block: Block, where: str) -> str:
@@ -293,7 +318,9 @@ def _read(block: Block, where: str) -> str:
             f"{at}.type",
         )
     raise ApiError(
-        400, f"{where}.type: images are not supported: the model reads only text", f"{where}.type"
+        400,
+        f"{where}.type: images in documents are not supported; send them as blocks of the message",
+        f"{where}.type",
     )
 
 

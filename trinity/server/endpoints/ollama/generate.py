@@ -24,7 +24,7 @@ from trinity.server.endpoints.ollama.answer import (
     whole,
 )
 from trinity.server.endpoints.ollama.errors import OLLAMA
-from trinity.server.endpoints.ollama.messages import OllamaMessage, check_images, messages_of
+from trinity.server.endpoints.ollama.messages import OllamaMessage, messages_of, with_images
 from trinity.server.endpoints.ollama.options import Generating
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
@@ -91,8 +91,9 @@ class OllamaGenerateRequest(Generating, kw_only=True):
 
     def job(self, ignored: Ignored, model: Model) -> ChatJob | TextJob:
         """Return the job. Raises: ApiError."""
-        check_images(self.images, "images")
         options, at_once = self.generation(ignored, model.context_length), self.stream is False
+        if self.images and (self.raw or self.suffix):
+            raise ApiError(400, "images need the chat template: omit raw and suffix", "images")
         if self.raw:
             if self.system or self.template or self.context:
                 raise ApiError(400, "raw mode does not support template, system, or context")
@@ -101,7 +102,8 @@ class OllamaGenerateRequest(Generating, kw_only=True):
         if self.suffix:
             ids = infill(model, self.shown, self.prompt, self.suffix)
             return TextJob([ids], options, whole=at_once)
-        messages = [{"role": "user", "content": self.prompt}]
+        content = with_images(self.prompt, self.images, "images")
+        messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
         if self.system:
             messages.insert(0, {"role": "system", "content": self.system})
         template = None

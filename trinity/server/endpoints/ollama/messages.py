@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from trinity.server.endpoints.messages import Content, image_part, joined
 from trinity.server.errors import ApiError
 from trinity.server.schemas import Body, encode
 
@@ -43,7 +44,7 @@ _ROLES = ("system", "user", "assistant", "tool")
 
 
 def messages_of(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:
-    """Convert messages for chat templates. Raises: ApiError for unknown roles and for images.
+    """Convert messages for chat templates. Raises: ApiError for unknown roles.
 
     Tool calls without an id are numbered. A result without an id belongs to the first call without
     a result (of the result's tool, if it names one).
@@ -61,8 +62,8 @@ def messages_of(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:
                 f"{where}.role is {message.role!r:.40}; it must be one of {known}",
                 f"{where}.role",
             )
-        check_images(message.images, f"{where}.images")
-        made: dict[str, Any] = {"role": role, "content": message.content}
+        content = with_images(message.content, message.images, f"{where}.images")
+        made: dict[str, Any] = {"role": role, "content": content}
         if message.thinking:
             made["reasoning_content"] = message.thinking
         if message.tool_calls:
@@ -88,10 +89,15 @@ def messages_of(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:
     return converted
 
 
-def check_images(images: Sequence[Any] | None, where: str) -> None:
-    """Raise ApiError if there are images: the models read only text."""
-    if images:
-        raise ApiError(400, f"{where}: images are not supported: the model reads only text", where)
+def with_images(text: str, images: Sequence[Any] | None, where: str) -> Content:
+    """Return a message's content: its images, in base64, come before its text.
+
+    Raises: ApiError for images in another form.
+    """
+    if not images:
+        return text
+    shown = [image_part(image, f"{where}[{number}]") for number, image in enumerate(images)]
+    return joined([*shown, text])
 
 
 def _arguments(call: EarlierCall, where: str) -> str:

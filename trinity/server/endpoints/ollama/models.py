@@ -232,6 +232,8 @@ def capabilities_of(model: Model) -> list[str]:
     templates = model.chat_templates
     if templates and "tools" in templates[0].text.lower():
         capabilities.append("tools")
+    if model.reads_images:
+        capabilities.append("vision")
     if can_think(template_of(model)):
         capabilities.append("thinking")
     if model.tokenizer.infill_ids is not None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from trinity.server.endpoints.messages import text_parts
+from trinity.server.endpoints.messages import Content, content_of
 from trinity.server.endpoints.tools import arguments_of
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable, Ignored
@@ -171,20 +171,20 @@ def _call(item: FunctionCallItem | CustomCallItem) -> dict[str, Any]:
 def _message(ignored: Ignored, item: msgspec.Struct, where: str) -> dict[str, Any]:
     if isinstance(item, OutputItem):
         named = {} if item.name is None else {"name": item.name}
-        content = _text(ignored, item.output, f"{where}.output")
+        content = _content(ignored, item.output, f"{where}.output")
         return {"role": "tool", **named, "tool_call_id": item.call_id, "content": content}
     assert isinstance(item, MessageItem)
     role = "system" if item.role == "developer" else item.role
-    return {"role": role, "content": _text(ignored, item.content, f"{where}.content")}
+    return {"role": role, "content": _content(ignored, item.content, f"{where}.content")}
 
 
-def _text(
+def _content(
     ignored: Ignored,
     content: str | Sequence[str | dict[str, Any]] | Mapping[str, Any] | None,
     at: str,
-) -> str:
+) -> Content:
     if isinstance(content, list):
-        return "\n".join(text_parts(ignored, content, at))
+        return content_of(ignored, content, at)
     return _as_text(content)
 
 

@@ -1,0 +1,220 @@
+"""Images in requests of every API: the response is that of the embedded model."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anthropic
+import httpx
+import numpy as np
+import openai
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+
+import trinity
+from tests.images import small_vision_models as small
+from tests.server.conftest import LIMIT, socket_server
+from trinity.server.app import make_app
+from trinity.server.models import Models
+from trinity.server.served import Served
+from trinity.server.settings import ServerOptions
+
+QUESTION = "What is it?"
+MOST = 12
+
+
+def png(width: int = 90, height: int = 40) -> str:
+    stream = io.BytesIO()
+    small.image(width, height).save(stream, "PNG")
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+IMAGE = png()
+URL = f"data:image/png;base64,{IMAGE}"
+
+
+@pytest.fixture(scope="module")
+def vision(tmp_path_factory: pytest.TempPathFactory) -> Iterator[trinity.Model]:
+    folder = small.write_directory("gemma3", tmp_path_factory.mktemp("vision") / "gemma3")
+    with trinity.load(folder, threads=1, batch_invariant=True) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def vision_url(vision: trinity.Model) -> Iterator[str]:
+    async def nothing() -> None:
+        pass
+
+    models = Models([Served("vision", "vision", lambda: vision, model=vision)])
+    models.close = nothing  # type: ignore[method-assign]
+    with socket_server(make_app(models, ServerOptions())) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def expected(vision: trinity.Model) -> str:
+    content = [
+        {"type": "image", "image": base64.b64decode(IMAGE)},
+        {"type": "text", "text": QUESTION},
+    ]
+    return vision.chat([{"role": "user", "content": content}], temperature=0, max_tokens=MOST).text
+
+
+@contextmanager
+def openai_client(url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="-", timeout=LIMIT) as client:
+        yield client
+
+
+def of_chat(url: str, stream: bool) -> str:
+    parts: Any = [
+        {"type": "image_url", "image_url": {"url": URL, "detail": "auto"}},
+        {"type": "text", "text": QUESTION},
+    ]
+    with openai_client(url) as client:
+        options: Any = {"model": "vision", "temperature": 0, "max_tokens": MOST}
+        asked: Any = [{"role": "user", "content": parts}]
+        if not stream:
+            answer = client.chat.completions.create(messages=asked, **options)
+            return str(answer.choices[0].message.content)
+        chunks = client.chat.completions.create(messages=asked, stream=True, **options)
+        return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+
+def of_responses(url: str, stream: bool) -> str:
+    given: Any = [{"role": "user", "content": [
+        {"type": "input_image", "image_url": URL, "detail": "auto"},
+        {"type": "input_text", "text": QUESTION},
+    ]}]  # fmt: skip
+    with openai_client(url) as client:
+        options: Any = {"model": "vision", "temperature": 0, "max_output_tokens": MOST}
+        if not stream:
+            return client.responses.create(input=given, **options).output_text
+        events = client.responses.create(input=given, stream=True, **options)
+        return "".join(e.delta for e in events if e.type == "response.output_text.delta")
+
+
+def of_messages(url: str, stream: bool) -> str:
+    source: Any = {"type": "base64", "media_type": "image/png", "data": IMAGE}
+    content: Any = [{"type": "image", "source": source}, {"type": "text", "text": QUESTION}]
+    options: Any = {"model": "vision", "max_tokens": MOST, "extra_body": {"temperature": 0},
+                    "messages": [{"role": "user", "content": content}]}  # fmt: skip
+    with anthropic.Anthropic(base_url=url, api_key="-", timeout=LIMIT) as client:
+        if not stream:
+            return client.messages.create(**options).content[0].text  # type: ignore[union-attr]
+        with client.messages.stream(**options) as chunks:
+            return "".join(chunks.text_stream)
+
+
+def of_ollama_chat(url: str, stream: bool) -> str:
+    message = {"role": "user", "content": QUESTION, "images": [IMAGE]}
+    body = {"model": "vision", "messages": [message], "stream": stream,
+            "options": {"temperature": 0, "num_predict": MOST}}  # fmt: skip
+    lines = httpx.post(f"{url}/api/chat", json=body, timeout=LIMIT).text.splitlines()
+    return "".join(httpx.Response(200, text=line).json()["message"]["content"] for line in lines)
+
+
+def of_ollama_generate(url: str, stream: bool) -> str:
+    body = {"model": "vision", "prompt": QUESTION, "images": [IMAGE], "stream": stream,
+            "options": {"temperature": 0, "num_predict": MOST}}  # fmt: skip
+    lines = httpx.post(f"{url}/api/generate", json=body, timeout=LIMIT).text.splitlines()
+    return "".join(httpx.Response(200, text=line).json()["response"] for line in lines)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "ask", [of_chat, of_responses, of_messages, of_ollama_chat, of_ollama_generate]
+)
+def test_every_api_gives_the_answer_of_the_embedded_model(
+    ask: Callable[[str, bool], str], stream: bool, vision_url: str, expected: str
+) -> None:
+    assert ask(vision_url, stream) == expected
+
+
+def chat(url: str, part: dict[str, Any]) -> httpx.Response:
+    body = {"messages": [{"role": "user", "content": [part]}], "max_tokens": 1}
+    return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://127.0.0.1/a.png", "not fetched"),
+        ("http://169.254.169.254/latest", "not fetched"),
+        ("file:///etc/passwd", "not fetched"),
+        ("/etc/passwd", "damaged"),
+        ("data:image/png;base64,aGVsbG8=", "image 0 is not an image"),
+        ("data:image/png;base64,***", "base64 is damaged"),
+        ("data:image/svg+xml,<svg/>", "SVG"),
+        (URL[: len(URL) // 2], "damaged"),
+        ("", "expected an image"),
+        (None, "expected an image"),
+    ],
+)
+def test_wrong_images_are_refused(vision_url: str, url: object, message: str) -> None:
+    response = chat(vision_url, {"type": "image_url", "image_url": {"url": url}})
+    assert response.status_code == 400, response.text
+    assert message in response.json()["error"]["message"]
+
+
+def test_large_images_fit_if_the_model_reads_images(vision_url: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (1500, 1400, 3), dtype=np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(noise).save(stream, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+    assert len(url) > 8 << 20
+    assert chat(vision_url, {"type": "image_url", "image_url": url}).status_code == 200
+
+
+def test_a_result_of_a_tool_may_be_an_image(vision_url: str) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": IMAGE}
+    messages = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "a", "name": "look", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [
+            {"type": "text", "text": "here"}, {"type": "image", "source": source}]}]},
+    ]  # fmt: skip
+    body = {"model": "vision", "max_tokens": 1, "messages": messages}
+    response = httpx.post(f"{vision_url}/v1/messages", json=body, timeout=LIMIT)
+    assert response.status_code == 200, response.text
+    counted = httpx.post(f"{vision_url}/v1/messages/count_tokens", json=body, timeout=LIMIT)
+    usage = response.json()["usage"]
+    read = usage["input_tokens"] + (usage["cache_read_input_tokens"] or 0)
+    assert counted.json()["input_tokens"] == read
+
+
+def test_what_the_server_says_of_the_model(vision_url: str) -> None:
+    def get(path: str) -> Any:
+        return httpx.get(vision_url + path, timeout=LIMIT).json()
+
+    assert get("/props")["modalities"] == {"vision": True, "audio": False}
+    assert get("/v1/models")["data"][0]["architecture"]["input_modalities"] == ["text", "image"]
+    shown = httpx.post(f"{vision_url}/api/show", json={"model": "vision"}, timeout=LIMIT).json()
+    assert "vision" in shown["capabilities"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": [
+            {"type": "image_url", "image_url": {"url": URL}}]}]}),
+        ("/v1/responses", {"input": [{"role": "user", "content": [
+            {"type": "input_image", "image_url": URL}]}]}),
+        ("/v1/messages", {"model": "demo", "max_tokens": 1, "messages": [
+            {"role": "user", "content": [
+                {"type": "image", "source": {"type": "base64", "data": IMAGE}}]}]}),
+        ("/api/chat", {"model": "demo", "messages": [
+            {"role": "user", "content": "a", "images": [IMAGE]}]}),
+        ("/api/generate", {"model": "demo", "prompt": "a", "images": [IMAGE]}),
+    ],
+)  # fmt: skip
+def test_text_models_refuse_images(client: TestClient, path: str, body: dict[str, Any]) -> None:
+    response = client.post(path, json=body)
+    assert response.status_code == 400, response.text
+    assert "the model reads only text" in response.text
