@@ -31,6 +31,9 @@ ENDS = (
     "</parameter>",
     "</｜DSML｜parameter>",
     "</arg_value>",
+    "</arg_value:opensource>",
+    "</param>",
+    "</atem:parameter>",
     '<|"|>',
     "<escape>",
 )
@@ -62,7 +65,7 @@ def written(table: Any, grammar: str, seed: int, opening: bytes = b"") -> str:
     chance, out = random.Random(seed), bytearray()
     for byte in opening:
         assert matcher.consume_token(byte)
-    for step in range(900):
+    for step in range(4000):
         if matcher.is_accepting() and (matcher.is_stopped() or step > 200):
             return bytes(opening + out).decode()
         if out.rfind(b"city") > max(map(out.rfind, (b"days", b"exact", b"tags"))):  # any text

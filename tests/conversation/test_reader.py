@@ -13,7 +13,6 @@ from tests.conversation.transcripts import CODER, HERMES, TOOLS, TRANSCRIPTS, Tr
 from tests.processor_time import within
 from trinity.conversation import CallArguments, CallStart, Part, Reasoning, Text, form_of, parse
 from trinity.conversation.dialects import DIALECTS
-from trinity.conversation.dialects.dialect import thinking_of
 from trinity.conversation.prompt import Form
 from trinity.conversation.scribe import joined
 
@@ -88,7 +87,7 @@ def test_any_text_is_read_the_same_however_it_is_cut(
     template: str, pieces: list[str], inside: bool, data: st.DataObject
 ) -> None:
     answer = "".join(pieces)
-    prompt = thinking_of(template).begin if inside else ""
+    prompt = form_of(template).thinking.begin if inside else ""
     wanted = form_of(template, tools=TOOLS, prompt=prompt)
     whole = read(wanted, [answer])
     for name, arguments in meaning(whole[0])[0]:  # it reads their JSON

@@ -59,6 +59,9 @@ HARMONY = "<|channel|>analysis<|message|> <|end|>"
 DEEPSEEK = "<｜tool▁call▁begin｜>"
 KIMI = "<|tool_calls_section_begin|><|tool_call_begin|>"
 GEMMA = '<|tool_call>call: <|"|> <|channel>thought <channel|>'
+MUSE = "<atem:function_calls> to=self<|message|> <|eom|>"
+KIMI_K3 = "<|open|> <|close|> <|sep|> call"
+HY3 = "<tool_sep{}> :opensource"
 TRANSCRIPTS = [
     Transcript("general", "", "Just text.\n", text="Just text.\n"),
     Transcript("general", "", '{"name": "get_time", "arguments": {}}', [TIME]),
@@ -227,5 +230,92 @@ TRANSCRIPTS = [
         "<|channel|>analysis<|message|>Easy.<|end|><|start|>assistant<|channel|>final<|message|>"
         "2 < 3\n",
         text="2 < 3\n", reasoning="Easy.", prompt="<|start|>assistant",
+    ),
+    Transcript(
+        "lfm", "<|tool_call_start|>",
+        "<think>Hm</think>I look."
+        "<|tool_call_start|>[weather(city=\"Z\u00fc \\\"x\\\" \\\\ {}\\n<b>\", "
+        "exact=True, tags=['a,', ']}']), get_time(), weather(city='Rome', days=3)]"
+        "<|tool_call_end|>",
+        [HARD, TIME, ROME], "I look.", "Hm",
+    ),
+    Transcript("lfm", "<|tool_list_start|>", "[weather(city)]", text="[weather(city)]"),
+    Transcript(
+        "lfm", "<|tool_call_start|>", "<|tool_call_start|>get_time()<|tool_call_end|>", [TIME]
+    ),
+    Transcript(
+        "lfm", "<|tool_call_start|>",
+        '<|tool_call_start|>[{"name": "get_time", "arguments": {}}]<|tool_call_end|>', [TIME],
+    ),
+    Transcript(
+        "minicpm", '<function name=" <param name="',
+        '<think>\nHm\n</think>\n\nI look.\n<function name="weather"><param name="city"><![CDATA['
+        'Z\u00fc "x" \\ {}\n<b>]]></param><param name="exact">true</param>'
+        '<param name="tags">["a,", "]}"]</param></function>\n'
+        '<function name="get_time"></function>\n'
+        '<function name="weather"><param name="city">Rome</param><param name="days"><![CDATA[3]]>'
+        "</param></function>",
+        [HARD, TIME, ROME], "I look.", "Hm",
+    ),
+    Transcript(
+        "muse", MUSE,
+        ' to=self<|message|>Hm<|eom|><|start|>assistant to=user<|message|>I look.<|eom|>'
+        '<|start|>assistant to=weather<|message|><atem:function_calls>\n'
+        '<atem:invoke name="weather">\n<atem:parameter name="city">'
+        'Z\u00fc "x" \\ {}\n<b></atem:parameter>\n'
+        '<atem:parameter name="exact">true</atem:parameter>\n<atem:parameter name="tags">'
+        '["a,", "]}"]</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eom|>'
+        '<|start|>assistant to=get_time<|message|><atem:function_calls>\n'
+        '<atem:invoke name="get_time">\n</atem:invoke>\n</atem:function_calls>',
+        [HARD, TIME], "I look.", "Hm",
+    ),
+    Transcript("muse", MUSE, " to=user<|message|>Just text.", text="Just text."),
+    Transcript(
+        "hunyuan", HY3,
+        "Hm</think:opensource>I look.<tool_calls:opensource>\n<tool_call:opensource>weather"
+        "<tool_sep:opensource>\n<arg_key:opensource>city</arg_key:opensource>\n"
+        "<arg_value:opensource>Rome</arg_value:opensource>\n<arg_key:opensource>days"
+        "</arg_key:opensource>\n<arg_value:opensource>3</arg_value:opensource>\n"
+        "</tool_call:opensource>\n<tool_call:opensource>get_time<tool_sep:opensource>\n"
+        "</tool_call:opensource>\n</tool_calls:opensource>",
+        [ROME, TIME], "I look.", "Hm", "<think:opensource>",
+    ),
+    Transcript(
+        "apertus", "<|tools_prefix|> <|tools_suffix|> <|inner_prefix|> <|inner_suffix|>",
+        '<|inner_prefix|>Hm<|inner_suffix|><|tools_prefix|>[{"weather": {"city": "Rome", "days": 3}'
+        '}, {"get_time": {}}]<|tools_suffix|>',
+        [ROME, TIME], reasoning="Hm",
+    ),
+    Transcript(
+        "kimi-k3", KIMI_K3,
+        'Hm<|close|>think<|sep|><|open|>response<|sep|>I look.<|close|>response<|sep|>'
+        '<|open|>tools<|sep|><|open|>call tool="weather" index="1"<|sep|>'
+        '<|open|>argument key="city" type="string"<|sep|>Rome<|close|>argument<|sep|>'
+        '<|open|>argument key="days" type="number"<|sep|>3<|close|>argument<|sep|>'
+        '<|close|>call<|sep|><|open|>call tool="get_time" index="2"<|sep|><|open|>json '
+        'type="object"<|sep|>{}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
+        "<|close|>message<|sep|><|end_of_msg|>",
+        [ROME, TIME], "I look.", "Hm", "<|open|>think<|sep|>",
+    ),
+    Transcript(
+        "functionary-3.2", ">>>all",
+        'all\nI look.\n>>>weather\n{"city": "Rome", "days": 3}>>>get_time\n{}',
+        [ROME, TIME], "I look.",
+    ),
+    Transcript(
+        "functionary-3.2", ">>>all", "all\n>>> import this\n", text=">>> import this\n"
+    ),
+    Transcript("functionary-3.2", ">>>all", "get_time\n{}", [TIME]),
+    Transcript(
+        "gigachat-3", "<|message_sep|>function call<|role_sep|>",
+        'I look.<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "weather", "arguments": '
+        '{"city": "Rome", "days": 3}}<|message_sep|>\n\n',
+        [ROME], "I look.",
+    ),
+    Transcript(
+        "minimax-m1", "<beginning_of_sentence><tool_calls></tool_calls>",
+        '<tool_calls>\n{"name": "weather", "arguments": {"city": "Rome", "days": 3}}\n'
+        '{"name": "get_time", "arguments": {}}\n</tool_calls>',
+        [ROME, TIME],
     ),
 ]  # fmt: skip

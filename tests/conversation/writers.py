@@ -19,6 +19,7 @@ from tests.conversation.transcripts import (
     HERMES,
     INVOKE,
     KIMI,
+    KIMI_K3,
 )
 
 Arguments = Mapping[str, Any]
@@ -92,6 +93,19 @@ def _gemma(quote: str) -> Callable[[Arguments], str]:
     return text
 
 
+def _kimi(arguments: Arguments) -> str:
+    kinds = {str: "string", int: "number", float: "number", bool: "boolean", list: "array"}
+    return "".join(
+        f'<|open|>argument key="{key}" type="{kinds.get(type(value), "object")}"<|sep|>'
+        f"{value if isinstance(value, str) else dumped(value)}<|close|>argument<|sep|>"
+        for key, value in arguments.items()
+    )
+
+
+def _keywords(arguments: Arguments) -> str:
+    return ", ".join(f"{key}={dumped(value)}" for key, value in arguments.items())
+
+
 def _list(form: str, template: str, opening: str, closing: str = "", key: str = "arguments") -> Any:
     return Writer(form, template, _json(key), first=f"{opening}[", between=", ", last=f"]{closing}")
 
@@ -163,6 +177,40 @@ WRITERS = [
     Writer("glm", "<tool_call><arg_key>",
            lambda name, text: f"<tool_call>{name}\n{text}</tool_call>",
            _tagged("<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>", ""), between="\n"),
+    Writer("hunyuan", "<tool_sep{}> :opensource",
+           lambda name, text: f"<tool_call:opensource>{name}<tool_sep:opensource>\n{text}"
+           "</tool_call:opensource>\n",
+           _tagged("<arg_key:opensource>{key}</arg_key:opensource>\n<arg_value:opensource>",
+                   "</arg_value:opensource>", ""),
+           first="<tool_calls:opensource>\n", last="</tool_calls:opensource>",
+           thinks=("<think:opensource>", "</think:opensource>")),
+    Writer("kimi-k3", KIMI_K3,
+           lambda name, text: f'<|open|>call tool="{name}" index="1"<|sep|>{text}'
+           "<|close|>call<|sep|>",
+           _kimi,
+           first="<|open|>tools<|sep|>", last="<|close|>tools<|sep|>",
+           thinks=("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+           says="<|open|>response<|sep|>", ends="<|close|>response<|sep|>"),
+    Writer("muse", "<atem:function_calls> to=self<|message|> <|eom|>",
+           lambda name, text: f'to={name}<|message|><atem:function_calls>\n'
+           f'<atem:invoke name="{name}">\n{text}</atem:invoke>\n</atem:function_calls>',
+           _tagged('<atem:parameter name="{key}">', "</atem:parameter>", ""),
+           between="<|eom|><|start|>assistant ", thinks=(" to=self<|message|>", "<|eom|>"),
+           says=" to=user<|message|>", ends="<|eom|><|start|>assistant"),
+    Writer("minicpm", '<function name=" <param name="',
+           lambda name, text: f'<function name="{name}">{text}</function>',
+           _tagged('<param name="{key}">', "</param>", "")),
+    Writer("lfm", "<|tool_call_start|>", lambda name, text: f"{name}({text})", _keywords,
+           first="<|tool_call_start|>[", between=", ", last="]<|tool_call_end|>"),
+    Writer("apertus", "<|tools_prefix|> <|tools_suffix|> <|inner_prefix|> <|inner_suffix|>",
+           lambda name, text: f'{{"{name}": {text}}}', first="<|tools_prefix|>[", between=", ",
+           last="]<|tools_suffix|>", thinks=("<|inner_prefix|>", "<|inner_suffix|>")),
+    Writer("minimax-m1", "<beginning_of_sentence><tool_calls></tool_calls>", _json("arguments"),
+           first="<tool_calls>\n", between="\n", last="\n</tool_calls>"),
+    Writer("gigachat-3", "<|message_sep|>function call<|role_sep|>",
+           _json("arguments", "<|message_sep|>\n\nfunction call<|role_sep|>\n")),
+    Writer("functionary-3.2", ">>>all", lambda name, text: f">>>{name}\n{text}",
+           says=">>>all\n"),
     Writer("gemma", GEMMA, lambda name, text: f"<|tool_call>call:{name}{text}<tool_call|>",
            _gemma('<|"|>'), thinks=("<|channel>thought\n", "<channel|>")),
     Writer("function-gemma", "<start_function_call><escape>",

@@ -39,7 +39,7 @@ CASES: dict[str, dict[str, Any]] = {
     "penalties and dry": {
         **_DRY, "repetition_penalty": 1.2, "frequency_penalty": 0.3, "presence_penalty": 0.2,
     },
-    "mirostat 1": {"mirostat": 1, "mirostat_tau": 4.0},
+    "mirostat 1": {"mirostat": 1, "mirostat_tau": 2.5},
     "mirostat 1, low": {"mirostat": 1, "mirostat_tau": 1.5, "mirostat_eta": 0.3},
     "mirostat 2": {"mirostat": 2, "temperature": 1.3},
     "mirostat 2, low": {"mirostat": 2, "mirostat_tau": 1.0, "mirostat_eta": 0.5},

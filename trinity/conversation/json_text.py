@@ -26,6 +26,8 @@ class JsonReader:
     strings, within which there are no escapes.
     """
 
+    colons: tuple[str, ...] = (":",)  # what follows a key after a comma
+
     def __init__(
         self, cursor: Cursor, give: Give, ends: tuple[str, ...] = (), quote: str = ""
     ) -> None:
@@ -44,7 +46,7 @@ class JsonReader:
 
         Raises NoCallError if it is nested too deeply.
         """
-        yield from self._value(frozenset())
+        yield from self._begin()
         while self._open:
             before, comma = (yield from self._white()), ""
             character = yield from self.cursor.peek()
@@ -70,6 +72,10 @@ class JsonReader:
             else:
                 yield from self._value(frozenset())
         return not self._cut
+
+    def _begin(self) -> Steps[None]:
+        """Read the beginning of the value, or all of it if it is not an object or a list."""
+        yield from self._value(frozenset())
 
     def _complete(self) -> None:
         self._give("".join(reversed(self._open)))
@@ -159,7 +165,7 @@ class JsonReader:
         if not self._open or self._open[-1] == "]":
             return character in _BEGINS
         name = yield from cursor.matching(_NAME)
-        return bool(name) and (yield from cursor.white()) == ":"
+        return bool(name) and (yield from cursor.white()) in self.colons
 
     def _bare(self) -> Steps[str]:
         """Read a value without quotes, up to what can follow it."""

@@ -114,9 +114,10 @@ def form_of(
     ``tool_choice`` is "none", "auto", "required" or the name of a tool. ``dialect`` overrides the
     template's own. Raises InputError for malformed tools and a choice that cannot be satisfied.
     """
-    thinking = thinking_of(template)
+    own = dialect_of(template)
+    thinking = own.thinking or thinking_of(template)
     return Form(
-        dialect or dialect_of(template),
+        dialect or own,
         thinking,
         chosen(read_tools(tools), tool_choice),
         tool_choice not in ("none", "auto"),

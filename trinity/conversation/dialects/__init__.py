@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from trinity.conversation.dialects.apertus import APERTUS
 from trinity.conversation.dialects.deepseek import DeepSeek
 from trinity.conversation.dialects.dialect import Dialect
 from trinity.conversation.dialects.functionary import Functionary
@@ -12,20 +13,36 @@ from trinity.conversation.dialects.general import General
 from trinity.conversation.dialects.glm import Glm
 from trinity.conversation.dialects.harmony import Harmony
 from trinity.conversation.dialects.hermes import Hermes
+from trinity.conversation.dialects.hunyuan import Hunyuan
 from trinity.conversation.dialects.kimi import Kimi
+from trinity.conversation.dialects.kimi_sections import KimiSections
+from trinity.conversation.dialects.lfm import Lfm
 from trinity.conversation.dialects.llama import Llama
-from trinity.conversation.dialects.marked import APRIEL, COMMAND, GIGACHAT, GRANITE, NEMOTRON, PHI
+from trinity.conversation.dialects.marked import (
+    APRIEL,
+    COMMAND,
+    GIGACHAT,
+    GIGACHAT_3,
+    GRANITE,
+    MINIMAX_M1,
+    NEMOTRON,
+    PHI,
+)
+from trinity.conversation.dialects.minicpm import MiniCPM
 from trinity.conversation.dialects.minimax import DSML_CALLS, DSML_TOOLS, MINIMAX
 from trinity.conversation.dialects.mistral import MistralArguments, MistralList
+from trinity.conversation.dialects.muse import MUSE
 from trinity.conversation.dialects.qwen_coder import QWEN_CODER, SEED
+from trinity.conversation.dialects.recipients import Recipients
 
 GENERAL = General()
 # The first that claims a template has it: those with rarer words come first.
 DIALECTS: tuple[Dialect, ...] = (
-    Harmony(), MistralArguments(), MistralList(), Kimi(),
+    Harmony(), MistralArguments(), MistralList(), Kimi(), KimiSections(),
     DSML_CALLS, DSML_TOOLS, DeepSeek(fenced=True), DeepSeek(),
-    GEMMA, FUNCTION_GEMMA, MINIMAX, SEED, QWEN_CODER, Glm(),
-    COMMAND, NEMOTRON, APRIEL, PHI, GRANITE, GIGACHAT, Functionary(), Hermes(), Llama(),
+    GEMMA, FUNCTION_GEMMA, MINIMAX, MUSE, SEED, QWEN_CODER, Hunyuan(), Glm(), MiniCPM(),
+    Lfm(), APERTUS, COMMAND, NEMOTRON, MINIMAX_M1, APRIEL, PHI, GRANITE, GIGACHAT, GIGACHAT_3,
+    Recipients(), Functionary(), Hermes(), Llama(),
 )  # fmt: skip
 
 

@@ -39,6 +39,8 @@ _KNOWN = (
     Thinking("<seed:think>", "</seed:think>"),
     Thinking("<mm:think>", "</mm:think>"),  # MiniMax M3
     Thinking("<think:opensource>", "</think:opensource>"),  # Hunyuan
+    Thinking("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
+    Thinking(" to=self<|message|>", "<|eom|>", "<|start|>assistant"),  # Muse
     Thinking("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),  # Apriel
 )
 
@@ -59,6 +61,7 @@ class Dialect:
     """A format in which models write tool calls.
 
     ``marks`` open calls anywhere; if ``bare``, a call may also begin a response without one.
+    ``thinking``: the marks of reasoning, if templates combine them from parts.
     ``marks_forced_calls``: ``grammar`` includes them. ``answer_head`` is the text before a
     response. ``id_prefix`` and ``id_length`` describe the ids of calls.
     """
@@ -66,6 +69,7 @@ class Dialect:
     name = ""
     marks: tuple[str, ...] = ()
     bare = False
+    thinking: Thinking | None = None
     marks_forced_calls = True
     answer_head = ""
     id_prefix = "call_"
@@ -79,6 +83,10 @@ class Dialect:
     @property
     def closers(self) -> tuple[str, ...]:
         """Delimiters that close calls; after a call they are not text."""
+        return ()
+
+    def dropped(self, reading: Reading) -> tuple[str, ...]:
+        """Delimiters around text, which are not part of it."""
         return ()
 
     def claims(self, template: str) -> bool:
@@ -127,9 +135,10 @@ class Dialect:
         closing = self.closers if reading.tools else ()
         if inside:
             yield from cursor.white()
-            yield from cursor.skip(thinking.begin)
+            yield from cursor.skip(thinking.begin.lstrip(WHITE))
             yield from self._think(reading, thinking, problems)
-        marks = (thinking.begin, thinking.end, *opening, *closing)
+        dropped = self.dropped(reading)
+        marks = (thinking.begin, thinking.end, *opening, *closing, *dropped)
         while not reading.complete:
             if scribe.fresh and (scribe.calls or reading.forced):
                 yield from cursor.white()
@@ -141,7 +150,9 @@ class Dialect:
             mark = yield from cursor.until(marks, scribe.text, final=True)
             if not mark:
                 break
-            if mark in opening:
+            if mark in dropped:
+                scribe.turn()
+            elif mark in opening:
                 yield from self._try(reading, mark, problems)
             elif not scribe.fresh or (mark in closing and not scribe.calls):
                 scribe.text(mark)
@@ -153,13 +164,14 @@ class Dialect:
         return problems
 
     def _think(self, reading: Reading, thinking: Thinking, problems: list[str]) -> Steps[None]:
-        """Parse reasoning, which may contain calls, up to its end."""
+        """Parse reasoning, which may contain calls, up to its end or to a delimiter of text."""
         cursor, scribe = reading.cursor, reading.scribe
-        marks = (thinking.end, *(self.marks if reading.tools else ()))
+        ends = ("", thinking.end, *self.dropped(reading))
+        marks = (*ends[1:], *(self.marks if reading.tools else ()))
         scribe.turn()
         while not reading.complete:
             mark = yield from cursor.until(marks, scribe.reasoning, final=True)
-            if mark in ("", thinking.end):
+            if mark in ends:
                 break
             yield from self._try(reading, mark, problems, scribe.reasoning)
         scribe.turn()

@@ -55,18 +55,18 @@ class JsonCalls(Dialect):
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
         """Return objects in sequence, each between delimiters, or one list."""
-        key = json.dumps(self.arguments_key)
-
-        def body(tool: Tool) -> str:
-            head = f'{{"name": {json.dumps(tool.name)}, {key}: '
-            return f'{lark.text(head)} {{arguments}} "}}"'
-
+        body = self.body
         if self.in_list:
             more = ' (", " call)*' if parallel else ""
             calls = f'calls: {self.open_in(mark)} "[" call{more} "]"{self.close_in(mark)}\n'
             return calls + lark.for_each(tools, "call", body)
         rule = f"one: {self.open_in(mark)} call{self.close_in(mark)}\n"
         return lark.repeated("one", '"\\n"', parallel) + rule + lark.for_each(tools, "call", body)
+
+    def body(self, tool: Tool) -> str:
+        """Return the object of a call."""
+        head = f'{{"name": {json.dumps(tool.name)}, {json.dumps(self.arguments_key)}: '
+        return f'{lark.text(head)} {{arguments}} "}}"'
 
     def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
         """Write calls as models of this format do."""

@@ -27,6 +27,12 @@ def pieces(value: str, of: Callable[[str], str | int]) -> str:
     return " ".join(mark(of(part)) for part in _MARKS.split(value) if part)
 
 
+def spelled(value: str, mark: Callable[[str], str]) -> str:
+    """Return a text whose delimiters ``mark`` writes."""
+    parts = (part for part in _MARKS.split(value) if part)
+    return " ".join(mark(part) if _MARKS.fullmatch(part) else text(part) for part in parts)
+
+
 def schema(tool: Tool) -> str:
     """Return the schema of a tool's arguments as JSON; no other names are allowed."""
     return "%json " + json.dumps(closed_schema(tool.parameters))

@@ -225,8 +225,12 @@ class Tagged(Dialect):
             parts.append(self.foot(mark))
             return " ".join(parts)
 
-        calls = lark.repeated("call", '"\\n"?', parallel)
+        calls = self.sequence(parallel=parallel, mark=mark)
         return calls + lark.for_each(tools, "call", body, arguments=False) + "\n".join(rules) + "\n"
+
+    def sequence(self, *, parallel: bool, mark: Mark) -> str:
+        """Return the rule ``calls`` of one or several ``call``."""
+        return lark.repeated("call", '"\\n"?', parallel)
 
     def head(self, tool: Tool, mark: Mark) -> str:
         """Return the text before the arguments."""
