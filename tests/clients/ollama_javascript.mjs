@@ -121,7 +121,7 @@ row("pull", async () => {
   let last;
   for await (const part of stream) last = part.status;
   assert.equal(last, "success");
-  await assert.rejects(client.pull({ model: "nope" }), /not found/);
+  await assert.rejects(client.pull({ model: "nope" }), /is not on the Hugging Face hub/);
 });
 
 await main();
