@@ -310,7 +310,6 @@ def test_qwen_35_within_a_model_that_sees(
         ("granitehybrid", {"layer_types": ["mamba"]}, "layer_types has 1 values"),
         ("granitehybrid", {"mamba_n_heads": 7}, "mamba_n_heads is 7; it must divide the inner"),
         ("nemotron_h", {"hybrid_override_pattern": "M-*"}, "expected a letter of"),
-        ("nemotron_h", {"moe_latent_size": 16}, "moe_latent_size is 16"),
         ("nemotron_h", {"hybrid_override_pattern": "ME*EM"}, "E stands for a layer with experts"),
         ("falcon_h1", {"mamba_rms_norm": True, "mamba_norm_before_gate": True}, "before the norm"),
         ("falcon_h1", {"ssm_multipliers": [1.0]}, "expected a list of 5"),

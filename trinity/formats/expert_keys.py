@@ -46,6 +46,7 @@ def read_experts(reader: ConfigReader, num_layers: int) -> ExpertConfig | None:
         num_experts=num_experts,
         num_experts_per_tok=used,
         intermediate_size=size,
+        latent_size=reader.integer("expert_latent_size", default=0, smallest=0),
         shared_intermediate_size=_shared_size(reader, size),
         first_dense_layers=first_dense_layers,
         layer_step=reader.integer("expert_layer_step", default=1),

@@ -83,14 +83,16 @@ def mixture(
     add: bool = True,
     scales_results: bool = False,
     gated: bool = True,
+    x: str = "h",
+    width: int = 0,
 ) -> list[Operation]:
-    """h through each chosen expert, and the weighted sum. ``scales_results``: see ExpertLinear.
+    """x through each chosen expert, and the weighted sum. ``scales_results``: see ExpertLinear.
 
     Without ``gated`` an expert is down(act(up)). A file has one weight for gate and up, or two, or
     in very old files two for each expert.
     Raises ConfigError if neither the file nor the family knows the ``size`` of an expert.
     """
-    experts, hidden = experts_of(config), config.hidden_size
+    experts, hidden = experts_of(config), width or config.hidden_size
     size = experts.intermediate_size or size
     if not size:
         raise ConfigError(
@@ -109,7 +111,7 @@ def mixture(
     products = halves if gated else (Product(up, "expert_gate", size),)
     down = (Product(f"ffn_down{suffix}", "expert_out", hidden),)
     return [
-        ExpertLinear("h", hidden, products, *counts, spread=True),
+        ExpertLinear(x, hidden, products, *counts, spread=True),
         ExpertGated(activation, size, up="expert_up" if gated else ""),
         ExpertLinear("expert_gate", size, down, *counts, False, scales_results),
         Mix("expert_out", out, hidden, experts.num_experts_per_tok, add=add),

@@ -29,7 +29,7 @@ from trinity.formats.huggingface.table import (
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks, mamba_blocks
 from trinity.models.architecture import Architecture, Has
-from trinity.models.operations import Operation
+from trinity.models.operations import Linear, Operation, Product
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
@@ -59,8 +59,24 @@ def _feed_forward(config: ModelConfig, has: Has) -> list[Operation]:
     if config.experts is None or not has("ffn_gate_inp"):
         return blocks.feed_forward(config, "relu2", form="up")
     return [
-        *expert_blocks.routed(config, has, "relu2", gating="sigmoid", gated=False),
+        *_experts(config, has),
         *expert_blocks.shared_expert(config, "relu2", form="up"),
+    ]
+
+
+def _experts(config: ModelConfig, has: Has) -> list[Operation]:
+    hidden, latent = config.hidden_size, expert_blocks.experts_of(config).latent_size
+    if not latent:
+        return expert_blocks.routed(config, has, "relu2", gating="sigmoid", gated=False)
+    down, up = Product("ffn_latent_down", "latent", latent), Product("ffn_latent_up", "x", hidden)
+    return [
+        expert_blocks.router(config),
+        expert_blocks.route(config, has, "sigmoid", True),
+        Linear("h", hidden, (down,), scales_bias=True),
+        *expert_blocks.mixture(
+            config, has, "relu2", "latent_sum", add=False, gated=False, x="latent", width=latent
+        ),
+        Linear("latent_sum", latent, (up,), add=True, scales_bias=True),
     ]
 
 
@@ -147,6 +163,8 @@ def _nemotron_layer(config: ModelConfig, values: Values) -> Table:
         "ffn_gate_inp": TableRow((Stored((f"{source}.gate.weight",)),), optional=True),
         "exp_probs_b.bias": tensor(f"{source}.gate.e_score_correction_bias"),
         **experts(f"{source}.experts", gate=""),
+        "ffn_latent_down": f"{source}.fc1_latent_proj",
+        "ffn_latent_up": f"{source}.fc2_latent_proj",
         "ffn_up": f"{source}.up_proj",
         "ffn_down": f"{source}.down_proj",
         "ffn_up_shexp": f"{source}.shared_experts.up_proj",
@@ -160,18 +178,20 @@ def _nemotron_shared(values: Values) -> int:
     return values.size(key, "shared_intermediate_size")
 
 
+def _latent_size(values: Values) -> int | None:
+    """The size of the experts' inputs and results; None if it is that of the residual stream."""
+    key = "moe_latent_size"
+    return values.size(key, "expert_latent_size") if values.has(key) else None
+
+
 def _nemotron_keys(config: ModelConfig, values: Values) -> Keys:
     pattern = _pattern(config, values)
-    if values.has("moe_latent_size"):
-        raise UnsupportedError(
-            f"{values.source}: moe_latent_size is {shown(values.values['moe_latent_size'])}; "
-            "trinity reads this class with experts on the whole stream"
-        )
     widths = {_FEED_FORWARD: config.intermediate_size}
     keys: dict[str, object] = {}
     if config.experts is not None:
         widths[_EXPERTS] = config.experts.intermediate_size
         keys = {
+            "expert_latent_size": _latent_size(values),
             "shared_intermediate_size": _nemotron_shared(values),
             "num_shared_experts": values.size(
                 "n_shared_experts", "num_shared_experts", 0, smallest=0

@@ -291,6 +291,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "expert_layer_offset": 1, "num_experts": 8, "num_experts_per_tok": 3,
         "mamba_d_state": 8, "mamba_dt_rank": 6, "intermediate_size": 40,
     },
+    "nemotron_3_super": _COMMON | {
+        "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "head_dim": 16,
+        "num_hidden_layers": 3, "layers_block_type": ["mamba", "moe", "attention"],
+        "mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 2,
+        "conv_kernel": 4, "chunk_size": 8, "mlp_hidden_act": "relu2", "n_routed_experts": 8,
+        "num_experts_per_tok": 3, "moe_intermediate_size": 40, "moe_latent_size": 24,
+        "moe_shared_expert_intermediate_size": 48, "n_shared_experts": 1, "n_group": 1,
+        "topk_group": 1, "routed_scaling_factor": 2.5, "norm_topk_prob": True,
+    },
 }  # fmt: skip
 
 # What transformers reads instead of a class that it lacks, and that computes the same.
@@ -447,6 +456,7 @@ KEYS: dict[str, dict[str, Any]] = {
         "attention.head_count_kv": [0, 2, 0, 0], "ssm.state_size": 8, "expert_count": 8,
         "feed_forward_length": 40,
     },
+    "nemotron_3_super": {"moe_latent_size": 24, "expert_feed_forward_length": 40},
     "granite_swa": {
         "attention.rope_pattern": [False, True, True, True], "rope.freq_base": 1e4,
         "attention.sliding_window": 6, "residual_scale": 0.22, "logit_scale": 8.0,
