@@ -112,11 +112,14 @@ def _images(
     provider: WeightProvider, engine: Engine, mmproj: Path | None, notice: Callable[[str], None]
 ) -> ImageEncoder | None:
     """The vision tower of a model, if it has one."""
-    if mmproj is None and not hasattr(provider, "checkpoint"):  # a GGUF file; imports take time
-        return None
+    own = getattr(provider, "mmproj", None)  # of Ollama's store
+    if mmproj is None and own is None and not hasattr(provider, "checkpoint"):
+        return None  # a GGUF file; the imports take time
     from trinity.images.opening import open_encoder
 
-    return open_encoder(provider, mmproj, isa=engine.isa, threads=engine.threads, notice=notice)
+    return open_encoder(
+        provider, mmproj, own, isa=engine.isa, threads=engine.threads, notice=notice
+    )
 
 
 def _warn_of_pooler(path: str, progress: Callable[[str], None] | None) -> None:

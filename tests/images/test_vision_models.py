@@ -226,3 +226,21 @@ def test_bytes_of_an_image_in_memory(models: dict[str, trinity.Model]) -> None:
     stream = io.BytesIO()
     small.image(30, 30).save(stream, "JPEG")
     assert models["gemma3"].chat(asked(stream.getvalue()), max_tokens=1).token_ids
+
+
+def test_a_model_of_ollamas_store_has_its_tower(
+    directories: dict[str, Path], models: dict[str, trinity.Model], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    from tests.ollama_stores import write_store
+    from trinity.tools.convert import convert
+
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "store"))
+    convert(directories["gemma3"], tmp_path / "text.gguf", "f32")
+    tower = write_mmproj("gemma3", tmp_path / "mmproj.gguf").read_bytes()
+    write_store(tmp_path / "store", tmp_path / "text.gguf", projector=tower)
+    messages = asked(small.image(64, 64))
+    with trinity.load("ollama:m") as model:
+        assert model.reads_images
+        answer = model.chat(messages, **GREEDY)
+    assert answer.token_ids == models["gemma3"].chat(messages, **GREEDY).token_ids

@@ -20,27 +20,25 @@ FAMILIES: tuple[ImageFamily, ...] = (IDEFICS3, GEMMA3)
 
 
 def open_encoder(
-    provider: WeightProvider, mmproj: str | os.PathLike[str] | None, *, isa: str, threads: int,
-    notice: Callable[[str], None],
+    provider: WeightProvider, mmproj: str | os.PathLike[str] | None, own: str | None, *, isa: str,
+    threads: int, notice: Callable[[str], None],
 ) -> ImageEncoder | None:  # fmt: skip
-    """Return a model's encoder of images: that of ``mmproj``, or of its directory.
+    """Return a model's encoder of images: that of the file ``mmproj``, of the model's ``own`` such
+    file, or of its directory.
 
-    Its tensors are bound when the first image comes. None if there is no encoder; if a directory's
-    is not supported, ``notice`` receives the reason.
-    Raises: as ``MmprojFile``.
+    Its tensors are bound when the first image comes. None if there is no encoder; if the model's
+    own is not supported, ``notice`` receives the reason.
+    Raises: for ``mmproj``, as ``MmprojFile``.
     """
     size = provider.config.hidden_size
     if mmproj is not None:
-        file = MmprojFile(mmproj, {family.name: family for family in FAMILIES})
+        return _of_file(mmproj, size, isa, threads)
+    if own is not None:
         try:
-            config, settings = file.tower(size)
-            return ImageEncoder(
-                file.family, config, settings, file.tensors(config), isa=isa, threads=threads,
-                release=file.close,
-            )  # fmt: skip
-        except BaseException:
-            file.close()
-            raise
+            return _of_file(own, size, isa, threads)
+        except TrinityError as error:
+            notice(f"note: images are not read: {error}")
+            return None
     if not isinstance(provider, HuggingFaceProvider):
         return None
     class_name = class_name_of(provider.described.values)
@@ -56,3 +54,19 @@ def open_encoder(
         notice(f"note: images are not read: {error}")
         return None
     return ImageEncoder(family, config, settings, tensors, isa=isa, threads=threads)
+
+
+def _of_file(
+    path: str | os.PathLike[str], hidden_size: int, isa: str, threads: int
+) -> ImageEncoder:
+    """The encoder of an mmproj file, which is closed with it."""
+    file = MmprojFile(path, {family.name: family for family in FAMILIES})
+    try:
+        config, settings = file.tower(hidden_size)
+        return ImageEncoder(
+            file.family, config, settings, file.tensors(config), isa=isa, threads=threads,
+            release=file.close,
+        )  # fmt: skip
+    except BaseException:
+        file.close()
+        raise

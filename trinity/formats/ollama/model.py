@@ -18,7 +18,18 @@ from trinity.formats.ollama.blob import blob_path, small_blob, small_text
 from trinity.formats.ollama.manifest import Layer, Manifest
 from trinity.formats.ollama.params import Params, read_params
 
-_READ = ("model", "adapter", "tensor", "json", "template", "prompt", "system", "params", "messages")
+_READ = (
+    "model",
+    "adapter",
+    "projector",
+    "tensor",
+    "json",
+    "template",
+    "prompt",
+    "system",
+    "params",
+    "messages",
+)
 _OF_NO_USE = ("license", "embed")
 _MEMORY = 40_000_000  # limit for the objects of a JSON text, in bytes
 
@@ -75,7 +86,6 @@ def read_layers(manifest: Manifest) -> Layers:
     _refuse(manifest, config)
     notices = [
         f"{manifest.typed}: its {layer.kind} layer is ignored"
-        + (": trinity supports text only" if layer.kind == "projector" else "")
         for layer in manifest.layers
         if layer.kind not in (*_READ, *_OF_NO_USE)
     ]
@@ -116,6 +126,13 @@ class OllamaModel(GGUFProvider):
             super().__init__(blob_path(manifest, layer), i2s_layout=i2s_layout, tl_config=tl_config)
         except TrinityError as error:
             raise manifest.within(f"the model layer {layer.digest}", error) from error
+
+    @property
+    def mmproj(self) -> str | None:
+        """The path of the model's vision tower, if it has one."""
+        manifest = self.layers.manifest
+        towers = manifest.of_kind("projector")
+        return blob_path(manifest, towers[0]) if towers else None
 
     @property
     def jinja(self) -> object:
