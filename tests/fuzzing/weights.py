@@ -13,7 +13,7 @@ from scripts.models.make_synthetic import random_blocks
 from trinity.formats.gguf_types import is_type_of_gguf, tensor_nbytes, type_id
 from trinity.formats.stq import BLOCK as STQ_BLOCK
 from trinity.formats.stq import BLOCK_BYTES as STQ_BYTES
-from trinity.formats.stq import STQ_TYPE
+from trinity.formats.ternary_rows import STQ_TYPE
 from trinity_kernels.ggml import TYPES_BY_NAME
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES

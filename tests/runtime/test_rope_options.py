@@ -130,7 +130,7 @@ def test_a_quantized_copy_has_the_keys_too(
 def test_a_directory_has_no_keys_to_replace() -> None:
     source: Any = SimpleNamespace(path="folder")
     options = LoadOptions(override_kv={"a": 1})
-    for provider in (source, Quantized(source, source)):
+    for provider in (source, Quantized(source, str(DATA / "stories260K" / "Q4_0.gguf"))):
         with pytest.raises(InputError, match="folder: override_kv only applies to GGUF files"):
             _override(provider, options)
     _override(source, LoadOptions())

@@ -15,7 +15,7 @@ from trinity.config import ModelConfig
 from trinity.errors import FormatError, InputError
 from trinity.formats.configuration import config_from_metadata
 from trinity.formats.defaults import Defaults
-from trinity.formats.gguf_layout import MAX_KEYS, MAX_PARTS, MAX_TENSORS
+from trinity.formats.gguf_layout import MAX_KEYS, MAX_PARTS, MAX_TENSORS, ROTATION_KEYS
 from trinity.formats.gguf_metadata import GGUFMetadata
 from trinity.formats.gguf_reader import (
     GGUFStructure,
@@ -25,7 +25,6 @@ from trinity.formats.gguf_reader import (
 )
 from trinity.formats.mapping import MappedFile, path_text
 from trinity.formats.provider import Tensor
-from trinity.formats.rotated_weights import read_rotation
 from trinity.formats.sampling_keys import sampling_of
 from trinity.formats.tl_config import read_tl_config
 from trinity.options.load_options import LoadOptions
@@ -131,8 +130,11 @@ class GGUFProvider:
             config = config_from_metadata(
                 self.metadata, shapes, source=self._path, num_tokens=self._num_tokens()
             )
-            rotation = read_rotation(self.metadata, self._path)
-            self._config = replace(config, rotation=rotation) if rotation else config
+            if any(key.startswith(ROTATION_KEYS) for key in self.metadata):
+                from trinity.formats.rotated_weights import read_rotation
+
+                config = replace(config, rotation=read_rotation(self.metadata, self._path))
+            self._config = config
         return self._config
 
     @property

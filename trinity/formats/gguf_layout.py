@@ -13,6 +13,7 @@ READABLE_VERSIONS = (2, 3)
 WRITTEN_VERSION = 3
 HEADER_BYTES = 24
 
+ROTATION_KEYS = "prism."  # the beginning of keys that describe rotated weights
 DEFAULT_ALIGNMENT = 32
 MAX_ALIGNMENT = 1 << 21  # the largest page size in common use; the format itself has no limit
 MAX_KEY_BYTES = 65535

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from trinity.config import WeightRotation
 from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.gguf_layout import ROTATION_KEYS
 
-_PREFIX = "prism."
-_KEYS = _PREFIX + "hadamard."
+_KEYS = ROTATION_KEYS + "hadamard."
 # The only values that are known.
 _KNOWN: Mapping[str, tuple[object, ...]] = {
     "version": (1,),
@@ -39,7 +39,7 @@ def read_rotation(metadata: Mapping[str, object], source: str) -> WeightRotation
     Raises UnsupportedError for a version, transform, key or value that is not known, ConfigError
     for one that is malformed.
     """
-    keys = [key for key in metadata if key.startswith(_PREFIX)]
+    keys = [key for key in metadata if key.startswith(ROTATION_KEYS)]
     if not keys:
         return None
     for key in keys:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from trinity.formats.provider import Tensor
 
-STQ_TYPE = "STQ1_0"
 BLOCK, BLOCK_BYTES = 256, 42
 _TABLE = np.frombuffer(
     bytes.fromhex(

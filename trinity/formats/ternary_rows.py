@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from trinity.errors import UnsupportedError
 from trinity.formats.provider import Tensor
-from trinity.formats.stq import STQ_TYPE, to_pq2_0
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
 from trinity_kernels.quants.tl import AMBIGUOUS, TILINGS, TL_TYPES, TLError, to_i2_s
+
+STQ_TYPE = "STQ1_0"
 
 
 class KernelRows(NamedTuple):
@@ -47,6 +48,8 @@ def from_layouts(tensor: Tensor) -> Tensor:
     Raises UnsupportedError.
     """
     if tensor.type == STQ_TYPE:
+        from trinity.formats.stq import to_pq2_0
+
         return to_pq2_0(tensor)
     if tensor.type not in TL_TYPES:
         return tensor

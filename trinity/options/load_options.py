@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, TypedDict
 
 from trinity.errors import InputError
@@ -268,6 +268,12 @@ class LoadOptions:
             metavar="FILE",
         ),
     ] = None
+
+    @property
+    def rotary(self) -> list[str]:
+        """The names of the given options of rotary positions."""
+        names = [each.name for each in fields(self) if each.name.startswith(("rope_", "yarn_"))]
+        return [name for name in names if getattr(self, name) is not None]
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -14,8 +14,6 @@ from trinity.errors import InputError, TrinityError
 from trinity.models.decoder import Decoder
 from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.bound_weights import BoundWeights, fingerprint
-from trinity.runtime.channel_squares import ChannelSquares
-from trinity.runtime.drafting import Drafter
 from trinity.runtime.embedding import TokenEmbedding
 from trinity.runtime.emptied import Emptied
 from trinity.runtime.expert_weight import ExpertWeight
@@ -39,6 +37,8 @@ from trinity_kernels.team import Team, TeamError
 
 if TYPE_CHECKING:
     from trinity.runtime.adapters import AdapterSet
+    from trinity.runtime.channel_squares import ChannelSquares
+    from trinity.runtime.drafting import Drafter
     from trinity.runtime.profile import OperationTime
     from trinity.runtime.sketched_head import SketchedHead
 

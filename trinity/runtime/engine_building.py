@@ -20,7 +20,6 @@ from trinity.options.adapter_files import adapter_files
 from trinity.options.load_options import LoadKeywords, LoadOptions
 from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.bound_weights import BoundWeights
-from trinity.runtime.drafting import Drafter
 from trinity.runtime.embedding import TokenEmbedding
 from trinity.runtime.engine import DECODE_ROWS, CPUEngine, EngineParts
 from trinity.runtime.expert_buffers import rows_that_fit
@@ -30,7 +29,6 @@ from trinity.runtime.memory import enough_memory
 from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.paging import available_memory, populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder
-from trinity.runtime.rope_options import with_rope_options
 from trinity.runtime.rounding import same_bits
 from trinity.runtime.step import Step, StepInput
 from trinity.runtime.step_plans import StepPlans
@@ -76,7 +74,11 @@ def build_engine(
     named = provider.metadata.get("general.architecture")
     if isinstance(named, str):  # checked before unknown keys of other families are reported
         find_architecture(named, provider.path, provider.tensor_names())
-    config = with_rope_options(provider.config, options, provider.path)
+    config = provider.config
+    if options.rotary:
+        from trinity.runtime.rope_options import with_rope_options
+
+        config = with_rope_options(config, options, provider.path)
     context = options.context_length or min(config.context_length, USUAL_CONTEXT)
     try:
         isa = isa_levels.select_level(options.isa)
@@ -143,6 +145,8 @@ def _parts(
     into = [buffers.rows(table.buffer, table.width) for table in tables]
     drafter = None
     if decoder.drafting and heads:
+        from trinity.runtime.drafting import Drafter
+
         few = min(DECODE_ROWS, rows)
         drafter = Drafter(builder, buffers, step, heads[0], embeddings[0], few)
     sketched, mode = None, options.head_sketch

@@ -18,7 +18,6 @@ from trinity.models.expert_operations import ExpertLinear
 from trinity.models.operations import Hadamard, HeadLinear, Linear, Norm, Operation, Rotation
 from trinity.models.rotated_inputs import factors_of
 from trinity.runtime import records
-from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.expert_buffers import ExpertBuffers
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned, row_bytes
@@ -39,6 +38,7 @@ from trinity_kernels.ops.matmul.tiles import matmul_tiles
 
 if TYPE_CHECKING:
     from trinity.runtime.adapters import AdapterSet
+    from trinity.runtime.channel_squares import ChannelSquares
 
 
 class Buffers:

@@ -12,11 +12,6 @@ from trinity.errors import InputError
 from trinity.formats.config_limits import SMALLEST_YARN_THETA
 from trinity.options.load_options import LoadOptions
 
-NAMES = (
-    "rope_scaling", "rope_scale", "rope_freq_base", "rope_freq_scale", "yarn_orig_ctx",
-    "yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast",
-)  # fmt: skip
-
 
 def with_rope_options(config: ModelConfig, options: LoadOptions, source: str) -> ModelConfig:
     """The configuration with the rotary options that were given.
@@ -24,7 +19,7 @@ def with_rope_options(config: ModelConfig, options: LoadOptions, source: str) ->
     With YaRN and another factor than the model's, the trained context grows accordingly. Raises
     InputError for a model whose rotations the options cannot describe.
     """
-    given = [name for name in NAMES if getattr(options, name) is not None]
+    given = options.rotary
     if not given:
         return config
     if config.rope_scaling.type == "longrope":
