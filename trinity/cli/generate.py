@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from trinity.cli import options
-from trinity.cli.grammars import given_grammar
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import check_has_template, load_model, model_or_demo, note_of_purpose
 from trinity.cli.parameters import Argument, BadParameter, Exit, Flag
@@ -111,9 +110,10 @@ def generate(
     if prompt in (None, "-"):
         text = text.removesuffix("\n").removesuffix("\r")
     own = None if template is None else given_template(template)
-    given = given_grammar(json_schema, regex, grammar_file)
-    if given is not None:
-        generation["grammar"] = given
+    if (json_schema, regex, grammar_file) != (None, None, None):
+        from trinity.cli.grammars import given_grammar
+
+        generation["grammar"] = given_grammar(json_schema, regex, grammar_file)
     path = model_or_demo(model)
     with load_model(path, **loading) as loaded:
         note_of_purpose(loaded)
