@@ -30,18 +30,25 @@ from trinity.runtime.records import (
     head_linear,
     linear,
     norm,
-    recurrent,
     rope,
 )
 from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.record import BARRIER
 
+
+def _write_recurrent(writer: RecordWriter, operation: Operation) -> None:
+    # Imported here because most models have no recurrent layers.
+    from trinity.runtime.records import recurrent
+
+    recurrent.WRITE[type(operation)](writer, operation)
+
+
 WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     Attention: attention.write,
-    CausalConv: recurrent.write_conv,
-    ChannelScan: recurrent.write_channel_scan,
+    CausalConv: _write_recurrent,
+    ChannelScan: _write_recurrent,
     Copy: elementwise.write_copy,
-    DeltaRule: recurrent.write_delta_rule,
+    DeltaRule: _write_recurrent,
     ExpertGated: experts.write_gated,
     ExpertLinear: experts.write_linear,
     Gated: elementwise.write_gated,
@@ -54,7 +61,7 @@ WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     Rope: rope.write,
     Route: experts.write_route,
     Scale: elementwise.write_scale,
-    SelectiveScan: recurrent.write_scan,
+    SelectiveScan: _write_recurrent,
 }
 # Operations of one record that touch only their own buffers, and those that may run beside them.
 _LOCAL = (Copy, Gated, GatedAdd, Hadamard, Norm, Scale)

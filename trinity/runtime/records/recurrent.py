@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from trinity.formats.tensor_names import beside
+from trinity.models.operations import Operation
 from trinity.models.recurrent_operations import (
     CausalConv,
     ChannelScan,
@@ -85,3 +89,11 @@ def write_channel_scan(writer: RecordWriter, scan: ChannelScan) -> None:
         op.POSITIONS: positions, op.TABLES: tables, op.LAYER_OFFSET: offset,
         op.KEYS: scan.key_dim, op.WIDTH: scan.width,
     })  # fmt: skip
+
+
+WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
+    CausalConv: write_conv,
+    ChannelScan: write_channel_scan,
+    DeltaRule: write_delta_rule,
+    SelectiveScan: write_scan,
+}
