@@ -33,6 +33,7 @@ from tests.fuzzing.hf_families import (  # noqa: E402
     configuration,
     description,
     stored_tensors,
+    wrappers,
 )
 from trinity.errors import TrinityError  # noqa: E402
 from trinity.formats.checkpoint import Checkpoint  # noqa: E402
@@ -134,7 +135,8 @@ def context_of(values: Json, length: int) -> int | None:
     """
     original = values.get("original_max_position_embeddings")
     scaling = values.get("rope_scaling") or values.get("rope_parameters") or {}
-    of_text = scaling.get("rope_type") == "longrope" and original is not None
+    kind = scaling.get("rope_type", scaling.get("type"))
+    of_text = kind == "longrope" and original is not None
     return int(original) if of_text and length <= original else None
 
 
@@ -149,7 +151,7 @@ def main() -> None:
     parser.add_argument("--show", default="differs", help="outcomes to list, comma-separated")
     arguments = parser.parse_args()
     failed, written = False, json.loads(DATA.read_text("utf-8"))
-    for class_name in arguments.classes or filter(_is_compared, classes()):
+    for class_name in arguments.classes or filter(_is_compared, (*classes(), *wrappers())):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(arguments.keep or name) / class_name
             folder.mkdir(parents=True, exist_ok=True)

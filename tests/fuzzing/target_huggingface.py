@@ -268,11 +268,13 @@ def tokenizer_json(rng: random.Random) -> Json:
 
 def of_any_family(rng: random.Random, vocab: int) -> tuple[Json, Tensors]:
     """config.json's object of any class, and the tensors that it asks for."""
-    config = hf_families.configuration(rng.choice(hf_families.classes()), vocab)
-    config["tie_word_embeddings"] = rng.random() < 0.6
-    config["num_hidden_layers"] = rng.choice((2, 2, 2, 3))
+    names = (*hf_families.classes(), *hf_families.wrappers())
+    config = hf_families.configuration(rng.choice(names), vocab)
+    inner = config.get("text_config", config)
+    inner["tie_word_embeddings"] = rng.random() < 0.6
+    inner["num_hidden_layers"] = rng.choice((2, 2, 2, 3, 4))
     if rng.random() < 0.3:
-        del config[rng.choice([key for key in config if key != "architectures"])]
+        del inner[rng.choice([key for key in inner if key != "architectures"])]
     dtype = rng.choice(("BF16", "F16", "F32"))
     tensors: Tensors = {}
     try:

@@ -68,7 +68,8 @@ def slot_state(case: Case) -> None:
     logits = other.step([Rows(cache, with_cache[start:])])
     cache.release()
     case.reached.add("token")
-    if content == sound and logits.tobytes() != expected.tobytes():
+    # Another engine may hold the slot in the saved type, which its sequences do not use.
+    if other is engine and content == sound and logits.tobytes() != expected.tobytes():
         raise Finding("bits", f"{family} in {kv_type}: other logits after a slot was restored")
 
 

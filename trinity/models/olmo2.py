@@ -7,10 +7,13 @@ Source: llama.cpp src/models/olmo2.cpp; transformers' Olmo2 and Olmo3.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.config import Terms
-from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
+from trinity.formats.huggingface.rope import rope_parameters
 from trinity.formats.huggingface.table import attention, gated, head_norms, post_norm_layer
+from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Norm, Operation
@@ -38,6 +41,20 @@ _LAYER = post_norm_layer(
     {**attention(bias="attention_bias", output_bias="attention_bias"), **head_norms()}, gated()
 )
 
+_THETA = 500_000.0
+
+
+def _keys(config: ModelConfig, values: Values) -> Keys:
+    parameters = rope_parameters(values)
+    by_kind = parameters.has("full_attention") or parameters.has("sliding_attention")
+    if not by_kind and config.rope_theta != _THETA:
+        raise UnsupportedError(
+            f"{values.source}: rope_theta is {config.rope_theta:g}; in transformers only layers "
+            f"without a window have it, others {_THETA:g}, which GGUF cannot express for this class"
+        )
+    return {}
+
+
 FAMILIES = (
     Family(
         class_names=("Olmo2ForCausalLM",),
@@ -49,9 +66,10 @@ FAMILIES = (
         class_names=("Olmo3ForCausalLM",),
         architectures={"silu": "olmo2"},
         layer=_LAYER,
+        keys=_keys,
         terms=Terms(
             windows=True,
-            defaults={"rms_norm_eps": 1e-5, "rope_theta": 500_000.0, "sliding_window": 4096},
+            defaults={"rms_norm_eps": 1e-5, "rope_theta": _THETA, "sliding_window": 4096},
             window_period=_PERIOD,
         ),
         window_keys=window_keys,

@@ -13,10 +13,13 @@ import trinity
 from tests.formats.huggingface.class_configs import CONFIGS, KEYS
 from tests.formats.huggingface.class_models import PROMPT, TOKENS, golden, write
 from tests.formats.raw_safetensors import write_safetensors
+from tests.fuzzing.hf_families import configuration
 from tests.tools.golden_models import edit_json
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats import GGUFProvider
 from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.huggingface.metadata import model_metadata
+from trinity.models import read_model
 from trinity.providers import open_weights
 from trinity.runtime.interface import Rows
 from trinity.tools.convert import convert
@@ -124,3 +127,29 @@ def test_rotation_by_layer_that_gguf_cannot_say_is_refused(tmp_path: Path) -> No
     (folder / "config.json").write_text(json.dumps(values), "utf-8")
     with pytest.raises(UnsupportedError, match=r"layer_rope_theta is .* \(the default\)"):
         trinity.load(folder)
+
+
+@pytest.mark.parametrize(("name", "own"), [("hunyuan_moe", "moe_topk"), ("ernie4_5_moe", "moe_k")])
+def test_the_common_name_of_chosen_experts_overrides_the_own(name: str, own: str) -> None:
+    """As with the attribute_map of transformers' configuration classes."""
+    for common, expected in ((None, 3), (2, 2)):
+        values = CONFIGS[name] | {own: 3, "num_experts_per_tok": common}
+        experts = read_model(values, "config.json").config.experts
+        assert experts is not None
+        assert experts.num_experts_per_tok == expected
+
+
+def test_null_is_not_the_default_of_a_flag() -> None:
+    """Falcon's classes read null as false."""
+    values = CONFIGS["falcon_7b"] | {"parallel_attn": None}
+    with pytest.raises(UnsupportedError, match="parallel_attn is False"):
+        model_metadata(read_model(values, "config.json"), "")
+
+
+def test_one_base_for_layers_with_and_without_a_window_is_refused() -> None:
+    """Olmo3's configuration class gives it only to layers without a window."""
+    values = configuration("Olmo3ForCausalLM", 258)
+    scaling = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e3}
+    with pytest.raises(UnsupportedError, match="rope_theta is 1000"):
+        model_metadata(read_model(values | {"rope_scaling": scaling}, "config.json"), "")
+    model_metadata(read_model(values, "config.json"), "")
