@@ -179,6 +179,7 @@ def test_a_model_says_whether_it_is_being_loaded() -> None:
             context_length=7,
             engine=NO_POOL,
             adapters=(),
+            reads_images=False,
             close=lambda: None,
             config=SimpleNamespace(vocab_size=9, context_length=7, hidden_size=4),
         )
