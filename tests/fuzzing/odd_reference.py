@@ -54,7 +54,7 @@ def unused(key: str) -> bool:
 def is_read(key: str, config_class: Any, more: list[str]) -> bool:
     """Whether the class's configuration has the key."""
     found = getattr(config_class, key, None)
-    if isinstance(found, property):
+    if isinstance(found, property) and key not in more:
         return found.fset is not None
     fields = {field.name for field in dataclasses.fields(config_class)}
     return key in fields or key in config_class.attribute_map or key in more
