@@ -18,11 +18,13 @@ from trinity_kernels.ops.kv_layout import PAGE
 
 
 class KVCache:
-    """The KV pages of a sequence, in tables that kernels read.
+    """A table of KV pages, of which ``length`` positions are filled.
 
-    The cache holds only the windowed parts that the next step's tokens attend to, and gives the
-    others back before the step. ``release`` gives the pages back to the pool; so does the garbage
-    collector. Pages are shared only with caches of the same ``adapters`` and ``domain``.
+    Kernels read the table of full parts (int64 addresses) at ``address``, and that of windowed
+    parts at ``window_address``. The cache holds only the windowed parts that the next step's tokens
+    attend to, and gives the others back before the step. ``release`` gives the pages back to the
+    pool; so does the garbage collector. Pages are shared only with caches of the same ``adapters``
+    (scales) and ``domain``.
     """
 
     def __init__(
@@ -31,35 +33,65 @@ class KVCache:
     ) -> None:  # fmt: skip
         self._pages: list[Page] = []
         self._booked = 0
-        self.length = 0  # the number of positions that are filled
-        self.pool = pool  # the pages belong to it
-        self.kv_type = kv_type  # F16, Q8_0 or F32
-        self.adapters = adapters  # the scales of all adapters; () if none is used
+        self._length = 0
+        self._pool = pool
+        self._kv_type = kv_type
+        self._adapters = adapters
         self._domain = domain
         self._root = self._shared = pool.root(kv_type, adapters, domain)
         self._table = np.zeros(-(-context_length // PAGE), np.int64)
-        self.address = int(self._table.ctypes.data)  # the table of full parts: int64 addresses
+        self._address = int(self._table.ctypes.data)
         self._window = pool.window
         # The pages from ``low`` to ``high`` have their windowed part in the table.
         self._low = self._high = 0
         self._kept: list[range] = []
         self._saved: list[range] = []  # pages whose windowed part is written to the store
         self._window_table = np.zeros(len(self._table) if self._window else 0, np.int64)
-        self.window_address = int(self._window_table.ctypes.data)  # the table of windowed parts
+        self._window_address = int(self._window_table.ctypes.data)
         self._apart = StatesApart(pool, kv_type) if pool.recurrent else None
+
+    @property
+    def pool(self) -> PagePool:
+        """The pool that the pages belong to."""
+        return self._pool
+
+    @property
+    def kv_type(self) -> str:
+        """The type of keys and values: F16, Q8_0 or F32."""
+        return self._kv_type
+
+    @property
+    def adapters(self) -> AdapterWeights:
+        """The scales of all adapters; () if none is used."""
+        return self._adapters
+
+    @property
+    def address(self) -> int:
+        """The address of the table of full parts."""
+        return self._address
+
+    @property
+    def window_address(self) -> int:
+        """The address of the table of windowed parts."""
+        return self._window_address
+
+    @property
+    def length(self) -> int:
+        """The number of positions that are filled."""
+        return self._length
 
     @property
     def most_revocable(self) -> int:
         """How many rows after the first a step may compute so that any of them can be revoked."""
-        if not self.pool.recurrent:
-            return len(self._table) * PAGE - self.length
+        if not self._pool.recurrent:
+            return len(self._table) * PAGE - self._length
         # Other sequences may use a whole page at once.
-        return max(0, min(MOST_APART, PAGE - 2 - self.length % PAGE))
+        return max(0, min(MOST_APART, PAGE - 2 - self._length % PAGE))
 
     def separate(self) -> None:
         """Never share pages of this empty cache with another one."""
         assert not self._pages
-        self._root = Page(self.kv_type)
+        self._root = Page(self._kv_type)
 
     def reuse(self, tokens: Sequence[int]) -> int:
         """Fill an empty cache with the known prefix of ``tokens``; return its length.
@@ -72,10 +104,10 @@ class KVCache:
         known = 0
         if self._root is self._shared and self._domain.slot is None:
             salt = self._domain.salt
-            known = self.pool.recall(self._root, self.adapters, salt, tokens)
+            known = self._pool.recall(self._root, self._adapters, salt, tokens)
         prefix = find(self._root, tokens, self._window)
         self.keep(prefix.parting)
-        self.keep(len(tokens) - self.pool.recurrent)
+        self.keep(len(tokens) - self._pool.recurrent)
         if self._window is not None:  # the store has only whole pages
             ends = (known, prefix.parting // PAGE, (len(tokens) - 1) // PAGE)
             self._saved = [range(self._window.first_page(end * PAGE), end) for end in ends]
@@ -83,9 +115,9 @@ class KVCache:
         if self.enter(prefix.pages, length) and length % PAGE and not self._own_part():
             self.truncate(length // PAGE * PAGE)
         for index in {index for saved in self._saved for index in saved}:
-            if index < self.length // PAGE:
+            if index < self._length // PAGE:
                 self._save(index)
-        return self.length
+        return self._length
 
     def enter(self, path: Sequence[Page], length: int) -> bool:
         """Begin with ``length`` positions of the pages in ``path``; False if there is no room for
@@ -94,11 +126,11 @@ class KVCache:
         No other sequence writes into these pages until they are given back.
         """
         for page in path:
-            if not self.pool.share(page):
+            if not self._pool.share(page):
                 self.release()
                 return False
             self._put(page)
-        self.length = length
+        self._length = length
         self._low = self._high = len(path)
         if self._window is not None and not self._look_back():
             self.release()
@@ -110,7 +142,7 @@ class KVCache:
 
         A recurrent state is kept at the end of the last whole page before ``length``.
         """
-        if self.pool.recurrent:
+        if self._pool.recurrent:
             length = length // PAGE * PAGE
         if self._window is not None and length:
             kept = range(self._window.first_page(length), -(-length // PAGE))
@@ -126,22 +158,22 @@ class KVCache:
         """
         if not self._own_tail():
             return False
-        if self._apart is not None and not self._apart.resize(revocable, self.length):
+        if self._apart is not None and not self._apart.resize(revocable, self._length):
             return False
         window = self._window
         if window is not None:
-            first = window.first_page(self.length)
+            first = window.first_page(self._length)
             if first == self._low and length <= self._high * PAGE:
                 return True  # the case of most tokens
             if not self._pass(first, length):
                 return False
         while len(self._pages) * PAGE < length:
-            page = self.pool.take(self._last())
+            page = self._pool.take(self._last())
             if page is None:
                 return False
             self._put(page)
         if window is not None:
-            length = min(length, self.length + window.rows)
+            length = min(length, self._length + window.rows)
             while self._high * PAGE < length:
                 self._see(self._high)
                 self._high += 1
@@ -149,7 +181,7 @@ class KVCache:
 
     def state_tables(self, tables: NDArray[np.int64], *, revocable: bool = False) -> None:
         """Write where each row of the next step reads and writes its recurrent state, (rows, 2)."""
-        tables[:] = self.window_address
+        tables[:] = self._window_address
         if revocable and self._apart is not None:
             self._apart.spread(tables)
 
@@ -161,13 +193,13 @@ class KVCache:
         tokens = [-1 - token for token in tokens] if hidden else tokens
         done = 0
         while done < len(tokens):
-            page = self._pages[self.length // PAGE]
+            page = self._pages[self._length // PAGE]
             count = min(PAGE - len(page.tokens), len(tokens) - done)
             page.tokens.extend(tokens[done : done + count])
-            self.length += count
+            self._length += count
             done += count
             if len(page.tokens) == PAGE:
-                self._save((self.length - 1) // PAGE)
+                self._save((self._length - 1) // PAGE)
                 self._unite(page)
 
     def truncate(self, length: int) -> None:
@@ -178,9 +210,9 @@ class KVCache:
         otherwise the cache is truncated to an earlier such position, or to 0. With a recurrent
         state, these positions are page ends and revocable rows.
         """
-        if not 0 <= length <= self.length:
-            raise InputError(f"cannot cut a cache of {self.length} positions to {length}")
-        if self.pool.recurrent and length < self.length:
+        if not 0 <= length <= self._length:
+            raise InputError(f"cannot cut a cache of {self._length} positions to {length}")
+        if self._pool.recurrent and length < self._length:
             if self._revoke(length):
                 return
             length = length // PAGE * PAGE
@@ -188,7 +220,7 @@ class KVCache:
             length = usable(self._pages, length, self._window)
         while len(self._pages) * PAGE >= length + PAGE:
             self._drop_last()
-        self.length = length
+        self._length = length
         if self._window is not None and not self._look_back():
             self.truncate(0)
 
@@ -197,14 +229,14 @@ class KVCache:
 
         Other sequences must not reuse the pages with such a state.
         """
-        if not self.pool.recurrent:
+        if not self._pool.recurrent:
             return
         first = length // PAGE
         while len(self._pages) > first:
             if self._pages[-1].users == 1:
-                self.pool.cut(self._pages[-1], 0)
+                self._pool.cut(self._pages[-1], 0)
             self._drop_last()
-        self.length = max(self.length, length)
+        self._length = max(self._length, length)
         self.truncate(first * PAGE)
 
     def page(self, index: int) -> Page:
@@ -214,10 +246,10 @@ class KVCache:
     def remember(self) -> None:
         """Note for its slot, if it has one and may share pages, which tokens this cache holds."""
         if self._domain.slot is not None and self._root is self._shared:
-            tokens = [token for page in self._pages for token in page.tokens][: self.length]
+            tokens = [token for page in self._pages for token in page.tokens][: self._length]
             tokens = list(takewhile(lambda token: token >= 0, tokens))
-            held = Held(self.kv_type, self.adapters, tokens)
-            self.pool.held.add(self._domain, held, self.pool.left_of)
+            held = Held(self._kv_type, self._adapters, tokens)
+            self._pool.held.add(self._domain, held, self._pool.left_of)
 
     def release(self, *, discard: bool = False) -> None:
         """Give all pages back; their content can be reused while it exists.
@@ -227,24 +259,24 @@ class KVCache:
         holding = self._holding()
         self._pages, self._booked, self._kept, self._saved = [], 0, [], []
         if self._apart is not None:
-            self._apart = StatesApart(self.pool, self.kv_type)
-        self.length = self._low = self._high = 0
-        self.pool.release(holding, discard=discard or self._root is not self._shared)
+            self._apart = StatesApart(self._pool, self._kv_type)
+        self._length = self._low = self._high = 0
+        self._pool.release(holding, discard=discard or self._root is not self._shared)
 
     def __del__(self) -> None:
         if self._pages or self._booked:  # possibly in another thread than the pool's
-            self.pool.dropped.append(self._holding())
+            self._pool.dropped.append(self._holding())
 
     def _holding(self) -> Holding:
         windows = range(self._low, self._high)
         apart = [] if self._apart is None else self._apart.parts
-        return Holding(self.kv_type, self._pages, windows, self._booked, apart)
+        return Holding(self._kv_type, self._pages, windows, self._booked, apart)
 
     def _drop_last(self) -> None:
         page = self._pages.pop()
         if self._low <= len(self._pages) < self._high:
-            self.pool.leave_window(page)
-        self.pool.give_back(page)
+            self._pool.leave_window(page)
+        self._pool.give_back(page)
 
     def _revoke(self, length: int) -> bool:
         """Return to the recurrent state after a revocable row of the newest step, if any."""
@@ -252,11 +284,11 @@ class KVCache:
         if index >= len(self._pages):
             return False
         page = self._pages[index]
-        if self._apart is None or not self._apart.choose(page, length, self.length):
+        if self._apart is None or not self._apart.choose(page, length, self._length):
             return False
-        self.pool.cut(page, length % PAGE)
+        self._pool.cut(page, length % PAGE)
         self._show(index)
-        self.length = length
+        self._length = length
         return True
 
     def _save(self, index: int) -> None:
@@ -264,7 +296,7 @@ class KVCache:
         slot, salt = self._domain
         if self._root is self._shared and slot is None:
             windowed = any(index in saved for saved in self._saved)
-            self.pool.save(self._pages[index], self.adapters, salt, windowed=windowed)
+            self._pool.save(self._pages[index], self._adapters, salt, windowed=windowed)
 
     def _last(self) -> Page:
         return self._pages[-1] if self._pages else self._root
@@ -285,14 +317,14 @@ class KVCache:
     def _book(self, count: int) -> bool:
         """Book a number of windowed parts; False if they are in use."""
         if count != self._booked:
-            if not self.pool.book(self.kv_type, count - self._booked):
+            if not self._pool.book(self._kv_type, count - self._booked):
                 return False
             self._booked = count
         return True
 
     def _see(self, index: int) -> None:
         """Use the windowed part of a page."""
-        self._window_table[index] = self.pool.enter_window(self._pages[index])
+        self._window_table[index] = self._pool.enter_window(self._pages[index])
 
     def _pass(self, first: int, length: int) -> bool:
         """Give back windowed parts before page ``first``; book those for ``length`` positions."""
@@ -301,7 +333,7 @@ class KVCache:
         while self._low < first:
             page = self._pages[self._low]
             page.kept = page.kept or any(self._low in kept for kept in self._kept)
-            self.pool.pass_window(page)
+            self._pool.pass_window(page)
             self._window_table[self._low] = 0
             self._low += 1
         pages = max(len(self._pages), -(-length // PAGE))
@@ -312,7 +344,7 @@ class KVCache:
         window, end = self._window, len(self._pages)
         assert window is not None
         low, self._high = min(self._low, end), min(self._high, end)
-        first = min(window.first_page(self.length), low)
+        first = min(window.first_page(self._length), low)
         self._low = low
         if not self._book(end - first):
             return False
@@ -323,26 +355,26 @@ class KVCache:
 
     def _own_part(self) -> bool:
         """Make the partly filled last page private to this cache; False if no page is left."""
-        page, count = self._pages[-1], self.length % PAGE
+        page, count = self._pages[-1], self._length % PAGE
         if page.users == 1 and len(page.tokens) == count and not page.children:
             return True
         return self._copy_last(count)
 
     def _own_tail(self) -> bool:
         """Make the positions after ``length`` private to this cache; False if no page is left."""
-        count = self.length % PAGE
-        if not self._pages or len(self._pages) * PAGE == self.length:
+        count = self._length % PAGE
+        if not self._pages or len(self._pages) * PAGE == self._length:
             return True
-        page = self._pages[self.length // PAGE]
+        page = self._pages[self._length // PAGE]
         if page.users > 1:
             return self._copy_last(count)
         if len(page.tokens) > count:
-            self.pool.cut(page, count)
+            self._pool.cut(page, count)
         return True
 
     def _copy_last(self, count: int) -> bool:
         """Replace the last page by a copy of its first ``count`` tokens; False without room."""
-        pool, page = self.pool, self._pages[-1]
+        pool, page = self._pool, self._pages[-1]
         assert page.parent is not None
         windowed = self._window is not None
         if not self._book(self._booked + windowed):
@@ -377,8 +409,8 @@ class KVCache:
             return  # the other page may have other bits
         for other in page.parent.children:
             if other is not page and other.tokens == page.tokens:
-                index = (self.length - 1) // PAGE
-                self.pool.unite(page, other)
+                index = (self._length - 1) // PAGE
+                self._pool.unite(page, other)
                 self._pages[index] = other
                 self._show(index)
                 return
