@@ -16,7 +16,6 @@ from trinity.cli.terminal import json_line, put, say
 from trinity.cli.writing import shown, write_piece
 from trinity.errors import InputError
 from trinity.processes.command_line import INTERRUPTED
-from trinity.runtime.image_rows import is_token
 
 if TYPE_CHECKING:
     from trinity.formats.defaults import ChatTemplate
@@ -163,6 +162,8 @@ def in_chat_format(
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
     ids = model.apply_chat_template(messages, template=template)
+    from trinity.runtime.image_rows import is_token
+
     return model.tokenizer.decode(list(filter(is_token, ids))), ids
 
 

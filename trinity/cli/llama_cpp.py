@@ -55,7 +55,7 @@ _ROWS: tuple[tuple[tuple[str, ...], str], ...] = (
      "requests of one process share cached prompts automatically; remove the option"),
     (("-md", "--model-draft", "--draft", "--draft-max"),
      "draft models are not supported; trinity drafts tokens from the text itself"),
-    (("-mm", "--mmproj"), "trinity runs only the text model; remove the option"),
+    (("-mm",), "use --mmproj"),
     (("-o", "--output"), "use --json for one JSON object"),
     (("--outfile",), "give the file to write as the second argument"),
 )  # fmt: skip

@@ -70,6 +70,8 @@ def parsed(opt: Declared, text: str) -> object:
         if opt.option.repeated:
             words = shlex.split(text)
             value = words if opt.option.read is None else opt.option.read("/set", words)
+        elif opt.option.read is not None:
+            value = opt.option.read(opt.name, ";".join(shlex.split(text)))
         elif opt.kind is float:
             value = float(text)
         elif opt.kind is int:
