@@ -100,8 +100,6 @@ class ExpertConfig:
     shared_intermediate_size: Annotated[
         int, Key("expert_shared_feed_forward_length", high=1 << 20)
     ] = 0
-    # Experts read and write this many values, projected from and to the residual stream; 0: all.
-    latent_size: Annotated[int, Key("moe_latent_size", high=1 << 18, name="expert_latent_size")] = 0
     # Layers before the first one with experts.
     first_dense_layers: Annotated[int, Key("leading_dense_block_count", high=1 << 10)] = 0
     # After these, the last layer of each period of this many layers has experts.
@@ -129,6 +127,8 @@ class ExpertConfig:
     swiglu_limit: Annotated[
         float, Key("swiglu_clamp_exp", low=1e-3, high=1e6, name="expert_swiglu_limit")
     ] = 0.0
+    # Experts read and write this many values, projected from and to the residual stream; 0: all.
+    latent_size: Annotated[int, Key("moe_latent_size", high=1 << 18, name="expert_latent_size")] = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def load(
         weight_scale=chosen.weight_scale,
         notice=progress or _silent,
     )
-    source = provider.path
+    source, opened = provider.path, provider
     try:
         if chosen.quantize is None:
             _override(provider, chosen)
@@ -85,7 +85,7 @@ def load(
             with _libraries():
                 building = uninterrupted(importlib.import_module, "trinity.runtime.engine_building")
             engine = building.build_engine(provider, chosen, progress)
-            images = _images(provider, engine, chosen.mmproj, progress or _silent)
+            images = _images(opened, engine, chosen.mmproj, progress or _silent)
     except BaseException:
         provider.close()
         raise
@@ -112,14 +112,12 @@ def _images(
     provider: WeightProvider, engine: Engine, mmproj: Path | None, notice: Callable[[str], None]
 ) -> ImageEncoder | None:
     """The vision tower of a model, if it has one."""
-    own = getattr(provider, "mmproj", None)  # of Ollama's store
+    own = getattr(provider, "mmproj", None)  # of a GGUF file from Ollama's store or the hub
     if mmproj is None and own is None and not hasattr(provider, "checkpoint"):
         return None  # a GGUF file; the imports take time
     from trinity.images.opening import open_encoder
 
-    return open_encoder(
-        provider, mmproj, own, isa=engine.isa, threads=engine.threads, notice=notice
-    )
+    return open_encoder(provider, engine, mmproj, own, notice)
 
 
 def _warn_of_pooler(path: str, progress: Callable[[str], None] | None) -> None:

@@ -514,9 +514,9 @@ class Model:
         tensor of ``weights`` or a cache of the engine that the caller still holds stays valid, and
         keeps the file or the cache's pages until it is dropped.
         """
-        self._engine_thread.close()
         if self._images is not None:
             self._images.close()
+        self._engine_thread.close()
         give_back_heap()
 
     def __enter__(self) -> Model:

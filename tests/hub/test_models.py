@@ -95,6 +95,14 @@ def test_model_comes_once_and_the_choice_is_said(hub: Hub, gguf: bytes) -> None:
     assert hub.open("hf:u/once:m-Q8_0.gguf").path == str(snapshot / "m-Q8_0.gguf")
 
 
+def test_a_vision_tower_comes_with_its_model(hub: Hub, gguf: bytes) -> None:
+    repository = hub.put("u/vision", {"m-Q8_0.gguf": gguf, "mmproj-m-F16.gguf": b"tower"})
+    found = hub.open("hf:u/vision")
+    assert not found.error
+    snapshot = hub.folder("u/vision") / "snapshots" / repository.commit
+    assert sorted(os.listdir(snapshot)) == ["m-Q8_0.gguf", "mmproj-m-F16.gguf"]
+
+
 @pytest.fixture(scope="module")
 def long_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of 6 MB whose keys take more than 2."""

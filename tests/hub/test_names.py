@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trinity.errors import FormatError, InputError, TrinityError
-from trinity.hub.choice import choose, gguf_models, shown
+from trinity.hub.choice import choose, gguf_models, shown, tower_of
 from trinity.hub.name import HubName, parse_name
 
 FILES = [
@@ -110,6 +110,21 @@ def test_unknown_quantization_lists_what_there_is(wanted: str) -> None:
 )
 def test_without_a_quantization(files: list[str], file: str) -> None:
     assert chosen(None, files) == (file,)
+
+
+@pytest.mark.parametrize(
+    ("files", "tower"),
+    [
+        (["m.gguf"], None),
+        (
+            ["m.gguf", "mmproj-m-BF16.gguf", "mmproj-m-F16.gguf", "mmproj-m-Q8_0.gguf"],
+            "mmproj-m-F16.gguf",
+        ),
+        (["m.gguf", "a/m-mmproj-BF16.gguf", "mmproj/readme.md"], "a/m-mmproj-BF16.gguf"),
+    ],
+)
+def test_vision_tower_of_a_repository(files: list[str], tower: str | None) -> None:
+    assert tower_of(files) == tower
 
 
 def test_several_that_fit_are_listed() -> None:

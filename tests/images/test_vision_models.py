@@ -14,7 +14,7 @@ import trinity
 from tests.images import small_vision_models as small
 from tests.images.conftest import NAMES
 from tests.images.mmproj_files import write_mmproj
-from trinity.errors import ConfigError, InputError, UnsupportedError
+from trinity.errors import ConfigError, ContextLengthError, InputError, UnsupportedError
 from trinity.runtime.image_rows import PromptIds, is_token
 from trinity.runtime.interface import Rows
 
@@ -244,3 +244,28 @@ def test_a_model_of_ollamas_store_has_its_tower(
         assert model.reads_images
         answer = model.chat(messages, **GREEDY)
     assert answer.token_ids == models["gemma3"].chat(messages, **GREEDY).token_ids
+
+
+def test_images_that_exceed_the_context_are_refused_before_they_are_computed(
+    directories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trinity.images.tower import Tower
+
+    def run(*_: object) -> None:
+        raise AssertionError("an image was computed")
+
+    with trinity.load(directories["idefics3"], context_length=64) as model:
+        monkeypatch.setattr(Tower, "run", run)
+        for images in (5 * [small.image(2, 2)], [small.image(128, 128)]):
+            with pytest.raises(ContextLengthError, match="at least 80 tokens"):
+                model.chat(asked(*images))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_quantized_models_read_images(
+    name: str, directories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRINITY_CACHE_DIR", str(tmp_path))
+    with trinity.load(directories[name], quantize="Q8_0") as model:
+        assert model.reads_images
+        assert model.chat(asked(small.image(64, 64)), max_tokens=2).token_ids

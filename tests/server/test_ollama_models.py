@@ -115,7 +115,7 @@ def test_a_pull_of_a_served_model_succeeds(client: TestClient) -> None:
         ("DELETE", "delete", {"model": "demo"}, 501, "deletes no models"),
         ("DELETE", "delete", {"model": "nope"}, 404, "model 'nope' not found"),
         ("HEAD", "blobs/sha256:00", None, 404, ""),
-        ("POST", "blobs/sha256:00", None, 501, "takes no files"),
+        ("POST", "blobs/sha256:00", None, 501, "does not store model files"),
     ],
 )
 def test_what_the_server_does_not_manage_says_so(

@@ -100,7 +100,7 @@ def flipped(data: bytes) -> bytes:
 
 
 def other_token(data: bytes) -> bytes:
-    return data[:24] + b"\xff\xff\xff\x7f" + data[28:]
+    return data[:24] + b"\xff\xff\xff\x3f" + data[28:]
 
 
 def many_words(data: bytes) -> bytes:

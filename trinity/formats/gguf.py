@@ -57,6 +57,9 @@ class GGUFProvider:
     # Converters to GGUF permute llama's Q and K rows so that pairs are adjacent.
     rope_interleaved = True
 
+    # The path of the vision tower that came with the file, if there is one.
+    mmproj: str | None = None
+
     def __init__(
         self,
         path: str | os.PathLike[str],

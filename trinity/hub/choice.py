@@ -17,6 +17,7 @@ USUAL = ("Q4_K_M", "Q8_0")  # the defaults, in this order
 # Names of auxiliary files contain one of these.
 _BESIDE = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE | re.DOTALL)
+_TOWER = re.compile(r"mmproj[^/]*\.gguf$", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[-_. ]+")
 # Patterns for the first word of a quantization and for the words that follow: Q4_K_M, Q4_0_8_8.
 _BEGINS = re.compile(r"I?Q[1-8]|TQ[12]|I2|B?F16|F32|FP(?:16|32)|MXFP[468]|NVFP4", re.IGNORECASE)
@@ -73,6 +74,12 @@ def gguf_models(files: Iterable[str]) -> list[GGUFModel]:
             part = _PART.fullmatch(file)
             parts.setdefault((part[1], part[3]) if part else file, []).append(file)
     return [GGUFModel(tuple(files_of_model)) for files_of_model in parts.values()]
+
+
+def tower_of(files: Iterable[str]) -> str | None:
+    """The vision tower (mmproj file) of a repository's GGUF models; in F16 if there are several."""
+    towers = [file for file in sorted(files) if _TOWER.search(file)]
+    return min(towers, key=lambda file: "F16" not in tokens_of(file[: -len(".gguf")]), default=None)
 
 
 def missing_parts(model: GGUFModel) -> list[str]:

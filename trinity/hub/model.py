@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import TypeVar
 
 from trinity.errors import FormatError, InputError, TrinityError
 from trinity.formats.checkpoint import INDEX, SINGLE, weight_map
 from trinity.formats.gguf_head import GGUFHead
 from trinity.formats.huggingface.files import CONFIG, NAMES
-from trinity.hub.choice import GGUFModel, choose, gguf_models, shown
+from trinity.hub.choice import GGUFModel, choose, gguf_models, shown, tower_of
 from trinity.hub.client import Revision, revision_of
 from trinity.hub.download import Progress, bring, file_part, file_size, remember
 from trinity.hub.name import HubName
@@ -26,11 +27,12 @@ DIRECTORY = "safetensors"  # selects the directory if the repository also has GG
 class HubModel:
     """A model in the cache: ``path`` is its directory or its (first) GGUF file.
 
-    ``name`` selects exactly this file.
+    ``name`` selects exactly this file. ``mmproj`` is the path of its vision tower.
     """
 
     name: str
     path: str
+    mmproj: str | None = None
 
 
 def fetch(name: HubName, notice: Notice, progress: Progress) -> HubModel:
@@ -71,8 +73,12 @@ def _fetched(revision: Revision, notice: Notice, progress: Progress) -> HubModel
         model = _directory(revision)
     else:
         chosen = _chosen(revision, notice)
-        bring(revision, chosen.files, progress)
-        model = HubModel(name.of_file(chosen.files[0]), revision.path(chosen.files[0]))
+        # Without Pillow no images are read.
+        tower = tower_of(revision.files) if find_spec("PIL") else None
+        bring(revision, [*chosen.files, *filter(None, (tower,))], progress)
+        path = revision.path(chosen.files[0])
+        mmproj = None if tower is None else revision.path(tower)
+        model = HubModel(name.of_file(chosen.files[0]), path, mmproj)
     remember(revision)
     return model
 

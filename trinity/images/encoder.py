@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,12 +21,14 @@ from trinity.images.tower import Tower
 from trinity.images.tower_config import TowerConfig
 from trinity.images.tower_weights import TowerTensors, TowerWeights
 from trinity.runtime.image_rows import ImageRows, PromptIds, row_ids
+from trinity.runtime.interface import Engine
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.records.recorder import Recorder
+from trinity.runtime.sequence import check_context
 from trinity_kernels.team import Team, TeamError
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    pass
 
 KEPT_BYTES = 128 << 20  # of the rows of recent images
 _SAMPLE = 4096  # bytes of each tensor that identify the tower
@@ -41,6 +44,13 @@ def _named(image: ImageLike, number: int) -> str:
     return f"image {number}"
 
 
+class _CutImage(NamedTuple):
+    """An image for the tower."""
+
+    digest: bytes  # of the pixels and the tower
+    squares: Squares
+
+
 class EncodedImage(NamedTuple):
     """An image as rows for the text model."""
 
@@ -50,19 +60,22 @@ class EncodedImage(NamedTuple):
 
 
 class ImageEncoder:
-    """The vision half of a model. Any thread may call it; calls take turns."""
+    """The vision half of a model whose other half ``engine`` runs.
+
+    Any thread may call it; calls take turns.
+    """
 
     def __init__(
         self, family: ImageFamily, config: TowerConfig, settings: ImageSettings,
-        tensors: TowerTensors, *, isa: str, threads: int,
+        tensors: TowerTensors, engine: Engine, *,
         release: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        self._release = release
+        self._release, self._context_length = release, engine.context_length
         self.family, self.config, self.settings = family, config, settings
-        self._tensors, self._isa, self._threads = tensors, isa, threads
+        self._tensors, self._isa, self._threads = tensors, engine.isa, engine.threads
+        self._weights = TowerWeights(config, tensors)
         self._tower: Tower | None = None
         self._team: Team | None = None
-        self._identity = b""
         self._lock = Lock()
         self._kept: OrderedDict[bytes, EncodedImage] = OrderedDict()
         self._closed = False
@@ -75,7 +88,8 @@ class ImageEncoder:
     def prompt(self, text: str, images: Sequence[ImageLike], tokenize: Tokenize) -> PromptIds:
         """Return the ids of a prompt in which the family's mark stands for each image, in order.
 
-        Raises: InputError if there are not as many marks as images, or for a bad image.
+        Raises: InputError if there are not as many marks as images, or for a bad image;
+        ContextLengthError if the rows of all images exceed the context.
         """
         mark = self.mark
         parts = text.split(mark)
@@ -84,7 +98,12 @@ class ImageEncoder:
                 f"the prompt has {len(parts) - 1} times {mark!r}, which stands for an image, but "
                 f"there are {len(images)} images"
             )
-        encoded = [self.encode(image, _named(image, i)) for i, image in enumerate(images)]
+        # Before anything is computed: each image has at least one square.
+        check_context(len(images) * self.config.image_rows, self._context_length, least=True)
+        cut = [self._cut(image, _named(image, i)) for i, image in enumerate(images)]
+        count = sum(len(image.squares.images) for image in cut)
+        check_context(count * self.config.image_rows, self._context_length, least=True)
+        encoded = [self._encoded(image) for image in cut]
         text, size, both_ways = parts[0], self.config.image_rows, self.family.both_ways
         ids, placed = list[int](), list[ImageRows]()
         for image, after in zip(encoded, parts[1:], strict=True):
@@ -100,53 +119,61 @@ class ImageEncoder:
 
     def encode(self, image: ImageLike, where: str = "the image") -> EncodedImage:
         """Return an image's rows; those of recent images are not computed again."""
-        read = read_image(image, where)
-        with self._lock:
-            tower, team = self._started()
-            digest = self._digest(read)
-            known = self._kept.get(digest)
-            if known is None:
-                known = self._encoded(read, digest, tower, team)
-                self._keep(digest, known)
-            self._kept.move_to_end(digest)
-            return known
+        return self._encoded(self._cut(image, where))
 
     def close(self) -> None:
         """End the threads and free the memory. Closing again does nothing."""
         with self._lock:
-            closed, self._closed = self._closed, True
-            if not closed:
-                self._release()
+            if self._closed:
+                return
+            self._closed = True
             if self._team is not None:
                 self._team.close()
             self._tower = self._team = None
             self._kept.clear()
+            del self._weights, self._tensors  # which refer to the file's mapping
+            self._release()
+
+    def _cut(self, image: ImageLike, where: str) -> _CutImage:
+        """Read an image and cut it into squares."""
+        read = read_image(image, where)
+        size = f"{read.width} x {read.height}".encode()
+        digest = hashlib.sha256(self._identity + size + read.tobytes()).digest()
+        return _CutImage(digest, self.family.squares(read, self.settings))
+
+    def _encoded(self, image: _CutImage) -> EncodedImage:
+        with self._lock:
+            tower, team = self._started()
+            known = self._kept.get(image.digest)
+            if known is None:
+                known = self._computed(image, tower, team)
+                self._keep(image.digest, known)
+            self._kept.move_to_end(image.digest)
+            return known
 
     def _started(self) -> tuple[Tower, Team]:
         """The tower, which is bound when the first image comes."""
         if self._closed:
             raise InputError("this model is closed")
         if self._tower is None or self._team is None:
-            weights = TowerWeights(self.config, self._tensors)
             recorder = Recorder(KernelChoice(self._isa, None), self._threads)
-            self._tower = Tower(self.family, self.config, weights, recorder)
+            self._tower = Tower(self.family, self.config, self._weights, recorder)
             try:
                 self._team = Team(self._threads)
             except TeamError as error:
                 raise TrinityError(str(error)) from error
-            self._identity = self._fingerprint()
         return self._tower, self._team
 
-    def _encoded(self, image: Image, digest: bytes, tower: Tower, team: Team) -> EncodedImage:
-        squares = self.family.squares(image, self.settings)
+    def _computed(self, image: _CutImage, tower: Tower, team: Team) -> EncodedImage:
         config = self.config
         mean, std = np.array(config.mean, np.float32), np.array(config.std, np.float32)
         rows = []
-        for square in squares.images:
+        for square in image.squares.images:
             pixels = np.asarray(square, np.float32) / np.float32(255)
             rows.append(tower.run(team, (pixels - mean) / std))
         joined = np.concatenate(rows)
-        return EncodedImage(squares._replace(images=[]), joined, row_ids(digest, len(joined)))
+        ids = row_ids(image.digest, len(joined))
+        return EncodedImage(image.squares._replace(images=[]), joined, ids)
 
     def _keep(self, digest: bytes, encoded: EncodedImage) -> None:
         self._kept[digest] = encoded
@@ -154,11 +181,8 @@ class ImageEncoder:
         while size > KEPT_BYTES and len(self._kept) > 1:
             size -= self._kept.popitem(last=False)[1].rows.nbytes
 
-    def _digest(self, image: Image) -> bytes:
-        size = f"{image.width} x {image.height}".encode()
-        return hashlib.sha256(self._identity + size + image.tobytes()).digest()
-
-    def _fingerprint(self) -> bytes:
+    @cached_property
+    def _identity(self) -> bytes:
         """A digest of the tower: its configuration, and some bytes of each tensor."""
         found = hashlib.sha256(repr((self.config, self.settings)).encode())
         for name in sorted(self._tensors.tensor_names()):

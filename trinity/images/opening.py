@@ -15,13 +15,14 @@ from trinity.images.gemma3 import GEMMA3
 from trinity.images.idefics3 import IDEFICS3
 from trinity.images.mmproj import MmprojFile
 from trinity.providers.huggingface import HuggingFaceProvider
+from trinity.runtime.interface import Engine
 
 FAMILIES: tuple[ImageFamily, ...] = (IDEFICS3, GEMMA3)
 
 
 def open_encoder(
-    provider: WeightProvider, mmproj: str | os.PathLike[str] | None, own: str | None, *, isa: str,
-    threads: int, notice: Callable[[str], None],
+    provider: WeightProvider, engine: Engine, mmproj: str | os.PathLike[str] | None,
+    own: str | None, notice: Callable[[str], None],
 ) -> ImageEncoder | None:  # fmt: skip
     """Return a model's encoder of images: that of the file ``mmproj``, of the model's ``own`` such
     file, or of its directory.
@@ -30,12 +31,11 @@ def open_encoder(
     own is not supported, ``notice`` receives the reason.
     Raises: for ``mmproj``, as ``MmprojFile``.
     """
-    size = provider.config.hidden_size
     if mmproj is not None:
-        return _of_file(mmproj, size, isa, threads)
+        return _of_file(mmproj, engine)
     if own is not None:
         try:
-            return _of_file(own, size, isa, threads)
+            return _of_file(own, engine)
         except TrinityError as error:
             notice(f"note: images are not read: {error}")
             return None
@@ -48,25 +48,21 @@ def open_encoder(
             notice(f"note: {provider.left_out}")
         return None
     try:
-        config, settings = read_tower(family, provider.files, size)
+        config, settings = read_tower(family, provider.files, engine.config.hidden_size)
         tensors = tower_tensors(family, config, provider.checkpoint)
+        return ImageEncoder(family, config, settings, tensors, engine)
     except TrinityError as error:
         notice(f"note: images are not read: {error}")
         return None
-    return ImageEncoder(family, config, settings, tensors, isa=isa, threads=threads)
 
 
-def _of_file(
-    path: str | os.PathLike[str], hidden_size: int, isa: str, threads: int
-) -> ImageEncoder:
+def _of_file(path: str | os.PathLike[str], engine: Engine) -> ImageEncoder:
     """The encoder of an mmproj file, which is closed with it."""
     file = MmprojFile(path, {family.name: family for family in FAMILIES})
     try:
-        config, settings = file.tower(hidden_size)
-        return ImageEncoder(
-            file.family, config, settings, file.tensors(config), isa=isa, threads=threads,
-            release=file.close,
-        )  # fmt: skip
+        config, settings = file.tower(engine.config.hidden_size)
+        tensors = file.tensors(config)
+        return ImageEncoder(file.family, config, settings, tensors, engine, release=file.close)
     except BaseException:
         file.close()
         raise

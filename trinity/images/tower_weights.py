@@ -43,6 +43,19 @@ class TowerWeights:
     def __init__(self, config: TowerConfig, tensors: TowerTensors) -> None:
         self._config, self._weights = config, Weights(tensors)
         self._made: dict[str, Weight] = {}
+        self._check()
+
+    def _check(self) -> None:
+        """Compare the tensors with the configuration, before buffers of its sizes are allocated."""
+        d, inner = self._config.hidden_size, self._config.intermediate_size
+        self.patches()
+        self._weights.matrix("v.position_embd.weight", self._config.rows, d)
+        for layer in range(self._config.num_layers):
+            prefix = f"v.blk.{layer}."
+            for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
+                self.linear(prefix + name, d, d)
+            self.linear(f"{prefix}ffn_up", inner, d)
+            self.linear(f"{prefix}ffn_down", d, inner)
 
     def vector(self, name: str, length: int) -> NDArray[np.float32]:
         """A tensor of ``length`` values."""

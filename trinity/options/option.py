@@ -132,7 +132,9 @@ def check_options(options: Any) -> None:
     """
     holder: type = type(options)
     for option in declared(holder):
-        object.__setattr__(options, option.name, option.checked(getattr(options, option.name)))
+        value = getattr(options, option.name)
+        if value is not option.default:
+            object.__setattr__(options, option.name, option.checked(value))
 
 
 def check_option(holder: type, name: str, value: object) -> Any:

@@ -16,8 +16,13 @@ def _claims(name: str) -> bool:
     return os.path.lexists(name) and not os.path.isdir(name)
 
 
-def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
+def open_gguf(name: str, options: LoadOptions) -> GGUFProvider:
+    """Open a GGUF file."""
     return GGUFProvider(name, i2s_layout=options.i2s_layout, tl_config=options.tl_config)
+
+
+def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
+    return open_gguf(name, options)
 
 
 GGUF_FILE = Kind(

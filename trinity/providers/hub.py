@@ -13,7 +13,7 @@ from trinity.formats.provider import WeightProvider
 from trinity.hub.name import FORM, MAIN, PREFIX, parse_name
 from trinity.options.load_options import LoadOptions
 from trinity.providers.directory import DIRECTORY, describe_directory
-from trinity.providers.gguf_file import GGUF_FILE
+from trinity.providers.gguf_file import GGUF_FILE, open_gguf
 from trinity.providers.kind import Described, Kind, Notice
 
 # A page or file in a browser, and a repository after the hub's host, as Ollama names it.
@@ -28,9 +28,12 @@ _FILES = (".gguf", ".safetensors")
 def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
     from trinity.hub.model import fetch
 
-    path = fetch(parse_name(name), notice, _Tenths(notice)).path
-    kind = DIRECTORY if os.path.isdir(path) else GGUF_FILE
-    return kind.open(path, options, notice)
+    found = fetch(parse_name(name), notice, _Tenths(notice))
+    if os.path.isdir(found.path):
+        return DIRECTORY.open(found.path, options, notice)
+    provider = open_gguf(found.path, options)
+    provider.mmproj = found.mmproj
+    return provider
 
 
 def _describe(name: str, notice: Notice) -> Described:

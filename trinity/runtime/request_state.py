@@ -14,7 +14,7 @@ from trinity.errors import InputError
 from trinity.runtime.active_samplers import has_dry
 from trinity.runtime.generation import Chunk, FinishReason, Timings
 from trinity.runtime.guide import Grammar, Guide
-from trinity.runtime.image_rows import images_of, is_token
+from trinity.runtime.image_rows import is_token
 from trinity.runtime.inbox import Sink
 from trinity.runtime.logprobs import TokenLogprob, token_logprob
 from trinity.runtime.options import Request
@@ -55,7 +55,7 @@ class RequestState(Sequence):
             list(prompt), sink, shares=request.cache_prompt, priority=request.priority,
             cancel=request.cancel, adapters=adapters, domain=request.domain,
         )  # fmt: skip
-        self.images = images_of(prompt)
+        self.images = getattr(prompt, "images", ())  # of PromptIds
         self.timings = Timings(prompt_tokens=len(prompt))
         self.accepted = 0  # accepted tokens among those proposed for the newest step
         self._limits = request.limits
@@ -369,7 +369,7 @@ class RequestState(Sequence):
 
 def dry_breakers(request: Request, tokenizer: Tokenizer, vocab_size: int) -> Breakers | None:
     """The sequence breakers of DRY; None if it is off."""
-    if not has_dry(request.sampling):
+    if request.sampling.usual or not has_dry(request.sampling):
         return None
     from trinity.runtime.dry_breakers import breakers_of  # most requests need none
 

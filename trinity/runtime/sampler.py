@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,7 +50,7 @@ class Sampler:
         keeps: bool = False,
         breakers: Breakers | None = None,
     ) -> None:
-        plain = plain_params(params)
+        plain = params if params.usual else plain_params(params)
         self.params = plain or params
         self._keeps = keeps
         self._draws = Draws(params.seed)
@@ -62,7 +63,7 @@ class Sampler:
         self._bias_ids = np.fromiter(bias.keys(), np.int64, len(bias))
         with np.errstate(over="ignore"):  # found as an infinite logit after it is added
             self._bias = np.fromiter(bias.values(), np.float64, len(bias)).astype(np.float32)
-        self._penalties = Penalties(params, vocab_size)
+        self._given, self._vocab_size = params, vocab_size
         self._chain: SamplerChain | None = None
         self._adjusts = bool(bias) or self.params.has_penalties
         if plain is None:
@@ -73,11 +74,15 @@ class Sampler:
             self._adjusts = True
         # How many of the last tokens may have penalties; negative: all.
         self._ranges = [params.penalty_last_n] if self.params.has_penalties else []
-        if has_dry(params):
+        if not params.usual and has_dry(params):
             self._ranges.append(params.dry_penalty_last_n)
         self._scratch = np.empty(vocab_size if self._adjusts else 0, np.float32)
         # Ids and weights from which the newest token was drawn; None if it was certain.
         self._drawn: tuple[Ids, NDArray[np.float64]] | None = None
+
+    @cached_property
+    def _penalties(self) -> Penalties:
+        return Penalties(self._given, self._vocab_size)
 
     def sample(
         self, logits: Floats, history: Sequence[int], allowed: NDArray[np.bool_] | None = None

@@ -246,6 +246,17 @@ class SamplingParams:
         check_options(self)
 
     @property
+    def usual(self) -> bool:
+        """Whether the usual samplers apply in their usual order, and none of the others."""
+        return (
+            self.samplers == DEFAULT_ORDER
+            and self.typical_p == 1
+            and self.top_n_sigma <= 0
+            and not (self.mirostat or self.dry_multiplier)
+            and not (self.xtc_probability or self.dynatemp_range)
+        )
+
+    @property
     def has_penalties(self) -> bool:
         """Whether a penalty can change a logit."""
         return self.penalty_last_n != 0 and (

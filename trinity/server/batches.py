@@ -71,13 +71,18 @@ class Batches:
         ``begin``. Raises: ApiError 404, 507.
         """
         batch = self.get(name)
-        if batch.status not in ENDED and batch.status != "cancelling":
-            begun = batch.status != "validating" or batch is self._current
-            changed = copy(batch)
-            _cancel(changed, begun)
-            self.store.cancel(changed)  # if this fails, the batch continues
-            _cancel(batch, begun)
-        return batch
+        changed = copy(batch)
+        if batch.status in ENDED or batch.status == "cancelling":
+            return changed
+        begun = batch.status != "validating" or batch is self._current
+        _cancel(changed, begun)
+        self.store.cancel(changed)  # if this fails, the batch continues
+        if batch.status in ENDED:  # meanwhile
+            self.store.save(batch)
+            self.store.clean(batch)
+            return copy(batch)
+        _cancel(batch, begun)
+        return changed
 
     def delete_file(self, name: str) -> None:
         """Remove a file. Raises: ApiError 404; 409 for the input of an unfinished batch."""

@@ -24,6 +24,8 @@ UNLOADS = {
 class IdleModel(FakeModel):
     """A model without requests."""
 
+    reads_images = False
+
     def scheduler_stats(self) -> SchedulerStats:
         return SchedulerStats()
 

@@ -122,17 +122,12 @@ class OllamaModel(GGUFProvider):
         (layer,) = manifest.of_kind("model")
         self.layers = layers
         self.templates: tuple[ChatTemplate, ...] = ()
+        towers = manifest.of_kind("projector")
+        self.mmproj = blob_path(manifest, towers[0]) if towers else None
         try:
             super().__init__(blob_path(manifest, layer), i2s_layout=i2s_layout, tl_config=tl_config)
         except TrinityError as error:
             raise manifest.within(f"the model layer {layer.digest}", error) from error
-
-    @property
-    def mmproj(self) -> str | None:
-        """The path of the model's vision tower, if it has one."""
-        manifest = self.layers.manifest
-        towers = manifest.of_kind("projector")
-        return blob_path(manifest, towers[0]) if towers else None
 
     @property
     def jinja(self) -> object:

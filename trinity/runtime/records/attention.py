@@ -13,10 +13,10 @@ from trinity_kernels.record import float_bits
 def write(writer: RecordWriter, attention: Attention) -> None:
     """The attention of the writer's layer over its KV cache."""
     buffers = writer.buffers
-    sinks, firsts, window = 0, 0, attention.window
+    sinks, firsts = 0, 0
     lasts = writer.step.lasts.ctypes.data
-    if window in writer.step.firsts:
-        firsts, window = writer.step.firsts[window].ctypes.data, 0
+    if attention.window in writer.step.firsts:
+        firsts = writer.step.firsts[attention.window].ctypes.data
     if attention.both_ways:
         firsts, lasts = (span.ctypes.data for span in writer.step.spans[attention.reach])
     if attention.sinks:
@@ -31,7 +31,7 @@ def write(writer: RecordWriter, attention: Attention) -> None:
         **buffers.view("a").slots(op.OUT, op.OUT_STRIDE),
         op.SCALE: float_bits(float(np.float32(attention.scale))),
         op.SCRATCH: writer.scratch.ctypes.data, op.SCRATCH_STRIDE: writer.scratch_stride,
-        op.WINDOW: window, op.SOFTCAP: float_bits(attention.softcap),
+        op.WINDOW: attention.window, op.SOFTCAP: float_bits(attention.softcap),
         op.SINKS: sinks,
     }  # fmt: skip
     if writer.few:
