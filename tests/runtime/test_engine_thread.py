@@ -443,3 +443,16 @@ def test_timed_waits_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
         time.sleep(0.01)
     assert last(engine_thread, inbox).finish_reason == "length"
     model.close()
+
+
+def test_a_thread_that_starts_after_its_owner_is_gone_ends() -> None:
+    """Messages may be left over if Ctrl-C arrived between a message and the start."""
+    engine_thread = EngineThread(ToyEngine())  # type: ignore[arg-type]
+    loop = engine_thread._loop()
+    loop.messages.put(None)
+    del engine_thread
+    gc.collect()
+    started = threading.Thread(target=loop._run, daemon=True)
+    started.start()
+    started.join(SECONDS)
+    assert not started.is_alive()

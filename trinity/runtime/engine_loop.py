@@ -112,8 +112,9 @@ class EngineLoop:
                 self._thread = threading.current_thread()
                 _alive.add(self)
                 engine_thread = self._engine_thread()
-                if engine_thread is not None:
-                    self._serve(engine_thread)
+                if engine_thread is None:
+                    return  # nobody waits for what the messages ask for
+                self._serve(engine_thread)
             finally:
                 engine_thread = None
                 _alive.discard(self)
