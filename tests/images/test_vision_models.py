@@ -269,3 +269,11 @@ def test_quantized_models_read_images(
     with trinity.load(directories[name], quantize="Q8_0") as model:
         assert model.reads_images
         assert model.chat(asked(small.image(64, 64)), max_tokens=2).token_ids
+
+
+def test_a_closed_model_encodes_nothing(directories: dict[str, Path]) -> None:
+    model = trinity.load(directories["gemma3"])
+    model.close()
+    model.close()
+    with pytest.raises(InputError, match="model is closed"):
+        model.chat(asked(small.image(8, 8)))

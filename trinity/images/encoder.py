@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,6 @@ from trinity.runtime.records.recorder import Recorder
 from trinity.runtime.sequence import check_context
 from trinity_kernels.team import Team, TeamError
 
-if TYPE_CHECKING:
-    pass
-
 KEPT_BYTES = 128 << 20  # of the rows of recent images
 _SAMPLE = 4096  # bytes of each tensor that identify the tower
 
@@ -44,19 +41,20 @@ def _named(image: ImageLike, number: int) -> str:
     return f"image {number}"
 
 
-class _CutImage(NamedTuple):
-    """An image for the tower."""
-
-    digest: bytes  # of the pixels and the tower
-    squares: Squares
-
-
 class EncodedImage(NamedTuple):
     """An image as rows for the text model."""
 
-    squares: Squares
+    squares: Squares  # without their pixels
     rows: NDArray[np.float32]  # (number of squares * rows of a square, hidden_size)
     ids: list[int]  # one for each row
+
+
+class _ReadImage(NamedTuple):
+    """An image that is encoded already, or cut into squares for the tower."""
+
+    digest: bytes  # of the pixels and the tower
+    encoded: EncodedImage | None
+    squares: Squares | None
 
 
 class ImageEncoder:
@@ -100,10 +98,9 @@ class ImageEncoder:
             )
         # Before anything is computed: each image has at least one square.
         check_context(len(images) * self.config.image_rows, self._context_length, least=True)
-        cut = [self._cut(image, _named(image, i)) for i, image in enumerate(images)]
-        count = sum(len(image.squares.images) for image in cut)
-        check_context(count * self.config.image_rows, self._context_length, least=True)
-        encoded = [self._encoded(image) for image in cut]
+        read = [self._read(image, _named(image, i)) for i, image in enumerate(images)]
+        check_context(sum(map(self._rows_of, read)), self._context_length, least=True)
+        encoded = [self._encoded(image) for image in read]
         text, size, both_ways = parts[0], self.config.image_rows, self.family.both_ways
         ids, placed = list[int](), list[ImageRows]()
         for image, after in zip(encoded, parts[1:], strict=True):
@@ -119,7 +116,7 @@ class ImageEncoder:
 
     def encode(self, image: ImageLike, where: str = "the image") -> EncodedImage:
         """Return an image's rows; those of recent images are not computed again."""
-        return self._encoded(self._cut(image, where))
+        return self._encoded(self._read(image, where))
 
     def close(self) -> None:
         """End the threads and free the memory. Closing again does nothing."""
@@ -134,27 +131,38 @@ class ImageEncoder:
             del self._weights, self._tensors  # which refer to the file's mapping
             self._release()
 
-    def _cut(self, image: ImageLike, where: str) -> _CutImage:
-        """Read an image and cut it into squares."""
+    def _read(self, image: ImageLike, where: str) -> _ReadImage:
+        """Read an image, and cut it into squares if its rows are not known."""
         read = read_image(image, where)
         size = f"{read.width} x {read.height}".encode()
-        digest = hashlib.sha256(self._identity + size + read.tobytes()).digest()
-        return _CutImage(digest, self.family.squares(read, self.settings))
-
-    def _encoded(self, image: _CutImage) -> EncodedImage:
         with self._lock:
-            tower, team = self._started()
-            known = self._kept.get(image.digest)
-            if known is None:
-                known = self._computed(image, tower, team)
-                self._keep(image.digest, known)
-            self._kept.move_to_end(image.digest)
-            return known
+            self._check_open()
+            digest = hashlib.sha256(self._identity + size + read.tobytes()).digest()
+            known = self._kept.get(digest)
+        squares = self.family.squares(read, self.settings) if known is None else None
+        return _ReadImage(digest, known, squares)
+
+    def _rows_of(self, image: _ReadImage) -> int:
+        if image.squares is None:
+            return 0 if image.encoded is None else len(image.encoded.rows)
+        return len(image.squares.images) * self.config.image_rows
+
+    def _encoded(self, image: _ReadImage) -> EncodedImage:
+        with self._lock:
+            found = image.encoded or self._kept.get(image.digest)
+            if found is None:
+                assert image.squares is not None
+                found = self._computed(image.digest, image.squares, *self._started())
+            self._keep(image.digest, found)
+            return found
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InputError("this model is closed; load it again")
 
     def _started(self) -> tuple[Tower, Team]:
         """The tower, which is bound when the first image comes."""
-        if self._closed:
-            raise InputError("this model is closed")
+        self._check_open()
         if self._tower is None or self._team is None:
             recorder = Recorder(KernelChoice(self._isa, None), self._threads)
             self._tower = Tower(self.family, self.config, self._weights, recorder)
@@ -164,19 +172,21 @@ class ImageEncoder:
                 raise TrinityError(str(error)) from error
         return self._tower, self._team
 
-    def _computed(self, image: _CutImage, tower: Tower, team: Team) -> EncodedImage:
+    def _computed(self, digest: bytes, squares: Squares, tower: Tower, team: Team) -> EncodedImage:
         config = self.config
         mean, std = np.array(config.mean, np.float32), np.array(config.std, np.float32)
         rows = []
-        for square in image.squares.images:
+        for square in squares.images:
             pixels = np.asarray(square, np.float32) / np.float32(255)
             rows.append(tower.run(team, (pixels - mean) / std))
         joined = np.concatenate(rows)
-        ids = row_ids(image.digest, len(joined))
-        return EncodedImage(image.squares._replace(images=[]), joined, ids)
+        ids = row_ids(digest, len(joined))
+        return EncodedImage(squares._replace(images=[]), joined, ids)
 
     def _keep(self, digest: bytes, encoded: EncodedImage) -> None:
+        """Keep the rows of an image; forget those that were not used for the longest time."""
         self._kept[digest] = encoded
+        self._kept.move_to_end(digest)
         size = sum(image.rows.nbytes for image in self._kept.values())
         while size > KEPT_BYTES and len(self._kept) > 1:
             size -= self._kept.popitem(last=False)[1].rows.nbytes

@@ -202,7 +202,7 @@ def check_images(model: Model, messages: Sequence[Mapping[str, Any]]) -> None:
             if part["type"] != "text":
                 where = f"messages[{number}].content[{place}]"
                 raise ApiError(
-                    400, f"{where}: an image, but the model reads only text: ask a vision model",
+                    400, f"{where}: the model reads only text, not images: ask a vision model",
                     where,
                 )  # fmt: skip
 
