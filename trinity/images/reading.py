@@ -117,7 +117,7 @@ def _opened(content: bytes, where: str) -> Image:
 
 
 def _looks_like(content: bytes) -> str:
-    """What a file seems to be that is not an image."""
+    """Describe a file that is not an image, for an error."""
     head = content[:1024].lstrip().lower()
     if head.startswith((b"<svg", b"<?xml", b"<!doctype svg")):
         return " of pixels, but seems to be SVG"

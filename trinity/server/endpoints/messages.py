@@ -59,10 +59,7 @@ class ToolCall(Body):
     index: int | None = None
 
     def as_template_has_it(self, where: str) -> dict[str, Any]:
-        """Return the message for chat templates, with its content as one text.
-
-        ``between`` joins the parts of the content. Raises: ApiError for a part that is not text.
-        """
+        """Return the call for chat templates. Raises: ApiError for a call without a function."""
         if self.function is not None:
             called = {"name": self.function.name, "arguments": self.function.text}
         elif self.custom is not None:
