@@ -102,19 +102,24 @@ def _override(provider: WeightProvider, options: LoadOptions) -> None:
     """Replace the keys of ``override_kv``. Raises InputError if the model has no such keys."""
     if not options.override_kv:
         return
-    override = getattr(provider, "override", None)
-    if override is None:
+    from trinity.formats import GGUFProvider
+
+    if not isinstance(provider, GGUFProvider):
         raise InputError(f"{provider.path}: override_kv only applies to GGUF files", "override_kv")
-    override(options.override_kv)
+    provider.override(options.override_kv)
 
 
 def _images(
     provider: WeightProvider, engine: Engine, mmproj: Path | None, notice: Callable[[str], None]
 ) -> ImageEncoder | None:
-    """The vision tower of a model, if it has one."""
-    own = getattr(provider, "mmproj", None)  # of a GGUF file from Ollama's store or the hub
-    if mmproj is None and own is None and not hasattr(provider, "checkpoint"):
-        return None  # a GGUF file; the imports take time
+    """The encoder of a model's images, if it has a vision tower."""
+    from trinity.formats import GGUFProvider
+
+    own = None
+    if isinstance(provider, GGUFProvider):
+        own = provider.mmproj
+        if mmproj is None and own is None:
+            return None  # before the imports, which take time
     from trinity.images.opening import open_encoder
 
     return open_encoder(provider, engine, mmproj, own, notice)
