@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -224,3 +225,46 @@ def test_names_with_commas() -> None:
     assert (settings.aliases, settings.all_tags) == (("a", "b"), ("x",))
     with pytest.raises(InputError, match="alias"):
         _ = ServerOptions(alias="a,,b").aliases
+
+
+def test_an_idle_model_is_unloaded_after_its_time() -> None:
+    """The longest time of all owners counts; a new request cancels the timer."""
+
+    async def run() -> None:
+        one = served("a")
+        models = Models([one], idle_seconds=0.01)
+        lease = await models.lease(Ignored(), "a", "x")
+        await asyncio.sleep(0.05)
+        assert models.ready  # it is in use
+        lease.release()
+        (await models.lease(Ignored(), "a", "y")).release()
+        models.keep(one, math.inf, "y")
+        await asyncio.sleep(0.05)
+        assert models.ready
+        assert one.expires == math.inf
+        models.keep(one, 0, "y")
+        while models.ready:
+            await asyncio.sleep(0.001)
+        assert (one.users, one.bytes) == (0, 0)
+        await models.load_first()
+        while models.ready:  # no request came
+            await asyncio.sleep(0.001)
+        await models.close()
+
+    asyncio.run(asyncio.wait_for(run(), LIMIT))
+
+
+def test_a_model_in_use_is_not_unloaded() -> None:
+    async def run() -> None:
+        one = served("a")
+        models = Models([one], idle_seconds=0)
+        with await models.lease(Ignored(), "a"):
+            pass
+        lease = await models.lease(Ignored(), "a")  # before the timer's task runs
+        await asyncio.sleep(0.02)
+        assert models.ready
+        lease.release()
+        await models.close()
+        assert not models.ready
+
+    asyncio.run(asyncio.wait_for(run(), LIMIT))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from trinity.model import Model
 from trinity.server.app import make_app
 from trinity.server.endpoints.ollama.models import short_count
 from trinity.server.endpoints.ollama.names import seconds_of
+from trinity.server.errors import ApiError
 from trinity.server.models import Models
 from trinity.server.served import Served
 
@@ -47,6 +48,12 @@ def test_a_model_is_unloaded_when_it_is_kept_for_no_time(path: str, keep_alive: 
         wait_for(lambda: not models.ready)
         post(client, path, model="demo", keep_alive="5m")
         assert models.ready
+        (shown,) = strict(client.get("/api/ps").text)["models"]
+        left = datetime.fromisoformat(shown["expires_at"]) - datetime.now(UTC)
+        assert 200 < left.total_seconds() <= 300
+        post(client, path, model="demo", keep_alive=-1)
+        (shown,) = strict(client.get("/api/ps").text)["models"]
+        assert datetime.fromisoformat(shown["expires_at"]).year == 9999
     assert len(loads) == 3
 
 
@@ -130,7 +137,7 @@ def test_what_the_server_does_not_manage_says_so(
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [(0, 0), ("0", 0), (300, 300), ("5m", 300), ("1h30m", 5400), ("1.5s", 1.5), ("100ms", 0.1),
-     (-1, math.inf), ("-1m", math.inf), (None, None)],
+     (-1, math.inf), ("-1m", math.inf), ("nan", math.inf), ("inf", math.inf), (None, None)],
 )  # fmt: skip
 def test_lengths_of_time(text: Any, seconds: float | None) -> None:
     assert seconds_of(text) == (None if seconds is None else pytest.approx(seconds))
@@ -141,3 +148,9 @@ def test_lengths_of_time(text: Any, seconds: float | None) -> None:
 )
 def test_numbers_of_parameters(count: int, text: str) -> None:
     assert short_count(count) == text
+
+
+@pytest.mark.parametrize("text", ["soon", "5x", "1" * 200_000 + "x"], ids=["word", "unit", "long"])
+def test_what_is_no_length_of_time_is_refused_at_once(text: str) -> None:
+    with pytest.raises(ApiError, match="is not a length of time such as 5m"):
+        seconds_of(text)

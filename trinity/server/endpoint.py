@@ -56,10 +56,13 @@ class Call(Generic[B]):
         """Start to generate; as ``Service.start``."""
         return await self.service.start(self.ignored, self.caller, name, job)
 
-    def unload(self, name: str) -> None:
-        """Unload a model that is not used; as ``Models.unload_when_idle``. Raises: ApiError 404."""
+    def keep(self, name: str, seconds: float) -> None:
+        """Keep a model loaded for ``seconds`` after its last use; as ``Models.keep``.
+
+        Raises: ApiError 404.
+        """
         models = self.service.models
-        models.unload_when_idle(models.find(self.ignored, name), self.caller.owner)
+        models.keep(models.find(self.ignored, name), seconds, self.caller.owner)
 
     async def lease(self, name: str | None) -> ModelLease:
         """Load the model of a name and lease it; as ``Models.lease``."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
+import time
 from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
@@ -33,8 +35,9 @@ class Models:
     """All models of a server. Requests that name no model use the first."""
 
     def __init__(
-        self, served: Sequence[Served], *, memory_limit: int | None = None, any_name: bool = False
-    ) -> None:
+        self, served: Sequence[Served], *, memory_limit: int | None = None, any_name: bool = False,
+        idle_seconds: float = math.inf,
+    ) -> None:  # fmt: skip
         self.served = {model.name: model for model in served}
         # Makes a model of a name and a reference, if requests may add models.
         self.of_ref: Callable[[str, str], Served] | None = None
@@ -44,9 +47,11 @@ class Models:
         self.began = any(model.model is not None for model in served)  # a model has been loaded
         self._memory_limit = memory_limit
         self._any_name = any_name
+        self._idle_seconds = idle_seconds  # after which an unused model is unloaded
         self._loading = asyncio.Lock()
         self._freed = asyncio.Event()
         self._uses = count(1)
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # by the name of an idle model
         self._unloading = set[asyncio.Task[None]]()
 
     def add(self, served: Served) -> None:
@@ -105,7 +110,6 @@ class Models:
         """
         served = self.find(ignored, name)
         served.used = next(self._uses)
-        served.leaving = False
         while served.model is None:
             try:
                 await self._load(served)
@@ -115,8 +119,42 @@ class Models:
                 raise ApiError(
                     503, f"the model {served.name} cannot be loaded; the server's log says why"
                 ) from error
-        served.owners.add(owner)
-        return ModelLease(served, served.model, self._freed)
+        lease = ModelLease(served, served.model, self._released)
+        self.keep(served, self._idle_seconds, owner)
+        return lease
+
+    def keep(self, served: Served, seconds: float, owner: str = "") -> None:
+        """Keep a model loaded for ``seconds`` after its last use, until an owner's next request.
+
+        Of several owners the longest time counts.
+        """
+        served.keep_seconds[owner] = seconds
+        self._set_timer(served)
+
+    def _released(self, served: Served) -> None:
+        self._freed.set()
+        self._set_timer(served)
+
+    def _set_timer(self, served: Served) -> None:
+        """Unload a model after its time, if it is idle; an earlier timer of it ends."""
+        seconds = max(served.keep_seconds.values(), default=self._idle_seconds)
+        served.expires = time.time() + seconds
+        timer = self._timers.pop(served.name, None)
+        if timer is not None:
+            timer.cancel()
+        if served.model is not None and not served.users and seconds < math.inf:
+            later = asyncio.get_running_loop().call_later
+            self._timers[served.name] = later(seconds, self._unload_soon, served)
+
+    def _unload_soon(self, served: Served) -> None:
+        del self._timers[served.name]
+        task = asyncio.create_task(self._unload_idle(served))
+        self._unloading.add(task)
+        task.add_done_callback(self._unloading.discard)
+
+    async def _unload_idle(self, served: Served) -> None:
+        if not served.users:
+            await self._unload(served)
 
     async def _load(self, served: Served) -> None:
         async with self._loading:
@@ -129,7 +167,7 @@ class Models:
                     need = await asyncio.to_thread(served.weigh)
                     await self._make_room(need, served)
                 served.model = await asyncio.to_thread(served.load)
-                served.owners.clear()
+                served.keep_seconds.clear()
                 self.began = True
             finally:
                 served.loading = False
@@ -168,32 +206,15 @@ class Models:
         if model is not None:
             await asyncio.to_thread(model.close)
 
-    def unload_when_idle(self, served: Served, owner: str = "") -> None:
-        """Unload a model once it is idle, unless a request asks for it before.
-
-        It stays loaded while another owner has used it and has not asked to unload it.
-        """
-        served.owners.discard(owner)
-        if served.owners:
-            return
-        served.leaving = True
-        task = asyncio.create_task(self._unload_idle(served))
-        self._unloading.add(task)
-        task.add_done_callback(self._unloading.discard)
-
-    async def _unload_idle(self, served: Served) -> None:
-        while served.leaving and served.users:
-            self._freed.clear()
-            await self._freed.wait()
-        if served.leaving:
-            await self._unload(served)
-
     async def load_first(self) -> None:
         """Load the first model. Raises: TrinityError, which names its file; ApiError 503."""
         await self._load(self.first)
+        self._set_timer(self.first)
 
     async def close(self) -> None:
         """Unload every model."""
+        for timer in self._timers.values():
+            timer.cancel()
         for task in self._unloading:
             task.cancel()
         for served in self.served.values():

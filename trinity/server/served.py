@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections import Counter
@@ -77,9 +76,9 @@ class Served:
     used: int = 0  # number of the newest lease among those of all models
     bytes: int = 0
     loading: bool = False
-    leaving: bool = False  # unload it when its last use ends
-    # Owners of keys that have used it since it was loaded and have not asked to unload it.
-    owners: set[str] = field(default_factory=set)
+    # By owner that has used it since it was loaded: seconds to keep it after its last use.
+    keep_seconds: dict[str, float] = field(default_factory=dict)
+    expires: float = math.inf  # when it is unloaded unless it is used before, as time.time()
     # By owner: weights of adapters for requests that do not give them.
     lora: dict[str, Mapping[int, float]] = field(default_factory=dict)
     aliases: Sequence[str] = ()  # further names
@@ -117,11 +116,11 @@ def has_share(name: str, waiting: Counter[str], most: int) -> bool:
 class ModelLease:
     """The use of a model, which stays loaded until ``release``."""
 
-    def __init__(self, served: Served, model: Model, freed: asyncio.Event) -> None:
+    def __init__(self, served: Served, model: Model, released: Callable[[Served], None]) -> None:
         self.name = served.name
         self.model = model
         self._served = served
-        self._freed = freed
+        self._released = released
         self._held = True
         served.users += 1
 
@@ -139,7 +138,7 @@ class ModelLease:
         if self._held:
             self._held = False
             self._served.users -= 1
-            self._freed.set()
+            self._released(self._served)
 
     def __enter__(self) -> Model:
         return self.model

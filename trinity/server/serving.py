@@ -59,7 +59,10 @@ def serve(
     served[0].aliases, served[0].tags = options.aliases, options.all_tags
     if options.slot_save_path is not None:
         check_folder(options.slot_save_path)
-    models = Models(served, memory_limit=options.memory_limit, any_name=options.any_model_name)
+    models = Models(
+        served, memory_limit=options.memory_limit, any_name=options.any_model_name,
+        idle_seconds=options.idle_seconds,
+    )  # fmt: skip
 
     def added(name: str, ref: str) -> Served:
         (model,) = made([ref])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -250,6 +251,14 @@ class ServerOptions:
             "Maximum size of loaded models; the least recently used are unloaded.", "--memory-limit"
         ),
     ] = None
+    idle_unload: Annotated[
+        float,
+        Option(
+            "Seconds after which an unused model is unloaded; -1: never.",
+            ("--idle-unload", "--sleep-idle-seconds"),
+            low=-1,
+        ),
+    ] = -1
     disable: Annotated[
         Sequence[str],
         several("Path that is not served, such as /metrics. Repeatable.", "--disable", "PATH"),
@@ -278,6 +287,11 @@ class ServerOptions:
     def all_tags(self) -> tuple[str, ...]:
         """Words about the first model. Raises: InputError for an empty one."""
         return listed("tags", self.tags)
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds after which an unused model is unloaded."""
+        return self.idle_unload if self.idle_unload >= 0 else math.inf
 
     @property
     def hosts(self) -> tuple[str, ...]:

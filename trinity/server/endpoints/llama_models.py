@@ -28,7 +28,7 @@ async def load(call: Call[ModelName]) -> ASGI:
 
 async def unload(call: Call[ModelName]) -> ASGI:
     """Unload a model once it is idle and every key that used it has asked for it."""
-    call.unload(call.body.model)
+    call.keep(call.body.model, 0)
     return Json(Success())
 
 

@@ -70,8 +70,7 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
                 call, name, texts, param="input", dimensions=dimensions,
                 truncate=body.truncate is not False,
             )  # fmt: skip
-    if body.unloads:
-        call.unload(name)
+    body.keep(call, name)
     if embedded is None:
         return Json(EmbedAnswer(body.shown, []))
     rows = await written(call, unit(embedded.rows))
@@ -91,8 +90,7 @@ async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
                 call, name, [body.prompt], param="prompt", truncate=body.truncate is not False
             )
             rows = await written(call, embedded.rows)
-    if body.unloads:
-        call.unload(name)
+    body.keep(call, name)
     return Json(EmbeddingsAnswer(rows[0]))
 
 

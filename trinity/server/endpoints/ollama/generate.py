@@ -25,6 +25,7 @@ from trinity.server.endpoints.ollama.answer import (
 )
 from trinity.server.endpoints.ollama.errors import OLLAMA
 from trinity.server.endpoints.ollama.messages import OllamaMessage, messages_of, with_images
+from trinity.server.endpoints.ollama.names import seconds_of
 from trinity.server.endpoints.ollama.options import Generating
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
@@ -158,15 +159,16 @@ async def _answered(
 ) -> ASGI:
     began, body, service = time.perf_counter(), call.body, call.service
     name = body.served(call.ignored, service.models)
-    if body.empty and body.unloads:
-        call.unload(name)
+    if body.empty and seconds_of(body.keep_alive) == 0:
+        call.keep(name, 0)
         return Json(only(line(body.shown, "", "", []), "unload"))
     with await call.lease(name) as model:
         check(call.ignored, body, model, call.request.url.path.rpartition("/")[2])
         if body.empty:
+            body.keep(call, name)
             return Json(only(line(body.shown, "", "", []), "load"))
         job = await call.run(body.job, call.ignored, model)
-    start = partial(_started, call, name, job, unloads=body.unloads)
+    start = partial(_started, call, name, job)
     continued = isinstance(body, OllamaGenerateRequest) and not body.raw
     write = partial(_writer, body.shown, began, line, continued)
     if body.stream is not False:
@@ -188,10 +190,11 @@ def check(
         body.options.check_context(ignored, model)
 
 
-async def _started(call: Call[Any], name: str, job: ChatJob | TextJob, *, unloads: bool) -> Answers:
+async def _started(
+    call: Call[OllamaChatRequest] | Call[OllamaGenerateRequest], name: str, job: ChatJob | TextJob
+) -> Answers:
     answers = await call.start(name, job)
-    if unloads:
-        call.unload(name)
+    call.body.keep(call, name)
     return answers
 
 

@@ -29,7 +29,7 @@ log = logging.getLogger("trinity.server")
 if TYPE_CHECKING:
     from trinity.formats import WeightProvider
 
-# Models are not unloaded after a time.
+# The time at which a model is unloaded that stays loaded.
 NEVER = "9999-12-31T23:59:59Z"
 SHORT_LIST = 5  # as in Ollama
 UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
@@ -68,7 +68,7 @@ class ModelTags(msgspec.Struct):
 
 
 class Running(msgspec.Struct):
-    """A loaded model; it stays loaded until another one needs its memory."""
+    """A loaded model; ``expires_at``: when it is unloaded if no request uses it before."""
 
     name: str
     model: str
@@ -141,8 +141,8 @@ async def running(call: Call[Any]) -> ASGI:
             tag = tag_of(served)
             listed.append(
                 Running(
-                    tag.name, tag.model, tag.size, tag.digest, details_of(model), NEVER, 0,
-                    model.context_length,
+                    tag.name, tag.model, tag.size, tag.digest, details_of(model),
+                    expiry_of(served), 0, model.context_length,
                 )
             )  # fmt: skip
         return listed
@@ -176,6 +176,14 @@ def tag_of(served: Served) -> ModelTag:
         Details() if model is None else details_of(model),
         UNSET if model is None else capabilities_of(model),
     )
+
+
+def expiry_of(served: Served) -> str:
+    """Return the time at which a loaded model is unloaded."""
+    try:
+        return timestamp(datetime.fromtimestamp(served.expires, UTC))
+    except (OverflowError, ValueError, OSError):  # beyond the calendar
+        return NEVER
 
 
 def details_of(model: Model) -> Details:

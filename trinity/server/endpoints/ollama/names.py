@@ -18,6 +18,7 @@ _UNITS = {
     "ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0,
     "h": 3600.0,
 }  # fmt: skip
+LONGEST = 100  # characters of a length of time
 _PART = rf"(\d+\.?\d*|\.\d+)({'|'.join(_UNITS)})"
 
 
@@ -57,16 +58,17 @@ def seconds_of(keep_alive: KeepAlive | None) -> float | None:
     """
     if keep_alive is None:
         return None
+    text = str(keep_alive)
     try:
-        seconds = float(keep_alive)
+        seconds = float(text)
     except ValueError:
-        if re.fullmatch(rf"[-+]?({_PART})+", str(keep_alive)) is None:
+        if len(text) > LONGEST or re.fullmatch(rf"[-+]?({_PART})+", text) is None:
             raise ApiError(
                 400,
                 f"keep_alive: {keep_alive!r:.40} is not a length of time such as 5m",
                 "keep_alive",
             ) from None
-        parts = re.findall(_PART, str(keep_alive))
+        parts = re.findall(_PART, text)
         seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-        seconds = -seconds if str(keep_alive).startswith("-") else seconds
-    return math.inf if seconds < 0 else seconds
+        seconds = -seconds if text.startswith("-") else seconds
+    return seconds if seconds >= 0 else math.inf  # also for "nan"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
+from trinity.server.endpoint import Call
 from trinity.server.endpoints.formats import format_options
 from trinity.server.endpoints.messages import ObjectForm, Schema, SchemaForm
 from trinity.server.endpoints.ollama.names import KeepAlive, seconds_of, served_name
@@ -108,7 +109,7 @@ class Asking(Body, kw_only=True):
 
     model: str | None = None
     name: str | None = None
-    keep_alive: KeepAlive | None = None  # 0 unloads the model after its last request
+    keep_alive: KeepAlive | None = None  # how long the model stays loaded after the request
     options: Options | None = None
 
     def served(self, ignored: Ignored, models: Models) -> str:
@@ -121,10 +122,11 @@ class Asking(Body, kw_only=True):
         """The model's name as the response repeats it."""
         return self.model or self.name or ""
 
-    @property
-    def unloads(self) -> bool:
-        """Whether the model is unloaded afterwards."""
-        return seconds_of(self.keep_alive) == 0
+    def keep(self, call: Call[Any], name: str) -> None:
+        """Keep the model of the server's ``name`` loaded as long as ``keep_alive`` says."""
+        seconds = seconds_of(self.keep_alive)
+        if seconds is not None:
+            call.keep(name, seconds)
 
 
 class Generating(Asking, kw_only=True):
