@@ -101,9 +101,10 @@ def paths_of(url: str) -> list[str]:
 def server(slots: str) -> Iterator[str]:
     """Yield the URL of a server with the demo model and short responses."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")])
+    demo = ROOT / "trinity" / "data" / "demo-chat.gguf"
     started = subprocess.Popen(
         [sys.executable, "-m", "trinity", "serve", "--port", "0", "--max-tokens", "8",
-         "--request-seconds", "600", "--any-model-name", "--slot-save-path", slots],
+         "--model", f"demo={demo}", "--request-seconds", "600", "--any-model-name", "--slot-save-path", slots],
         stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths},
     )  # fmt: skip
     assert started.stderr is not None

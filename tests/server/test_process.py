@@ -34,6 +34,8 @@ from trinity.server.settings import ServerOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 FULL = pytest.mark.full
+# Without --model the demo is served, whatever models this machine has.
+NO_MODELS = {"HF_HUB_CACHE": "/no/such/folder", "OLLAMA_MODELS": "/no/such/folder"}
 MESSAGES = [{"role": "user", "content": "Who was he?"}]
 
 
@@ -46,7 +48,7 @@ def process(*flags: str, **environment: str) -> Iterator[tuple[subprocess.Popen[
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": paths, **environment},
+        env={**os.environ, **NO_MODELS, "PYTHONPATH": paths, **environment},
     )
     assert started.stderr is not None
     try:

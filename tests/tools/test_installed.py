@@ -22,16 +22,6 @@ from trinity.tools.installed import Installed, installed, own_file
 COMMIT, OTHER = "a" * 40, "b" * 40
 
 
-@pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Empty places; none is the user's."""
-    constants = pytest.importorskip("huggingface_hub.constants")
-    monkeypatch.setenv("TRINITY_CACHE_DIR", str(tmp_path / "own"))
-    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    return tmp_path
-
-
 def by_name() -> dict[str, Installed]:
     return {model.name: model for model in installed()}
 

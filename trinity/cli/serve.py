@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated
 
 from trinity.cli import options
 from trinity.cli.loading import model_or_chat_demo
-from trinity.cli.parameters import Exit, Flag
+from trinity.cli.parameters import BadParameter, Exit, Flag
 from trinity.cli.terminal import say
 from trinity.errors import InputError
 from trinity.options.option import declared
@@ -43,6 +44,31 @@ def libraries() -> Iterator[None]:
         ) from error
 
 
+def found_models(folder: str | None) -> list[str]:
+    """Return the models of a folder or of this machine, or the demo chat model if there are none.
+
+    They are printed on standard error. Raises: InputError as ``local_models``.
+    """
+    from trinity.tools.local_models import local_models
+
+    refs = local_models(folder, say)
+    if not refs:
+        return [f"demo={model_or_chat_demo(None)}"]
+    names = [ref.partition("=")[0] for ref in refs]
+    say(f"serving {', '.join(names)}")
+    if len(names) > 1:
+        say(f"{names[0]} answers requests that name no model; give --model MODEL for another")
+    return refs
+
+
+def on_demand(settings: ServerOptions) -> ServerOptions:
+    """Load nothing at the start, and limit the loaded models to three quarters of free memory."""
+    from trinity.runtime.paging import available_memory
+
+    limit = settings.memory_limit or available_memory() * 3 // 4 or None
+    return replace(settings, preload=False, memory_limit=limit)
+
+
 @options.takes(serving=SERVING, generation=DEFAULTS, loading=options.LOADING)
 def serve(
     model: Annotated[
@@ -53,8 +79,17 @@ def serve(
             metavar="[NAME=]MODEL",
             help=(
                 f"{options.MODEL_HELP}; may be several: all but the first are loaded when they "
-                "are requested. The demo chat model if not given."
+                "are requested. If not given, the models that `trinity list` shows, or the demo "
+                "chat model."
             ),
+        ),
+    ] = None,
+    models_dir: Annotated[
+        str | None,
+        Flag(
+            "--models-dir",
+            metavar="FOLDER",
+            help="Serve the models of this folder, each loaded when it is requested.",
         ),
     ] = None,
     *,
@@ -69,7 +104,11 @@ def serve(
     settings = ServerOptions(**serving)
     with libraries():
         from trinity.server import serving as server
-    refs = model or [f"demo={model_or_chat_demo(None)}"]
+    if model and models_dir is not None:
+        raise BadParameter("--model and --models-dir exclude each other; give only one of them")
+    refs = model or found_models(models_dir)
+    if not model and len(refs) > 1:
+        settings = on_demand(settings)
     ended_by = server.serve(refs, settings, loading, say, generation)
     status = INTERRUPTED if ended_by == signal.SIGINT else 0
     leave_threads(status)

@@ -36,7 +36,7 @@ class Installed:
     """A model on this machine."""
 
     name: str  # for --model
-    kept_by: str  # the program that owns the folder
+    kept_by: str  # the program that owns the folder; "" for a folder that the user names
     place: str  # the folder of models that contains it
     num_bytes: int | None = None  # of all its files
     type: str | None = None  # see ``file_type``
@@ -49,6 +49,29 @@ def installed(notice: Notice = lambda line: None) -> Iterator[Installed]:
     yield from islice(_own(), MOST_LISTED)
     yield from islice(_hub(notice), MOST_LISTED)
     yield from islice(_ollama(), MOST_LISTED)
+
+
+def in_folder(folder: str) -> Iterator[Installed]:
+    """Yield the models of a folder and its subfolders; a name is a path.
+
+    They are GGUF files, of a split model the first part, and directories in Hugging Face's format.
+    Raises InputError if there is no such folder.
+    """
+    if not os.path.isdir(folder):
+        raise InputError(f"{folder}: this is not a folder; give the folder that contains models")
+    inside = [entry for entry in _listed(folder) if os.path.isdir(os.path.join(folder, entry))]
+    files = [*_listed(folder)]
+    for name in inside:
+        files += [os.path.join(name, file) for file in _listed(os.path.join(folder, name))]
+    for model in gguf_models(files):
+        path = os.path.join(folder, model.files[0])
+        if os.path.isfile(path):
+            yield _opened(path, "", folder, path)
+    for name in inside:
+        there = os.path.join(name, CONFIG) in files
+        if there and any(os.path.join(name, weights) in files for weights in (SINGLE, INDEX)):
+            path = os.path.join(folder, name)
+            yield _opened(path, "", folder, path)
 
 
 def own_file(name: str) -> str:
@@ -154,7 +177,7 @@ def _ollama() -> Iterator[Installed]:
                 yield _opened(OLLAMA + name, "Ollama", store.root, OLLAMA + name)
 
 
-def _listed(folder: str, ending: str) -> list[str]:
+def _listed(folder: str, ending: str = "") -> list[str]:
     """Return the names in a folder with this ending; it need not exist."""
     with suppress(OSError), os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if entry.name.endswith(ending))
