@@ -14,6 +14,7 @@ from PIL import Image
 from trinity.errors import InputError
 from trinity.images import reading
 from trinity.images.reading import read_image
+from trinity.processes.confined import Confined
 
 GRADIENT = np.arange(6 * 4 * 3, dtype=np.uint8).reshape(6, 4, 3) * 3
 
@@ -156,6 +157,33 @@ def test_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         read_image(tmp_path / "none.png", "a")
     with pytest.raises(InputError, match="it must be the path of a file"):
         read_image(3, "a")  # type: ignore[arg-type]
+
+
+def many_scans() -> bytes:
+    """A progressive JPEG that decodes its last scan thousands of times."""
+    image = Image.new("RGB", (2000, 2000))
+    whole = encoded(image, "JPEG", progressive=True)
+    start = whole.rindex(b"\xff\xda")
+    return whole[:-2] + whole[start:-2] * 3000 + whole[-2:]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (many_scans(), "it ran for more than [0-9.]+ seconds"),
+        (encoded(Image.new("RGB", (3000, 2000)), "WEBP"), "it used more than 70 MB of memory"),
+    ],
+    ids=["time", "memory"],
+)
+def test_files_that_are_costly_to_decode(
+    content: bytes, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = Confined("trinity.images.decoding", memory_bytes=70_000_000, seconds=0.5, raw=True)
+    monkeypatch.setattr(reading, "_DECODER", decoder)
+    with pytest.raises(InputError, match=message):
+        read_image(content, "image 3")
+    np.testing.assert_array_equal(pixels(PNG), GRADIENT)
+    decoder.close()
 
 
 @pytest.mark.few(2)

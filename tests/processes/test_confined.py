@@ -109,6 +109,18 @@ def test_a_breach_is_told_and_the_next_call_is_answered(
         assert confined.call(["echo", 5]) == 5
 
 
+def test_bytes_cross() -> None:
+    module = "tests.processes.confined_bytes"
+    confined = Confined(module, memory_bytes=64_000_000, seconds=0.3, reply_bytes=100, raw=True)
+    assert confined.call(b"") == b""
+    assert confined.call(b"\xff\n\0" * 1000) == b"\0\n\xff" * 1000
+    for request, reason in ((b"\0", "ValueError: a zero"), (b"\1", "used more than 64 MB")):
+        with pytest.raises(ConfinedError, match=reason):
+            confined.call(request)
+        assert confined.call(b"ab") == b"ba"
+    confined.close()
+
+
 def test_wall_clock(confined: Confined, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trinity.processes.confined._CLOCK_FACTOR", 1.0)
     with pytest.raises(ConfinedError, match=r"it ran for more than 0\.3 seconds"):

@@ -1,31 +1,49 @@
-"""Reads images with Pillow. Their size is checked before anything is decoded.
+"""Reads images with Pillow.
 
-An image is rotated as its EXIF data says, and transparent parts become white. Of an animation, the
-first frame counts.
+A file is decoded in a confined process, with limits of time and memory; its size is checked before
+anything is decoded. An image is rotated as its EXIF data says, and transparent parts become white.
+Of an animation, the first frame counts.
 """
 
 from __future__ import annotations
 
 import base64
-import io
+import json
 import os
+import struct
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.errors import InputError, UnsupportedError
+from trinity.errors import (
+    ConfinedError,
+    ConfinedUnavailableError,
+    InputError,
+    UnsupportedError,
+)
+from trinity.processes.confined import Confined
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 ImageLike: TypeAlias = "str | os.PathLike[str] | bytes | NDArray[np.uint8] | Image"
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 MOST_BYTES = 32 << 20
 MOST_PIXELS = 64_000_000  # 192 MB of RGB
 MOST_FRAMES = 1000
 _KNOWN = "PNG, JPEG, WebP, GIF and BMP"
+_AGAIN = " or incomplete and cannot be decoded; save or send it again"
+_DECODER = Confined(
+    "trinity.images.decoding",
+    memory_bytes=3 * 4 * MOST_PIXELS,  # Pillow has four bytes for a pixel
+    seconds=8.0,
+    reply_bytes=3 * MOST_PIXELS + 1000,
+    processes=2,
+    raw=True,
+)
 
 
 def read_image(image: ImageLike, where: str) -> Image:
@@ -36,37 +54,30 @@ def read_image(image: ImageLike, where: str) -> Image:
     Raises: InputError for anything that is not an image, is damaged or too large;
     UnsupportedError without Pillow.
     """
-    try:
-        import PIL.Image
-    except ImportError as error:
-        raise UnsupportedError(
-            'images need Pillow: install trinity with the extra "images", such as '
-            "pip install 'trinity[images]'"
-        ) from error
+    _check_pillow()
+    import PIL.Image
+
+    if isinstance(image, np.ndarray):
+        image = PIL.Image.fromarray(_checked_array(image, where))
     if isinstance(image, PIL.Image.Image):
-        opened = image
-    elif isinstance(image, np.ndarray):
-        opened = PIL.Image.fromarray(_checked_array(image, where))
-    else:
-        content = image if isinstance(image, bytes) else _content(image, where)
-        if len(content) > MOST_BYTES:
-            raise InputError(f"{where}: {len(content)} bytes; an image may have {MOST_BYTES}")
-        opened = _opened(content, where)
-    width, height = opened.size
-    if not width or not height or width * height > MOST_PIXELS:
-        raise InputError(
-            f"{where}: {width} x {height} pixels; an image has 1 to {MOST_PIXELS:,} of them: "
-            "make it smaller"
-        )
-    return _in_rgb(opened, where)
+        return _in_rgb(image, where)
+    return _decoded(image if isinstance(image, bytes) else _content(image, where), where)[0]
 
 
 def data_url(path: str | os.PathLike[str]) -> str:
     """Return an image file as a data URL. Raises: as ``read_image``."""
+    _check_pillow()
     content = _content(path, "the image")
-    read_image(content, os.fspath(path))
-    kind = _opened(content, os.fspath(path)).format or "png"
+    _, kind = _decoded(content, os.fspath(path))
     return f"data:image/{kind.lower()};base64,{base64.b64encode(content).decode()}"
+
+
+def _check_pillow() -> None:
+    if find_spec("PIL") is None:
+        raise UnsupportedError(
+            'images need Pillow: install trinity with the extra "images", such as '
+            "pip install 'trinity[images]'"
+        )
 
 
 def _content(path: str | os.PathLike[str], where: str) -> bytes:
@@ -94,26 +105,49 @@ def _checked_array(image: NDArray[np.generic], where: str) -> NDArray[np.uint8]:
     return np.ascontiguousarray(image, np.uint8)
 
 
-def _opened(content: bytes, where: str) -> Image:
-    """Open an image: only its header is read."""
+def _decoded(content: bytes, where: str) -> tuple[Image, str]:
+    """Return an image in RGB, and its format."""
     import PIL.Image
 
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{where}: {len(content)} bytes; an image may have {MOST_BYTES}")
+    request = struct.pack("<QQ", MOST_PIXELS, MOST_FRAMES) + content
     try:
-        image = PIL.Image.open(io.BytesIO(content), formats=FORMATS)
-        frames = getattr(image, "n_frames", 1)
-    except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning) as error:
+        head, _, pixels = _DECODER.call(request).partition(b"\n")
+    except ConfinedUnavailableError:
+        raise
+    except ConfinedError as error:
+        raise InputError(
+            f"{where} cannot be decoded: the process for it was stopped, {error.reason}; make the "
+            "image smaller, or save it again"
+        ) from error
+    found = json.loads(head)
+    if "format" in found:
+        return PIL.Image.frombytes("RGB", tuple(found["size"]), pixels), found["format"]
+    if "frames" in found:
+        raise InputError(f"{where} has {found['frames']} frames; an image may have {MOST_FRAMES}")
+    if "size" in found:
+        _check_size(found["size"], where)
+    if "damaged" in found:
+        raise InputError(f"{where} is damaged{_AGAIN}")
+    raise InputError(
+        f"{where} is not an image{_looks_like(content)}; {_KNOWN} are read: give the file of an "
+        "image"
+    )
+
+
+def _check_size(size: Sequence[int] | None, where: str) -> None:
+    """Raise InputError for too many pixels; None are more than Pillow opens."""
+    if size is None:
         raise InputError(
             f"{where} has too many pixels; an image has {MOST_PIXELS:,} at most: make it smaller"
-        ) from error
-    # Pillow raises errors of many kinds for damaged files.
-    except Exception as error:
-        what = _looks_like(content)
+        )
+    width, height = size
+    if not 0 < width * height <= MOST_PIXELS:
         raise InputError(
-            f"{where} is not an image{what}; {_KNOWN} are read: give the file of an image"
-        ) from error
-    if frames > MOST_FRAMES:
-        raise InputError(f"{where} has {frames} frames; an image may have {MOST_FRAMES}")
-    return image
+            f"{where}: {width} x {height} pixels; an image has 1 to {MOST_PIXELS:,} of them: "
+            "make it smaller"
+        )
 
 
 def _looks_like(content: bytes) -> str:
@@ -129,20 +163,15 @@ def _looks_like(content: bytes) -> str:
 
 
 def _in_rgb(image: Image, where: str) -> Image:
-    """Decode, rotate by EXIF and convert to RGB."""
+    """Rotate an image of Pillow by EXIF and convert it to RGB."""
     import PIL.Image
     import PIL.ImageOps
 
+    from trinity.images.decoding import rgb
+
+    _check_size(image.size, where)
     try:
         image = PIL.ImageOps.exif_transpose(image)
-        if image.mode.startswith("I"):  # 16 bits
-            image = PIL.Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
-        if "A" in image.getbands() or "transparency" in image.info:
-            seen = image.convert("RGBA")
-            image = PIL.Image.new("RGB", seen.size, (255, 255, 255))
-            image.paste(seen, mask=seen.getchannel("A"))
-        return image.convert("RGB")
+        return PIL.Image.frombytes("RGB", image.size, b"".join(rgb(image)))
     except Exception as error:
-        raise InputError(
-            f"{where} is damaged or incomplete and cannot be decoded; save or send it again"
-        ) from error
+        raise InputError(f"{where} is damaged{_AGAIN}") from error

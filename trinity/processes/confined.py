@@ -1,9 +1,9 @@
 """Child processes for untrusted input: they have no files, no network, and hard limits.
 
 A `Confined` names a module whose function ``answer(request) -> reply`` runs in child processes.
-Only JSON values cross, in frames whose length is checked before they are read. A child imports
-what it needs, gives up its rights (`trinity.processes.confined_child`) and answers one request
-after another. A child that breaks a limit ends, and the next call starts another.
+Only JSON values, or bytes, cross, in frames whose length is checked before they are read. A child
+imports what it needs, gives up its rights (`trinity.processes.confined_child`) and answers one
+request after another. A child that breaks a limit ends, and the next call starts another.
 
 Limits by system:
 
@@ -53,6 +53,7 @@ class _Limits:
     memory_bytes: int
     seconds: float
     reply_bytes: int
+    raw: bool
 
 
 class Confined:
@@ -60,7 +61,8 @@ class Confined:
 
     ``memory_bytes`` is the memory that a child may use beyond its size at start, ``seconds`` the
     processor time of one request, ``reply_bytes`` the length of a reply as JSON in ASCII. All
-    three grow with the length of the request. A call goes to the process with the fewest callers,
+    three grow with the length of the request. ``raw``: requests and replies are bytes, not JSON
+    values. A call goes to the process with the fewest callers,
     and waits if all are busy. A process made by fork() starts children of its own. Children end
     with their parent.
     """
@@ -73,21 +75,22 @@ class Confined:
         seconds: float,
         reply_bytes: int = 8 << 20,
         processes: int = 1,
+        raw: bool = False,
     ) -> None:
-        self._limits = _Limits(module, memory_bytes, seconds, reply_bytes)
+        self._limits = _Limits(module, memory_bytes, seconds, reply_bytes, raw)
         self._processes = [_Process(self._limits) for _ in range(processes)]
         self._choosing = threading.Lock()
         _ALL.add(self)
 
     def call(self, request: Any, *, more_seconds: float = 0.0) -> Any:
-        """The module's answer to a JSON value, which may take ``more_seconds`` than others.
+        """The module's answer to a request, which may take ``more_seconds`` than others.
 
         Raises InputError for a value that JSON cannot hold (it says which), and ConfinedError
         when the child breaks a limit, dies or its module raises; ConfinedUnavailableError when the
         system does not start the child, or does not let it finish. If there are several processes,
         the caller whose request ended one starts the next, so that no other call waits for it.
         """
-        payload = to_json(request)
+        payload = request if self._limits.raw else to_json(request)
         seconds = self._limits.seconds + more_seconds + len(payload) / BYTES_PER_SECOND
         with self._choosing:
             process = min(self._processes, key=lambda candidate: candidate.callers)
@@ -130,7 +133,7 @@ class _Process:
         self._end: weakref.finalize[Any, Any] | None = None
 
     def call(self, payload: bytes, seconds: float) -> Any:
-        """The reply to a request in JSON. Raises as `Confined.call`."""
+        """The reply to an encoded request. Raises as `Confined.call`."""
         message = REQUEST.pack(len(payload), seconds) + payload
         longest = self.limits.reply_bytes + REPLY_PER_BYTE * len(payload)
         with self.lock:
@@ -159,6 +162,7 @@ class _Process:
             "module": self.limits.module,
             "memory_bytes": self.limits.memory_bytes,
             "reply_bytes": self.limits.reply_bytes,
+            "raw": self.limits.raw,
         }
         try:
             self._exchanged(child, json.dumps(start).encode() + b"\n", _START_SECONDS, 1 << 16)
@@ -196,6 +200,8 @@ class _Process:
         if kind == b"":
             reason = child.cause_of_death(seconds)
             raise self._unavailable(reason) if child.was_interrupted else self._stopped(reason)
+        if self.limits.raw and kind != FAILED:
+            return body, kind == WORN
         try:
             reply = json.loads(body)
         except (ValueError, RecursionError) as error:

@@ -21,14 +21,15 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-# Limits grow by so much per byte of the request, to parse it and to reply at the same length.
+# Limits grow by so much per byte of the request, to read it and to reply at the same length.
 MEMORY_PER_BYTE = 12
+MEMORY_PER_RAW_BYTE = 2
 BYTES_PER_SECOND = 20_000_000
 REPLY_PER_BYTE = 4
 
 LONGEST_REQUEST = 1 << 28  # characters of JSON
-REQUEST = struct.Struct("<Qd")  # length of the JSON that follows, seconds for the answer
-REPLY = struct.Struct("<cQ")  # kind and length of the JSON that follows
+REQUEST = struct.Struct("<Qd")  # length of what follows, seconds for the answer
+REPLY = struct.Struct("<cQ")  # kind and length of what follows
 READY, WORN, MEMORY, LENGTH, FAILED = b"R", b"W", b"M", b"L", b"F"
 
 _FAILURE_CHARACTERS = 500
@@ -36,7 +37,7 @@ _SIZE_WITHOUT_PROC = 1 << 29  # assumed where the system does not say how large 
 _WORN_SHARE = 4  # a child that has kept this part of its memory is replaced
 
 
-def run(module: str, memory_bytes: int, reply_bytes: int) -> None:
+def run(module: str, memory_bytes: int, reply_bytes: int, raw: bool) -> None:
     """Import ``module``, give up all rights, and answer until the parent closes its end."""
     _reset_signals()
     requests, replies = os.dup(0), os.dup(1)
@@ -55,12 +56,15 @@ def run(module: str, memory_bytes: int, reply_bytes: int) -> None:
     _send(replies, READY, b"null")
     while head := _read(requests, REQUEST.size):
         length, seconds = REQUEST.unpack(head)
-        _limit_memory(memory + MEMORY_PER_BYTE * length, ceiling)
+        per_byte = MEMORY_PER_RAW_BYTE if raw else MEMORY_PER_BYTE
+        _limit_memory(memory + per_byte * length, ceiling)
         _limit_time(seconds)
-        kind, body = _reply(answer, requests, length, reply_bytes + REPLY_PER_BYTE * length)
+        longest = reply_bytes + REPLY_PER_BYTE * length
+        kind, body = _reply(answer if raw else _of_json(answer), requests, length, longest)
         if kind == READY and size() > ready_size + memory_bytes // _WORN_SHARE:
             kind = WORN
         _send(replies, kind, body)
+        del body
         _limit_time(0)
 
 
@@ -73,12 +77,16 @@ def _reset_signals() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+def _of_json(answer: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
+    return lambda request: json.dumps(answer(json.loads(request))).encode()
+
+
 def _reply(
-    answer: Callable[[Any], Any], requests: int, length: int, longest: int
+    answer: Callable[[bytes], bytes], requests: int, length: int, longest: int
 ) -> tuple[bytes, bytes]:
-    """The kind and the JSON of the reply of ``answer`` to the next request."""
+    """The kind and the content of the reply of ``answer`` to the next request."""
     try:
-        body = json.dumps(answer(json.loads(_read(requests, length)))).encode()
+        body = answer(_read(requests, length))
     except MemoryError:
         return MEMORY, b""
     except BaseException as error:  # a Rust library's panic is not an Exception
