@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from contextvars import copy_context
 
 from trinity.server.caller import network_of
 from trinity.server.connections import Connections
+from trinity.server.loop_turns import CLIENT
 
 # Seconds until the next attempt if the system refuses a connection or there is no room.
 BACK_OFF = 0.005
@@ -23,10 +24,8 @@ BACKLOG = 2048
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 # Unsent bytes that the system buffers. The buffer is small, so that a slow client is noticed.
 NOT_SENT = 128 << 10
-# Connections that are accepted in one turn of the event loop; each takes about 10 us.
-AT_ONCE = 64
-# Seconds of the event loop that a connection takes between its acceptance and its first bytes.
-BEGIN_SECONDS = 0.0001
+# Seconds for which connections are accepted before other work has its turn.
+TURN_SECONDS = 0.001
 # Value of TCP_INFO on Linux: both directions are open.
 _ESTABLISHED = 1
 # The client disconnected before its connection was accepted.
@@ -39,7 +38,6 @@ class Accepted:
     def __init__(self, client: socket.socket, network: str) -> None:
         self.client, self.network = client, network
         self.is_closed = False
-        self.waited = False  # for a turn, in which others began before it
         self._since = time.monotonic()
 
     @property
@@ -64,7 +62,7 @@ class Accepting:
 
     asyncio's servers accept every connection. If descriptors run out, they log a traceback for each
     waiting connection. Here connections are accepted at once, because the system does not tell the
-    client's address before, and are started in turn by client.
+    client's address before, and are started when it is their client's turn.
     """
 
     def __init__(
@@ -98,7 +96,7 @@ class Accepting:
         await asyncio.wait([self._task, *self._beginning])
 
     async def _run(self) -> None:
-        waiting = 0  # connections in a row that were already waiting
+        ends = time.perf_counter() + TURN_SECONDS
         while True:
             while self._connections.full:
                 made_room = is_waited_for(self._listener) and self._connections.make_room()
@@ -106,10 +104,9 @@ class Accepting:
             try:
                 try:
                     client, address = self._listener.accept()
-                    waiting += 1
                 except BlockingIOError:
-                    waiting = 0
                     client, address = await self._loop.sock_accept(self._listener)
+                    ends = time.perf_counter() + TURN_SECONDS
             except OSError as error:
                 if error.errno not in _LEFT:
                     self._connections.warn("cannot accept connections: %s", error)
@@ -119,21 +116,22 @@ class Accepting:
             client.setblocking(False)
             accepted = Accepted(client, network_of({"client": address}))
             self._connections.accepted.add(accepted)
-            self._connections.turns.run(accepted.network, partial(self._begin, accepted))
-            accepted.waited = True
-            if waiting % AT_ONCE == 0:
+            context = copy_context()
+            context.run(CLIENT.set, accepted.network)
+            self._loop.call_soon(self._begin, accepted, context=context)
+            if time.perf_counter() >= ends:
                 await asyncio.sleep(0)
+                ends = time.perf_counter() + TURN_SECONDS
 
-    def _begin(self, accepted: Accepted) -> float:
+    def _begin(self, accepted: Accepted) -> None:
         self._connections.accepted.discard(accepted)
-        if accepted.is_closed or (accepted.waited and has_left(accepted.client)):
+        if accepted.is_closed or has_left(accepted.client):
             accepted.client.close()
-            return 0.0
+            return
         self._connections.beginning += 1
         task = self._loop.create_task(self._connect(accepted.client))
         self._beginning.add(task)
         task.add_done_callback(self._begun)
-        return BEGIN_SECONDS
 
     async def _connect(self, client: socket.socket) -> None:
         try:

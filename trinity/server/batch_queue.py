@@ -10,6 +10,10 @@ from starlette.types import ASGIApp
 
 from trinity.server.batches import Batches, Traffic
 from trinity.server.caller import folder_of
+from trinity.server.loop_turns import CLIENT
+
+# The client that rows of batches are, on the event loop.
+BATCHES = "batches"
 
 
 class BatchQueue:
@@ -31,6 +35,7 @@ class BatchQueue:
 
     async def run(self, endpoints: Mapping[str, ASGIApp]) -> None:
         """Run batches until cancelled. ``endpoints`` are the applications by path."""
+        CLIENT.set(BATCHES)  # on the event loop, batches take turns with clients
         news = self.traffic.news
         while True:
             news.clear()

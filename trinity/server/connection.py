@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 HEADER_SECONDS = 60.0
 # Seconds for the rest of a body after the response has been sent.
 REST_SECONDS = 30.0
-# Seconds of the event loop that a small request takes after it is parsed.
-REQUEST_SECONDS = 0.0005
 # Bytes of pipelined requests that are kept while a request is answered.
 MOST_AHEAD = 64 << 10
 # In a request's scope, under "state": its connection.
@@ -48,7 +46,7 @@ class Connection(H11Protocol):
     server_state: Connections
     crowded = False
     _heads: asyncio.TimerHandle | None = None
-    _is_queued = False  # its received bytes wait for the client's turn
+    _is_held = False  # received bytes are parsed later, because others have their turn
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
@@ -72,9 +70,8 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
         self._heard = time.monotonic()
-        if self._is_queued:
+        if self._is_held:
             self.conn.receive_data(data)
-            self.flow.pause_reading()
             return
         if not self._is_answering:
             super().data_received(data)
@@ -86,29 +83,23 @@ class Connection(H11Protocol):
             self.conn.receive_data(data)
 
     def handle_events(self) -> None:
-        """Parse the received bytes; if other clients wait, when it is this client's turn."""
-        if not self._is_queued:
-            self._is_queued = True
-            self.server_state.turns.run(self.network, self._parse)
-        if self._is_queued:
-            self.flow.pause_reading()
-
-    def _parse(self) -> float:
         """Parse some received bytes; keep reading afterwards, so that a disconnect is noticed."""
-        self._is_queued = False
+        if not self._is_held:
+            self._parse()
+
+    def _parse(self) -> None:
+        self._is_held = False
         if self.transport.is_closing():
-            return 0.0
-        before = self.cycle
+            return
         self.conn.begin_turn()
         super().handle_events()
         if self.conn.held:
-            self._is_queued = True
+            self._is_held = True
             self.flow.pause_reading()
-            self.server_state.turns.later(self.network, self._parse)
+            self.loop.call_soon(self._parse)
         elif self._is_answering or self.cycle is None or len(self.cycle.body) <= HIGH_WATER_LIMIT:
             self.flow.resume_reading()
         self._watch()
-        return 0.0 if self.cycle is before else REQUEST_SECONDS
 
     def eof_received(self) -> None:
         """The client closed its sending direction: it counts as disconnected."""

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from uvicorn.server import ServerState
 
-from trinity.server.loop_turns import LoopTurns
-
 if TYPE_CHECKING:
     from trinity.server.accepting import Accepted
     from trinity.server.connection import Connection
@@ -40,8 +38,7 @@ class Connections(ServerState):
         super().__init__()
         self.most = most_connections() if most is None else most
         self.spare = max(1, self.most // SPARE_PART)
-        self.turns = LoopTurns()
-        self.accepted: set[Accepted] = set()  # those that wait for their clients' turns to begin
+        self.accepted: set[Accepted] = set()  # those that have not begun
         self.beginning = 0  # that begin, and are not yet in ``connections``
         self.total = 0  # that have begun
         self._warned = dict[str, float]()

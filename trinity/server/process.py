@@ -22,6 +22,7 @@ from trinity.runtime.paging import give_back_heap
 from trinity.server.accepting import BACKLOG, Accepting
 from trinity.server.connection import Connection, written_to
 from trinity.server.connections import Connections
+from trinity.server.loop_turns import LoopTurns
 from trinity.server.settings import ServerOptions
 
 # Seconds for which an idle connection is kept open.
@@ -54,6 +55,7 @@ class Server(uvicorn.Server):
         ``asyncio.run`` would wait for them, and for tasks that do not end, without a limit.
         """
         loop = asyncio.new_event_loop()
+        LoopTurns.install(loop)
         # As many threads as asyncio has by default.
         executor = ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 4), "trinity-request")
         loop.set_default_executor(executor)
