@@ -10,6 +10,7 @@ from typing import Any
 
 from trinity_kernels.deferred import cgutils, ir, simd
 from trinity_kernels.instructions import instructions
+from trinity_kernels.ops.matmul.columns import hidden
 from trinity_kernels.ops.matmul.readers import reader_of, types_of
 from trinity_kernels.quants.floats import Plain
 from trinity_kernels.tags import chosen, constant
@@ -17,6 +18,9 @@ from trinity_kernels.tags import chosen, constant
 # Rows and tokens of a block, whose sums fit the registers.
 SIZES = {"avx512vnni": (4, 4), "amx": (4, 4), "avx2": (2, 2), "neon-i8mm": (2, 2), "neon": (2, 2)}
 TYPES = types_of(Plain)
+# If the tokens have more than ``TOKEN_BYTES``, so many bytes of rows are multiplied by all of them
+# before the next rows.
+TOKEN_BYTES, ROW_BYTES = 1 << 17, 1 << 18
 
 
 @constant
@@ -86,7 +90,8 @@ def emitted(
         for i in range(count):
             over = builder.icmp_signed("<", last, simd.I64(i))
             number = builder.select(over, last, simd.I64(i))
-            found.append(builder.add(base, builder.mul(number, stride)))
+            # Otherwise the compiler would compute it again with every 16 products.
+            found.append(hidden(builder, builder.add(base, builder.mul(number, stride))))
         return found
 
     w_at = starts(w, w_stride, last_row, rows)
@@ -112,8 +117,21 @@ def emitted(
                 operands = [weight, value, builder.load(sums[r][t])]
                 fused = simd.call_named(builder, "llvm.fma.v16f32", simd.F32X16.ir, operands)
                 builder.store(fused, sums[r][t])
-    for r in range(rows):
-        for t in range(tokens):
-            first = simd.fold(builder, builder.load(sums[r][t]), 16, "fadd")
-            place = builder.add(to, simd.I64(4 * (r * tokens + t)))
-            builder.store(first, simd.pointer(builder, place, simd.F32), align=1)
+    found = _fold(builder, [builder.load(one) for row in sums for one in row])
+    builder.store(found, simd.pointer(builder, to, found.type), align=1)
+
+
+def _fold(builder: Any, vectors: list[Any]) -> Any:
+    """The sum of the 16 lanes of each vector, in one vector; each has the bits of simd.fold."""
+    lanes = 16  # of each sum
+    while lanes > 1:
+        pairs = list(zip(vectors[::2], vectors[1::2], strict=True)) if vectors[1:] else []
+        starts = range(0, (2 if pairs else 1) * vectors[0].type.count, lanes)
+        low = [start + lane for start in starts for lane in range(lanes // 2)]
+        high = [lane + lanes // 2 for lane in low]
+        vectors = [
+            builder.fadd(simd.shuffle(builder, a, b, low), simd.shuffle(builder, a, b, high))
+            for a, b in pairs or [(vectors[0], vectors[0])]
+        ]
+        lanes //= 2
+    return vectors[0]

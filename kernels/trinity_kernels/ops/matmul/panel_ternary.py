@@ -134,27 +134,49 @@ def panel_codes(
 
 @inline
 def _wide_codes(
-    isa: Any, panel: int, second: int, blocks: int, x: int, last: int, x_stride: int, to: int
-) -> None:
+    isa: Any, qt: Any, panel: int, second: int, blocks: int, x: int, last: int, x_stride: int,
+    to: int,
+) -> None:  # fmt: skip
     if last == 9:
-        wide_codes(10, panel, second, blocks, x, last, x_stride, to)
+        wide_codes(qt, 10, panel, second, blocks, x, last, x_stride, to)
     elif last == 7:
-        wide_codes(8, panel, second, blocks, x, last, x_stride, to)
+        wide_codes(qt, 8, panel, second, blocks, x, last, x_stride, to)
     else:
-        wide_codes(4, panel, second, blocks, x, last, x_stride, to)
+        wide_codes(qt, 4, panel, second, blocks, x, last, x_stride, to)
+
+
+@inline
+def _codes_of_row(
+    isa: Any, qt: Any, panel: int, second: int, blocks: int, x: int, last: int, x_stride: int,
+    to: int,
+) -> None:  # fmt: skip
+    panel_codes(isa, panel, blocks, x, last, x_stride, to)
+
+
+@inline
+def _codes_of_block(
+    isa: Any, qt: Any, panel: int, second: int, blocks: int, x: int, last: int, x_stride: int,
+    to: int,
+) -> None:  # fmt: skip
+    for line in range(to, to + 64 * (last + 1), 64):
+        simd.store_f32x16(line, simd.splat_f32x16(np.float32(0)))
+    panel_codes(isa, panel, blocks, x, last, x_stride, to)
 
 
 @chosen
 def _codes(
-    isa: Any, panel: Any, second: Any, blocks: Any, x: Any, last: Any, x_stride: Any, to: Any
-) -> Any:
-    """Multiply blocks of panels; add to a line of int32 at ``to`` for each token and panel."""
+    isa: Any, qt: Any, panel: Any, second: Any, blocks: Any, x: Any, last: Any, x_stride: Any,
+    to: Any,
+) -> Any:  # fmt: skip
+    """Multiply blocks of panels by tokens, which have a line of int32 at ``to`` for each panel.
+
+    The products are added to the lines, or replace them if blocks have scales.
+    """
+    codes = _codes_of_block if scale_at(qt) else _codes_of_row
     if isa.value == LEVEL:
-        return lambda isa, panel, second, blocks, x, last, x_stride, to: _wide_codes(
-            isa, panel, second, blocks, x, last, x_stride, to
-        )
-    return lambda isa, panel, second, blocks, x, last, x_stride, to: panel_codes(
-        isa, panel, blocks, x, last, x_stride, to
+        codes = _wide_codes
+    return lambda isa, qt, panel, second, blocks, x, last, x_stride, to: codes(
+        isa, qt, panel, second, blocks, x, last, x_stride, to
     )
 
 
@@ -182,9 +204,7 @@ def _multiply_blocks(
     for line in range(0, 256 * count * panels, 64):
         simd.store_f32x16(sums + line, simd.splat_f32x16(np.float32(0)))
     for b in range(blocks):
-        for line in range(0, 64 * count * panels, 64):
-            simd.store_f32x16(to + line, simd.splat_f32x16(np.float32(0)))
-        _codes(isa, panel + 4096 * b, second, 1, x + 256 * b, count - 1, x_stride, to)
+        _codes(isa, qt, panel + 4096 * b, second, 1, x + 256 * b, count - 1, x_stride, to)
         for t in range(count):
             below = simd.splat_i32x16(int(get_i32(x + t * x_stride + ternary_sums(k) + 4 * b)))
             for p in range(panels):
@@ -214,7 +234,7 @@ def multiply_ternary_panel(
     a type whose blocks have scales have whole rows.
     """
     if scale_at(qt) == 0:
-        _codes(isa, panel, second, (size + 255) // 256, x + start, count - 1, x_stride, to)
+        _codes(isa, qt, panel, second, (size + 255) // 256, x + start, count - 1, x_stride, to)
         if start + size == k:
             _finish(isa, qt, k, x, count, x_stride, to)
     else:

@@ -16,6 +16,7 @@ from trinity_kernels.instructions import instructions
 from trinity_kernels.ops.matmul.columns import hidden
 from trinity_kernels.ops.matmul.panel_layout import FEW, PANELS, has_halves
 from trinity_kernels.ops.matmul.panel_pack import codes_above
+from trinity_kernels.ops.matmul.readers import scale_at
 from trinity_kernels.quants import READERS
 
 LEVEL = "avx512vnni"
@@ -89,14 +90,15 @@ def _tokens(
 
 
 def _lines(builder: Any, at: Any, tokens: int, kind: Any) -> list[list[Any]]:
-    """Variables with the lines at ``at``: [panel][token]."""
-    return [
-        [
-            cgutils.alloca_once_value(builder, _load(builder, at, 64 * (PANELS * t + p), kind))
+    """Variables with the lines at ``at``, or zeros if ``at`` is 0: [panel][token]."""
+    lines = []
+    for p in range(PANELS):
+        numbers = [
+            _load(builder, at, 64 * (PANELS * t + p), kind) if at else ir.Constant(kind, None)
             for t in range(tokens)
         ]
-        for p in range(PANELS)
-    ]
+        lines.append([cgutils.alloca_once_value(builder, one) for one in numbers])
+    return lines
 
 
 def _store_lines(builder: Any, lines: list[list[Any]], to: Any) -> None:
@@ -208,9 +210,10 @@ def _start(builder: Any, at: Any, part: int, parts: int, above: int) -> Any:
     return simd.broadcast(builder, number, simd.I32X16)
 
 
-@instructions("void", "literal", *["intp"] * 7)
+@instructions("void", "tag", "literal", *["intp"] * 7)
 def wide_codes(
     builder: Any,
+    qt: Any,
     tokens: Any,
     panel: Any,
     second: Any,
@@ -222,13 +225,14 @@ def wide_codes(
 ) -> Any:
     """Multiply blocks of 256 ternary codes of two panels by ``tokens`` tokens.
 
-    The products are added to two lines of 16 int32 at ``to`` for each token. ``last`` replaces
-    tokens after it. ``second``: bytes from the first panel to the second.
+    The products are added to two lines of 16 int32 at ``to`` for each token, or replace them if
+    blocks have scales. ``last`` replaces tokens after it. ``second``: bytes from the first panel to
+    the second.
     """
     step = 16
     codes = _tokens(builder, x, last, stride, tokens)(simd.I64(0), 4 * step)
     first = _Tokens(builder, [panel], None, 64 * step)
-    totals = _lines(builder, to, tokens, simd.I32X16.ir)
+    totals = _lines(builder, 0 if scale_at(qt) else to, tokens, simd.I32X16.ir)
     with cgutils.for_range(builder, builder.mul(blocks, simd.I64(64 // step))):
         panels = [first.places()[0], builder.add(first.places()[0], second)]
         sums = [[builder.load(one) for one in some] for some in totals]

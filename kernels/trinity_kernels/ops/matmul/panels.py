@@ -153,7 +153,9 @@ def matmul_panels(isa: Any, qt: Any, record: int, thread: int, threads: int) -> 
                     # The hardware prefetcher does not follow the stride between tokens.
                     for t in range(token + count, min(token + count + at_once, tokens)):
                         prefetch_near(x + t * x_stride + start, size)
-                    to = sums + line * (token - kept)
+                    to = sums
+                    if part < k:
+                        to += line * (token - kept)
                     if start == 0:
                         for address in range(to, to + line * at_once, 64):
                             simd.store_f32x16(address, zeros)

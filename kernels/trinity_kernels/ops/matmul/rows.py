@@ -16,7 +16,13 @@ from trinity_kernels.memory import get_f32, get_f64, get_i64, slots_of
 from trinity_kernels.ops.matmul import epilogue
 from trinity_kernels.ops.matmul.dot import dot_row
 from trinity_kernels.ops.matmul.dot_rows import dot_rows, rows_at_once
-from trinity_kernels.ops.matmul.float_block import block_size, dot_block, sums_on_stack
+from trinity_kernels.ops.matmul.float_block import (
+    ROW_BYTES,
+    TOKEN_BYTES,
+    block_size,
+    dot_block,
+    sums_on_stack,
+)
 from trinity_kernels.ops.matmul.operands import (
     ADD,
     BIAS,
@@ -32,6 +38,7 @@ from trinity_kernels.ops.matmul.operands import (
 )
 from trinity_kernels.quants import grid
 from trinity_kernels.record import ROWS
+from trinity_kernels.scalars import positive
 
 
 @inline
@@ -57,26 +64,30 @@ def rows_by_dots(isa: Any, qt: Any, record: int, first: int, last: int, tokens: 
             epilogue.store(y, scale, bias, add, row, out + token * out_stride + 4 * row)
 
 
-@kernel_with(amx=grid.TYPES)
-def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Multiply; threads share the rows of w equally, in multiples of 16."""
-    tokens = get_i64(get_i64(record + 8 * ROWS))
-    x, x_stride, w, w_stride, n = slots_of(record, (X, X_STRIDE, W, W_STRIDE, N))
-    k, out, out_stride, bias, add = slots_of(record, (K, OUT, OUT_STRIDE, BIAS, ADD))
+@inline
+def _blocks(isa: Any, qt: Any, record: int, first: int, last: int, tokens: int) -> None:
+    """Multiply rows first to last of plain numbers block by block (float_block.py).
+
+    Some rows, which stay in the second-level cache, are multiplied by all tokens, and meanwhile the
+    next ones are prefetched.
+    """
+    x, x_stride, w, w_stride, k = slots_of(record, (X, X_STRIDE, W, W_STRIDE, K))
+    bias, add, out, out_stride = slots_of(record, (BIAS, ADD, OUT, OUT_STRIDE))
     scale = np.float32(get_f64(record + 8 * SCALE))
-    panels = (n + 15) // 16
-    first = panels * thread // threads * 16
-    last = min(n, panels * (thread + 1) // threads * 16)
     rows, at_once = block_size(isa, qt)
-    if rows > 0 and tokens > 1 and k % 16 == 0:
-        sums = sums_on_stack()
-        for row in range(first, last, rows):
-            height = min(rows, last - row)
-            # Each group of tokens prefetches a part of the next rows.
-            part = rows * w_stride // ((tokens + at_once - 1) // at_once)
-            ahead = w + (row + rows) * w_stride
-            for token in range(0, tokens, at_once):
-                width = min(at_once, tokens - token)
+    sums = sums_on_stack()
+    together = 4 * rows
+    if 4 * k * tokens > TOKEN_BYTES:
+        together = max(ROW_BYTES // positive(w_stride) // rows * rows, together)
+    # Each block prefetches a part of the next rows.
+    part = rows * w_stride // positive((tokens + at_once - 1) // at_once)
+    for start in range(first, last, positive(together)):
+        stop = min(start + together, last)
+        ahead = w + stop * w_stride
+        for token in range(0, tokens, at_once):
+            width = min(at_once, tokens - token)
+            for row in range(start, stop, rows):
+                height = min(rows, stop - row)
                 dot_block(
                     isa, qt, w + row * w_stride, w_stride, height, x + token * x_stride, x_stride,
                     width, k, ahead, part * 16 // k, sums,
@@ -87,6 +98,20 @@ def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
                         y = get_f32(sums + 4 * (r * at_once + t))
                         to = out + (token + t) * out_stride + 4 * (row + r)
                         epilogue.store(y, scale, bias, add, row + r, to)
+
+
+@kernel_with(amx=grid.TYPES)
+def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Multiply; threads share the rows of w equally, in multiples of 16."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    x, x_stride, w, w_stride, n = slots_of(record, (X, X_STRIDE, W, W_STRIDE, N))
+    k, out, out_stride, bias, add = slots_of(record, (K, OUT, OUT_STRIDE, BIAS, ADD))
+    scale = np.float32(get_f64(record + 8 * SCALE))
+    panels = (n + 15) // 16
+    first = panels * thread // threads * 16
+    last = min(n, panels * (thread + 1) // threads * 16)
+    if block_size(isa, qt)[0] > 0 and tokens > 1 and k % 16 == 0:
+        _blocks(isa, qt, record, first, last, tokens)
         return
     # These rows stay in the first-level cache for all tokens.
     for start in range(first, last, 16):
