@@ -11,7 +11,7 @@ from tests.kernels import reference
 from tests.kernels.launch import launch
 from tests.kernels.operands import at_the_edge, product, row_lengths, same_bits
 from tests.matrix import types
-from trinity_kernels.ops.matmul import operands
+from trinity_kernels.ops.matmul import float_block, operands
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.quants import TYPES
@@ -49,6 +49,21 @@ def test_levels_threads_and_other_tokens_leave_the_bits_alone(
                 slots = {**p.slots(one), operands.OUT: alone[one]}
                 launch(matmul, level, tag, 1, slots, two)
             assert same_bits(alone, expected), (level, k, "one by one")
+
+
+@pytest.mark.parametrize("tag", sorted(float_block.TYPES & {"F32", "F16", "BF16"}))
+def test_rows_beyond_the_cache_have_the_bits_of_dot_products(
+    tag: str, two: Team, levels: tuple[str, ...]
+) -> None:
+    """Several blocks of rows by tokens of more bytes than rows stay in the cache for."""
+    k, tokens = 4096, 9
+    assert 4 * k * tokens > float_block.TOKEN_BYTES
+    n = 2 * float_block.ROW_BYTES // TYPES[tag].nbytes((1, k)) + 5
+    p = product(tag, tokens, n, k)
+    expected = p.run("portable")
+    for level in levels:
+        for team in (None, two):
+            assert same_bits(p.run(level, team), expected), (level, team)
 
 
 def test_i2_s_rounds_only_after_an_exact_sum(level: str) -> None:
