@@ -12,7 +12,7 @@ from tests.server.conftest import MakeApp
 from trinity.server.endpoints.page import FOLDER, INDEX, TYPES
 
 NAMES = sorted(file.name for file in FOLDER.iterdir())
-OWN = [name for name in NAMES if not name.startswith("marked.")]
+OWN = [name for name in NAMES if not name.startswith(("marked.", "temml."))]
 
 
 def path_of(name: str) -> str:
@@ -104,10 +104,18 @@ def test_modules_import_what_is_served(client: TestClient) -> None:
             assert client.get(f"/page/{other[2:]}").status_code == 200
 
 
-def test_every_file_has_a_known_type_and_the_library_its_licence() -> None:
+def test_every_file_has_a_known_type_and_libraries_their_licences() -> None:
     assert {file.suffix for file in FOLDER.iterdir()} <= set(TYPES)
     assert "MarkedJS" in (FOLDER / "marked.LICENSE").read_text()
     assert "MIT License" in (FOLDER / "marked.js").read_text()[:500]
+    assert "MIT License" in (FOLDER / "temml.LICENSE").read_text()
+    assert "MIT License" in (FOLDER / "temml.js").read_text()[:100]
+
+
+def test_the_page_loads_little_and_the_library_of_mathematics_is_bounded() -> None:
+    sizes = {name: (FOLDER / name).stat().st_size for name in NAMES}
+    assert sizes.pop("temml.js") < 180_000  # loaded when a response has mathematics
+    assert sum(sizes.values()) < 130_000
 
 
 def test_memory_and_processor_time_are_among_the_figures(client: TestClient) -> None:

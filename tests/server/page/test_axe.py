@@ -11,6 +11,7 @@ from tests.server.page.browser import Page
 
 AXE = os.environ.get("TRINITY_AXE", "")
 TEXT = "# T\n\n| a |\n|---|\n| 1 |\n\n```python\ndef f(x):  # c\n    return 'a' + str(1)\n```\n[l](http://a.b)"
+TEXT += " $x^2$\n\n$$y$$"
 
 
 @pytest.mark.skipif(not AXE, reason="TRINITY_AXE is not set")

@@ -4,9 +4,10 @@
 import { copy } from "./clipboard.js";
 import { element } from "./element.js";
 import { highlighted } from "./highlight.js";
+import { extensions, formula } from "./mathematics.js";
 import { Marked } from "./marked.js";
 
-const marked = new Marked({ gfm: true, breaks: true });
+const marked = new Marked({ gfm: true, breaks: true, extensions });
 // Beyond, a text is shown as it is: the time of a frame is bounded.
 const LONGEST = 200_000;
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0" };
@@ -80,6 +81,8 @@ function node(token) {
       return [code(token)];
     case "codespan":
       return [element("code", {}, token.text)];
+    case "formula":
+      return [formula(token)];
     case "br":
       return [element("br")];
     case "hr":
