@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from trinity.formats.tensor_names import complete
 from trinity.models.decoder import Decoder
 from trinity.models.operations import (
+    XIELU,
     Attention,
     Copy,
     Gated,
@@ -176,6 +177,13 @@ class NaiveDecoder:
         gate[:] = y
 
     @run.register
+    def _(self, activation: XIELU) -> None:
+        x = self.buffers[activation.x][:, : activation.width]
+        below = activation.alpha_n * (np.expm1(np.minimum(x, activation.eps)) - x)
+        above = activation.alpha_p * x**2
+        x[:] = np.where(x > 0, above, below) + activation.beta * x
+
+    @run.register
     def _(self, scale: Scale) -> None:
         factor = self._weight(scale.weight).item() if scale.weight else 1.0
         self.buffers[scale.x][:, : scale.width] *= factor * scale.factor
@@ -205,7 +213,7 @@ class NaiveDecoder:
                 x[..., rope.first + first] = pairs.real
                 x[..., rope.first + second] = pairs.imag
         if rope.temperature is not None:
-            turns = np.floor(positions / rope.temperature.length)
+            turns = np.floor((positions + rope.temperature.offset) / rope.temperature.length)
             q *= (1 + rope.temperature.scale * np.log(1 + turns))[:, None, None]
         if rope.stores:
             v = self._heads(rope.value, rope.num_kv_heads, rope.value_dim or rope.head_dim)
@@ -224,7 +232,10 @@ class NaiveDecoder:
         distance = np.arange(len(q))[:, None] - np.arange(len(q))
         hidden = distance < 0
         if attention.window:
-            hidden |= distance >= attention.window
+            firsts = np.arange(len(q)) - attention.window + 1
+            if attention.chunked:
+                firsts = np.arange(len(q)) // attention.window * attention.window
+            hidden |= np.arange(len(q)) < firsts[:, None]
         scores[:, hidden] = -math.inf
         if attention.sinks:
             sinks = np.broadcast_to(

@@ -207,6 +207,7 @@ class WeightRotation:
 
 _SCALE = {"low": 1e-6, "high": 1e6}
 _CAP = {"low": 1e-3, "high": 1e6}
+_REAL = {"low": -1e4, "high": 1e4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +326,11 @@ class ModelConfig:
     ssm_norms: Annotated[bool, Key("ssm.dt_b_c_rms")] = False
     # Whether each layer rotates positions; () if no key says so.
     rope_layers: Annotated[tuple[bool, ...], Key("attention.rope_pattern")] = ()
+    # The numbers of each layer's xIELU; alphas as a checkpoint has them, before the softplus.
+    xielu_alpha_p: Annotated[tuple[float, ...], Key("xielu.alpha_p", **_REAL)] = ()
+    xielu_alpha_n: Annotated[tuple[float, ...], Key("xielu.alpha_n", **_REAL)] = ()
+    xielu_beta: Annotated[tuple[float, ...], Key("xielu.beta", **_REAL)] = ()
+    xielu_eps: Annotated[tuple[float, ...], Key("xielu.eps", **_REAL)] = ()
     # The number of layers after the ``num_layers``, which propose several tokens at once.
     nextn_layers: Annotated[int, Key("nextn_predict_layers", high=1 << 5)] = 0
     # The rotation of the file's weights; None: they are not rotated.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trinity.formats.huggingface.hf_model import HFModel
+from trinity.formats.huggingface.layer_numbers import number_names
 from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.stored import BLOCK, Stored, as_it_is
 from trinity.formats.huggingface.table import TableRow
@@ -85,6 +86,8 @@ BY_CLASS: dict[str, Json] = {
     },
     "GraniteSWAForCausalLM": {"layer_types": ["full_attention", "sliding_attention"]},
     "GraniteMoeSWAForCausalLM": {"layer_rope_theta": [0, 1e4], "num_hidden_layers": 2},
+    "ApertusForCausalLM": {"head_dim": None},
+    "Llama4ForCausalLM": {"intermediate_size_mlp": 64, "num_hidden_layers": 4},
     "MambaForCausalLM": {"state_size": 8, "expand": 2},
     "FalconMambaForCausalLM": {"state_size": 8, "expand": 2, "time_step_rank": 4},
     "JambaForCausalLM": {
@@ -168,6 +171,9 @@ def stored_tensors(values: Json, form: int = 0) -> Iterator[tuple[str, Shape, bo
             stored = (*rows, columns // BLOCK)
             stored = (*stored, BLOCK // 2) if name.endswith("_blocks") else stored
         yield name, stored, chosen.blocks
+    for names in number_names(model).values():
+        scalars = names[0].endswith((".beta", ".eps"))
+        yield from ((name, () if scalars else (1,), False) for name in names)
     if model.tied is not True:
         yield "lm_head.weight", (model.config.vocab_size, model.config.hidden_size), False
 

@@ -95,6 +95,18 @@ class ConfigReader:
             )
         return value
 
+    def reals_of_layers(self, name: str, num_layers: int) -> tuple[float, ...]:
+        """Return a number for each layer, from an array or from one number; () if there is none."""
+        if not self.is_set(name):
+            return ()
+        values = self.value(name)
+        numbers = values.tolist() if isinstance(values, np.ndarray) else [values] * num_layers
+        if len(numbers) != num_layers:
+            raise self.error(
+                name, f"has {len(numbers)} values, but {self.key('num_layers')} is {num_layers}"
+            )
+        return tuple(checked_real(name, number, self._where(name)) for number in numbers)
+
     def real(self, name: str, *, default: float | None = None) -> float:
         """Return a number in the field's range."""
         return checked_real(name, self.value(name, default), self._where(name))

@@ -147,7 +147,11 @@ def config_from_metadata(
     }
     defaults = {field.name: field.default for field in fields(ModelConfig)}
     for name, _ in declared(ModelConfig):
-        if name not in read:  # nothing else depends on it
+        if name in read:
+            continue
+        if defaults[name] == ():
+            read[name] = reader.reals_of_layers(name, num_layers)
+        else:  # nothing else depends on it
             read[name] = reader.plain(name, defaults[name])
     return ModelConfig(**read)
 

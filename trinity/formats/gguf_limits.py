@@ -18,7 +18,17 @@ from trinity.formats.text_rules import activation_key
 # Source: src/models/*.cpp, load_arch_tensors and load_arch_hparams; and build_graph, because
 # falcon-h1 loads the divisors and does not use them.
 _ROPE_DIVISORS = frozenset(
-    ("llama", "granite", "granitemoe", "granitehybrid", "exaone4", "mistral3", "gemma4")
+    (
+        "llama",
+        "llama4",
+        "apertus",
+        "granite",
+        "granitemoe",
+        "granitehybrid",
+        "exaone4",
+        "mistral3",
+        "gemma4",
+    )
 )
 _YARN_BETAS = frozenset(("mistral3",))
 _DENSE = frozenset(("gemma-embedding", "gemma3"))

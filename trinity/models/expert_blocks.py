@@ -6,7 +6,7 @@ from trinity.config import ExpertConfig, Gating, ModelConfig
 from trinity.errors import ConfigError
 from trinity.models import blocks
 from trinity.models.architecture import Has
-from trinity.models.expert_operations import ExpertGated, ExpertLinear, Mix, Route
+from trinity.models.expert_operations import ExpertGated, ExpertInput, ExpertLinear, Mix, Route
 from trinity.models.operations import Gated, GatedAdd, Linear, Operation, Product
 
 
@@ -85,8 +85,11 @@ def mixture(
     gated: bool = True,
     x: str = "h",
     width: int = 0,
+    weighs_inputs: bool = False,
 ) -> list[Operation]:
     """x through each chosen expert, and the weighted sum. ``scales_results``: see ExpertLinear.
+
+    ``weighs_inputs``: the experts' weights multiply x instead of the results.
 
     Without ``gated`` an expert is down(act(up)). A file has one weight for gate and up, or two, or
     in very old files two for each expert.
@@ -110,11 +113,16 @@ def mixture(
     halves = Product(gate, "expert_gate", size), Product(up, "expert_up", size, first)
     products = halves if gated else (Product(up, "expert_gate", size),)
     down = (Product(f"ffn_down{suffix}", "expert_out", hidden),)
+    before: list[Operation] = []
+    if weighs_inputs:
+        before.append(ExpertInput(x, "expert_in", hidden, experts.num_experts_per_tok))
+        x = "expert_in"
     return [
-        ExpertLinear(x, hidden, products, *counts, spread=True),
+        *before,
+        ExpertLinear(x, hidden, products, *counts, spread=not weighs_inputs),
         ExpertGated(activation, size, up="expert_up" if gated else ""),
         ExpertLinear("expert_gate", size, down, *counts, False, scales_results),
-        Mix("expert_out", out, hidden, experts.num_experts_per_tok, add=add),
+        Mix("expert_out", out, hidden, experts.num_experts_per_tok, add, not weighs_inputs),
     ]
 
 

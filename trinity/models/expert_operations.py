@@ -38,6 +38,24 @@ class Route(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertInput(Operation):
+    """out = x times the expert's weight, a row for each token and expert."""
+
+    x: str
+    out: str
+    width: int
+    per_token: int
+
+    def buffers(self) -> Widths:
+        """Values per row, for each buffer with one row per token."""
+        return {self.x: self.width}
+
+    def expert_buffers(self) -> Widths:
+        """Values per row, for each buffer with one row per token and expert."""
+        return {self.out: self.width}
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertLinear(Operation):
     """A linear of each of ``num_experts``, for the experts that ``Route`` chose for a token.
 
@@ -88,13 +106,14 @@ class ExpertGated(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Mix(Operation):
-    """out = the weighted sum of x's rows of a token's experts."""
+    """out = the sum of x's rows of a token's experts, each times the expert's weight."""
 
     x: str
     out: str
     width: int
     per_token: int
     add: bool = False  # add to the values in out
+    weighted: bool = True  # False: without the weights
 
     def buffers(self) -> Widths:
         """Values per row, for each buffer with one row per token."""

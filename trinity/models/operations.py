@@ -192,10 +192,11 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class Temperature:
-    """A factor of the queries at position p: 1 + scale * ln(1 + floor(p / length))."""
+    """A factor of the queries at position p: 1 + scale * ln(1 + floor((p + offset) / length))."""
 
     scale: float
     length: int
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +241,8 @@ class Attention(Operation):
     cache_of: int | None = None  # the layer whose keys and values are read; None: its own
     both_ways: bool = False  # a token attends to its whole text
     reach: int = 0  # with both_ways: attends to this many positions on each side; 0: to all
+    chunked: bool = False
+    """Positions are divided into chunks of ``window``, and a token attends to its own chunk."""
 
     @property
     def width_of_values(self) -> int:
@@ -275,6 +278,22 @@ class Gated(Operation):
         """The number of values per row of each buffer."""
         widths = {self.gate: self.width}
         return widths | {self.up: self.first + self.width} if self.up else widths
+
+
+@dataclass(frozen=True, slots=True)
+class XIELU(Operation):
+    """x = alpha_p x^2 + beta x for x > 0, else alpha_n (exp(min(x, eps)) - 1 - x) + beta x."""
+
+    x: str
+    width: int
+    alpha_p: float
+    alpha_n: float
+    beta: float
+    eps: float
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        return {self.x: self.width}
 
 
 @dataclass(frozen=True, slots=True)

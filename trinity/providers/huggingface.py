@@ -18,6 +18,7 @@ from trinity.formats.huggingface.canonical import CanonicalTensors
 from trinity.formats.huggingface.config import class_name_of
 from trinity.formats.huggingface.files import CONFIG
 from trinity.formats.huggingface.hf_model import HFModel
+from trinity.formats.huggingface.layer_numbers import number_keys
 from trinity.formats.huggingface.logit_score import logit_score_tensors
 from trinity.formats.huggingface.metadata import beyond_gguf, drafting_keys
 from trinity.formats.huggingface.packed.methods import logical_checkpoint
@@ -81,6 +82,7 @@ class HuggingFaceProvider:
         # GGUF permutes the rows of Q and K of these classes; here they are in their own order.
         self.rope_interleaved = not any(tensor.permuted_heads for tensor in needed)
         self._tensors = CanonicalTensors(needed, ternary, logical)
+        self._description.add(number_keys(self._hf, logical))
         if any(".nextn." in tensor.name for tensor in needed):
             self._description.add(drafting_keys(self._description.model))
         self._factors = {

@@ -18,6 +18,7 @@ from trinity.formats.configuration import config_from_metadata
 from trinity.formats.huggingface.config import class_name_of
 from trinity.formats.huggingface.family import LAYER
 from trinity.formats.huggingface.hf_model import HFModel
+from trinity.formats.huggingface.layer_numbers import number_names
 from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.stored import HFTensor, Stored, as_it_is
@@ -61,6 +62,9 @@ def hf_tensors(model: HFModel, checkpoint: LogicalCheckpoint) -> list[HFTensor]:
         missing += [name for name in own if name not in actual]
         if len(missing) >= _MANY_MISSING:
             break
+    numbers = {name for names in number_names(model).values() for name in names}
+    used |= numbers
+    missing += numbers - actual.keys()
     if missing:
         count = f"{len(missing)} or more" if len(missing) >= _MANY_MISSING else f"{len(missing)}"
         raise FormatError(

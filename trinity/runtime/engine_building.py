@@ -139,7 +139,8 @@ def _parts(
     single_bits = _choose_kernel(builder, bound, choice) or options.batch_invariant
     reaches = {layer.reach for layer in decoder.attention if layer.both_ways}
     windows = {layer.window for layer in decoder.attention}
-    step = Step(rows, reaches, windows if architecture.images_both_ways else None)
+    chunks = {layer.window for layer in decoder.attention if layer.chunked}
+    step = Step(rows, reaches, windows if architecture.images_both_ways else None, chunks)
     linears = [*bound.all_linears, *heads]
     buffers = Buffers(decoder, linears, bound.all_experts, rows, threads, builder.kernel)
     into = [buffers.rows(table.buffer, table.width) for table in tables]

@@ -21,6 +21,7 @@ from trinity_kernels.ops import (
     norm,
     scale,
     softcap,
+    xielu,
 )
 from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.ops.matmul import experts, operands, quantize
@@ -38,7 +39,7 @@ _WIDTHS = {
     "norm": norm.K,
     **dict.fromkeys(("quantize_ternary", "quantize_q8", "quantize_q19"), quantize.K),
     "gated": activation.K, "gated_add": gated_add.K, "hadamard": hadamard.K, "scale": scale.K,
-    "softcap": softcap.K, "mix": mix.K,
+    "softcap": softcap.K, "mix": mix.K, "xielu": xielu.K,
     **dict.fromkeys(_PRODUCTS + _TILES, operands.K),
 }  # fmt: skip
 

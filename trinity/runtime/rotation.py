@@ -65,9 +65,10 @@ class TemperatureTable:
     def reach(self, positions: int) -> int:
         """Compute at least the first ``positions`` values; return how many are computed."""
         scale, length = self._temperature.scale, self._temperature.length
+        offset = self._temperature.offset
         while self._made < positions:
             end = min(self._made + _STEP_VALUES, len(self.values))
-            turns = np.arange(self._made, end) // length
+            turns = (np.arange(self._made, end) + offset) // length
             self.values[self._made : end] = 1 + scale * np.log1p(turns)
             self._made = end
         return self._made

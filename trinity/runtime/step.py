@@ -20,7 +20,11 @@ class Step:
     """Arrays that change with every step; a plan's records contain their addresses."""
 
     def __init__(
-        self, rows: int, reaches: Collection[int] = (), windows: Collection[int] | None = None
+        self,
+        rows: int,
+        reaches: Collection[int] = (),
+        windows: Collection[int] | None = None,
+        chunks: Collection[int] = (),
     ) -> None:
         self.tokens = np.zeros(1, np.int64)  # number of rows
         self.positions = np.zeros(rows, np.int32)
@@ -29,6 +33,8 @@ class Step:
         self.lasts = self.positions if windows is None else np.zeros(rows, np.int32)
         # For each window of such a model: the first position that a row attends to.
         self.firsts = {window: np.zeros(rows, np.int32) for window in windows or () if window}
+        # For each size of chunks: the first position of a row's chunk.
+        self.chunk_firsts = {size: np.zeros(rows, np.int32) for size in chunks}
         # For each range of bidirectional attention: the first and last position that a row attends
         # to.
         self.spans = {reach: np.zeros((2, rows), np.int32) for reach in reaches}
@@ -51,6 +57,8 @@ class Step:
         for reach, spans in self.spans.items():
             spans[0, first:end] = np.maximum(positions - reach, 0) if reach else 0
             spans[1, first:end] = np.minimum(positions + reach, last) if reach else last
+        for size, firsts in self.chunk_firsts.items():
+            firsts[first:end] = positions // size * size
         if self.lasts is not self.positions:
             self.lasts[first:end] = positions
             for window, firsts in self.firsts.items():

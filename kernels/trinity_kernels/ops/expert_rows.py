@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i32, set_i64, slots_of
@@ -30,6 +32,7 @@ COPY_BYTES = -(-RECORD_BYTES // 64) * 64  # of each thread, its own lines
 CHOSEN, EXPERTS, PER_TOKEN, PLACES, TOKENS, GROUPS, COUNTS = range(3, 10)
 # Slots of spread: as many of those above, then rows of NBYTES, a multiple of 4.
 X, X_STRIDE, OUT, OUT_STRIDE, NBYTES = range(10, 15)
+WEIGHTS = 15  # of spread_weighted: float32 (M, PER_TOKEN)
 
 
 def groups_words(experts: int) -> int:
@@ -113,3 +116,38 @@ def spread(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
         x = get_i64(record + 8 * X) + i // per_token * get_i64(record + 8 * X_STRIDE)
         row = int(get_i32(places + 4 * i))
         _copy(isa, x, get_i64(record + 8 * OUT) + row * get_i64(record + 8 * OUT_STRIDE), nbytes)
+
+
+@inline
+def _scaled_range(source: int, weight: Any, to: int, first: int, nbytes: int) -> None:
+    for at in range(first, nbytes, 4):
+        set_f32(to + at, np.float32(get_f32(source + at) * weight))
+
+
+def _scaled(isa: Any, source: int, weight: Any, to: int, nbytes: int) -> None:
+    _scaled_range(source, weight, to, 0, nbytes)
+
+
+def _vector_scaled(isa: Any, source: int, weight: Any, to: int, nbytes: int) -> None:
+    whole = nbytes // 64 * 64
+    factor = simd.splat_f32x16(weight)
+    for at in range(0, whole, 64):
+        simd.store_f32x16(to + at, simd.load_f32x16(source + at) * factor)
+    _scaled_range(source, weight, to, whole, nbytes)
+
+
+per_level(_vector_scaled)(_scaled)
+
+
+@kernel
+def spread_weighted(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """As ``spread``, for rows of float32, which the weight of their expert multiplies."""
+    per_token = get_i64(record + 8 * PER_TOKEN)
+    total = get_i64(get_i64(record + 8 * ROWS)) * per_token
+    places = get_i64(record + 8 * PLACES)
+    nbytes = get_i64(record + 8 * NBYTES)
+    for i in range(total * thread // threads, total * (thread + 1) // threads):
+        x = get_i64(record + 8 * X) + i // per_token * get_i64(record + 8 * X_STRIDE)
+        row = int(get_i32(places + 4 * i))
+        to = get_i64(record + 8 * OUT) + row * get_i64(record + 8 * OUT_STRIDE)
+        _scaled(isa, x, get_f32(get_i64(record + 8 * WEIGHTS) + 4 * i), to, nbytes)

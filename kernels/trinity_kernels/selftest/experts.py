@@ -92,6 +92,20 @@ def _check_spread(kernel: Kernel, level: str, tag: str) -> str | None:
     return _wrong("rows", out, x[_TOKENS])
 
 
+def _check_spread_weighted(kernel: Kernel, level: str, tag: str) -> str | None:
+    x, out = _values(len(_CHOSEN), _K), np.zeros((_CHOSEN.size, _K), np.float32)
+    weights = _values(*_CHOSEN.shape)
+    run_kernel(kernel, level, tag, len(_CHOSEN), {
+        expert_rows.PER_TOKEN: _CHOSEN.shape[1], expert_rows.PLACES: at(_PLACES),
+        expert_rows.X: at(x), expert_rows.X_STRIDE: x.strides[0], expert_rows.OUT: at(out),
+        expert_rows.OUT_STRIDE: out.strides[0], expert_rows.NBYTES: 4 * _K,
+        expert_rows.WEIGHTS: at(weights),
+    })  # fmt: skip
+    expected = np.zeros_like(out)
+    expected[_PLACES] = weights[:, :, None] * x[:, None]
+    return _wrong("rows", out, expected)
+
+
 def _check_mix(kernel: Kernel, level: str, tag: str) -> str | None:
     x, weights = _values(_CHOSEN.size, _K), _values(*_CHOSEN.shape)
     out = np.ones((len(_CHOSEN), _K), np.float32)
@@ -157,6 +171,7 @@ CHECKS = {
     "route": Check(route.route, route.GATINGS, _check_route),
     "group_by_expert": Check(expert_rows.group_by_expert, NO_TAG, _check_group_by_expert),
     "spread": Check(expert_rows.spread, NO_TAG, _check_spread),
+    "spread_weighted": Check(expert_rows.spread_weighted, NO_TAG, _check_spread_weighted),
     "mix": Check(mix.mix, NO_TAG, _check_mix),
     "expert_products": Check(experts.expert_products, NO_TAG, _check_expert_products),
     "expert_tiles": Check(experts.expert_tiles, NO_TAG, _check_expert_tiles),

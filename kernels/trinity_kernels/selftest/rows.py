@@ -17,6 +17,7 @@ from trinity_kernels.ops import (
     scale,
     softcap,
     squares,
+    xielu,
 )
 from trinity_kernels.selftest.checks import NO_TAG, Check
 from trinity_kernels.selftest.comparing import at, differs, random_numbers, run_kernel, same
@@ -106,6 +107,22 @@ def check_softcap(kernel: Kernel, level: str, tag: str) -> str | None:
     return differs(x, expected, 1e-5)
 
 
+def check_xielu(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Apply the activation to usual, small and extreme values."""
+    op, k, eps = xielu, 165, -1e-6
+    x = random_numbers().standard_normal((2, k)).astype(np.float32) * 3
+    x[0, :5] = 50, -100, 0, -1e-7, 1e-3
+    v = x.astype(np.float64)
+    below = 1.3 * (np.expm1(np.minimum(v, eps)) - v)
+    expected = np.where(v > 0, 0.8 * v * v, below) + 0.5 * v
+    run_kernel(kernel, level, tag, 2, {
+        op.X: at(x), op.STRIDE: 4 * k, op.K: k, op.ALPHA_P: record.float_bits(0.8),
+        op.ALPHA_N: record.float_bits(1.3), op.BETA: record.float_bits(0.5),
+        op.EPS: record.float_bits(eps),
+    })  # fmt: skip
+    return differs(x, expected, 1e-6 + 1e-6 * np.abs(expected))
+
+
 def check_copy(kernel: Kernel, level: str, tag: str) -> str | None:
     """Copy pieces of rows of different strides."""
     op, width = copy, 37
@@ -157,6 +174,7 @@ CHECKS = {
     "gated_add": Check(gated_add.gated_add, NO_TAG, check_gated_add),
     "scale": Check(scale.scale, NO_TAG, check_scale),
     "softcap": Check(softcap.softcap, NO_TAG, check_softcap),
+    "xielu": Check(xielu.xielu, NO_TAG, check_xielu),
     "hadamard": Check(hadamard.hadamard, NO_TAG, check_hadamard),
     "copy": Check(copy.copy, NO_TAG, check_copy),
     "add_squares": Check(squares.add_squares, NO_TAG, check_add_squares),

@@ -285,6 +285,30 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["FalconMambaForCausalLM"], "model_type": "falcon_mamba",
         "time_step_rank": 6, "tie_word_embeddings": False,
     },
+    "apertus": _COMMON | {
+        "architectures": ["ApertusForCausalLM"], "model_type": "apertus", "hidden_act": "xielu",
+        "rms_norm_eps": 1e-5, "attention_bias": False,
+        "rope_parameters": {
+            "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 32,
+        },
+    },
+    "llama4": _COMMON | {
+        "architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "hidden_act": "silu",
+        "num_hidden_layers": 4, "head_dim": 16, "intermediate_size": 40,
+        "intermediate_size_mlp": 96, "num_local_experts": 4, "num_experts_per_tok": 2,
+        "interleave_moe_layer_step": 2, "attention_chunk_size": 8, "rms_norm_eps": 1e-5,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0,
+            "original_max_position_embeddings": 32,
+        },
+    },
+    "llama4_scout": _COMMON | {
+        "architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "hidden_act": "silu",
+        "num_hidden_layers": 4, "head_dim": 16, "intermediate_size": 40,
+        "intermediate_size_mlp": 96, "num_local_experts": 4, "num_experts_per_tok": 1,
+        "rms_norm_eps": 1e-5, "attention_chunk_size": 8192,
+    },
     "jamba": _COMMON | {
         "architectures": ["JambaForCausalLM"], "model_type": "jamba", "num_hidden_layers": 4,
         "attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2,
@@ -447,6 +471,14 @@ KEYS: dict[str, dict[str, Any]] = {
         "attention.kv_lora_rank": 32, "attention.q_lora_rank": 40,
     },
     "internlm3": {"attention.key_length": 24, "rope.dimension_count": 24},
+    "llama4": {
+        "interleave_moe_layer_step": 2, "expert_feed_forward_length": 40, "feed_forward_length": 96,
+        "attention.sliding_window": 8,
+    },
+    "llama4_scout": {
+        "interleave_moe_layer_step": 1, "expert_used_count": 1, "attention.sliding_window": 8192,
+    },
+    "apertus": {"feed_forward_length": 96, "rope.freq_base": 1e4},
     "mamba": {
         "ssm.time_step_rank": 4, "ssm.inner_size": 128, "ssm.dt_b_c_rms": False,
         "attention.head_count": 0,

@@ -15,6 +15,6 @@ def drawn_tensor(name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
         values = values * 0.2
     elif "norm" in name:
         values = 1 + 0.2 * values
-    else:
+    elif shape:
         values = values * (2 / shape[-1]) ** 0.5
-    return values.astype(np.float32)
+    return np.asarray(values, np.float32)

@@ -28,7 +28,8 @@ _NULL: Mapping[str, object] = {
     "sliding_window": None, "partial_rotary_factor": 1.0, "mamba_conv_bias": False,
     "mamba_norm_before_gate": False, "mamba_proj_bias": False, "mamba_rms_norm": False,
     "norm_topk_prob": False, "projectors_bias": False, "rope_interleave": False,
-    "use_qk_norm": False, "head_dim": None, "multi_query": False, "parallel_attn": False,
+    "head_dim": None, "attention_chunk_size": None,
+    "use_qk_norm": False, "multi_query": False, "parallel_attn": False,
 }  # fmt: skip
 
 

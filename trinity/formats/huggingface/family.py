@@ -34,6 +34,8 @@ class Family:
     # Fields of ModelConfig beside those of every class, and GGUF's other keys, without the
     # architecture; None removes one that every model has. Raises for what GGUF cannot express.
     keys: Callable[[ModelConfig, Values], Keys] = lambda config, values: {}
+    # Fields of ModelConfig with a number for each layer, and the layer's tensors that have them.
+    numbers: Mapping[str, str] = field(default_factory=dict)
     # GGUF's keys of windows, where ``keys`` has no others. None: GGUF can only express a context
     # not longer than the window.
     window_keys: Callable[[ModelConfig], Keys] | None = None

@@ -69,8 +69,9 @@ class Llama3Scaling(Scaling):
         powers = np.float32(theta) ** (np.arange(0, rope_dim, 2, dtype=np.float32) / rope_dim)
         # PyTorch divides a number by a tensor as the number times the tensor's reciprocal.
         wave_lengths = one / (one / powers) * turn
-        smooth = (one / wave_lengths * context - low) / (high - low)
-        divisors: NDArray[np.float32] = np.asarray(one / ((one - smooth) / factor + smooth))
+        with np.errstate(divide="ignore", invalid="ignore"):  # Llama 4: high and low are equal
+            smooth = (one / wave_lengths * context - low) / (high - low)
+            divisors: NDArray[np.float32] = np.asarray(one / ((one - smooth) / factor + smooth))
         divisors[wave_lengths > context / low] = factor
         divisors[wave_lengths < context / high] = one
         return {"rope_freqs.weight": divisors}
@@ -264,8 +265,8 @@ def _scaling(
 def _llama3(parameters: Values, context_length: int) -> Llama3Scaling:
     low = parameters.real("low_freq_factor", "rope_factor")
     high = parameters.real("high_freq_factor", "rope_factor")
-    if np.float32(high) <= np.float32(low):
-        raise parameters.error("high_freq_factor", f"must exceed low_freq_factor {low}")
+    if np.float32(high) < np.float32(low):
+        raise parameters.error("high_freq_factor", f"is less than low_freq_factor {low}")
     return Llama3Scaling(
         parameters.real("factor", "rope_factor"), low, high, _original(parameters, context_length)
     )

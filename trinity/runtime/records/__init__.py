@@ -7,8 +7,9 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from trinity.models.expert_operations import ExpertGated, ExpertLinear, Mix, Route
+from trinity.models.expert_operations import ExpertGated, ExpertInput, ExpertLinear, Mix, Route
 from trinity.models.operations import (
+    XIELU,
     Attention,
     Copy,
     Gated,
@@ -43,6 +44,13 @@ def _write_recurrent(writer: RecordWriter, operation: Operation) -> None:
     recurrent.WRITE[type(operation)](writer, operation)
 
 
+def _write_xielu(writer: RecordWriter, operation: XIELU) -> None:
+    # Imported here because few models need it.
+    from trinity.runtime.records import xielu
+
+    xielu.write(writer, operation)
+
+
 WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     Attention: attention.write,
     CausalConv: _write_recurrent,
@@ -50,6 +58,7 @@ WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     Copy: elementwise.write_copy,
     DeltaRule: _write_recurrent,
     ExpertGated: experts.write_gated,
+    ExpertInput: experts.write_input,
     ExpertLinear: experts.write_linear,
     Gated: elementwise.write_gated,
     GatedAdd: elementwise.write_gated_add,
@@ -62,9 +71,10 @@ WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     Route: experts.write_route,
     Scale: elementwise.write_scale,
     SelectiveScan: _write_recurrent,
+    XIELU: _write_xielu,
 }
 # Operations of one record that touch only their own buffers, and those that may run beside them.
-_LOCAL = (Copy, Gated, GatedAdd, Hadamard, Norm, Scale)
+_LOCAL = (Copy, Gated, GatedAdd, Hadamard, Norm, Scale, XIELU)
 _BESIDE = (*_LOCAL, HeadLinear, Linear)
 
 

@@ -17,6 +17,8 @@ def write(writer: RecordWriter, attention: Attention) -> None:
     lasts = writer.step.lasts.ctypes.data
     if attention.window in writer.step.firsts:
         firsts = writer.step.firsts[attention.window].ctypes.data
+    if attention.chunked:
+        firsts = writer.step.chunk_firsts[attention.window].ctypes.data
     if attention.both_ways:
         firsts, lasts = (span.ctypes.data for span in writer.step.spans[attention.reach])
     if attention.sinks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trinity.models.expert_operations import ExpertGated, ExpertLinear, Mix, Route
+from trinity.models.expert_operations import ExpertGated, ExpertInput, ExpertLinear, Mix, Route
 from trinity.models.operations import Gated
 from trinity.runtime.expert_buffers import ExpertBuffers, pair_bytes
 from trinity.runtime.expert_weight import ExpertWeight
@@ -39,6 +39,17 @@ def write_route(writer: RecordWriter, choice: Route) -> None:
     writer.record(expert_rows.group_by_expert, "none", {
         **rows_of(own, choice.per_token), expert_rows.CHOSEN: own.chosen.ctypes.data,
         expert_rows.EXPERTS: choice.num_experts, expert_rows.COUNTS: own.counts.ctypes.data,
+    })  # fmt: skip
+
+
+def write_input(writer: RecordWriter, weighted: ExpertInput) -> None:
+    """A row of inputs for each token and expert, times the expert's weight."""
+    buffers, own, op = writer.buffers, buffers_of(writer), expert_rows
+    writer.record(op.spread_weighted, "none", {
+        **rows_of(own, weighted.per_token), op.WEIGHTS: own.weights.ctypes.data,
+        **buffers.view(weighted.x).slots(op.X, op.X_STRIDE),
+        **buffers.view(weighted.out).slots(op.OUT, op.OUT_STRIDE),
+        op.NBYTES: 4 * weighted.width,
     })  # fmt: skip
 
 
@@ -158,11 +169,15 @@ def write_gated(writer: RecordWriter, gated: ExpertGated) -> None:
 def write_mix(writer: RecordWriter, mixed: Mix) -> None:
     """The weighted sum of the results of each token's experts."""
     buffers, own = writer.buffers, buffers_of(writer)
+    weights = int(own.weights.ctypes.data)
+    if not mixed.weighted:
+        weights = writer.vector("", len(own.weights))
     writer.record(mix.mix, "none", {
         **buffers.view(mixed.x).slots(mix.X, mix.X_STRIDE),
         **buffers.view(mixed.out).slots(mix.OUT, mix.OUT_STRIDE),
         mix.K: mixed.width, mix.PER_TOKEN: mixed.per_token, mix.ADD: mixed.add,
-        mix.PLACES: own.places.ctypes.data, mix.WEIGHTS: own.weights.ctypes.data,
+        mix.PLACES: own.places.ctypes.data,
+        mix.WEIGHTS: weights,
     })  # fmt: skip
 
 
