@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.formats.tensor_names import complete
+from trinity.models.activation_operations import XIELU
 from trinity.models.decoder import Decoder
 from trinity.models.operations import (
-    XIELU,
     Attention,
     Copy,
     Gated,

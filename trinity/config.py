@@ -320,6 +320,12 @@ class ModelConfig:
     ssm: SSMConfig | None = None
     # The number of tokens that LFM 2's convolutions see.
     short_conv_kernel: Annotated[int, Key("shortconv.l_cache", low=2, high=1 << 8)] = 0
+    # Rows of the layers' embeddings, if there are fewer than tokens; 0: one for each. GGUF has all.
+    per_layer_vocab_size: int = 0
+    # The factor of each layer's threshold, see GaussianTop; -inf: the layer has none.
+    sparsity_scale: Annotated[
+        tuple[float, ...], Key("activation_sparsity_scale", low=-math.inf, high=1e3)
+    ] = ()
     # Whether each layer has a recurrent state instead of attention; () if no key says so.
     recurrent_layers: Annotated[tuple[bool, ...], Key("attention.recurrent_layers")] = ()
     # Mamba-1 normalizes what steps, b and c are computed from, without weights.

@@ -105,6 +105,7 @@ BY_CLASS: dict[str, Json] = {
         **_MAMBA, "mamba_d_ssm": 64, "key_multiplier": 0.5, "lm_head_multiplier": 2.0,
     },
     "Gemma3TextModel": {"use_bidirectional_attention": True},
+    "Gemma3nForCausalLM": {"layer_types": ["sliding_attention", "full_attention"]},
     "Gemma4ForCausalLM": {"layer_types": ["sliding_attention", "full_attention"]},
     "Ministral3ForCausalLM": {
         "rope_parameters": {

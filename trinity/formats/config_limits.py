@@ -6,6 +6,7 @@ share of the cache, costs more than it takes in the file. So these are limited t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
@@ -55,6 +56,7 @@ FIELDS: dict[str, Key] = {
     "num_shared_experts": Key("expert_shared_count", high=1 << 8),
     "full_attention_interval": Key("full_attention_interval", high=1 << 10),
     "ssm_expand": Key(high=1 << 8),
+    "sparsity": Key(low=0.0, high=0.9999),
     "multiplier": Key(low=1e-9, high=1e6),
     "frequency_factor": Key(low=1e-3, high=1e31),  # 1e30 for pairs that do not rotate (Gemma 4)
 }
@@ -99,7 +101,7 @@ def checked_real(name: str, value: object, where: str) -> float:
     """Check that a value is a number in the field's range, and return it. Raises ConfigError."""
     low, high = FIELDS[name].low, FIELDS[name].high
     if isinstance(value, int | float) and not isinstance(value, bool):
-        number = float(value) if abs(value) < _HUGE else _HUGE
+        number = float(value) if abs(value) < _HUGE else _HUGE if value > 0 else -math.inf
         if low <= number <= high:  # false for NaN
             return number
     raise ConfigError(f"{where} is {_shown(value)}; it must be a number from {low:g} to {high:g}")

@@ -24,8 +24,10 @@ _TURNED = re.compile(r"blk\.(\d+)\.attn_(q|k)\.(?:weight|bias)")
 _PRECISE = (
     "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "ssm_conv1d.weight",
     "shortconv.conv.weight", "position_embd.weight", "token_types.weight",
+    "altup_correct_coef.weight", "altup_predict_coef.weight",
 )  # fmt: skip
 _PIECE_BYTES = 1 << 23
+_LAYER_INPUTS = "per_layer_token_embd.weight"
 
 
 class GGUFOrder:
@@ -99,6 +101,8 @@ class GGUFOrder:
     def tensor(self, name: str) -> Tensor:
         """Return a tensor; if it differs from the provider's, its bytes are computed when read."""
         tensor = self._ordered(name)
+        if name == _LAYER_INPUTS and tensor.shape[0] < self.config.vocab_size:
+            tensor = _with_all_rows(tensor, self.config.vocab_size)
         if tensor.type == "F32" or not is_precise(name, tensor.shape):
             return tensor
         make = partial(_floats, tensor)
@@ -177,3 +181,14 @@ def _permuted_matrix(tensor: TernaryTensor, heads: int) -> TernaryMatrix:
     matrix = tensor.matrix()
     codes = permuted(matrix.codes, heads).reshape(matrix.codes.shape)
     return TernaryMatrix(codes.view(np.uint8), matrix.scale)
+
+
+def _with_all_rows(tensor: Tensor, count: int) -> Tensor:
+    """Return the tensor with rows of zeros after its own, ``count`` in all."""
+    rows, width = tensor.shape
+
+    def make() -> Iterator[NDArray[np.generic]]:
+        yield from tensor.pieces(_PIECE_BYTES)
+        yield np.zeros((count - rows) * tensor.nbytes // rows, np.uint8)
+
+    return MadeTensor(tensor.name, (count, width), tensor.type, make, tensor.source, tensor.origin)

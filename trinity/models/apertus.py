@@ -14,8 +14,9 @@ from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import Table, attention, head_norms
 from trinity.models import blocks
+from trinity.models.activation_operations import XIELU
 from trinity.models.architecture import Architecture, Has
-from trinity.models.operations import XIELU, Linear, Operation, Product
+from trinity.models.operations import Linear, Operation, Product
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:

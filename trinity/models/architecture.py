@@ -20,6 +20,7 @@ class TokenTable(NamedTuple):
     buffer: str
     width: int
     scale: float = 1.0
+    rows: int = 0  # tokens from this one on have row 0; 0: all tokens have their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class Architecture:
     """Further token embeddings."""
     prologue: Callable[[ModelConfig], list[Operation]] = lambda config: []
     """Operations before the first layer; their weights have no layer prefix."""
+    epilogue: Callable[[ModelConfig], list[Operation]] = lambda config: []
+    """Operations between the last layer and the output norm; without a layer prefix."""
     norm: Literal["rms", "layer", "none"] = "rms"
     """The kind of the output norm."""
     rms_by_key: bool = False

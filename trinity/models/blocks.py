@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 from trinity.config import ModelConfig
+from trinity.errors import ConfigError
 from trinity.models.architecture import DRAFT_STATE, DRAFT_TOKEN, Has
 from trinity.models.operations import (
     Attention,
@@ -21,6 +22,25 @@ from trinity.models.operations import (
 )
 
 Form = Literal["gate and up", "fused", "up"]  # of the first matrices of a feed-forward
+
+
+def cache_of(config: ModelConfig, index: int, period: int) -> int | None:
+    """The layer whose keys and values a layer reads; None: its own.
+
+    ``period``: see ``ModelConfig.window_of``. Raises ConfigError if there is no such layer.
+    """
+    own = config.num_layers - config.shared_kv_layers
+    if index < own:
+        return None
+    window = config.window_of(index, period)
+    alike = [layer for layer in range(own) if config.window_of(layer, period) == window]
+    if not alike:
+        raise ConfigError(
+            f"{config.architecture}.attention.shared_kv_layers is {config.shared_kv_layers}: layer "
+            f"{index} of {config.num_layers} shares keys and values, but no earlier layer of its "
+            "kind has any; convert the model again"
+        )
+    return alike[-1]
 
 
 def rotation_of(config: ModelConfig, window: int = 0) -> Rotation:

@@ -62,6 +62,7 @@ class Decoder:
         self.prologue: list[Operation] = [
             *rotated_embedding(config), *architecture.prologue(config)
         ]  # fmt: skip
+        self.epilogue = architecture.epilogue(config)
         self._names = names
         self.drafting: list[Operation] = []
         # Of files with rotated weights it is not used: nothing says how its weights are rotated.
@@ -185,7 +186,7 @@ class Decoder:
         if positions := self.architecture.added_rows.positions:
             yield complete(positions), (config.context_length, config.hidden_size)
         for table in self.architecture.tables(config):
-            yield complete(table.weight), (config.vocab_size, table.width)
+            yield complete(table.weight), (table.rows or config.vocab_size, table.width)
         for prefix, operation in self.operations():
             yield from self._weights_of(prefix, operation)
 
@@ -315,6 +316,7 @@ class Decoder:
         yield from (("", operation) for operation in self.prologue)
         for index, layer in enumerate(self._all_layers):
             yield from ((f"blk.{index}.", operation) for operation in layer)
+        yield from (("", operation) for operation in self.epilogue)
 
     def _ropes(self) -> Iterator[Rope]:
         for _, operation in self.operations():

@@ -35,8 +35,8 @@ from trinity.formats.huggingface.table import (
     tensor,
 )
 from trinity.formats.huggingface.values import Values, shown
-from trinity.models import blocks, expert_blocks
-from trinity.models.architecture import Architecture, Has, TokenTable
+from trinity.models import blocks, expert_blocks, layer_inputs
+from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import (
     Attention,
     Copy,
@@ -73,7 +73,7 @@ def _attention(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         size = config.head_dim_swa or size
         theta = config.rope_theta_swa or config.rope_theta
         rotation = Rotation(theta, config.rope_dim_swa or size)
-    source = _cache_of(config, index)
+    source = blocks.cache_of(config, index, 1)
     query = Product("attn_q", "q", heads * size)
     operations: list[Operation] = []
     if source is None:
@@ -102,22 +102,6 @@ def _projections(
         Norm("k", "attn_k_norm", "k", size, kv_heads),
         Norm("v", "", "v", size, kv_heads),
     ]
-
-
-def _cache_of(config: ModelConfig, index: int) -> int | None:
-    """The layer whose keys and values this layer reads; None: its own."""
-    own = config.num_layers - config.shared_kv_layers
-    if index < own:
-        return None
-    window = _window(config, index)
-    alike = [layer for layer in range(own) if _window(config, layer) == window]
-    if not alike:
-        raise ConfigError(
-            f"gemma4.attention.shared_kv_layers is {config.shared_kv_layers}: layer {index} "
-            f"of {config.num_layers} shares keys and values, but no earlier layer of its kind has "
-            "any; convert the model again"
-        )
-    return alike[-1]
 
 
 def _window(config: ModelConfig, index: int) -> int:
@@ -152,44 +136,19 @@ def _beside_experts(config: ModelConfig, has: Has) -> list[Operation]:
 
 def _layer_embedding(config: ModelConfig, index: int) -> list[Operation]:
     """Add the token's embedding for this layer, gated by the residual stream."""
-    size, hidden = config.per_layer_input_size, config.hidden_size
-    if not size:
+    if not config.per_layer_input_size:
         return []
     return [
-        Linear("x", hidden, (Product("inp_gate", "layer_gate", size),)),
-        Gated("gelu", size, gate="layer_gate", up="layer_inputs", first=index * size),
-        Linear("layer_gate", size, (Product("proj", "h", hidden),)),
+        *layer_inputs.projected(config, index, "x"),
         blocks.norm(config, "h", "post_norm", "x", add=True),
     ]
-
-
-def _tables(config: ModelConfig) -> tuple[TokenTable, ...]:
-    size = config.per_layer_input_size
-    if not size:
-        return ()
-    width = size * config.num_layers
-    # Half of the sum's root of 2, the other half in the prologue's norm.
-    return (TokenTable("per_layer_token_embd", "layer_inputs", width, math.sqrt(size / 2)),)
-
-
-def _prologue(config: ModelConfig) -> list[Operation]:
-    """The layers' embeddings: those of the token, and projections of its ordinary embedding."""
-    size, hidden, layers = config.per_layer_input_size, config.hidden_size, config.num_layers
-    if not size:
-        return []
-    product = Product("per_layer_model_proj", "projected", size * layers)
-    return [
-        Linear("x", hidden, (product,), scale=1 / math.sqrt(hidden)),
-        Norm("projected", "per_layer_proj_norm", "layer_inputs", size, layers, add=True,
-             factor=math.sqrt(0.5)),
-    ]  # fmt: skip
 
 
 ARCHITECTURES = (
     Architecture(
         ("gemma4",), _layer, rope_halves=True,
         embedding_scale=lambda config: math.sqrt(config.hidden_size),
-        tables=_tables, prologue=_prologue,
+        tables=layer_inputs.tables, prologue=layer_inputs.prologue,
         needs=("sliding_window", "sliding_window_pattern"),
         # Unused tensors of layers that share keys and values; some files contain them.
         unread=frozenset({"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"}),
@@ -245,7 +204,7 @@ def _full_heads(config: ModelConfig, values: Values) -> tuple[int, int]:
     return head_dim, kv_heads
 
 
-def _first_shared(config: ModelConfig, values: Values) -> int:
+def first_shared(config: ModelConfig, values: Values) -> int:
     """The first layer that reads another layer's keys and values."""
     shared = values.size("num_kv_shared_layers", "shared_kv_layers", 0, smallest=0)
     windowed = windowed_layers(config)
@@ -258,7 +217,7 @@ def _first_shared(config: ModelConfig, values: Values) -> int:
 
 def _widths(config: ModelConfig, values: Values) -> list[int]:
     """The width of the feed-forward in each layer."""
-    width, own = config.intermediate_size, _first_shared(config, values)
+    width, own = config.intermediate_size, first_shared(config, values)
     wide = 2 * width if values.flag("use_double_wide_mlp") else width
     return [width] * own + [wide] * (config.num_layers - own)
 
@@ -335,7 +294,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
         "head_dim_swa": config.head_dim,
         "value_dim_swa": config.head_dim,
         "rope_dim_swa": config.head_dim,
-        "shared_kv_layers": config.num_layers - _first_shared(config, values),
+        "shared_kv_layers": config.num_layers - first_shared(config, values),
         "per_layer_input_size": _layer_inputs(values),
     }
     if values.has("final_logit_softcapping"):
@@ -350,9 +309,9 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return keys
 
 
-def _unused(config: ModelConfig, values: Values) -> str:
+def unused(config: ModelConfig, values: Values) -> str:
     """Projections of layers that read other layers' keys and values."""
-    layers = "|".join(map(str, range(_first_shared(config, values), config.num_layers)))
+    layers = "|".join(map(str, range(first_shared(config, values), config.num_layers)))
     return rf"model\.layers\.(?:{layers})\.self_attn\.(?:k_proj|v_proj|k_norm)\.weight"
 
 
@@ -364,7 +323,7 @@ FAMILIES = (
         layer=_table,
         ends=_ENDS,
         keys=_keys,
-        unused=_unused,
+        unused=unused,
         tokenizer="gemma4",
         terms=Terms(
             windows=True,

@@ -140,16 +140,18 @@ def _chunk(values: Values, rotates: list[bool]) -> int:
 
     Raises UnsupportedError for other layers than GGUF's.
     """
-    given = values.values.get("no_rope_layers") or [
-        (layer + 1) % values.size("no_rope_layer_interval", "num_layers", _PERIOD) != 0
-        for layer in range(len(rotates))
+    interval = values.size("no_rope_layer_interval", "num_layers", _PERIOD)
+    given = _listed(values, "no_rope_layers") or [
+        (layer + 1) % interval != 0 for layer in range(len(rotates))
     ]
     chunk = 0
     if values.has("attention_chunk_size"):
         chunk = values.size("attention_chunk_size", "sliding_window")
-    kinds = ["chunked_attention" if chunk and turns else "full_attention" for turns in given]
-    kinds = values.values.get("layer_types") or kinds
-    if given == [True] * len(rotates) and set(kinds) == {"full_attention"}:
+    kinds: list[object] = [
+        "chunked_attention" if chunk and turns else "full_attention" for turns in given
+    ]
+    kinds = _listed(values, "layer_types") or kinds
+    if given == [True] * len(rotates) and kinds == ["full_attention"] * len(rotates):
         return 0
     usual = ["chunked_attention" if turns else "full_attention" for turns in rotates]
     if given != rotates or kinds != usual or not chunk:
@@ -159,6 +161,16 @@ def _chunk(values: Values, rotates: list[bool]) -> int:
             "others attend within chunks"
         )
     return chunk
+
+
+def _listed(values: Values, key: str) -> list[object]:
+    """Return a list, [] if it is missing. Raises ConfigError for anything else."""
+    found = values.values.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise values.error(key, "must be a list")
+    return found
 
 
 def _check_layers(values: Values, key: str, expected: list[int]) -> None:

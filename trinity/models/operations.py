@@ -281,22 +281,6 @@ class Gated(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class XIELU(Operation):
-    """x = alpha_p x^2 + beta x for x > 0, else alpha_n (exp(min(x, eps)) - 1 - x) + beta x."""
-
-    x: str
-    width: int
-    alpha_p: float
-    alpha_n: float
-    beta: float
-    eps: float
-
-    def buffers(self) -> Widths:
-        """The number of values per row of each buffer."""
-        return {self.x: self.width}
-
-
-@dataclass(frozen=True, slots=True)
 class Scale(Operation):
     """x = x * factor, also times the value of ``weight`` if it is named."""
 
@@ -312,6 +296,26 @@ class Scale(Operation):
     def weights(self) -> Shapes:
         """Shape of the weight."""
         return {self.weight: (1,)} if self.weight else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Add(Operation):
+    """out = (out + x) * factor, for ``groups`` parts of out, the first from value out_first on."""
+
+    x: str
+    out: str
+    width: int
+    factor: float = 1.0
+    x_first: int = 0
+    out_first: int = 0
+    groups: int = 1
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        return {
+            self.x: self.x_first + self.width,
+            self.out: self.out_first + self.groups * self.width,
+        }
 
 
 @dataclass(frozen=True, slots=True)

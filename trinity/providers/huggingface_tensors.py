@@ -19,7 +19,7 @@ from trinity.formats.huggingface.config import class_name_of
 from trinity.formats.huggingface.family import LAYER
 from trinity.formats.huggingface.hf_model import HFModel
 from trinity.formats.huggingface.layer_numbers import number_names
-from trinity.formats.huggingface.metadata import model_metadata
+from trinity.formats.huggingface.metadata import beyond_gguf, model_metadata
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.stored import HFTensor, Stored, as_it_is
 from trinity.formats.huggingface.table import TableRow, table_rows
@@ -238,12 +238,13 @@ class CheckpointLayout:
 
 def _model_config(model: HFModel) -> ModelConfig:
     shapes = {name: values.shape for name, values in model.rope_factors().items()}
-    return config_from_metadata(
+    known = config_from_metadata(
         model_metadata(model, ""),
         shapes,
         source=model.values.source,
         num_tokens=model.config.vocab_size,
     )
+    return beyond_gguf(known, model)
 
 
 def _is_there(form: Stored, source: str, names: Collection[str]) -> bool:

@@ -11,11 +11,15 @@ from trinity_kernels.quants import TYPES
 
 
 class TokenEmbedding:
-    """The rows of the tensor ``name``, of shape (count, width), times ``scale``."""
+    """The rows of the tensor ``name``, of shape (count, width), times ``scale``.
+
+    ``fewer``: there are other tokens, too, which get row 0.
+    """
 
     def __init__(
-        self, weights: Weights, name: str, count: int, width: int, scale: float | np.float32
-    ) -> None:
+        self, weights: Weights, name: str, count: int, width: int, scale: float | np.float32,
+        fewer: bool = False,
+    ) -> None:  # fmt: skip
         tensor = weights.matrix(name, count, width)
         self._type = TYPES[tensor.type]
         if self._type.tensor_scale:  # one sequence of codes without rows to look up
@@ -24,12 +28,15 @@ class TokenEmbedding:
                 "in layers but not for embeddings; use a file with embeddings of another type"
             )
         self._width = width
+        self._fewer = fewer
         self.scale = np.float32(scale)
         size = self._type.nbytes((1, width))
         self._rows = tensor.data[: size * count].reshape(count, size)
 
     def put(self, ids: NDArray[np.integer], out: NDArray[np.float32]) -> None:
         """Write the rows of the tokens ``ids`` to the first rows of ``out``, (rows, width)."""
+        if self._fewer:
+            ids = np.where(ids < len(self._rows), ids, 0)
         out[: len(ids)] = self.rows(ids)
 
     def rows(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:

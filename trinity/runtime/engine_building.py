@@ -111,9 +111,12 @@ def _parts(
     files = adapter_files(options.lora)
     adapters = _open_adapters([path for path, _ in files], decoder, provider)
     embeddings = [
-        TokenEmbedding(weights, complete(t.weight), config.vocab_size, t.width, t.scale)
+        TokenEmbedding(
+            weights, complete(t.weight), t.rows or config.vocab_size, t.width, t.scale,
+            fewer=t.rows > 0,
+        )
         for t in tables
-    ]
+    ]  # fmt: skip
     choice = KernelChoice(isa, progress)
     halves = architecture.rope_halves or not provider.rope_interleaved
     builder = PlanBuilder(decoder, weights, context_length, threads, not halves, choice.address)

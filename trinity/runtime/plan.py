@@ -111,7 +111,7 @@ class PlanBuilder:
         self._vectors: dict[tuple[str, int, float], NDArray[np.float32]] = {}
         self._read_apart = decoder.tensors().keys()
         # The weights of products by layer prefix, then by name and first row.
-        self.bound = {"": self._bound("", decoder.prologue)}
+        self.bound = {"": self._bound("", [*decoder.prologue, *decoder.epilogue])}
         self.experts: dict[str, dict[tuple[str, int], ExpertWeight]] = {}
         for index, layer in enumerate(decoder.layers):
             self.bound[f"blk.{index}."] = self._bound(f"blk.{index}.", layer)
@@ -220,6 +220,8 @@ class PlanBuilder:
         for index, layer in enumerate(self.decoder.layers):
             writer.layer, writer.prefix = index, f"blk.{index}."
             records.write_all(writer, layer)
+        writer.prefix = ""
+        records.write_all(writer, self.decoder.epilogue)
         return writer.records
 
     def head(

@@ -4,8 +4,8 @@ Docstrings name the slots of a record in capitals. A slot holds an address, a nu
 row to row (STRIDE), or a number; M is the number of rows of a step (tokens).
 
     matmul/                          products with weights
-    norm.py, activation.py, xielu.py, scale.py, softcap.py, gated_add.py, copy.py,
-    hadamard.py
+    norm.py, activation.py, xielu.py, gaussian_top.py, scale.py, softcap.py, add.py,
+    gated_add.py, copy.py, hadamard.py, altup.py
                                      element by element, and norms
     rope.py, kv_layout.py            rotation of queries and keys, and pages of the KV cache
     attention.py, attention_block.py, kv_codes.py

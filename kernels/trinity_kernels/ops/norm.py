@@ -31,7 +31,8 @@ def _takes_mean_off(qt: Any) -> bool:
     return bool(qt.value == "layer")
 
 
-def _sum(isa: Any, x: int, k: int) -> Any:
+def row_sum(isa: Any, x: int, k: int) -> Any:
+    """The sum of k float32, in 16 lanes and by one tree."""
     lanes = zero_lanes()
     for i in range(k):
         lanes[i % 16] = np.float32(lanes[i % 16] + get_f32(x + 4 * i))
@@ -47,10 +48,11 @@ def _vector_sum(isa: Any, x: int, k: int) -> Any:
     return simd.sum_f32x16(acc)
 
 
-per_level(_vector_sum)(_sum)
+per_level(_vector_sum)(row_sum)
 
 
-def _sum_of_squares(isa: Any, x: int, mean: Any, k: int) -> Any:
+def sum_of_squares(isa: Any, x: int, mean: Any, k: int) -> Any:
+    """The sum of (x - mean)^2 of k float32, in 16 lanes and by one tree."""
     lanes = zero_lanes()
     for i in range(k):
         v = np.float32(get_f32(x + 4 * i) - mean)
@@ -71,7 +73,7 @@ def _vector_sum_of_squares(isa: Any, x: int, mean: Any, k: int) -> Any:
     return simd.sum_f32x16(acc)
 
 
-per_level(_vector_sum_of_squares)(_sum_of_squares)
+per_level(_vector_sum_of_squares)(sum_of_squares)
 
 
 @inline
@@ -131,7 +133,7 @@ def norm(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
             bias += g * step
         mean = np.float32(0)
         if _takes_mean_off(qt):
-            mean = np.float32(_sum(isa, x, k) / np.float32(k))
-        square = np.float32(_sum_of_squares(isa, x, mean, k) / np.float32(k))
+            mean = np.float32(row_sum(isa, x, k) / np.float32(k))
+        square = np.float32(sum_of_squares(isa, x, mean, k) / np.float32(k))
         r = np.float32(np.float32(1) / np.float32(np.sqrt(np.float32(square + eps))))
         _scale(isa, x, mean, r, weight, bias, out, k, add)

@@ -18,6 +18,7 @@ vector lanes, tiles or threads.
     experts.py            kernels of mixture-of-experts layers
     sketch.py             kernels of the output head's sketch
     states.py             kernels that update a recurrent state
+    streams.py            AltUp, sums of rows, thresholds
     trial_child.py        the first kernels of a level, in a process that may die (trial.py)
 """
 
@@ -40,6 +41,7 @@ from trinity_kernels.selftest import (
     rows,
     sketch,
     states,
+    streams,
 )
 from trinity_kernels.selftest.checks import Check
 
@@ -53,6 +55,7 @@ KERNELS: dict[str, Check] = {
     **experts.CHECKS,
     **sketch.CHECKS,
     **states.CHECKS,
+    **streams.CHECKS,
 }
 
 

@@ -309,6 +309,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "intermediate_size_mlp": 96, "num_local_experts": 4, "num_experts_per_tok": 1,
         "rms_norm_eps": 1e-5, "attention_chunk_size": 8192,
     },
+    "gemma3n": _COMMON | {
+        "architectures": ["Gemma3nForCausalLM"], "model_type": "gemma3n_text",
+        "hidden_activation": "gelu_pytorch_tanh", "num_hidden_layers": 5, "head_dim": 16,
+        "intermediate_size": [96] * 5, "num_kv_shared_layers": 2, "sliding_window": 6,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"] * 1
+        + ["sliding_attention", "full_attention"],
+        "activation_sparsity_pattern": [0.9, 0.5, 0.0, 0.0, 0.0], "tie_word_embeddings": True,
+        "vocab_size_per_layer_input": 256, "hidden_size_per_layer_input": 16,
+        "altup_correct_scale": True, "rms_norm_eps": 1e-6, "rope_theta": 1e5,
+    },
     "jamba": _COMMON | {
         "architectures": ["JambaForCausalLM"], "model_type": "jamba", "num_hidden_layers": 4,
         "attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2,
@@ -477,6 +487,11 @@ KEYS: dict[str, dict[str, Any]] = {
     },
     "llama4_scout": {
         "interleave_moe_layer_step": 1, "expert_used_count": 1, "attention.sliding_window": 8192,
+    },
+    "gemma3n": {
+        "embedding_length_per_layer_input": 16, "attention.shared_kv_layers": 2,
+        "altup.num_inputs": 4, "final_logit_softcapping": 30.0, "rope.freq_base": 1e5,
+        "attention.sliding_window_pattern": [True, False, True, True, False],
     },
     "apertus": {"feed_forward_length": 96, "rope.freq_base": 1e4},
     "mamba": {

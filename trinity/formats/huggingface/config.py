@@ -71,6 +71,8 @@ class Terms:
     windows: bool = False  # the class reads sliding_window, which others ignore
     max_window_layers: Literal["", "after", "before"] = ""
     """If layers are not listed, only those after, or before, this number have a window."""
+    by_layer: tuple[str, ...] = ()
+    """Keys that may have lists of equal numbers, one for each layer."""
     kinds: tuple[str, ...] = ()
     """Keys of lists with one entry per layer; their length replaces a missing num_hidden_layers."""
     older: Mapping[str, str] = field(default_factory=dict)
@@ -111,6 +113,7 @@ def common_config(values: Values, terms: Terms) -> tuple[ModelConfig, RopeParame
     Raises ConfigError for missing, impossible or contradictory values; UnsupportedError for values
     that trinity does not support.
     """
+    values = alike(values, *terms.by_layer) if terms.by_layer else values
     hidden_size = values.size("hidden_size", "hidden_size")
     num_heads = values.size("num_attention_heads", "num_heads")
     num_kv_heads = values.size("num_key_value_heads", "num_kv_heads", num_heads)

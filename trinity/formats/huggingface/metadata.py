@@ -87,6 +87,9 @@ def usable_context(model: HFModel) -> int:
 def beyond_gguf(known: ModelConfig, model: HFModel) -> ModelConfig:
     """Add to ``known``, made from GGUF's keys, what these keys cannot express."""
     config, scaling = model.config, model.rope.scaling
+    rows = model.values.values.get("vocab_size_per_layer_input")
+    if known.per_layer_input_size and isinstance(rows, int) and rows < known.vocab_size:
+        known = replace(known, per_layer_vocab_size=rows)
     if known.architecture in _WINDOWED and usable_context(model) != config.context_length:
         known = replace(
             known,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
+from trinity.models.activation_operations import XIELU, GaussianTop, Softcap
+from trinity.models.altup_operations import AltUpCorrect, AltUpPredict, MatchMagnitude
 from trinity.models.expert_operations import ExpertGated, ExpertInput, ExpertLinear, Mix, Route
 from trinity.models.operations import (
-    XIELU,
+    Add,
     Attention,
     Copy,
     Gated,
@@ -36,27 +39,26 @@ from trinity.runtime.records import (
 from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.record import BARRIER
 
+# Operations that few models have, by the file that writes them, which is imported on demand.
+_RARE: Mapping[str, tuple[type[Operation], ...]] = {
+    "activations": (GaussianTop, Softcap, XIELU),
+    "altup": (AltUpCorrect, AltUpPredict, MatchMagnitude),
+    "recurrent": (CausalConv, ChannelScan, DeltaRule, SelectiveScan),
+}
 
-def _write_recurrent(writer: RecordWriter, operation: Operation) -> None:
-    # Imported here because most models have no recurrent layers.
-    from trinity.runtime.records import recurrent
 
-    recurrent.WRITE[type(operation)](writer, operation)
+def _write_by(file: str) -> Callable[[RecordWriter, Any], None]:
+    def write(writer: RecordWriter, operation: Operation) -> None:
+        module = import_module(f"{__name__}.{file}")
+        module.WRITE[type(operation)](writer, operation)
 
-
-def _write_xielu(writer: RecordWriter, operation: XIELU) -> None:
-    # Imported here because few models need it.
-    from trinity.runtime.records import xielu
-
-    xielu.write(writer, operation)
+    return write
 
 
 WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
+    Add: elementwise.write_add,
     Attention: attention.write,
-    CausalConv: _write_recurrent,
-    ChannelScan: _write_recurrent,
     Copy: elementwise.write_copy,
-    DeltaRule: _write_recurrent,
     ExpertGated: experts.write_gated,
     ExpertInput: experts.write_input,
     ExpertLinear: experts.write_linear,
@@ -70,11 +72,10 @@ WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     Rope: rope.write,
     Route: experts.write_route,
     Scale: elementwise.write_scale,
-    SelectiveScan: _write_recurrent,
-    XIELU: _write_xielu,
+    **{kind: _write_by(file) for file, kinds in _RARE.items() for kind in kinds},
 }
 # Operations of one record that touch only their own buffers, and those that may run beside them.
-_LOCAL = (Copy, Gated, GatedAdd, Hadamard, Norm, Scale, XIELU)
+_LOCAL = (Copy, Gated, GatedAdd, Hadamard, Norm, Scale)
 _BESIDE = (*_LOCAL, HeadLinear, Linear)
 
 

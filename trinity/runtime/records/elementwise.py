@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.models.operations import Copy, Gated, GatedAdd, Scale
+from trinity.models.operations import Add, Copy, Gated, GatedAdd, Scale
 from trinity.runtime.records.rows_view import RowsView
 from trinity.runtime.records.writer import RecordWriter
-from trinity_kernels.ops import activation, copy, gated_add, scale, softcap
+from trinity_kernels.ops import activation, add, copy, gated_add, scale, softcap
 from trinity_kernels.record import float_bits
 
 
@@ -53,6 +53,16 @@ def write_gated_add(writer: RecordWriter, added: GatedAdd) -> None:
         **buffers.view(added.x).slots(op.X, op.X_STRIDE),
         **buffers.view(added.out).slots(op.OUT, op.OUT_STRIDE),
         op.K: added.width,
+    })  # fmt: skip
+
+
+def write_add(writer: RecordWriter, added: Add) -> None:
+    """Add a buffer to parts of another, and scale the sums."""
+    buffers, op = writer.buffers, add
+    writer.record(op.add, "none", {
+        **buffers.view(added.x).after(4 * added.x_first).slots(op.X, op.X_STRIDE),
+        **buffers.view(added.out).after(4 * added.out_first).slots(op.OUT, op.OUT_STRIDE),
+        op.K: added.width, op.GROUPS: added.groups, op.FACTOR: float_bits(added.factor),
     })  # fmt: skip
 
 
