@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -137,11 +138,37 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m is evaluated
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cases that only `make test-all`, `make test-real` or `make test-clients` run."""
-    select_cases(items)
-    for item in items:
-        folder = item.path.relative_to(HERE).parts[0] if HERE in item.path.parents else ""
-        if folder in MARKED_FOLDERS:
+def left_out(config: pytest.Config) -> set[str]:
+    """Return the marks that -m excludes whatever else a case has: of "not a and not b", a and b."""
+    terms = [term.strip() for term in config.getoption("markexpr").split(" and ")]
+    if not all(re.fullmatch(r"(not )?\w+", term) for term in terms):
+        return set()
+    return {term.removeprefix("not ") for term in terms if term.startswith("not ")}
+
+
+def folder_of(path: Path) -> str:
+    """Return the folder in tests/ that a path is in, or nothing."""
+    return path.relative_to(HERE).parts[0] if HERE in path.parents else ""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no test file whose tests -m excludes."""
+    folder = folder_of(collection_path)
+    return True if folder in MARKED_FOLDERS and folder in left_out(config) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, object, object]:
+    """Mark the cases that only `make test-all`, `make test-real` or `make test-clients` run.
+
+    Cases that -m excludes are dropped here, because pytest takes longer to pass them on.
+    """
+    found = yield
+    if not isinstance(found, list):
+        return found
+    select_cases(found)
+    if (folder := folder_of(collector.path)) in MARKED_FOLDERS:
+        for item in found:
             item.add_marker(folder)
+    dropped = left_out(collector.config)
+    return [item for item in found if not any(mark.name in dropped for mark in item.iter_markers())]

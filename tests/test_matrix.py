@@ -14,7 +14,7 @@ from trinity_kernels.quants import READERS
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFTEST = """
-from tests.conftest import pytest_collection_modifyitems
+from tests.conftest import pytest_pycollect_makeitem
 """
 TESTS = """
 import pytest
