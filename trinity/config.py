@@ -275,6 +275,11 @@ class ModelConfig:
     # Leading dimensions of a head that rotate.
     rope_dim: Annotated[int, Key("rope.dimension_count", high=1 << 16, hf=("rope_dim",))] = 0
     rope_scaling: RopeScaling = NO_SCALING
+    # The numbers of pairs that rotate by time, height and width, where images have positions in
+    # all three; () if the file has no such numbers.
+    rope_sections: Annotated[tuple[int, ...], Key("rope.dimension_sections", high=1 << 15)] = ()
+    # Rows of images add to the residual stream after each of this many first layers.
+    deepstack_layers: Annotated[int, Key("n_deepstack_layers", high=1 << 6)] = 0
     # The output's matrix is the embedding.
     tie_word_embeddings: bool = False
     # Tokens that windowed layers see. 0: all layers see all tokens; None: the file does not say.

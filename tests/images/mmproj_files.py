@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.images import small_qwen_models as qwen
 from tests.images import small_vision_models as small
 from trinity.formats.gguf_writer import GGUFWriter
 
@@ -41,8 +42,72 @@ def _gguf_name(name: str, swapped: bool) -> str | None:
     return f"v.blk.{layer}.{_OLD.get(made, made) if swapped else made}.{part}"
 
 
+_QWEN_ENDS = {
+    "patch_embed.proj": "v.patch_embd", "pos_embed": "v.position_embd", "merger.norm": "v.post_ln",
+    "merger.linear_fc1": "mm.0", "merger.linear_fc2": "mm.2",
+}  # fmt: skip
+_QWEN_LAYER = {
+    "norm1": "ln1", "norm2": "ln2", "attn.qkv": "attn_qkv", "attn.proj": "attn_out",
+    "mlp.linear_fc1": "ffn_up", "mlp.linear_fc2": "ffn_down",
+}  # fmt: skip
+_QWEN_DEEPSTACK = {"norm": "norm", "linear_fc1": "fc1", "linear_fc2": "fc2"}
+
+
+def _qwen_name(name: str, deepstack: list[int]) -> str | None:
+    """As ``_gguf_name``, for Qwen's models."""
+    if "visual" not in name:
+        return None
+    stem, _, part = name.partition("visual.")[2].rpartition(".")
+    if stem in _QWEN_ENDS:
+        return f"{_QWEN_ENDS[stem]}.{part}"
+    kind, number, module = stem.split(".", 2)
+    if kind == "deepstack_merger_list":
+        return f"v.deepstack.{deepstack[int(number)]}.{_QWEN_DEEPSTACK[module]}.{part}"
+    return f"v.blk.{number}.{_QWEN_LAYER[module]}.{part}"
+
+
+def _write_qwen(name: str, path: Path) -> Path:
+    values, processor = small.config(name), small.processor(name)
+    vision = values["vision_config"]
+    deepstack = vision.get("deepstack_visual_indexes", [])
+    side = int(vision["num_position_embeddings"] ** 0.5)
+    sizes = {
+        "image_size": side * vision["patch_size"], "patch_size": vision["patch_size"],
+        "embedding_length": vision["hidden_size"],
+        "feed_forward_length": vision["intermediate_size"], "block_count": vision["depth"],
+        "attention.head_count": vision["num_heads"], "projection_dim": vision["out_hidden_size"],
+        "spatial_merge_size": vision["spatial_merge_size"],
+        "image_min_pixels": processor["size"]["shortest_edge"],
+        "image_max_pixels": processor["size"]["longest_edge"],
+    }  # fmt: skip
+    with GGUFWriter(path) as writer:
+        writer.add("general.architecture", "clip")
+        writer.add("general.type", "mmproj")
+        writer.add("clip.has_vision_encoder", True)
+        writer.add("clip.use_gelu", True)
+        writer.add("clip.projector_type", "qwen3vl_merger")
+        for key, size in sizes.items():
+            writer.add(f"clip.vision.{key}", np.uint32(size))
+        writer.add("clip.vision.attention.layer_norm_epsilon", np.float32(1e-6))
+        layers = np.array([layer in deepstack for layer in range(vision["depth"])])
+        writer.add("clip.vision.is_deepstack_layers", layers)
+        for key in ("image_mean", "image_std"):
+            writer.add(f"clip.vision.{key}", np.full(3, 0.5, np.float32))
+        for own, tensor in small.tensors(name).items():
+            made = _qwen_name(own, deepstack)
+            if made == "v.patch_embd.weight":
+                for frame, suffix in ((0, ""), (1, ".1")):
+                    stored = np.ascontiguousarray(tensor[:, :, frame])
+                    writer.add_tensor(made + suffix, stored.shape, "F32", stored)
+            elif made is not None:
+                writer.add_tensor(made, tensor.shape, "F32", tensor)
+    return path
+
+
 def write_mmproj(name: str, path: Path, *, swapped: bool = False) -> Path:
     """Write a model's tower; ``swapped``: as old converters did."""
+    if name in qwen.NAMES:
+        return _write_qwen(name, path)
     values = small.config(name)
     vision = values["vision_config"]
     sizes = {

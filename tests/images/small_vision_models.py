@@ -16,6 +16,7 @@ from PIL import Image
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.formats.raw_safetensors import write_safetensors
+from tests.images import small_qwen_models as qwen
 
 SIZES = ((64, 64), (100, 60), (1, 1), (300, 7), (40, 90))  # width, height
 TOKENS = 16  # that are generated
@@ -48,10 +49,17 @@ SPECIAL = {
         "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>",
         "<end_of_image>", "<image_soft_token>",
     ),
+    **dict.fromkeys(qwen.NAMES, qwen.SPECIAL),
 }  # fmt: skip
-_TEMPLATES = {"idefics3": _SMOLVLM_TEMPLATE, "gemma3": _GEMMA_TEMPLATE}
+_TEMPLATES = {
+    "idefics3": _SMOLVLM_TEMPLATE, "gemma3": _GEMMA_TEMPLATE,
+    **dict.fromkeys(qwen.NAMES, qwen.TEMPLATE),
+}  # fmt: skip
 # The token of a row, in transformers' ids.
-ROW_TOKENS = {"idefics3": "<image>", "gemma3": "<image_soft_token>"}
+ROW_TOKENS = {
+    "idefics3": "<image>", "gemma3": "<image_soft_token>",
+    **dict.fromkeys(qwen.NAMES, "<|image_pad|>"),
+}  # fmt: skip
 
 
 def _vocab_size(name: str) -> int:
@@ -60,6 +68,8 @@ def _vocab_size(name: str) -> int:
 
 def config(name: str) -> dict[str, Any]:
     """Return a model's config.json."""
+    if name in qwen.NAMES:
+        return qwen.config(name)
     ids = {token: 256 + number for number, token in enumerate(SPECIAL[name])}
     text = {
         "hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 4,
@@ -89,6 +99,8 @@ def config(name: str) -> dict[str, Any]:
 
 def processor(name: str) -> dict[str, Any]:
     """Return a model's preprocessor_config.json."""
+    if name in qwen.NAMES:
+        return qwen.processor(name)
     shared = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "do_resize": True}
     if name == "idefics3":
         return {
@@ -104,6 +116,9 @@ def processor(name: str) -> dict[str, Any]:
 
 def _shapes(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of all tensors."""
+    if name in qwen.NAMES:
+        yield from qwen.shapes(name)
+        return
     values = config(name)
     text, vision = values["text_config"], values["vision_config"]
     d, inner = vision["hidden_size"], vision["intermediate_size"]
@@ -165,7 +180,8 @@ def tensors(name: str) -> dict[str, NDArray[np.float32]]:
         values = rng.standard_normal(shape, np.float32)
         is_norm = len(shape) == 1 and tensor.endswith("weight")
         drawn[tensor] = values * np.float32(0.1)
-        if is_norm and not (name == "gemma3" and "vision" not in tensor):
+        without_1 = name in ("gemma3", "qwen35") and "vis" not in tensor
+        if is_norm and not without_1:
             drawn[tensor] = drawn[tensor] + np.float32(1)
     return drawn
 

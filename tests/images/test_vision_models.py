@@ -78,7 +78,7 @@ def test_a_gguf_model_with_its_mmproj_file_computes_the_same(
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["idefics3", "gemma3"])
 def test_old_mmproj_files_have_up_and_down_swapped(name: str, tmp_path: Path) -> None:
     from trinity.images.mmproj import MmprojFile
     from trinity.images.opening import FAMILIES
@@ -110,7 +110,7 @@ def test_steps_of_any_size_and_other_requests_give_the_same_answer(
     assert [together[i].token_ids for i in range(3)] == alone
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"qwen35"}))
 def test_a_known_image_is_not_computed_again(name: str, models: dict[str, trinity.Model]) -> None:
     model = models[name]
     first, second = small.image(120, 70), small.image(121, 70)
@@ -123,6 +123,17 @@ def test_a_known_image_is_not_computed_again(name: str, models: dict[str, trinit
     assert model.chat(asked(second), cache_prompt=False, **GREEDY).token_ids == other.token_ids
     history = [*asked(first), {"role": "assistant", "content": "A dog."}, *asked(second)]
     assert model.chat(history, **GREEDY).timings.cached_tokens >= cold.timings.prompt_tokens - 20
+
+
+def test_recurrent_models_reuse_whole_pages_with_images(models: dict[str, trinity.Model]) -> None:
+    model = models["qwen35"]
+    messages = asked(small.image(120, 70), text=30 * small.QUESTION)
+    cold = model.chat(messages, **GREEDY)
+    warm = model.chat(messages, **GREEDY)
+    assert warm.timings.cached_tokens >= 128
+    assert warm.token_ids == cold.token_ids
+    other = asked(small.image(121, 70), text=30 * small.QUESTION)
+    assert model.chat(other, **GREEDY).timings.cached_tokens == 0
 
 
 @pytest.mark.parametrize("name", NAMES)

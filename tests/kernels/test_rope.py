@@ -19,6 +19,8 @@ from trinity_kernels.team import Team
 
 PAGES = 2
 POSITIONS = np.array([0, 15, 16, 17, 127, 128, 143], np.int32)
+# Rows of the table; in text, these are the positions.
+TURNS = np.array([0, 15, 200, 17, 3, 128, 255], np.int32)
 TOKENS = len(POSITIONS)
 SEQUENCE = np.arange(TOKENS) % 2  # of each token
 
@@ -63,6 +65,7 @@ class Case:
             op.KEY: self.key, op.KEY_STRIDE: self.key.strides[0],
             op.VALUE: self.value, op.VALUE_STRIDE: self.value.strides[0],
             op.POSITIONS: POSITIONS,
+            op.TURNS: TURNS,
             op.CACHES: np.array([self.tables[s].ctypes.data for s in SEQUENCE], np.int64),
             op.LAYER_OFFSET: size, op.TABLE: self.table, op.ROPE_DIM: self.rope_dim,
             op.HEAD_DIM: self.head_dim, op.VALUE_DIM: self.value_dim, op.FIRST: self.first,
@@ -72,9 +75,9 @@ class Case:
     def turned(self, x: Floats) -> Floats:
         """Return the rotated heads (TOKENS, heads, D)."""
         out = x.copy()
-        for row, position in zip(out, POSITIONS, strict=True):
+        for row, turn in zip(out, TURNS, strict=True):
             part = row[..., self.first :]
-            part[:] = reference.rotate(part, self.table[position], self.interleaved)
+            part[:] = reference.rotate(part, self.table[turn], self.interleaved)
         return out
 
     def run(self, level: str, team: Team | None) -> None:
@@ -120,7 +123,7 @@ def test_rope_store(
     first, second = np.arange(half), np.arange(half) + half
     if interleaved:
         first, second = 2 * np.arange(half), 2 * np.arange(half) + 1
-    turn = np.exp(1j * case.angles[POSITIONS])[:, None, :]
+    turn = np.exp(1j * case.angles[TURNS])[:, None, :]
     pairs = (unturned[..., first] + 1j * unturned[..., second]) * turn
     assert np.abs(case.q[..., first] - pairs.real).max() < 2e-6
     assert np.abs(case.q[..., second] - pairs.imag).max() < 2e-6

@@ -57,6 +57,7 @@ FIELDS: dict[str, Key] = {
     "full_attention_interval": Key("full_attention_interval", high=1 << 10),
     "ssm_expand": Key(high=1 << 8),
     "sparsity": Key(low=0.0, high=0.9999),
+    "image_pixels": Key(high=1 << 31),
     "multiplier": Key(low=1e-9, high=1e6),
     "frequency_factor": Key(low=1e-3, high=1e31),  # 1e30 for pairs that do not rotate (Gemma 4)
 }

@@ -23,7 +23,13 @@ from trinity.formats.config_limits import (
 from trinity.formats.config_reader import ConfigReader, shown
 from trinity.formats.expert_keys import read_experts, read_latent
 from trinity.formats.other_models import is_speech
-from trinity.formats.rope_keys import ntk_base, read_rope_dim, read_rope_dim_swa, read_rope_scaling
+from trinity.formats.rope_keys import (
+    ntk_base,
+    read_rope_dim,
+    read_rope_dim_swa,
+    read_rope_scaling,
+    read_rope_sections,
+)
 from trinity.formats.ssm_keys import read_kinds, read_recurrent_layers, read_ssm
 
 _LONGEST_ARCHITECTURE, _LONGEST_NAME = 64, 256
@@ -127,6 +133,8 @@ def config_from_metadata(
         "rope_theta": rope_theta,
         "rope_alpha": rope_alpha,
         "rope_dim": rope_dim,
+        "rope_sections": read_rope_sections(reader, rope_dim),
+        "deepstack_layers": reader.integer("deepstack_layers", default=0, smallest=0),
         "rope_scaling": read_rope_scaling(reader, context_length, rope_theta, shapes),
         "tie_word_embeddings": "output.weight" not in shapes,
         "sliding_window": sliding_window,

@@ -43,6 +43,22 @@ def _rope_dim(reader: ConfigReader, name: str, other: str, head_dim: int) -> int
     return rope_dim
 
 
+def read_rope_sections(reader: ConfigReader, rope_dim: int) -> tuple[int, ...]:
+    """Return how many pairs rotate by time, height and width.
+
+    Empty if the file does not divide all pairs among these three; images then have no positions.
+    """
+    if not reader.is_set("rope_sections"):
+        return ()
+    value = reader.value("rope_sections")
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu" or len(value) < 3:
+        return ()
+    sections = tuple(value.tolist())
+    if min(sections) < 0 or sum(sections[:3]) != rope_dim // 2 or any(sections[3:]):
+        return ()
+    return sections[:3]
+
+
 def read_rope_scaling(
     reader: ConfigReader,
     context_length: int,

@@ -35,6 +35,7 @@ def read_tower(
     config = Values(read_json_object(files[CONFIG]), files[CONFIG])
     given = config.inner("vision_config")
     vision = Values({**family.vision_defaults, **_present(given.values)}, given.source)
+    vision = family.vision(vision)
     name = PROCESSOR if IMAGE_PROCESSOR not in files else IMAGE_PROCESSOR
     source = files.get(name, files[CONFIG])
     processor = Values(optional_object(files, name), source)
@@ -64,6 +65,7 @@ def read_tower(
         merge=family.merge(config),
         mean=_channels(processor, "image_mean"),
         std=_channels(processor, "image_std"),
+        deepstack=_layers(vision, "deepstack_visual_indexes") if family.deepstack else (),
     )
     settings = family.settings(processor)
     return checked_tower(tower, settings, vision.source), settings
@@ -71,6 +73,13 @@ def read_tower(
 
 def _present(values: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _layers(values: Values, key: str) -> tuple[int, ...]:
+    found = values.values.get(key)
+    if not isinstance(found, list) or any(type(layer) is not int for layer in found):
+        raise values.error(key, "must be a list of layers")
+    return tuple(found)
 
 
 def _channels(values: Values, key: str) -> tuple[float, float, float]:
@@ -100,6 +109,11 @@ def tower_tensors(family: ImageFamily, config: TowerConfig, checkpoint: Checkpoi
     for layer in range(config.num_layers):
         source = family.layers.format(layer)
         wanted |= {f"v.blk.{layer}.{name}": source + own for name, own in family.layer.items()}
+    for number, layer in enumerate(config.deepstack):
+        wanted |= {
+            f"v.deepstack.{layer}.{name}": own.format(number)
+            for name, own in family.deepstack.items()
+        }
     tensors: dict[str, Tensor] = {}
     for name, own in wanted.items():
         for part in ("weight", "bias"):

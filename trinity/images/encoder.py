@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -45,7 +46,10 @@ class EncodedImage(NamedTuple):
     """An image as rows for the text model."""
 
     squares: Squares  # without their pixels
-    rows: NDArray[np.float32]  # (number of squares * rows of a square, hidden_size)
+    grids: list[
+        tuple[int, int]
+    ]  # of each square: how many rows it has, below and beside each other
+    rows: NDArray[np.float32]  # of all squares; see ImageRows
     ids: list[int]  # one for each row
 
 
@@ -97,20 +101,23 @@ class ImageEncoder:
                 f"there are {len(images)} images"
             )
         # Before anything is computed: each image has at least one square.
-        check_context(len(images) * self.config.image_rows, self._context_length, least=True)
+        least = len(images) * self._rows_of_size(self.settings.tile, self.settings.tile)
+        check_context(least, self._context_length, least=True)
         read = [self._read(image, _named(image, i)) for i, image in enumerate(images)]
         check_context(sum(map(self._rows_of, read)), self._context_length, least=True)
         encoded = [self._encoded(image) for image in read]
-        text, size, both_ways = parts[0], self.config.image_rows, self.family.both_ways
+        text, family = parts[0], self.family
         ids, placed = list[int](), list[ImageRows]()
         for image, after in zip(encoded, parts[1:], strict=True):
-            *texts, last = self.family.texts(image.squares)
-            for number, before in enumerate(texts):
+            *texts, last = family.texts(image.squares)
+            first = 0
+            for before, (height, width) in zip(texts, image.grids, strict=True):
                 ids += tokenize(text + before, not ids)
-                of_square = slice(number * size, (number + 1) * size)
-                placed.append(ImageRows(len(ids), image.rows[of_square], both_ways))
-                ids += image.ids[of_square]
-                text = ""
+                rows = slice(first, first + height * width)
+                columns = width if family.axes else 0
+                placed.append(ImageRows(len(ids), image.rows[rows], family.both_ways, columns))
+                ids += image.ids[rows]
+                text, first = "", rows.stop
             text = last + after
         return PromptIds(ids + tokenize(text, not ids), tuple(placed))
 
@@ -145,14 +152,18 @@ class ImageEncoder:
     def _rows_of(self, image: _ReadImage) -> int:
         if image.squares is None:
             return 0 if image.encoded is None else len(image.encoded.rows)
-        return len(image.squares.images) * self.config.image_rows
+        return sum(self._rows_of_size(*square.size) for square in image.squares.images)
+
+    def _rows_of_size(self, width: int, height: int) -> int:
+        """How many rows a square of this size has; 1 at least."""
+        return max(math.prod(self.config.grid(width, height)), 1)
 
     def _encoded(self, image: _ReadImage) -> EncodedImage:
         with self._lock:
             found = image.encoded or self._kept.get(image.digest)
             if found is None:
                 assert image.squares is not None
-                found = self._computed(image.digest, image.squares, *self._started())
+                found = self._computed(image.digest, image.squares)
             self._keep(image.digest, found)
             return found
 
@@ -160,28 +171,31 @@ class ImageEncoder:
         if self._closed:
             raise InputError("this model is closed; load it again")
 
-    def _started(self) -> tuple[Tower, Team]:
-        """The tower, which is bound when the first image comes."""
+    def _started(self, count: int) -> tuple[Tower, Team]:
+        """The threads and the tower for ``count`` rows, which is bound when it is first needed."""
         self._check_open()
-        if self._tower is None or self._team is None:
-            recorder = Recorder(KernelChoice(self._isa, None), self._threads)
-            self._tower = Tower(self.family, self.config, self._weights, recorder)
+        if self._team is None:
             try:
                 self._team = Team(self._threads)
             except TeamError as error:
                 raise TrinityError(str(error)) from error
+        if self._tower is None or self._tower.count != count:
+            self._tower = None  # before another one needs memory
+            recorder = Recorder(KernelChoice(self._isa, None), self._threads)
+            self._tower = Tower(self.family, self.config, self._weights, recorder, count)
         return self._tower, self._team
 
-    def _computed(self, digest: bytes, squares: Squares, tower: Tower, team: Team) -> EncodedImage:
+    def _computed(self, digest: bytes, squares: Squares) -> EncodedImage:
         config = self.config
         mean, std = np.array(config.mean, np.float32), np.array(config.std, np.float32)
-        rows = []
-        for square in squares.images:
+        rows, grids = [], [config.grid(*square.size) for square in squares.images]
+        for square, grid in zip(squares.images, grids, strict=True):
+            tower, team = self._started(math.prod(grid))
             pixels = np.asarray(square, np.float32) / np.float32(255)
             rows.append(tower.run(team, (pixels - mean) / std))
         joined = np.concatenate(rows)
         ids = row_ids(digest, len(joined))
-        return EncodedImage(squares._replace(images=[]), joined, ids)
+        return EncodedImage(squares._replace(images=[]), grids, joined, ids)
 
     def _keep(self, digest: bytes, encoded: EncodedImage) -> None:
         """Keep the rows of an image; forget those that were not used for the longest time."""

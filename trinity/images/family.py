@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,10 @@ Joined = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
 class Squares(NamedTuple):
-    """An image as squares for the tower; ``rows`` x ``columns`` tiles are before the last one."""
+    """An image as squares for the tower; ``rows`` x ``columns`` tiles are before the last one.
+
+    Without tiles, it is one rectangle.
+    """
 
     images: list[Image]
     rows: int  # 0: there are no tiles
@@ -44,12 +47,8 @@ class ImageFamily:
     squares: Callable[[Image, ImageSettings], Squares]
     # The texts of an image in a prompt: before, between and after the rows of its squares.
     texts: Callable[[Squares], list[str]]
-    # The number of values of a row before the projector's product.
-    width: Callable[[TowerConfig], int]
-    # Makes what joins blocks of neighbours (image_rows, merge * merge, hidden_size) to such rows.
-    joined: Callable[[TowerConfig, TowerWeights], Joined]
-    # The weight of the projector's product.
-    projector: str
+    # The weights of the projector's products, with GELU between them.
+    projector: tuple[str, ...]
     # Beginnings of the tensors' names in the class, of which a checkpoint has some.
     prefixes: tuple[str, ...]
     # Names of tensors in GGUF and in the class, without ".weight" and ".bias".
@@ -65,6 +64,22 @@ class ImageFamily:
     # The values of GGUF files without a key.
     usual_merge: int | None
     usual_settings: ImageSettings
+    # Makes what joins blocks of neighbours (n, merge * merge, hidden_size) to the projector's rows;
+    # None: their values become one row.
+    joined: Callable[[TowerConfig, TowerWeights], Joined] | None = None
+    # GGUF's key of ``merge``, after "clip.vision.".
+    merge_key: str = "projector.scale_factor"
+    # What config.json says of the tower, with the usual names.
+    vision: Callable[[Values], Values] = lambda vision: vision
+    # The positions of patches: a table for one square, or a table that is resized to each image.
+    positions: Literal["table", "resized"] = "table"
+    # Queries and keys are rotated by the rows and columns of patches.
+    rotates: bool = False
+    # Images have positions in time, height and width in the text model.
+    axes: bool = False
+    # Names of tensors of a layer of ``TowerConfig.deepstack``, after "v.deepstack.N." and in the
+    # class, in which {} is the layer's place among them.
+    deepstack: Mapping[str, str] = field(default_factory=dict)
     # The tensors of a GGUF file as the tower reads them.
     of_gguf: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = lambda tensors: tensors
     # The tensors of the class, under GGUF's names, as the tower reads them.

@@ -97,9 +97,8 @@ GEMMA3 = ImageFamily(
     mark=_BEGIN,
     squares=_squares,
     texts=_texts,
-    width=lambda config: config.hidden_size,
+    projector=("mm.input_projection",),
     joined=_joined,
-    projector="mm.input_projection",
     prefixes=tuple(
         f"{model}{tower}"
         for model in ("model.", "")

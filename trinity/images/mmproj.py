@@ -76,13 +76,31 @@ class MmprojFile:
             layer_norm_eps=self._real("attention.layer_norm_epsilon", "rms_norm_eps"),
             activation=self._activation(),
             projection_size=hidden_size,
-            merge=self._size("projector.scale_factor", "num_layers", self.family.usual_merge),
+            merge=self._size(self.family.merge_key, "num_layers", self.family.usual_merge),
             mean=self._channels("image_mean"),
             std=self._channels("image_std"),
+            deepstack=self._deepstack(),
         )
-        longest = self._size("preproc_image_size", "hidden_size", 4 * size)
-        settings = replace(self.family.usual_settings, tile=size, longest_edge=longest)
+        settings = self._settings(config)
         return checked_tower(config, settings, self.path), settings
+
+    def _settings(self, config: TowerConfig) -> ImageSettings:
+        usual, size = self.family.usual_settings, config.image_size
+        if usual.tile:
+            longest = self._size("preproc_image_size", "hidden_size", 4 * size)
+            return replace(usual, tile=size, longest_edge=longest)
+        return replace(
+            usual,
+            unit=config.patch_size * config.merge,
+            least_pixels=self._size("image_min_pixels", "image_pixels", usual.least_pixels),
+            most_pixels=self._size("image_max_pixels", "image_pixels", usual.most_pixels),
+        )
+
+    def _deepstack(self) -> tuple[int, ...]:
+        """The layers that have a projector of their own, by the names of its tensors."""
+        names = (name.split(".") for name in self._file.tensor_names())
+        layers = (parts[2] for parts in names if parts[:2] == ["v", "deepstack"])
+        return tuple(sorted({int(layer) for layer in layers if layer.isdecimal()}))
 
     def tensors(self, config: TowerConfig) -> TowerTensors:
         """Return all tensors under the names of new files.
@@ -113,7 +131,7 @@ class MmprojFile:
         return families[name]
 
     def _width_of_projector(self) -> int:
-        name = f"{self.family.projector}.weight"
+        name = f"{self.family.projector[-1]}.weight"
         if name not in self._file.tensor_names():
             raise ConfigError(f"{self.path}: there is no tensor {name!r}; the file is incomplete")
         return self.family.of_gguf({name: self._file.tensor(name)})[name].shape[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from trinity.errors import TrinityError
+from trinity.errors import ConfigError, TrinityError
 from trinity.formats.huggingface.config import class_name_of
 from trinity.formats.provider import WeightProvider
 from trinity.images.directory import read_tower, tower_tensors
@@ -14,10 +14,12 @@ from trinity.images.family import ImageFamily
 from trinity.images.gemma3 import GEMMA3
 from trinity.images.idefics3 import IDEFICS3
 from trinity.images.mmproj import MmprojFile
+from trinity.images.qwen_vl import QWEN3VL
+from trinity.images.tower_config import TowerConfig
 from trinity.providers.huggingface import HuggingFaceProvider
 from trinity.runtime.interface import Engine
 
-FAMILIES: tuple[ImageFamily, ...] = (IDEFICS3, GEMMA3)
+FAMILIES: tuple[ImageFamily, ...] = (IDEFICS3, GEMMA3, QWEN3VL)
 
 
 def open_encoder(
@@ -49,6 +51,7 @@ def open_encoder(
         return None
     try:
         config, settings = read_tower(family, provider.files, engine.config.hidden_size)
+        _check_text(family, config, engine, provider.path)
         tensors = tower_tensors(family, config, provider.checkpoint)
         return ImageEncoder(family, config, settings, tensors, engine)
     except TrinityError as error:
@@ -56,11 +59,30 @@ def open_encoder(
         return None
 
 
+def _check_text(family: ImageFamily, config: TowerConfig, engine: Engine, source: str) -> None:
+    """Raise ConfigError if the text model does not read images as the tower provides them."""
+    text = engine.config
+    if family.axes != bool(text.rope_sections):
+        has = "has no" if family.axes else "has"
+        raise ConfigError(
+            f"{source}: the projector {family.name} does not fit the text model "
+            f"({text.architecture}), which {has} rope.dimension_sections for positions of images "
+            "in height and width: use the mmproj file of this model, or convert the model again"
+        )
+    if len(config.deepstack) != text.deepstack_layers:
+        raise ConfigError(
+            f"{source}: its projector has rows for {len(config.deepstack)} layers of the text "
+            f"model (deepstack), but the text model takes them in {text.deepstack_layers}: use the "
+            "mmproj file of this model"
+        )
+
+
 def _of_file(path: str | os.PathLike[str], engine: Engine) -> ImageEncoder:
     """The encoder of an mmproj file, which is closed with it."""
     file = MmprojFile(path, {family.name: family for family in FAMILIES})
     try:
         config, settings = file.tower(engine.config.hidden_size)
+        _check_text(file.family, config, engine, file.path)
         tensors = file.tensors(config)
         return ImageEncoder(file.family, config, settings, tensors, engine, release=file.close)
     except BaseException:

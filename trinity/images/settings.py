@@ -10,10 +10,15 @@ class ImageSettings:
     """The settings of a model's image processor."""
 
     tile: int
-    """The side of a square for the tower."""
+    """The side of a square for the tower; 0: an image has one part of any size."""
     longest_edge: int
     """The longer side of an image before it is cut into tiles."""
     splits: bool
     """Whether an image is cut into tiles."""
     resample: int
     """Pillow's number of the filter: 1 Lanczos, 2 bilinear, 3 bicubic."""
+    unit: int = 0
+    """Without tiles: the sides of a resized image are multiples of it."""
+    least_pixels: int = 0
+    most_pixels: int = 0
+    """Without tiles: the limits of a resized image."""

@@ -33,6 +33,8 @@ class TowerConfig:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     """A channel's values, 0 to 1, become (value - mean) / std."""
+    deepstack: tuple[int, ...] = ()
+    """The layers whose states, projected, are added within the text model's first layers."""
 
     @property
     def side(self) -> int:
@@ -44,10 +46,10 @@ class TowerConfig:
         """The number of patches of a square."""
         return self.side**2
 
-    @property
-    def image_rows(self) -> int:
-        """The number of rows that the text model gets for a square."""
-        return (self.side // self.merge) ** 2
+    def grid(self, width: int, height: int) -> tuple[int, int]:
+        """Return the rows and columns that the text model gets for an image of this size."""
+        unit = self.patch_size * self.merge
+        return height // unit, width // unit
 
 
 def checked_tower(config: TowerConfig, settings: ImageSettings, source: str) -> TowerConfig:
@@ -58,7 +60,16 @@ def checked_tower(config: TowerConfig, settings: ImageSettings, source: str) -> 
         (config.side % config.merge == 0, "the projector does not join whole blocks of patches"),
         (config.rows <= MOST_ROWS, f"it has {config.rows} patches; at most {MOST_ROWS} are read"),
         (
-            settings.tile == config.image_size,
+            config.deepstack == tuple(sorted({*config.deepstack} & {*range(config.num_layers)})),
+            f"it has {config.num_layers} layers, but deepstack reads {config.deepstack}",
+        ),
+        (
+            settings.tile or settings.unit == config.patch_size * config.merge,
+            f"the projector joins {config.merge} x {config.merge} patches of {config.patch_size} "
+            f"pixels, but sides of images are multiples of {settings.unit}",
+        ),
+        (
+            settings.tile in (0, config.image_size),
             f"the tower sees squares of {config.image_size} pixels, but the image processor makes "
             f"tiles of {settings.tile}",
         ),

@@ -52,8 +52,8 @@ class TowerWeights:
         self._weights.matrix("v.position_embd.weight", self._config.rows, d)
         for layer in range(self._config.num_layers):
             prefix = f"v.blk.{layer}."
-            for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
-                self.linear(prefix + name, d, d)
+            self.queries(layer)
+            self.linear(f"{prefix}attn_out", d, d)
             self.linear(f"{prefix}ffn_up", inner, d)
             self.linear(f"{prefix}ffn_down", d, inner)
 
@@ -70,6 +70,14 @@ class TowerWeights:
         if name not in self._made:
             self._made[name] = self._weights.linear(name, n, k)
         return self._made[name]
+
+    def queries(self, layer: int) -> list[Weight]:
+        """The linears of queries, keys and values, which may be one tensor."""
+        d, prefix = self._config.hidden_size, f"v.blk.{layer}."
+        if not self._weights.has(f"{prefix}attn_qkv.weight"):
+            return [self.linear(f"{prefix}attn_{part}", d, d) for part in "qkv"]
+        whole = self.linear(f"{prefix}attn_qkv", 3 * d, d)
+        return [whole.part(first, d) for first in (0, d, 2 * d)]
 
     def patches(self) -> Weight:
         """The convolution of patches as a linear; a patch is in the order channel, y, x."""

@@ -66,6 +66,9 @@ class Architecture:
     """An encoder: attention is bidirectional, and the result is the hidden states."""
     images_both_ways: bool = False
     """The rows of an image may attend to each other, whatever their order."""
+    axes: Literal["", "blocks", "interleaved"] = ""
+    """Images have positions in time, height and width, and pairs of a head rotate by one of them:
+    by each in a block, or interleaved. Empty: images have positions like text."""
     added_rows: AddedRowNames = AddedRowNames()
     """Position and token-type embeddings."""
     logit_scale: Callable[[ModelConfig], float] = lambda config: 1.0

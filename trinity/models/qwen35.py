@@ -1,9 +1,8 @@
 """qwen35, qwen35moe and qwen3next: three gated delta rule layers, then one attention layer.
 
 The query projection also has a gate for each head, after the head's query; the attention result is
-multiplied by its sigmoid. For text, the rotation for images equals the usual one. In qwen3next,
-adjacent value heads share a key head, and one weight has beta and alpha; in the others, value heads
-use the key heads cyclically.
+multiplied by its sigmoid. In qwen3next, adjacent value heads share a key head, and one weight has
+beta and alpha; in the others, value heads use the key heads cyclically.
 
 Checkpoints store value heads that share a key head together; GGUF's qwen35 stores them cyclically.
 Norm weights lack the 1 that is added to them, except in the delta rule.
@@ -147,7 +146,7 @@ def _experts(config: ModelConfig, has: Has) -> list[Operation]:
 def _architecture(name: str, *needs: str, tiled: bool = True) -> Architecture:
     return Architecture(
         (name,), partial(_layer, tiled=tiled), rope_halves=True,
-        needs=("ssm", *needs), drafting=_drafting,
+        axes="interleaved" if tiled else "", needs=("ssm", *needs), drafting=_drafting,
     )  # fmt: skip
 
 

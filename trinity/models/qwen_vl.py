@@ -1,7 +1,7 @@
 """qwen2vl, qwen3vl and qwen3vlmoe: the text halves of Qwen's vision models.
 
-They are qwen2, qwen3 and qwen3moe. A position in time, height and width rotates parts of a head;
-the three are equal where there is text alone, so the rotation is the usual one.
+They are qwen2, qwen3 and qwen3moe. Rows of images have a position in time, height and width, each
+of which rotates a part of a head; of text, the three are equal.
 Source: llama.cpp src/models/qwen2vl.cpp, qwen3vl.cpp and qwen3vlmoe.cpp; transformers' Qwen2VL,
 Qwen2_5_VL, Qwen3VL and Qwen3VLMoe.
 """
@@ -30,9 +30,13 @@ from trinity.models.qwen import WINDOW_OFF
 from trinity.models.qwen_moe import check_routing, qwen3_layer
 
 ARCHITECTURES = (
-    Architecture(("qwen2vl",), layer, rope_halves=True),
-    Architecture(("qwen3vl",), partial(layer, head_norms=True), rope_halves=True),
-    Architecture(("qwen3vlmoe",), qwen3_layer, rope_halves=True, needs=("experts",)),
+    Architecture(("qwen2vl",), layer, rope_halves=True, axes="blocks"),
+    Architecture(
+        ("qwen3vl",), partial(layer, head_norms=True), rope_halves=True, axes="interleaved"
+    ),
+    Architecture(
+        ("qwen3vlmoe",), qwen3_layer, rope_halves=True, axes="interleaved", needs=("experts",)
+    ),
 )
 
 # -- In transformers' checkpoints --

@@ -139,9 +139,7 @@ class Drafter:
             cache, count = batch[0].cache, len(batch[0].tokens)
             self._newest = _Newest(weakref.ref(cache), cache.length, count, len(following))
         if following:
-            step, index = self._step, np.array(kept)
-            step.positions[: len(kept)] = step.positions[index]
-            step.caches[: len(kept)] = step.caches[index]
+            self._step.keep(np.array(kept))
             self._take(kept, following)
             walk(self.plan(batch[0].cache.kv_type, len(kept) <= self._few).layer)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from trinity.runtime.embedding import TokenEmbedding
 from trinity.runtime.emptied import Emptied
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.file_watch import FileWatch
-from trinity.runtime.image_rows import FIRST_ID, put_images
+from trinity.runtime.image_rows import FIRST_ID, ImageRows, add_images, put_images
 from trinity.runtime.interface import Rows
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
@@ -123,6 +123,7 @@ class CPUEngine(Emptied):
         ids, positions = self._input.take(batch, self.pool)
         if positions > self._parts.builder.reached:
             self._parts.builder.reach(positions)
+        self._parts.builder.mix(self._step.places)
         out = self._logits(out)
         adapted = self._begin_adapters(batch)
         if any(rows.images for rows in batch):
@@ -134,6 +135,8 @@ class CPUEngine(Emptied):
         kv_type, few = batch[0].cache.kv_type, len(ids) <= self.few
         plan = self._parts.plans[kv_type, few, rounding, adapted]
         try:
+            if self.config.deepstack_layers and any(rows.images for rows in batch):
+                plan = self._run_first_layers(plan, batch)
             sketched = self._parts.sketched_head
             if sketched is None or not sketched.run(self._walk, plan, out, batch):
                 self._run(plan, out, adapted)
@@ -264,10 +267,28 @@ class CPUEngine(Emptied):
         self.embed(np.where(of_images, 0, ids), adapted)
         if adapted and self._adapters is not None:
             self._adapters.forget_lookups(of_images)
+        for images, start, x in self._residuals_of(batch):
+            put_images(images, start, x)
+
+    def _run_first_layers(self, plan: StepPlan, batch: Sequence[Rows]) -> StepPlan:
+        """Run the layers after which rows of images add to the residual stream; return the rest."""
+        for layer in range(self.config.deepstack_layers):
+            self._walk(plan.records[: plan.ends[0]])
+            for images, start, x in self._residuals_of(batch):
+                add_images(images, start, x, layer)
+            plan = plan.after(1)
+        return plan
+
+    def _residuals_of(
+        self, batch: Sequence[Rows]
+    ) -> Iterator[tuple[tuple[ImageRows, ...], int, NDArray[np.float32]]]:
+        """Yield the images of each sequence, the position of its first row and the residual stream
+        of its rows.
+        """
         x, first = self._parts.buffers.rows("x", self.config.hidden_size), 0
         for rows in batch:
             count = len(rows.tokens)
-            put_images(rows.images, rows.cache.length, x[first : first + count])
+            yield rows.images, rows.cache.length, x[first : first + count]
             first += count
 
     def close(self) -> None:

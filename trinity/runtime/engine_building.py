@@ -143,7 +143,10 @@ def _parts(
     reaches = {layer.reach for layer in decoder.attention if layer.both_ways}
     windows = {layer.window for layer in decoder.attention}
     chunks = {layer.window for layer in decoder.attention if layer.chunked}
-    step = Step(rows, reaches, windows if architecture.images_both_ways else None, chunks)
+    step = Step(
+        rows, reaches, windows if architecture.images_both_ways else None, chunks,
+        context_length if len(builder.axes) else 0,
+    )  # fmt: skip
     linears = [*bound.all_linears, *heads]
     buffers = Buffers(decoder, linears, bound.all_experts, rows, threads, builder.kernel)
     into = [buffers.rows(table.buffer, table.width) for table in tables]

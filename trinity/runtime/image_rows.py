@@ -8,7 +8,7 @@ images apart.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,19 +19,26 @@ ID_BYTES = 4
 
 
 class ImageRows(NamedTuple):
-    """The rows (n, hidden_size) from position ``first`` on.
-
-    ``both_ways``: they attend to each other, so that a step must have all of them.
-    """
+    """The rows of an image, or of a part of it, from position ``first`` on."""
 
     first: int
+    # (n, hidden_size), or (n, (1 + layers) * hidden_size): what replaces embeddings, and what is
+    # added to the residual stream after each of the first layers.
     rows: NDArray[np.float32]
+    # The rows attend to each other, so that a step must have all of them.
     both_ways: bool = False
+    # The number of rows side by side, where images have positions in height and width; else 0.
+    columns: int = 0
 
     @property
     def end(self) -> int:
         """The position after the last row."""
         return self.first + len(self.rows)
+
+    @property
+    def span(self) -> int:
+        """The difference of the positions after and before the rows."""
+        return max(len(self.rows) // self.columns, self.columns) if self.columns else len(self.rows)
 
 
 class PromptIds(list[int]):
@@ -73,11 +80,28 @@ def after(before: Sequence[int], ids: Sequence[int], *, skipped: int = 0) -> lis
 
 def put_images(images: Sequence[ImageRows], start: int, x: NDArray[np.float32]) -> None:
     """Write the rows of images among the positions from ``start`` on into ``x``, (n, width)."""
-    end = start + len(x)
+    for low, high, rows in _shared(images, start, len(x)):
+        x[low:high] = rows[:, : x.shape[1]]
+
+
+def add_images(images: Sequence[ImageRows], start: int, x: NDArray[np.float32], layer: int) -> None:
+    """Add what rows of images have for the residual stream ``x`` after ``layer``."""
+    width = x.shape[1]
+    for low, high, rows in _shared(images, start, len(x)):
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow shows in the logits
+            x[low:high] += rows[:, (layer + 1) * width : (layer + 2) * width]
+
+
+def _shared(
+    images: Sequence[ImageRows], start: int, count: int
+) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
+    """Yield the rows of each image among ``count`` positions from ``start`` on, and where they are
+    among these.
+    """
     for image in images:
-        low, high = max(image.first, start), min(image.end, end)
+        low, high = max(image.first, start), min(image.end, start + count)
         if low < high:
-            x[low - start : high - start] = image.rows[low - image.first : high - image.first]
+            yield low - start, high - start, image.rows[low - image.first : high - image.first]
 
 
 def whole_images(images: Sequence[ImageRows], start: int, count: int, most: int) -> int:

@@ -20,6 +20,7 @@ from trinity.models.rotated_inputs import factors_of
 from trinity.runtime import records
 from trinity.runtime.expert_buffers import ExpertBuffers
 from trinity.runtime.expert_weight import ExpertWeight
+from trinity.runtime.image_positions import axes_of_pairs
 from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.records import elementwise, hadamard, linear, norm
@@ -119,6 +120,11 @@ class PlanBuilder:
         prefix = decoder.drafting_prefix
         self.bound[prefix] = self._bound(prefix, decoder.drafting)
         self.experts[prefix] = self._bound_experts(prefix, decoder.drafting)
+        # The axis by which each pair of a head rotates, where images have positions in three.
+        order, sections = decoder.architecture.axes, self.config.rope_sections
+        self.axes = np.zeros(0, np.int64)
+        if order and sections:
+            self.axes = axes_of_pairs(sections, order)
         self.rotations = {rotation: self._table(rotation) for rotation in decoder.rotations}
         self.temperatures = {
             temperature: TemperatureTable(temperature, context_length)
@@ -168,7 +174,9 @@ class PlanBuilder:
             name = rotation.long_factors
         if name and self.weights.has(name):
             factors = self.weights.frequency_factors(name, rotation.dim // 2)
-        return RopeTable(rotation, self.context_length, factors)
+        return RopeTable(
+            rotation, self.context_length, factors, self.context_length if len(self.axes) else 0
+        )
 
     def reach(self, positions: int) -> None:
         """Make the tables that depend on positions contain the first ``positions``."""
@@ -176,6 +184,13 @@ class PlanBuilder:
             reached = [table.reach(positions) for table in self.rotations.values()]
             reached += [table.reach(positions) for table in self.temperatures.values()]
             self.reached = min(reached, default=math.inf)
+
+    def mix(self, places: list[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> None:
+        """Set the spare rows of the rotary tables to the places of images."""
+        for rows, positions in places:
+            chosen = positions[:, self.axes]
+            for table in self.rotations.values():
+                table.mix(rows, chosen)
 
     def vector(self, name: str, length: int, factor: float = 1.0) -> NDArray[np.float32]:
         """A weight's values times ``factor``, or ``factor`` without a name; kept alive here."""
@@ -205,8 +220,8 @@ class PlanBuilder:
     def steps(
         self, buffers: Buffers, step: Step, kv_type: str, few: int, rounding: Rounding,
         adapters: AdapterSet | None = None,
-    ) -> list[NDArray[np.int64]]:  # fmt: skip
-        """The records of all layers.
+    ) -> tuple[list[NDArray[np.int64]], list[int]]:  # fmt: skip
+        """The records of all layers, and the number of records up to each layer's end.
 
         ``few``: the most rows of a step whose attention is divided among threads by blocks of
         positions; 0: it is divided by rows. ``adapters``: the LoRA adapters to apply.
@@ -217,12 +232,14 @@ class PlanBuilder:
 
             write_embeddings(writer)
         records.write_all(writer, self.decoder.prologue)
+        ends = []
         for index, layer in enumerate(self.decoder.layers):
             writer.layer, writer.prefix = index, f"blk.{index}."
             records.write_all(writer, layer)
+            ends.append(len(writer.records))
         writer.prefix = ""
         records.write_all(writer, self.decoder.epilogue)
-        return writer.records
+        return writer.records, ends
 
     def head(
         self, buffers: Buffers, step: Step, output: Weight, rounding: Rounding,

@@ -227,7 +227,8 @@ class RequestState(Sequence):
 
     def _proposed(self, budget: SpeculationBudget, most: int, draft: Draft | None) -> list[int]:
         """Tokens that may follow the newest one."""
-        proposed = self._guesses.propose(self.tokens, budget, most, draft)
+        # The drafting layer has no embeddings for rows of images.
+        proposed = self._guesses.propose(self.tokens, budget, most, None if self.images else draft)
         if self.images:
             proposed = list(takewhile(is_token, proposed))
         if self._guide is None or not proposed:

@@ -15,20 +15,22 @@ _STEP_VALUES = 1 << 20  # bytes of a usual model's table, 8,192 positions
 class RopeTable:
     """Cosines and sines for ``positions`` positions, computed when a position is first reached.
 
-    ``values`` has shape (positions, dim): dim
+    ``values`` has shape (positions + spare, dim): dim
     2 cosines, then as many sines. The system allocates pages on the first write, so a table for a
     long context costs only what is used. ``factors`` (dim
-    2) divides the frequencies.
+    2) divides the frequencies. The ``spare`` rows are for ``mix``.
     Source: llama.cpp's rope_yarn and ggml_rope_yarn_corr_dims; the YaRN paper, section 3.
     """
 
     def __init__(
-        self, rotation: Rotation, positions: int, factors: NDArray[np.float32] | None
-    ) -> None:
+        self, rotation: Rotation, positions: int, factors: NDArray[np.float32] | None,
+        spare: int = 0,
+    ) -> None:  # fmt: skip
+        self._positions = positions
         self._frequencies, self._magnitude = _frequencies(rotation, factors)
         self._step = max(1, _STEP_VALUES // rotation.dim)
         self._made = 0
-        self.values = np.empty((positions, rotation.dim), np.float32)
+        self.values = np.empty((positions + spare, rotation.dim), np.float32)
 
     @property
     def address(self) -> int:
@@ -38,12 +40,19 @@ class RopeTable:
     def reach(self, positions: int) -> int:
         """Compute at least the first ``positions`` rows; return how many are computed."""
         while self._made < positions:
-            end = min(self._made + self._step, len(self.values))
+            end = min(self._made + self._step, self._positions)
             angles = np.arange(self._made, end)[:, None] * self._frequencies
             rows = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * self._magnitude
             self.values[self._made : end] = rows
             self._made = end
         return self._made
+
+    def mix(self, rows: NDArray[np.integer], chosen: NDArray[np.integer]) -> None:
+        """Set spare rows, from 0, whose pair i rotates as at the position ``chosen[row, i]``."""
+        half = self.values.shape[1] // 2
+        pairs, into = np.arange(half), self._positions + rows
+        self.values[into, :half] = self.values[chosen, pairs]
+        self.values[into, half:] = self.values[chosen, half + pairs]
 
 
 class TemperatureTable:

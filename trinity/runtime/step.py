@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.errors import ContextLengthError, InputError, TrinityError
+from trinity.runtime.image_positions import places_of_images, positions_of_text
 from trinity.runtime.image_rows import FIRST_ID, ImageRows
 from trinity.runtime.interface import Rows
 from trinity.runtime.kv_cache import KVCache, check_different
@@ -20,14 +21,16 @@ class Step:
     """Arrays that change with every step; a plan's records contain their addresses."""
 
     def __init__(
-        self,
-        rows: int,
-        reaches: Collection[int] = (),
-        windows: Collection[int] | None = None,
-        chunks: Collection[int] = (),
-    ) -> None:
+        self, rows: int, reaches: Collection[int] = (), windows: Collection[int] | None = None,
+        chunks: Collection[int] = (), spare: int = 0,
+    ) -> None:  # fmt: skip
         self.tokens = np.zeros(1, np.int64)  # number of rows
         self.positions = np.zeros(rows, np.int32)
+        # The row of the rotary tables of each row. From ``spare`` on, if not 0, they have rows for
+        # images, whose positions in time, height and width are ``places``: (rows, places (n, 3)).
+        self.turns = np.zeros(rows, np.int32) if spare else self.positions
+        self.places: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self._spare = spare
         # The last position that a row attends to. Only rows of images may attend to later ones than
         # their own; ``windows`` is not None for models with such images.
         self.lasts = self.positions if windows is None else np.zeros(rows, np.int32)
@@ -59,13 +62,15 @@ class Step:
             spans[1, first:end] = np.minimum(positions + reach, last) if reach else last
         for size, firsts in self.chunk_firsts.items():
             firsts[first:end] = positions // size * size
+        if self.turns is not self.positions:
+            self.turns[first:end] = positions
         if self.lasts is not self.positions:
             self.lasts[first:end] = positions
             for window, firsts in self.firsts.items():
                 firsts[first:end] = np.maximum(positions - (window - 1), 0)
 
     def join(self, images: Sequence[ImageRows], first: int, start: int, count: int) -> None:
-        """Let the rows of images attend to each other.
+        """Place the rows of images, and let them attend to each other where images do so.
 
         ``count`` rows from row ``first`` on have the positions from ``start`` on.
         """
@@ -73,6 +78,20 @@ class Step:
             low, high = max(image.first, start), min(image.end, start + count)
             if image.both_ways and low < high:
                 self.lasts[first + low - start : first + high - start] = image.end - 1
+        if self.turns is self.positions:
+            return
+        self.turns[first : first + count] = positions_of_text(images, start, count)
+        for low, high, places in places_of_images(images, start, count):
+            rows = np.arange(first + low - start, first + high - start)
+            self.turns[rows] = self._spare + rows
+            self.places.append((rows, places))
+
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """Let the positions and caches of these rows be those of the first rows."""
+        self.positions[: len(rows)] = self.positions[rows]
+        self.caches[: len(rows)] = self.caches[rows]
+        if self.turns is not self.positions:
+            self.turns[: len(rows)] = self.turns[rows]
 
 
 class StepInput:
@@ -100,6 +119,7 @@ class StepInput:
         Raises: InputError, ContextLengthError; TrinityError if no page is left.
         """
         step, all_ids, first, longest = self._step, [], 0, 0
+        step.places.clear()
         wanted_rows: list[int] = []
         for rows in batch:
             cache = rows.cache

@@ -27,6 +27,14 @@ class StepPlan(NamedTuple):
     records: NDArray[np.void]  # those of the layers, then those of the head
     head: int  # the index of the head's first record
     logits: list[tuple[int, int]]  # records and slots that contain the address of the logits
+    ends: list[int]  # the number of records up to each layer's end
+
+    def after(self, layers: int) -> StepPlan:
+        """The plan without its first layers."""
+        end = self.ends[layers - 1]
+        logits = [(record - end, slot) for record, slot in self.logits]
+        ends = [other - end for other in self.ends[layers:]]
+        return StepPlan(self.records[end:], self.head - end, logits, ends)
 
 
 class StepPlans(dict[PlanKey, StepPlan]):
@@ -54,12 +62,12 @@ class StepPlans(dict[PlanKey, StepPlan]):
         builder, buffers, step = self._builder, self._buffers, self._step
         adapters = self._adapters if adapted else None
         rows = self._few if few else 0
-        layers = builder.steps(buffers, step, kv_type, rows, rounding, adapters)
+        layers, ends = builder.steps(buffers, step, kv_type, rows, rounding, adapters)
         head, logits = list[NDArray[np.int64]](), list[tuple[int, int]]()
         for weight in self._heads:
             head, logits = builder.head(buffers, step, weight, rounding, adapters)
         records = np.zeros(len(layers) + len(head), RECORD)
         records["slots"] = layers + head
         logits = [(len(layers) + record, slot) for record, slot in logits]
-        plan = self[key] = StepPlan(records, len(layers), logits)
+        plan = self[key] = StepPlan(records, len(layers), logits, ends)
         return plan

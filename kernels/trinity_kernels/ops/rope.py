@@ -2,10 +2,10 @@
 
 Shapes: Q is M rows of HEADS * HEAD_DIM float32, KEY of KV_HEADS * HEAD_DIM, VALUE of KV_HEADS *
 VALUE_DIM. Q and KEY are rotated in place. If KV_HEADS is 0, nothing is stored.
-TABLE has ROPE_DIM / 2 cosines and as many sines for each position, float32. They rotate ROPE_DIM
-values of a head from FIRST on. INTERLEAVED 1 rotates pairs (2i, 2i + 1), 0 pairs
-(i, i + ROPE_DIM / 2). TEMPERATURES is 0 or a float32 for each position, by which queries are
-multiplied after the rotation.
+TABLE has rows of ROPE_DIM / 2 cosines and as many sines, float32. They rotate ROPE_DIM values of a
+head from FIRST on. TURNS is M int32, the row of TABLE of each token. INTERLEAVED 1 rotates pairs
+(2i, 2i + 1), 0 pairs (i, i + ROPE_DIM / 2). TEMPERATURES is 0 or a float32 for each position, by
+which queries are multiplied after the rotation.
 POSITIONS is M int32. CACHES is M int64, the addresses of the tokens' page tables (attention.py).
 Numerics: every product and sum is rounded to float32.
 """
@@ -34,7 +34,7 @@ from trinity_kernels.tags import chosen, per_level
 
 Q, Q_STRIDE, KEY, KEY_STRIDE, VALUE, VALUE_STRIDE, POSITIONS, CACHES, LAYER_OFFSET = range(3, 12)
 TABLE, TEMPERATURES, HEADS, KV_HEADS, HEAD_DIM, VALUE_DIM = range(12, 18)
-FIRST, ROPE_DIM, INTERLEAVED = range(18, 21)
+FIRST, ROPE_DIM, INTERLEAVED, TURNS = range(18, 22)
 
 
 @inline
@@ -132,7 +132,8 @@ def rope_store(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
         t = item // heads
         head = item % heads
         position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
-        table = get_i64(record + 8 * TABLE) + 4 * position * rope_dim
+        turn = int(get_i32(get_i64(record + 8 * TURNS) + 4 * t))
+        table = get_i64(record + 8 * TABLE) + 4 * turn * rope_dim
         if head >= kv_heads:
             q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
             q += 4 * (head - kv_heads) * head_dim

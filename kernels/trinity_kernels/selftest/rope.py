@@ -31,6 +31,7 @@ def check_rope_store(kernel: Kernel, level: str, tag: str) -> str | None:
 
 def _check_rope_store(kernel: Kernel, level: str, tag: str, interleaved: int) -> str | None:
     positions = np.array([5, 299], np.int32)
+    rows = np.array([5, 17], np.int32)  # of the table
     turns = random_numbers().standard_normal((kv_cache.POSITIONS, _ROTATED)).astype(np.float32)
     temperatures = random_numbers().uniform(0.5, 2, kv_cache.POSITIONS).astype(np.float32)
     memory, keys, values = kv_cache.filled_pages(tag)
@@ -41,7 +42,7 @@ def _check_rope_store(kernel: Kernel, level: str, tag: str, interleaved: int) ->
     v = random_numbers().standard_normal((2, KV_HEADS, VALUE_DIM)).astype(np.float32)
     expected_q, expected_k = (x.astype(np.float64) for x in (q, k))
     for x in (expected_q, expected_k):
-        x[..., _FIRST:] = _rotated(x[..., _FIRST:], turns[positions], interleaved)
+        x[..., _FIRST:] = _rotated(x[..., _FIRST:], turns[rows], interleaved)
     expected_q *= temperatures[positions][:, None, None]
     rounded = kv_cache.kept(tag, expected_k.astype(np.float32))
     keys[positions], values[positions] = rounded, kv_cache.kept(tag, v)
@@ -49,8 +50,8 @@ def _check_rope_store(kernel: Kernel, level: str, tag: str, interleaved: int) ->
         op.Q: at(q), op.Q_STRIDE: q.strides[0], op.KEY: at(k), op.VALUE: at(v),
         op.KEY_STRIDE: k.strides[0], op.VALUE_STRIDE: v.strides[0],
         op.POSITIONS: at(positions), op.CACHES: at(caches), op.LAYER_OFFSET: 0,
-        op.TABLE: at(turns), op.TEMPERATURES: at(temperatures), op.HEAD_DIM: DIM,
-        op.VALUE_DIM: VALUE_DIM, op.FIRST: _FIRST, op.ROPE_DIM: _ROTATED,
+        op.TABLE: at(turns), op.TURNS: at(rows), op.TEMPERATURES: at(temperatures),
+        op.HEAD_DIM: DIM, op.VALUE_DIM: VALUE_DIM, op.FIRST: _FIRST, op.ROPE_DIM: _ROTATED,
         op.HEADS: HEADS, op.KV_HEADS: KV_HEADS, op.INTERLEAVED: interleaved,
     })  # fmt: skip
     found_keys, found_values = kv_cache.keys_and_values(memory)

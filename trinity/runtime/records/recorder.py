@@ -189,9 +189,24 @@ class Recorder(RecordList):
         self._kept += [positions, caches]
         self.record(op.rope_store, KV_TYPE, {
             **key.slots(op.KEY, op.KEY_STRIDE), **value.slots(op.VALUE, op.VALUE_STRIDE),
-            op.POSITIONS: positions.ctypes.data,
+            op.POSITIONS: positions.ctypes.data, op.TURNS: positions.ctypes.data,
             op.CACHES: caches.ctypes.data, op.LAYER_OFFSET: offset, op.KV_HEADS: heads.number,
             op.HEAD_DIM: heads.dim, op.VALUE_DIM: heads.dim,
+        })  # fmt: skip
+
+    def rotate(
+        self, x: RowsView, heads: Heads, table: NDArray[np.float32], turns: NDArray[np.int32]
+    ) -> None:
+        """Rotate the heads of each row by the row of ``table`` that ``turns`` names.
+
+        ``table``: (n, head_dim), cosines and then sines of the pairs (i, i + head_dim / 2).
+        """
+        op = rope
+        self._kept += [table, turns]
+        self.record(op.rope_store, KV_TYPE, {
+            **x.slots(op.Q, op.Q_STRIDE), op.POSITIONS: turns.ctypes.data,
+            op.TURNS: turns.ctypes.data, op.TABLE: table.ctypes.data, op.ROPE_DIM: heads.dim,
+            op.HEADS: heads.number, op.HEAD_DIM: heads.dim,
         })  # fmt: skip
 
     def attention(

@@ -1,0 +1,54 @@
+"""The order of an image's patches in a tower, and their positions.
+
+Blocks of ``merge`` x ``merge`` neighbours, which the projector joins, are adjacent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_THETA = 10000.0  # the base of the rotary frequencies of a tower
+
+
+def in_blocks(values: NDArray[np.float32], merge: int) -> NDArray[np.float32]:
+    """Return a grid (height, width, ...) as rows (height * width, ...) in the tower's order."""
+    height, width, *rest = values.shape
+    blocks = values.reshape(height // merge, merge, width // merge, merge, *rest)
+    return blocks.swapaxes(1, 2).reshape(height * width, *rest)
+
+
+def patches_of(pixels: NDArray[np.float32], size: int, merge: int) -> NDArray[np.float32]:
+    """Return the patches of an image (height, width, 3) as rows in the order channel, y, x."""
+    height, width = pixels.shape[0] // size, pixels.shape[1] // size
+    cut = pixels[: height * size, : width * size].reshape(height, size, width, size, 3)
+    return in_blocks(cut.transpose(0, 2, 4, 1, 3).reshape(height, width, -1), merge)
+
+
+def resized_table(table: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
+    """Return a table (side, side, n) for an image of height x width patches.
+
+    The corners keep their positions; between the table's rows and columns it is linear.
+    """
+    side = len(table)
+    for axis, length in enumerate((height, width)):
+        places = np.arange(length, dtype=np.float32) * np.float32((side - 1) / max(length - 1, 1))
+        first = np.minimum(places.astype(np.int64), side - 1)
+        second = np.minimum(first + 1, side - 1)
+        share = (places - first.astype(np.float32)).reshape((-1, 1) if axis else (-1, 1, 1))
+        table = table.take(first, axis) * (1 - share) + table.take(second, axis) * share
+    return table
+
+
+def rotations(height: int, width: int, head_dim: int, merge: int) -> NDArray[np.float32]:
+    """Return cosines and sines (height * width, head_dim) of pairs (i, i + head_dim / 2).
+
+    The first half of the pairs rotates by the patch's row, the second by its column.
+    """
+    quarter = head_dim // 4
+    frequencies = _THETA ** (-np.arange(quarter) / quarter)
+    angles = np.empty((height, width, 2 * quarter))
+    angles[..., :quarter] = np.arange(height)[:, None, None] * frequencies
+    angles[..., quarter:] = np.arange(width)[:, None] * frequencies
+    both = np.concatenate([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)
+    return in_blocks(both, merge)

@@ -1,0 +1,180 @@
+"""qwen3vl_merger: Qwen3-VL, and Qwen 3.5 and 3.6; an image keeps about its size and shape.
+
+Images have positions in time, height and width in the text model. In Qwen3-VL, states of some of
+the tower's layers are added after the first layers of the text model (deepstack).
+Source: transformers' Qwen2VLImageProcessor (its Pillow backend) and modeling_qwen3_vl.py;
+llama.cpp, tools/mtmd/models/qwen3vl.cpp and conversion/qwen3vl.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import ConfigError, InputError
+from trinity.formats.huggingface.values import Values
+from trinity.formats.provider import Tensor
+from trinity.images.family import ImageFamily, Squares
+from trinity.images.settings import ImageSettings
+from trinity.images.tower_config import MOST_ROWS
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_LONGEST_ASPECT = 200
+_BICUBIC = 3
+_PATCHES, _SECOND = "v.patch_embd.weight", "v.patch_embd.weight.1"
+
+
+def _squares(image: Image, settings: ImageSettings) -> Squares:
+    from PIL.Image import Resampling
+
+    width, height = resized(*image.size, settings)
+    return Squares([image.resize((width, height), Resampling(settings.resample))], 0, 0)
+
+
+def resized(width: int, height: int, settings: ImageSettings) -> tuple[int, int]:
+    """Return the size that an image gets: whole units, within the limits, about its shape.
+
+    Raises: InputError for an image that is more than 200 times as long as wide.
+    """
+    if max(width, height) > _LONGEST_ASPECT * min(width, height):
+        raise InputError(
+            f"an image has {width} x {height} pixels; the model reads images that are at most "
+            f"{_LONGEST_ASPECT} times as long as wide: cut it into parts"
+        )
+    unit, sides = settings.unit, (width, height)
+    found = [round(side / unit) * unit for side in sides]
+    if found[0] * found[1] > settings.most_pixels:
+        factor = math.sqrt(width * height / settings.most_pixels)
+        found = [max(unit, math.floor(side / factor / unit) * unit) for side in sides]
+    elif found[0] * found[1] < settings.least_pixels:
+        factor = math.sqrt(settings.least_pixels / (width * height))
+        found = [math.ceil(side * factor / unit) * unit for side in sides]
+    return found[0], found[1]
+
+
+def _settings(values: Values) -> ImageSettings:
+    """The settings of the processor; at most ``MOST_ROWS`` patches, whatever it says."""
+    patch, merge = (values.size(key, "num_layers") for key in ("patch_size", "merge_size"))
+    size = values.inner("size")
+    limits = [
+        (values if values.has(name) else size).size(
+            name if values.has(name) else edge, "image_pixels"
+        )
+        for name, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge"))
+    ]
+    most = min(limits[1], MOST_ROWS * patch**2)
+    return ImageSettings(
+        tile=0, longest_edge=0, splits=False,
+        resample=values.size("resample", "num_layers", smallest=0),
+        unit=patch * merge, least_pixels=min(limits[0], most), most_pixels=most,
+    )  # fmt: skip
+
+
+def _vision(vision: Values) -> Values:
+    """The object with the usual names; its table of positions is for a nominal image."""
+    side = math.isqrt(vision.size("num_position_embeddings", "image_pixels"))
+    if vision.size("temporal_patch_size", "num_layers", 2) != 2:
+        raise vision.error("temporal_patch_size", "must be 2")
+    layers = vision.values.get("deepstack_visual_indexes")
+    if layers is None:
+        of_3 = vision.text("model_type", "").startswith("qwen3_vl")
+        layers = [8, 16, 24] if of_3 else []
+    named = {
+        "deepstack_visual_indexes": layers,
+        "num_hidden_layers": vision.values.get("depth"),
+        "num_attention_heads": vision.values.get("num_heads"),
+        "image_size": side * vision.size("patch_size", "num_layers"),
+    }
+    return Values({**vision.values, **named}, vision.source)
+
+
+def _of_class(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return the tensors with one convolution (n, 3, patch_size, patch_size).
+
+    It is the sum of those of the two frames of a video, which a still image has twice.
+    """
+    stored = tensors[_PATCHES]
+    shape = stored.shape
+    if len(shape) != 5 or shape[2] != 2:
+        raise ConfigError(f"{stored.where} has shape {shape}; expected (n, 3, 2, height, width)")
+    return {**tensors, _PATCHES: _with_values(stored, stored.dequantize().sum(axis=2))}
+
+
+def _of_gguf(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return the same of GGUF's tensors, which are two."""
+    if _PATCHES not in tensors:  # only some tensors are asked for
+        return tensors
+    stored, second = tensors[_PATCHES], tensors.get(_SECOND)
+    if second is None or second.shape != stored.shape:
+        raise ConfigError(f"{stored.source}: there is no tensor {_SECOND!r} of the same shape")
+    kept = {name: tensor for name, tensor in tensors.items() if name != _SECOND}
+    return {**kept, _PATCHES: _with_values(stored, stored.dequantize() + second.dequantize())}
+
+
+def _with_values(tensor: Tensor, values: NDArray[np.float32]) -> Tensor:
+    data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return replace(tensor, shape=values.shape, type="F32", data=data)
+
+
+_MERGER = {"norm": "norm", "fc1": "linear_fc1", "fc2": "linear_fc2"}
+QWEN3VL = ImageFamily(
+    name="qwen3vl_merger",
+    class_names=(
+        "Qwen3VLForConditionalGeneration",
+        "Qwen3VLMoeForConditionalGeneration",
+        "Qwen3_5ForConditionalGeneration",
+        "Qwen3_5MoeForConditionalGeneration",
+    ),
+    mark="<|image_pad|>",
+    squares=_squares,
+    texts=lambda squares: ["", ""],
+    projector=("mm.0", "mm.2"),
+    prefixes=("model.visual.", "visual."),
+    ends={
+        "v.patch_embd": "patch_embed.proj",
+        "v.position_embd": "pos_embed",
+        "v.post_ln": "merger.norm",
+        "mm.0": "merger.linear_fc1",
+        "mm.2": "merger.linear_fc2",
+    },
+    layer={
+        "ln1": "norm1",
+        "ln2": "norm2",
+        "attn_qkv": "attn.qkv",
+        "attn_out": "attn.proj",
+        "ffn_up": "mlp.linear_fc1",
+        "ffn_down": "mlp.linear_fc2",
+    },
+    layers="blocks.{}.",
+    deepstack={name: f"deepstack_merger_list.{{}}.{own}" for name, own in _MERGER.items()},
+    merge=lambda values: values.inner("vision_config").size("spatial_merge_size", "num_layers", 2),
+    merge_key="spatial_merge_size",
+    settings=_settings,
+    usual_merge=2,
+    usual_settings=ImageSettings(
+        tile=0, longest_edge=0, splits=False, resample=_BICUBIC,
+        unit=32, least_pixels=1 << 16, most_pixels=MOST_ROWS << 8,
+    ),
+    vision=_vision,
+    of_gguf=_of_gguf,
+    of_class=_of_class,
+    positions="resized",
+    rotates=True,
+    axes=True,
+    vision_defaults={
+        "hidden_size": 1152, "intermediate_size": 4304, "depth": 27, "num_heads": 16,
+        "patch_size": 16, "num_position_embeddings": 2304, "hidden_act": "gelu_pytorch_tanh",
+        "layer_norm_eps": 1e-6,
+    },
+    processor_defaults={
+        "size": {"shortest_edge": 1 << 16, "longest_edge": 1 << 24}, "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5], "resample": _BICUBIC, "patch_size": 16, "merge_size": 2,
+    },
+)  # fmt: skip
