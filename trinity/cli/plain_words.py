@@ -81,8 +81,8 @@ def _read_option(
         return
     if not equals:
         value = next(rest, "-")
-        number = _NUMBERS.get(parameter.kind)
-        if value.startswith("-") and (number is None or number.fullmatch(value) is None):
+        is_number = parameter.kind in _NUMBERS and value[1:2].isdecimal()
+        if value.startswith("-") and not is_number:
             raise _Left  # the value is missing
     values.append(value)
 

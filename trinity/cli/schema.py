@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from typing import Annotated
 
 from trinity.cli import options
 from trinity.cli.parameters import Argument, Exit
 from trinity.cli.prompts import STDIN, given_text
 from trinity.cli.terminal import json_line, put, say
-from trinity.errors import InputError
+from trinity.errors import InputError, about
 
 
 def schema(
@@ -28,7 +29,9 @@ def schema(
     usage = "give JSON text, the schema's file, or - for standard input"
     written = file == STDIN or file.lstrip().startswith("{")
     text = given_text(*((file, None) if written else (None, file)), what="schema", usage=usage)
-    report, error = read_schema(text), ""
+    error = ""
+    with nullcontext() if written else about(file):
+        report = read_schema(text)
     if not report.refused:
         try:
             Grammar.json_schema(text)

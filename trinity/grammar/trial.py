@@ -78,7 +78,9 @@ def _tried(request: Any) -> Outcome:
         raise
     except ConfinedError as stopped:
         if stopped.reason.startswith("it failed"):  # an exception within the library
-            return Outcome("the grammar cannot be compiled: the grammar library failed on it")
+            return Outcome(
+                "the grammar cannot be compiled: check its syntax and the types of its values"
+            )
         return Outcome(f"the grammar is too expensive to compile: {stopped.reason}")
 
 

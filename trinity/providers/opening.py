@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from trinity.errors import InputError, about
 from trinity.formats.mapping import path_text
@@ -69,4 +70,6 @@ def _refusal(name: str) -> str:
     hint = "check the path; a model of the hub is named hf:USER/REPO[:QUANTIZATION]"
     if close:
         hint = f"did you mean {' or '.join(close)}?"
+    elif re.match("https?://", name, re.IGNORECASE):
+        return f"{name}: a model is not loaded from a URL; download the file and give its path"
     return f"{name}: there is no such file or model; tried: {tried}; {hint}"

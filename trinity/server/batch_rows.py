@@ -64,7 +64,9 @@ def lines_of(path: Path, longest: int) -> Iterator[bytes]:
                     )
                 yield line
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); give a file with one JSON request per line"
+        ) from error
 
 
 def _row(where: str, number: int, line: bytes) -> Row:

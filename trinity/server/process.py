@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -157,6 +158,12 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         family, _, _, _, address = addresses[0]
         listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:
-        raise InputError(f"cannot listen on {host}:{port}: {error}") from error
+        if error.errno == errno.EADDRINUSE:
+            remedy = f"another program uses the port; give another one, such as --port {port + 1}"
+        elif error.errno in (errno.EACCES, errno.EPERM):
+            remedy = "ports below 1024 need privileges; give another one, such as --port 8080"
+        else:
+            remedy = f"{error.strerror}; give an address of this machine, such as --host 127.0.0.1"
+        raise InputError(f"cannot listen on {host}:{port}: {remedy}") from error
     with listener:
         yield listener

@@ -77,7 +77,14 @@ def read_template(path: str | os.PathLike[str]) -> ChatTemplate:
         with open(path, encoding="utf-8") as file:
             return ChatTemplate(file.read(), source=os.fspath(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{os.fspath(path)}: no chat template can be read: {error}") from error
+        raise InputError(
+            f"{os.fspath(path)}: the chat template cannot be read ({_reason(error)}); give a text "
+            "file"
+        ) from error
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
 
 
 def read_keys(path: str | os.PathLike[str]) -> list[str]:
@@ -86,7 +93,10 @@ def read_keys(path: str | os.PathLike[str]) -> list[str]:
         with open(path, encoding="utf-8") as file:
             keys = [line.strip() for line in file]
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{os.fspath(path)}: no file of API keys can be read: {error}") from error
+        raise InputError(
+            f"{os.fspath(path)}: the API keys cannot be read ({_reason(error)}); give a text file "
+            "with one key per line"
+        ) from error
     keys = [key for key in keys if key]
     if not keys:
         raise InputError(f"{os.fspath(path)}: there is no API key in it; write one on a line")
