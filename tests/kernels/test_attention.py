@@ -93,6 +93,22 @@ def test_tokens_that_see_the_same_leave_the_bits_alone(
         assert same_bits(a.out[row], found[row])
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 64), (3, 1, 40), (1, 10, 32)])
+@pytest.mark.parametrize("window", [0, 100, 128, 200])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+def test_tokens_of_a_prompt_have_the_bits_of_single_tokens(
+    kv_type: str, window: int, shape: tuple[int, int, int], two: Team, levels: tuple[str, ...]
+) -> None:
+    """Two prompts, whose tokens cross the ends of blocks, and tokens of others between them."""
+    ends = (*range(120, 139), 5, *range(250, 263), 9, 300, 301)
+    a = attention(kv_type, ends, *shape)
+    a.slots[op.WINDOW] = window
+    for level in levels:
+        expected = by_parts(a, kv_type, level)
+        for team in (None, two):
+            assert same_bits(whole(a, kv_type, level, team), expected), level
+
+
 def _q(a: Attention) -> Floats:
     q = a.slots[op.Q]
     assert isinstance(q, np.ndarray)

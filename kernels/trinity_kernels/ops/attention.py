@@ -14,7 +14,9 @@ sum of exp(s - m). Parts are merged in the order of positions. ``attention`` is 
 each of which belongs to one thread. ``attention_parts`` and ``attention_merge`` share the blocks of
 few tokens among threads. Both do the same arithmetic in the same order, and skip blocks before the
 window. Up to 8 query heads of one KV head are processed together; if a query head has a KV head of
-its own, 8 consecutive tokens that see the same positions.
+its own, 8 consecutive tokens that see the same positions. Of a prompt whose KV heads do not have a
+multiple of 4 query heads, 4 tokens of one head are processed together in blocks that all of them
+see whole.
 Numerics: scores are summed over dimensions and values over positions, in order, each with a fused
 multiply-add; probabilities are summed in 16 lanes and by one tree. All is float32.
 """
@@ -40,6 +42,7 @@ OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_STRIDE, PARTS = range(11, 17)
 WINDOW, SOFTCAP, SINKS, VALUE_DIM, FIRSTS = range(17, 22)
 BLOCK = PAGE
 AT_ONCE = 8  # query heads of one KV head, or tokens of one head
+TOKENS = 4  # of a prompt, which are processed together in blocks that all of them see
 
 
 def part_bytes(value_dim: int) -> int:
@@ -49,7 +52,8 @@ def part_bytes(value_dim: int) -> int:
 
 def scratch_bytes(head_dim: int, value_dim: int) -> int:
     """Bytes of a thread's scratch: probabilities and parts of a group, merged parts, and codes."""
-    return AT_ONCE * (4 * BLOCK + 2 * part_bytes(value_dim)) + codes_bytes(head_dim)
+    parts = (1 + TOKENS) * AT_ONCE * part_bytes(value_dim)
+    return 4 * AT_ONCE * BLOCK + parts + codes_bytes(head_dim)
 
 
 def _mix(isa: Any, into: int, part: int, padded: int, f0: Any, f1: Any) -> None:
@@ -145,6 +149,14 @@ def _sees(record: int, t: int, table: int, visible: int, lowest: int) -> bool:
     return int(get_i32(get_i64(record + 8 * FIRSTS) + 4 * t)) == lowest
 
 
+@inline
+def _follows(record: int, t: int, table: int, position: int) -> bool:
+    """Whether token t is that sequence's at that position."""
+    if get_i64(get_i64(record + 8 * CACHES) + 8 * t) != table:
+        return False
+    return int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) == position
+
+
 @kernel
 def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Attention for many tokens: heads that are processed together belong to one thread."""
@@ -162,36 +174,44 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     parts = p + 512 * AT_ONCE
     merged = parts + AT_ONCE * part_stride
-    codes = merged + AT_ONCE * part_stride
+    codes = merged + TOKENS * AT_ONCE * part_stride
     sinks = get_i64(record + 8 * SINKS)
-    # Tokens of one head that are taken at once, where a query head has keys of its own.
+    # Tokens of one head that are taken at once in all blocks, if a query head has keys of its own.
     most = AT_ONCE if group == 1 and firsts != 0 else 1
-    q_step = 4 * head_dim
-    out_step = 4 * value_dim
-    if most > 1:
-        q_step = get_i64(record + 8 * Q_STRIDE)
-        out_step = get_i64(record + 8 * OUT_STRIDE)
+    # Tokens that are taken at once in the blocks that all of them see whole.
+    some = TOKENS if firsts == 0 and group % TOKENS != 0 and tokens >= 4 * TOKENS * threads else 1
+    step = max(most, some)
+    q_stride, out_stride = get_i64(record + 8 * Q_STRIDE), get_i64(record + 8 * OUT_STRIDE)
     for unit in range(kv_heads * units):
         head = unit // units
         first = unit % units * AT_ONCE
         heads = min(group - first, AT_ONCE)
         first += head * group
-        t = most * thread
+        t = step * thread
         while t < tokens:
-            limit = min(t // most * most + most, tokens)
-            q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
-            q += 4 * first * head_dim
-            out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
-            out += 4 * first * value_dim
+            limit = min(t // step * step + step, tokens)
+            q = get_i64(record + 8 * Q) + t * q_stride + 4 * first * head_dim
+            out = get_i64(record + 8 * OUT) + t * out_stride + 4 * first * value_dim
             table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
             visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
             lowest = _window_start(visible, window, firsts, t)
             rows = 1
-            while t + rows < limit and _sees(record, t + rows, table, visible, lowest):
-                rows += 1
-            count = max(heads, rows)  # one of them is 1
+            if most > 1:
+                while t + rows < limit and _sees(record, t + rows, table, visible, lowest):
+                    rows += 1
+            else:
+                while t + rows < limit and _follows(record, t + rows, table, visible + rows - 1):
+                    rows += 1
             begin = lowest // 128
             end = (visible + 127) // 128
+            whole_from, whole_to = begin, end
+            if most == 1:
+                end = (visible + rows - 1 + 127) // 128
+                highest = _window_start(visible + rows - 1, window, firsts, t)
+                whole_from = highest // 128 + min(highest, 1)
+                whole_to = visible // 128
+                if rows == 1:
+                    whole_to = 0  # all heads together
             keys = _keys_at(qt, table, begin, offset, head, head_dim)
             for block in range(begin, end):
                 values = _values_at(
@@ -200,25 +220,42 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
                 ahead = keys
                 if block + 1 < end:
                     ahead = _keys_at(qt, table, block + 1, offset, head, head_dim)
-                to = merged
-                if block > begin:
-                    to = parts
                 start = 128 * block
-                attend_block(
-                    isa, qt, q, q_step, head_dim, value_dim, count, keys, values,
-                    max(lowest - start, 0), min(visible - start, 128), scale, softcap, p, to,
-                    part_stride, codes, ahead,
-                )  # fmt: skip
-                if block > begin:
-                    for g in range(count):
-                        _merge(isa, merged + g * part_stride, parts + g * part_stride, padded)
+                whole = whole_from <= block < whole_to
+                # In whole blocks a head of all rows together, in others a row with all heads.
+                calls, count = rows, heads
+                between, call_step, q_step = TOKENS, q_stride, 4 * head_dim
+                if whole:
+                    calls, count = heads, rows
+                    between, call_step, q_step = 1, 4 * head_dim, q_stride
+                for call in range(calls):
+                    seen, low, slot = visible, lowest, TOKENS * call
+                    if not whole:
+                        seen, slot = visible + call, call
+                        low = _window_start(seen, window, firsts, t)
+                    if low // 128 <= block and start < seen:
+                        is_first = block == low // 128
+                        to, part_step = parts, part_stride
+                        if is_first:
+                            to, part_step = merged + slot * part_stride, between * part_stride
+                        attend_block(
+                            isa, qt, q + call * call_step, q_step, head_dim, value_dim, count,
+                            keys, values, max(low - start, 0), min(seen - start, 128), scale,
+                            softcap, p, to, part_step, codes, ahead,
+                        )  # fmt: skip
+                        if not is_first:
+                            for i in range(count):
+                                into = merged + (slot + i * between) * part_stride
+                                _merge(isa, into, parts + i * part_stride, padded)
                 keys = ahead
-            for g in range(count):
-                sink = _sink_of(sinks, first if most > 1 else first + g)
-                _finish(merged + g * part_stride, padded, out + g * out_step, value_dim, sink)
+            for g in range(heads):
+                for row in range(rows):
+                    part = merged + (TOKENS * g + row) * part_stride
+                    to = out + row * out_stride + 4 * g * value_dim
+                    _finish(part, padded, to, value_dim, _sink_of(sinks, first + g))
             t += rows
-            if t % most == 0 or t == tokens:
-                t = (t + most - 1) // most * most + most * (threads - 1)
+            if t % step == 0 or t == tokens:
+                t = (t + step - 1) // step * step + step * (threads - 1)
 
 
 @kernel

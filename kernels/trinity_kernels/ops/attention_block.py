@@ -130,13 +130,33 @@ def _float_scores_1(
     isa: Any, qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int, codes: int
 ) -> None:  # fmt: skip
     factor = simd.splat_f32x16(scale)
-    for tile in range(tiles):
+    size = width(qt) * head_dim * 16
+    fours = tiles // 4
+    for four in range(fours):
+        # Four sums, because one would wait for itself.
         a = simd.splat_f32x16(np.float32(0))
-        k = keys + width(qt) * tile * head_dim * 16
+        b = simd.splat_f32x16(np.float32(0))
+        c = simd.splat_f32x16(np.float32(0))
+        e = simd.splat_f32x16(np.float32(0))
+        k = keys + 4 * four * size
         for d in range(head_dim):
-            a = simd.fma_f32x16(
-                simd.splat_f32x16(get_f32(q + 4 * d)), load_16(qt, k + width(qt) * 16 * d), a
-            )
+            x = simd.splat_f32x16(get_f32(q + 4 * d))
+            a = simd.fma_f32x16(x, load_16(qt, k), a)
+            b = simd.fma_f32x16(x, load_16(qt, k + size), b)
+            c = simd.fma_f32x16(x, load_16(qt, k + 2 * size), c)
+            e = simd.fma_f32x16(x, load_16(qt, k + 3 * size), e)
+            k += width(qt) * 16
+        to = p + 256 * four
+        simd.store_f32x16(to, a * factor)
+        simd.store_f32x16(to + 64, b * factor)
+        simd.store_f32x16(to + 128, c * factor)
+        simd.store_f32x16(to + 192, e * factor)
+    for tile in range(4 * fours, tiles):
+        a = simd.splat_f32x16(np.float32(0))
+        k = keys + tile * size
+        for d in range(head_dim):
+            x = simd.splat_f32x16(get_f32(q + 4 * d))
+            a = simd.fma_f32x16(x, load_16(qt, k + width(qt) * 16 * d), a)
         simd.store_f32x16(p + 64 * tile, a * factor)
 
 

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class _Case:
-    """Attention of four tokens: arrays, the record's slots and what must result."""
+    """Attention of some tokens: arrays, the record's slots and what must result."""
 
     out: NDArray[np.float32]
     parts: NDArray[np.float32]  # weighted values, maximum and sum of each block
@@ -38,15 +38,18 @@ def _cases(kv_type: str) -> Iterator[_Case]:
     positions = np.array([0, 127, 128, 300], np.int32)
     yield _case(kv_type, positions, np.zeros(4, np.int32), False)
     yield _case(kv_type, positions, np.array([0, 100, 128, 141], np.int32), True)
+    prompt = np.arange(250, 270, dtype=np.int32)
+    yield _case(kv_type, prompt, np.zeros_like(prompt), False)
 
 
 def _case(kv_type: str, positions: Array, firsts: Array, has_firsts: bool) -> _Case:
     memory, keys, values = kv_cache.filled_pages(kv_type)
-    q = random_numbers().standard_normal((4, HEADS, DIM)).astype(np.float32)
+    tokens = len(positions)
+    q = random_numbers().standard_normal((tokens, HEADS, DIM)).astype(np.float32)
     taken = kv_cache.taken(kv_type, q).astype(np.float64)
-    out = np.zeros((4, HEADS, VALUE_DIM), np.float32)
+    out = np.zeros((tokens, HEADS, VALUE_DIM), np.float32)
     table = kv_cache.page_table(memory)
-    caches = np.full(4, at(table), np.int64)
+    caches = np.full(tokens, at(table), np.int64)
     blocks = positions // op.BLOCK + 1 - firsts // op.BLOCK
     parts = np.zeros((blocks.sum(), HEADS, op.part_bytes(VALUE_DIM) // 4), np.float32)
     scratch = np.zeros(op.scratch_bytes(DIM, VALUE_DIM) + 64, np.uint8)
@@ -79,7 +82,7 @@ def _case(kv_type: str, positions: Array, firsts: Array, has_firsts: bool) -> _C
 def check_attention(kernel: Kernel, level: str, tag: str) -> str | None:
     """Compare the results of whole attention."""
     for case in _cases(tag):
-        run_kernel(kernel, level, tag, 4, case.slots)
+        run_kernel(kernel, level, tag, len(case.out), case.slots)
         error = differs(case.out, case.expected, 1e-5)
         if error:
             return error
@@ -89,7 +92,7 @@ def check_attention(kernel: Kernel, level: str, tag: str) -> str | None:
 def check_attention_parts(kernel: Kernel, level: str, tag: str) -> str | None:
     """Compare the parts of single blocks."""
     for case in _cases(tag):
-        run_kernel(kernel, level, tag, 4, case.slots)
+        run_kernel(kernel, level, tag, len(case.out), case.slots)
         error = differs(case.parts, case.expected_parts, 1e-4)
         if error:
             return error
@@ -100,7 +103,7 @@ def check_attention_merge(kernel: Kernel, level: str, tag: str) -> str | None:
     """Merge parts that NumPy computed."""
     for case in _cases("F32"):
         case.parts[:] = case.expected_parts
-        run_kernel(kernel, level, tag, 4, case.slots)
+        run_kernel(kernel, level, tag, len(case.out), case.slots)
         error = differs(case.out, case.expected, 1e-5)
         if error:
             return error
