@@ -26,7 +26,8 @@ export async function main() {
       error = `${failure?.stack ?? failure}`.slice(0, 1000);
     }
     const seconds = Math.round((performance.now() - began) / 10) / 100;
-    console.log(JSON.stringify({ row: name, error, excused, seconds }));
+    // A client may have left an unfinished line.
+    console.log(`\n${JSON.stringify({ row: name, error, excused, seconds })}`);
   }
   process.exit(0); // clients may keep connections open
 }

@@ -65,4 +65,5 @@ def main() -> None:
             at = traceback.extract_tb(failure.__traceback__)[-1]
             error = f"{type(failure).__name__}: {failure} ({at.filename}:{at.lineno})"[:1000]
         found = {"row": name, "error": error, "excused": one.excused}
-        print(json.dumps(found | {"seconds": round(time.monotonic() - began, 2)}), flush=True)
+        told = json.dumps(found | {"seconds": round(time.monotonic() - began, 2)})
+        print(f"\n{told}", flush=True)  # a client may have left an unfinished line

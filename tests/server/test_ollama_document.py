@@ -1,6 +1,6 @@
-"""Every request of Ollama's docs/api.md, sent as it is printed there.
+"""Every request of Ollama's docs/api.md and faq.mdx, sent as it is printed there.
 
-Source: github.com/ollama/ollama, docs/api.md of August 2026. The expected keys are those of
+Source: github.com/ollama/ollama, commit fb3076099687. The expected keys are those of
 the printed answers; ``context`` and ``done_reason`` are also expected where the document's older
 examples lack them. docs/serving_apis.md lists the differences.
 """
@@ -139,6 +139,12 @@ GENERATE: list[tuple[str, dict[str, Any], set[str], set[str] | None]] = [
         WHOLE - {"eval_duration"}, None,  # its stop strings may end the answer at once
     ),
     ("/api/generate", {"model": "llama3.2"}, LOADED, None),
+    # faq.mdx
+    (
+        "/api/generate", {"model": "llama3.2", "prompt": SKY, "options": {"num_ctx": 4096}}, WHOLE,
+        PIECE,
+    ),
+    ("/api/generate", {"model": "llama3.2", "keep_alive": -1}, LOADED, None),
 ]  # fmt: skip
 CHAT: list[tuple[str, dict[str, Any], set[str], set[str] | None]] = [
     ("/api/chat", {"model": "llama3.2", "messages": [USER]}, CHAT_WHOLE, CHAT_PIECE),
@@ -181,6 +187,7 @@ CHAT: list[tuple[str, dict[str, Any], set[str], set[str] | None]] = [
         CHAT_WHOLE, None,
     ),
     ("/api/chat", {"model": "llama3.2", "messages": []}, CHAT_LOADED, None),
+    ("/api/chat", {"model": "mistral"}, CHAT_LOADED, None),  # faq.mdx
 ]  # fmt: skip
 EMBED = {"model", "embeddings", "total_duration", "load_duration", "prompt_eval_count"}
 OTHERS: list[tuple[str, dict[str, Any], set[str], set[str] | None]] = [
