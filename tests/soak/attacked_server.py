@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tests.soak.attacks.images import asked, noise
 from tests.soak.attacks.target import ATTACKERS_KEY
 from tests.soak.ordinary_client import KEY, chat, health
 
@@ -26,6 +28,9 @@ class Kind:
 
     options: tuple[str, ...] = ()
     files: int | None = None  # how many it may have open
+    model: str = "tiny.gguf"
+    first: tuple[dict[str, Any], ...] = ({}, {"response_format": {"type": "json_object"}})
+    """Fields of chats that are answered before an attack, so that all processes have started."""
     python: tuple[str, ...] = ("-m", "trinity")
 
 
@@ -34,6 +39,7 @@ KINDS = {
     "usual": Kind(STATE),
     "few_files": Kind(files=128),
     "slots": Kind(("--slot-save-path", "{folder}/slots")),
+    "vision": Kind(model="vision", first=({}, asked([noise(1000, 1000)]))),
 }
 
 
@@ -48,7 +54,7 @@ class Server:
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *kind.python, "serve", "--port", "0", "-t", "1",
-                 "--model", str(models / "tiny.gguf"), *keys, *options],
+                 "--model", str(models / kind.model), *keys, *options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             )  # fmt: skip
@@ -102,7 +108,7 @@ def running(models: Path, kind: Kind) -> Iterator[Server]:
         server = Server(models, kind, Path(folder))
         try:
             server.until_ready()
-            for more in ({}, {"response_format": {"type": "json_object"}}):
+            for more in kind.first:
                 for _ in range(3):
                     chat(server.port, more)
             yield server
@@ -111,9 +117,11 @@ def running(models: Path, kind: Kind) -> Iterator[Server]:
 
 
 def write_models(folder: Path) -> None:
-    """Write the random models: tiny.gguf, and whisper.gguf."""
+    """Write the random models: tiny.gguf, whisper.gguf, and the folder vision."""
     from scripts.models.make_synthetic import SHAPES, write_model
     from tests.fuzzing.live_server import sound_whisper
+    from tests.images.small_vision_models import write_directory
 
     write_model(folder / "tiny.gguf", SHAPES["tiny"])
     (folder / "whisper.gguf").write_bytes(sound_whisper())
+    write_directory("gemma3", folder / "vision")

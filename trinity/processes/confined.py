@@ -43,6 +43,8 @@ from trinity.processes.confined_child import (
 
 DEEPEST = 100  # levels of lists and dicts in a request
 _START_SECONDS = 6.0
+# Bytes of a request that keeps a process busy, so that another one is started for other calls.
+_LONG = 64 << 10
 # Processor time is the actual limit. On a busy machine, the same work takes more clock time.
 _CLOCK_FACTOR = 20.0 if hasattr(signal, "setitimer") else 2.0
 
@@ -62,9 +64,9 @@ class Confined:
     ``memory_bytes`` is the memory that a child may use beyond its size at start, ``seconds`` the
     processor time of one request, ``reply_bytes`` the length of a reply as JSON in ASCII. All
     three grow with the length of the request. ``raw``: requests and replies are bytes, not JSON
-    values. A call goes to the process with the fewest callers,
-    and waits if all are busy. A process made by fork() starts children of its own. Children end
-    with their parent.
+    values. A call waits if all processes are busy. A thread starts another one, if there may be
+    one, while a call waits or a request is long; so a short call rarely waits for a start. A
+    process made by fork() starts children of its own. Children end with their parent.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class Confined:
     ) -> None:
         self._limits = _Limits(module, memory_bytes, seconds, reply_bytes, raw)
         self._processes = [_Process(self._limits) for _ in range(processes)]
-        self._choosing = threading.Lock()
+        self._freed = threading.Condition()  # notified when a process is no longer busy
         _ALL.add(self)
 
     def call(self, request: Any, *, more_seconds: float = 0.0) -> Any:
@@ -92,10 +94,9 @@ class Confined:
         """
         payload = request if self._limits.raw else to_json(request)
         seconds = self._limits.seconds + more_seconds + len(payload) / BYTES_PER_SECOND
-        with self._choosing:
-            process = min(self._processes, key=lambda candidate: candidate.callers)
-            process.callers += 1
+        held: list[_Process] = []  # also known here if Ctrl-C comes
         try:
+            process = self._taken(held, len(payload) > _LONG)
             return process.call(payload, seconds)
         except ConfinedUnavailableError:
             raise
@@ -105,8 +106,47 @@ class Confined:
                     process.start()
             raise
         finally:
-            with self._choosing:
-                process.callers -= 1
+            self._free(*held)
+
+    def _taken(self, held: list[_Process], is_long: bool) -> _Process:
+        """Wait for a process that is not busy, count it as busy, and add it to ``held``."""
+        may_start = True
+        with self._freed:
+            while True:
+                free = [one for one in self._processes if not one.is_busy]
+                started = [one for one in free if one.child is not None]
+                # Others are busy or being started.
+                is_waiting = not started and len(free) < len(self._processes)
+                taken = None if is_waiting else (started or free)[0]
+                spare = [one for one in free if one.child is None and one is not taken]
+                if may_start and spare and (is_waiting or is_long):
+                    may_start = False
+                    self._start_beside(spare[0])
+                if taken is not None:
+                    held.append(taken)
+                    taken.is_busy = True
+                    return taken
+                self._freed.wait()
+
+    def _start_beside(self, process: _Process) -> None:
+        """Start a process in a thread. The caller holds the lock."""
+
+        def start() -> None:
+            with contextlib.suppress(ConfinedError), process.lock:
+                process.start()
+            self._free(process)
+
+        process.is_busy = True
+        try:
+            threading.Thread(target=start, name="trinity-confined", daemon=True).start()
+        except (RuntimeError, MemoryError):  # there is no thread: those that run are enough
+            process.is_busy = False
+
+    def _free(self, *processes: _Process) -> None:
+        with self._freed:
+            for process in processes:
+                process.is_busy = False
+            self._freed.notify_all()
 
     def close(self) -> None:
         """End the children; a later call starts others."""
@@ -115,19 +155,19 @@ class Confined:
                 process.drop()
 
     def _forget(self) -> None:
-        """Called after fork(): children, locks and callers belong to the parent process."""
+        """Called after fork(): children, locks and calls belong to the parent process."""
         for process in self._processes:
             process.forget()
         self._processes = [_Process(self._limits) for _ in self._processes]
-        self._choosing = threading.Lock()
+        self._freed = threading.Condition()
 
 
 class _Process:
-    """One child at a time, and the calls that wait for it."""
+    """One child at a time, for one call at a time."""
 
     def __init__(self, limits: _Limits) -> None:
         self.limits = limits
-        self.callers = 0
+        self.is_busy = False  # in a call or being started
         self.lock = threading.Lock()  # held during a call
         self.child: ChildProcess | None = None
         self._end: weakref.finalize[Any, Any] | None = None

@@ -129,3 +129,51 @@ def spaces_up_to_the_limit(target: Target) -> None:
 def many_short_texts(target: Target) -> None:
     """Texts of a few words to tokenize, by 32 clients."""
     target.again(lambda: target.ask("/tokenize", {"content": f"{next(numbers)} and more"}), 32)
+
+
+@attack()
+def prompts_of_ids(target: Target) -> None:
+    """Prompts of 290,000 token ids, and of texts and ids in turn."""
+    wanted = itertools.cycle(([7] * 290_000, ["x", 7] * 60_000))
+    target.again(lambda: target.ask("/completion", {"prompt": next(wanted), "n_predict": 1}), 4)
+
+
+@attack()
+def metadata_of_many_names(target: Target) -> None:
+    """Metadata of 65,000 names."""
+    names = {f"n{i}": "x" for i in range(65_000)}
+    paths = itertools.cycle(
+        ((CHAT, {"messages": MESSAGES, "max_tokens": 1}), ("/v1/responses", {"input": "x"}))
+    )
+
+    def ask() -> None:
+        path, body = next(paths)
+        target.ask(path, {**body, "metadata": names})
+
+    target.again(ask, 4)
+
+
+@attack()
+def results_of_nested_tools(target: Target) -> None:
+    """Anthropic's results of tools with 15,000 texts, and arguments that are 60 lists deep."""
+    value: object = "x"
+    for _ in range(60):
+        value = [value]
+    use = {"type": "tool_use", "id": "a", "name": "f", "input": {"x": [value] * 200}}
+    texts = [{"type": "text", "text": "x"}] * 15_000
+    result = {"type": "tool_result", "tool_use_id": "a", "content": texts}
+    turn = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    body = {"model": "tiny", "max_tokens": 1, "messages": [*MESSAGES, *turn]}
+    target.again(lambda: target.ask("/v1/messages", body), 4)
+
+
+@attack()
+def templates_of_long_histories(target: Target) -> None:
+    """2,000 messages with calls of tools, rendered and not answered."""
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+    turn = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": "", "tool_calls": [call] * 4},
+        {"role": "tool", "tool_call_id": "a", "content": "x" * 500},
+    ]
+    target.again(lambda: target.ask("/apply-template", {"messages": turn * 660}), 4)

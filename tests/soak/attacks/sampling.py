@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 from tests.soak.attacks.target import CHAT, Target, attack
@@ -104,3 +105,39 @@ def grammars_of_many_answers(target: Target) -> None:
     words = " | ".join(f'"w{i} "' for i in range(300))
     body = {"prompt": "x", "grammar": f"root ::= ({words})+", "n_predict": 200, "n_cmpl": 16}
     target.again(lambda: target.ask("/completion", body), 4)
+
+
+@attack()
+def breakers_of_repetitions(target: Target) -> None:
+    """DRY over the whole context with 64 long sequence breakers, other ones in each request."""
+    number = iter(range(10**9))
+
+    def ask() -> None:
+        first = next(number)
+        breakers = [f"{first} {i} " + "e t " * 25 for i in range(64)]
+        dry = {"dry_multiplier": 1.0, "dry_allowed_length": 1, "dry_penalty_last_n": -1,
+               "dry_sequence_breakers": breakers}  # fmt: skip
+        target.ask("/completion", {**LONG, "prompt": "e t " * 100, "n_cmpl": 8, **dry})
+
+    target.again(ask, 8)
+
+
+@attack()
+def extreme_samplers(target: Target) -> None:
+    """Mirostat, XTC and dynamic temperature with the largest and smallest numbers."""
+    extremes = [
+        {"mirostat": 2, "mirostat_tau": 1e300, "mirostat_eta": 1e300},
+        {"mirostat": 1, "mirostat_tau": 0.0, "mirostat_eta": 1e-300},
+        {"dynatemp_range": 1e300, "dynatemp_exponent": 1e300, "temperature": 100},
+        {"xtc_probability": 1.0, "xtc_threshold": 0.0, "typical_p": 1e-300, "top_n_sigma": 1e-300},
+        {"samplers": ["top_k", "temperature"] * 16, "top_k": 2**31 - 1},
+    ]
+    wanted = itertools.cycle(extremes)
+    target.again(lambda: target.ask("/completion", {**LONG, "n_cmpl": 8, **next(wanted)}), 8)
+
+
+@attack()
+def adapters_that_do_not_exist(target: Target) -> None:
+    """Lists of 30,000 LoRA adapters."""
+    lora = [{"id": i, "scale": 1.0} for i in range(30_000)]
+    target.again(lambda: target.ask("/completion", {**LONG, "lora": lora}), 4)
