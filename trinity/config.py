@@ -323,6 +323,9 @@ class ModelConfig:
     experts: ExpertConfig | None = None
     latent: LatentConfig | None = None
     ssm: SSMConfig | None = None
+    # The size of a head of Kimi's delta attention, and the tokens that its convolutions see.
+    kda_head_dim: Annotated[int, Key("kda.head_dim", high=1 << 12)] = 0
+    kda_conv_kernel: Annotated[int, Key("ssm.conv_kernel", high=1 << 8)] = 0
     # The number of tokens that LFM 2's convolutions see.
     short_conv_kernel: Annotated[int, Key("shortconv.l_cache", low=2, high=1 << 8)] = 0
     # Rows of the layers' embeddings, if there are fewer than tokens; 0: one for each. GGUF has all.

@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 # Those with ternary weights, and llama, more often than the others.
 NAMES = (*("llama", "bitnet", "bitnet-b1.58", "bitnet-25") * 4, *sorted(ARCHITECTURES))
 _SIZES = (8, 16, 32, 64)
-_OF_KINDS = ("latent", "ssm", "short_conv_kernel")  # layers of another kind
+_OF_KINDS = ("latent", "ssm", "short_conv_kernel", "kda_conv_kernel")  # layers of another kind
 _USUAL = {"llama", "bitnet", "bitnet-b1.58", "bitnet-25"}
 
 
@@ -35,6 +35,10 @@ def add_keys(draft: Draft, family: str, layers: int, rng: random.Random) -> None
     kinds = _kinds(family, layers, int(str(heads.content)), rng)
     for field in ("ssm", "short_conv_kernel"):
         keys[field] |= kinds
+    if family.startswith("kimi") and "attention.key_length_mla" in keys["latent"]:
+        recurrent = [rng.random() < 0.6 for _ in range(layers - 1)]
+        one = Value(ARRAY, [*(int(not state) for state in recurrent), 1], U32)
+        keys["latent"]["attention.head_count_kv"] = one
     more = [field for field in keys if rng.random() < often and field not in _OF_KINDS]
     for chosen in (sorted(needed | {*more}), sorted(needed)):
         keys_before = list(draft.keys)
@@ -73,6 +77,12 @@ def _keys(layers: int, heads: int, rng: random.Random) -> dict[str, dict[str, Va
         "experts": _experts(layers, rng),
         "latent": _latent(heads, rng),
         "ssm": _ssm(rng),
+        **{
+            f"xielu_{name}": {f"xielu.{name}": Value(ARRAY, [0.5] * layers, F32)}
+            for name in ("alpha_p", "alpha_n", "beta", "eps")
+        },
+        "kda_head_dim": {"kda.head_dim": Value(U32, rng.choice((1, 8, 16)))},
+        "kda_conv_kernel": {"ssm.conv_kernel": Value(U32, rng.choice((2, 3, 4)))},
         "short_conv_kernel": {"shortconv.l_cache": Value(U32, rng.choice((2, 3, 4)))},
     }
 

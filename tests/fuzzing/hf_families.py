@@ -105,6 +105,12 @@ BY_CLASS: dict[str, Json] = {
         **_MAMBA, "mamba_d_ssm": 64, "key_multiplier": 0.5, "lm_head_multiplier": 2.0,
     },
     "Gemma3TextModel": {"use_bidirectional_attention": True},
+    "KimiLinearForCausalLM": {
+        "num_key_value_heads": 2, "n_shared_experts": 1, "linear_attn_config": {
+            "full_attn_layers": [2], "kda_layers": [1], "head_dim": 8, "num_heads": 2,
+            "short_conv_kernel_size": 4,
+        }, "q_lora_rank": None,
+    },
     "Gemma3nForCausalLM": {"layer_types": ["sliding_attention", "full_attention"]},
     "Gemma4ForCausalLM": {"layer_types": ["sliding_attention", "full_attention"]},
     "Ministral3ForCausalLM": {
@@ -188,7 +194,9 @@ def _stored_shape(name: str, form: Stored, shapes: list[Shape], model: HFModel) 
     if "token_type_embeddings" in name:
         return model.values.size("type_vocab_size", "num_layers", 2), model.config.hidden_size
     if name.endswith(("conv1d.weight", "conv.conv.weight")):
-        return last[0], 1, last[1]
+        return last[0], 1, last[-1]
+    if name.endswith("self_attn.A_log"):
+        return 1, 1, total, 1
     if name.endswith(("A_log", ".D", "norm.weight", ".dt_bias")) and form.views != (as_it_is,):
         return (total,)
     if "kv_b_proj" in name:

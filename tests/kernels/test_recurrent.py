@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from trinity_kernels import record
 from trinity_kernels._jit import Kernel
-from trinity_kernels.ops import causal_conv, channel_scan, delta_rule, selective_scan, state
+from trinity_kernels.ops import (
+    causal_conv,
+    channel_delta_rule,
+    channel_scan,
+    delta_rule,
+    selective_scan,
+    state,
+)
 from trinity_kernels.ops.exponential import sigmoid_f32, softplus_f32
 from trinity_kernels.selftest.comparing import at
 from trinity_kernels.team import Team
@@ -83,6 +90,25 @@ def cases() -> Iterator[Case]:
         op.OUT: out, op.POSITIONS: case.positions, op.TABLES: case.tables,
     }  # fmt: skip
     case.kept = [gates, a, bias]
+    yield case
+
+    op = channel_delta_rule
+    q, k = rng.standard_normal((2, TOKENS, HEADS * KEYS)).astype(np.float32) / 3
+    v, decay = row[:, :width].copy(), rng.random((TOKENS, HEADS * KEYS)).astype(np.float32)
+    case = Case(op.channel_delta_rule, "none", count, decay, out)
+    case.values = {
+        op.QUERY: at(q), op.QUERY_STRIDE: q.strides[0], op.KEY: at(k), op.KEY_STRIDE: k.strides[0],
+        op.VALUE: at(v), op.VALUE_STRIDE: v.strides[0], op.BETA: at(gates[0]),
+        op.BETA_STRIDE: 4 * HEADS, op.ALPHA: at(decay), op.ALPHA_STRIDE: decay.strides[0],
+        op.OUT: at(out), op.OUT_STRIDE: out.strides[0], op.POSITIONS: at(case.positions),
+        op.TABLES: at(case.tables), op.SCALE: record.float_bits(0.25), op.HEADS: HEADS,
+        op.KEYS: KEYS, op.VALUES: VALUES,
+    }  # fmt: skip
+    case.moving = {
+        op.QUERY: q, op.KEY: k, op.VALUE: v, op.BETA: gates[0], op.ALPHA: decay, op.OUT: out,
+        op.POSITIONS: case.positions, op.TABLES: case.tables,
+    }  # fmt: skip
+    case.kept = [q, k, v, gates]
     yield case
 
     op = selective_scan

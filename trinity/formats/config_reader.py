@@ -96,16 +96,17 @@ class ConfigReader:
         return value
 
     def reals_of_layers(self, name: str, num_layers: int) -> tuple[float, ...]:
-        """Return a number for each layer, from an array or from one number; () if there is none."""
+        """Return the numbers of an array with one for each layer; () if there is none."""
         if not self.is_set(name):
             return ()
         values = self.value(name)
-        numbers = values.tolist() if isinstance(values, np.ndarray) else [values] * num_layers
-        if len(numbers) != num_layers:
+        if not isinstance(values, np.ndarray) or len(values) != num_layers:
             raise self.error(
-                name, f"has {len(numbers)} values, but {self.key('num_layers')} is {num_layers}"
+                name,
+                f"is {shown(values)}; expected an array with one number for each of {num_layers} "
+                f"layers ({self.key('num_layers')})",
             )
-        return tuple(checked_real(name, number, self._where(name)) for number in numbers)
+        return tuple(checked_real(name, number, self._where(name)) for number in values.tolist())
 
     def real(self, name: str, *, default: float | None = None) -> float:
         """Return a number in the field's range."""

@@ -53,16 +53,19 @@ _LATENT_EPSILON = 1e-6  # the default of transformers' DeepseekV3RMSNorm
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    if config.latent is None:
-        raise TypeError(f"{config.architecture} has no latent attention in its configuration")
-    rotation = _rotation(config)
-    attention = expanded if has("attn_kv_b") else _absorbed
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
-        *attention(config, config.latent, rotation),
+        *attention(config, has, _rotation(config)),
         blocks.norm(config, "x", "ffn_norm", "h"),
         *expert_blocks.after_dense_layers(config, index, has),
     ]
+
+
+def attention(config: ModelConfig, has: Has, rotation: Rotation | None) -> list[Operation]:
+    """Latent attention from h; its result is added to x."""
+    if config.latent is None:
+        raise TypeError(f"{config.architecture} has no latent attention in its configuration")
+    return (expanded if has("attn_kv_b") else _absorbed)(config, config.latent, rotation)
 
 
 def _drafting(config: ModelConfig, has: Has) -> list[Operation]:
@@ -70,7 +73,9 @@ def _drafting(config: ModelConfig, has: Has) -> list[Operation]:
     return [*blocks.drafting_pair(config), *_layer(config, config.num_layers, has)]
 
 
-def _absorbed(config: ModelConfig, latent: LatentConfig, rotation: Rotation) -> list[Operation]:
+def _absorbed(
+    config: ModelConfig, latent: LatentConfig, rotation: Rotation | None
+) -> list[Operation]:
     """One key head: the latent values, followed by the rotated ones."""
     heads, rank, turned = config.num_heads, latent.kv_lora_rank, config.rope_dim
     plain, size = latent.key_dim - turned, rank + turned
@@ -89,7 +94,7 @@ def _absorbed(config: ModelConfig, latent: LatentConfig, rotation: Rotation) -> 
 
 
 def expanded(
-    config: ModelConfig, latent: LatentConfig, rotation: Rotation, *, scale: float = 1.0
+    config: ModelConfig, latent: LatentConfig, rotation: Rotation | None, *, scale: float = 1.0
 ) -> list[Operation]:
     """Keys and values of every head; the rotated part of a key is the same in all heads.
 
@@ -164,7 +169,7 @@ _OF_GROUPS = "group_limited_greedy"
 _LOG_MULTIPLIER = 0.1  # of mscale_all_dim, in this architecture alone
 
 
-def _latent(config: ModelConfig, values: Values) -> tuple[LatentConfig, int]:
+def latent_sizes(config: ModelConfig, values: Values) -> tuple[LatentConfig, int]:
     """The sizes of latent attention, and the number of rotated values of a key."""
     plain = values.size("qk_nope_head_dim", "latent_key_dim")
     rotated = values.size("qk_rope_head_dim", "rope_dim")
@@ -187,6 +192,15 @@ def _latent(config: ModelConfig, values: Values) -> tuple[LatentConfig, int]:
 
 
 def _table(config: ModelConfig, values: Values, feed_forward: Table) -> Table:
+    return {
+        "attn_norm": "input_layernorm",
+        **attention_table(config),
+        "ffn_norm": "post_attention_layernorm",
+        **feed_forward,
+    }
+
+
+def attention_table(config: ModelConfig) -> Table:
     """Each head's keys and values are the rows of one matrix; the model's keys are transposed."""
     heads, latent = config.num_heads, config.latent
     plain = latent.key_dim - config.rope_dim if latent else 0
@@ -199,7 +213,6 @@ def _table(config: ModelConfig, values: Values, feed_forward: Table) -> Table:
 
     both = ("self_attn.kv_b_proj.weight",)
     return {
-        "attn_norm": "input_layernorm",
         "attn_q_a": "self_attn.q_a_proj",
         "attn_q_a_norm": "self_attn.q_a_layernorm",
         "attn_q_b": "self_attn.q_b_proj",
@@ -209,8 +222,6 @@ def _table(config: ModelConfig, values: Values, feed_forward: Table) -> Table:
         "attn_k_b": TableRow((Stored(both, keys),)),
         "attn_v_b": TableRow((Stored(both, head_values),)),
         "attn_output": "self_attn.o_proj",
-        "ffn_norm": "post_attention_layernorm",
-        **feed_forward,
     }
 
 
@@ -241,7 +252,7 @@ def _check(values: Values) -> None:
 
 def _keys(config: ModelConfig, values: Values) -> Keys:
     _check(values)
-    (latent, rotated), third = _latent(config, values), _is_third(values)
+    (latent, rotated), third = latent_sizes(config, values), _is_third(values)
     grouped = third or values.values.get("topk_method") == _OF_GROUPS
     keys: dict[str, object] = {
         "num_kv_heads": 1,  # one latent for all heads

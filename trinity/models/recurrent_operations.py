@@ -31,6 +31,7 @@ class CausalConv(Recurrent):
     width: int
     taps: int
     activation: str = ""  # "silu", or "" for none
+    nested: bool = False  # the file's weight has a dimension of 1 before the taps
 
     @property
     def state_width(self) -> int:
@@ -43,7 +44,8 @@ class CausalConv(Recurrent):
 
     def weights(self) -> Shapes:
         """Shape of each weight."""
-        return {self.weight: (self.width, self.taps)}
+        inner = (1, self.taps) if self.nested else (self.taps,)
+        return {self.weight: (self.width, *inner)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,57 @@ class DeltaRule(Recurrent):
     def weights(self) -> Shapes:
         """Shape of each weight."""
         return dict.fromkeys((self.a, self.bias), (self.heads,))
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelDecay(Operation):
+    """x = exp(a * softplus(x + bias)): a decay for each of ``keys`` values of each head."""
+
+    x: str
+    heads: int
+    keys: int
+    a: str = "ssm_a."
+    bias: str = "ssm_dt.bias"
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        return {self.x: self.heads * self.keys}
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        return {self.a: (self.heads, 1), self.bias: (self.heads * self.keys,)}
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelDeltaRule(Recurrent):
+    """out = the delta rule with a decay for each key (ops/channel_delta_rule.py).
+
+    ``q``, ``k`` and ``decay`` have ``key_dim`` values per head, ``beta`` has one.
+    """
+
+    q: str
+    k: str
+    v: str
+    beta: str
+    decay: str
+    out: str
+    heads: int
+    key_dim: int
+    value_dim: int
+    scale: float  # multiplies the queries
+
+    @property
+    def state_width(self) -> int:
+        """The number of float32 values of the state."""
+        return _state_values(self.heads, self.key_dim, self.value_dim)
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        return {
+            **dict.fromkeys((self.q, self.k, self.decay), self.heads * self.key_dim),
+            **dict.fromkeys((self.v, self.out), self.heads * self.value_dim),
+            self.beta: self.heads,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,8 @@ _FALLBACKS = {
 }
 _NOT_QUANTIZED = (
     "_norm.weight", "ffn_gate_inp.weight", "position_embd.weight", "token_types.weight",
-    "ssm_conv1d.weight", "shortconv.conv.weight", "enc.conv1d.",
+    "ssm_conv1d", "shortconv.conv.weight", "enc.conv1d.", "altup_", "laurel_",
+    "per_layer_model_proj.weight",
 )  # fmt: skip
 # With 8 large experts, as in Mixtral, attention is a small part of the file.
 _FEW_EXPERTS = 8

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from trinity_kernels import record
 from trinity_kernels._jit import Kernel
-from trinity_kernels.ops import causal_conv, channel_scan, delta_rule, selective_scan, state
+from trinity_kernels.ops import (
+    causal_conv,
+    channel_delta_rule,
+    channel_scan,
+    delta_rule,
+    selective_scan,
+    state,
+)
 from trinity_kernels.selftest.checks import NO_TAG, Check
 from trinity_kernels.selftest.comparing import at, differs, random_numbers, run_kernel
 
@@ -113,6 +120,51 @@ def _check_delta_rule(kernel: Kernel, level: str, tag: str, tiled: int) -> str |
         op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET, op.SCALE: record.float_bits(0.25),
         op.HEADS: _HEADS, op.KEY_HEADS: _GROUPS, op.KEYS: _KEYS, op.VALUES: _VALUES,
         op.TILED: tiled,
+    })  # fmt: skip
+    del kept
+    return _compare(out, parts, expected, states)
+
+
+def check_channel_decay(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Compute the decays of two tokens."""
+    op, width = channel_delta_rule, _HEADS * _KEYS
+    alpha = 3 * random_numbers().standard_normal((2, width)).astype(np.float32)
+    bias = random_numbers().standard_normal(width).astype(np.float32)
+    a = -np.exp(random_numbers().standard_normal(_HEADS).astype(np.float32))
+    expected = np.exp(_softplus(alpha + bias) * np.repeat(a, _KEYS))
+    run_kernel(kernel, level, tag, 2, {
+        op.ALPHA: at(alpha), op.ALPHA_STRIDE: alpha.strides[0], op.A: at(a), op.DT_BIAS: at(bias),
+        op.HEADS: _HEADS, op.KEYS: _KEYS,
+    })  # fmt: skip
+    return differs(alpha, expected, 1e-5)
+
+
+def check_channel_delta_rule(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Compare heads whose keys decay differently."""
+    op, count = channel_delta_rule, len(_POSITIONS)
+    rng = random_numbers()
+    q, k = rng.standard_normal((2, count, _HEADS, _KEYS)).astype(np.float32) / 2
+    v = rng.standard_normal((count, _HEADS, _VALUES)).astype(np.float32) / 2
+    beta = rng.standard_normal((count, _HEADS)).astype(np.float32) * 3
+    decay = rng.random((count, _HEADS, _KEYS)).astype(np.float32)
+    rate = 1 / (1 + np.exp(-beta.astype(np.float64)))
+
+    def token(t: int, old: Array) -> tuple[Array, Array]:
+        old = decay[t][:, :, None] * old
+        wrong = v[t] - np.einsum("hk,hkv->hv", k[t].astype(np.float64), old)
+        new = old + np.einsum("hk,hv->hkv", k[t], rate[t][:, None] * wrong)
+        return new, 0.25 * np.einsum("hk,hkv->hv", q[t], new)
+
+    parts, tables, kept = _states()
+    expected, states = _expected(parts, token)
+    out = np.zeros((count, _HEADS * _VALUES), np.float32)
+    run_kernel(kernel, level, tag, count, {
+        op.QUERY: at(q), op.QUERY_STRIDE: q.strides[0], op.KEY: at(k),
+        op.KEY_STRIDE: k.strides[0], op.VALUE: at(v), op.VALUE_STRIDE: v.strides[0],
+        op.BETA: at(beta), op.BETA_STRIDE: beta.strides[0], op.ALPHA: at(decay),
+        op.ALPHA_STRIDE: decay.strides[0], op.OUT: at(out), op.OUT_STRIDE: out.strides[0],
+        op.POSITIONS: at(_POSITIONS), op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET,
+        op.SCALE: record.float_bits(0.25), op.HEADS: _HEADS, op.KEYS: _KEYS, op.VALUES: _VALUES,
     })  # fmt: skip
     del kept
     return _compare(out, parts, expected, states)
@@ -223,6 +275,10 @@ def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 CHECKS = {
+    "channel_decay": Check(channel_delta_rule.channel_decay, NO_TAG, check_channel_decay),
+    "channel_delta_rule": Check(
+        channel_delta_rule.channel_delta_rule, NO_TAG, check_channel_delta_rule
+    ),
     "channel_scan": Check(channel_scan.channel_scan, NO_TAG, check_channel_scan),
     "causal_conv": Check(causal_conv.causal_conv, causal_conv.ACTIVATIONS, check_causal_conv),
     "delta_rule": Check(delta_rule.delta_rule, NO_TAG, check_delta_rule),

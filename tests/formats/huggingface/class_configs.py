@@ -319,6 +319,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "vocab_size_per_layer_input": 256, "hidden_size_per_layer_input": 16,
         "altup_correct_scale": True, "rms_norm_eps": 1e-6, "rope_theta": 1e5,
     },
+    "kimi_linear": _COMMON | {
+        "architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear",
+        "hidden_act": "silu", "num_hidden_layers": 4, "num_key_value_heads": 4,
+        "rms_norm_eps": 1e-5, "kv_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16,
+        "v_head_dim": 24, "moe_intermediate_size": 40, "num_experts": 8,
+        "num_experts_per_token": 3, "num_shared_experts": 1, "first_k_dense_replace": 1,
+        "moe_renormalize": True, "routed_scaling_factor": 2.446, "head_dim": 16,
+        "linear_attn_config": {
+            "full_attn_layers": [4], "kda_layers": [1, 2, 3], "head_dim": 24, "num_heads": 4,
+            "short_conv_kernel_size": 4,
+        },
+    },
     "jamba": _COMMON | {
         "architectures": ["JambaForCausalLM"], "model_type": "jamba", "num_hidden_layers": 4,
         "attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2,
@@ -492,6 +504,11 @@ KEYS: dict[str, dict[str, Any]] = {
         "embedding_length_per_layer_input": 16, "attention.shared_kv_layers": 2,
         "altup.num_inputs": 4, "final_logit_softcapping": 30.0, "rope.freq_base": 1e5,
         "attention.sliding_window_pattern": [True, False, True, True, False],
+    },
+    "kimi_linear": {
+        "attention.head_count_kv": [0, 0, 0, 1], "kda.head_dim": 24, "ssm.conv_kernel": 4,
+        "attention.key_length_mla": 24, "attention.value_length_mla": 24,
+        "attention.kv_lora_rank": 32, "expert_gating_func": 2, "leading_dense_block_count": 1,
     },
     "apertus": {"feed_forward_length": 96, "rope.freq_base": 1e4},
     "mamba": {

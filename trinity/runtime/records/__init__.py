@@ -25,7 +25,14 @@ from trinity.models.operations import (
     Rope,
     Scale,
 )
-from trinity.models.recurrent_operations import CausalConv, ChannelScan, DeltaRule, SelectiveScan
+from trinity.models.recurrent_operations import (
+    CausalConv,
+    ChannelDecay,
+    ChannelDeltaRule,
+    ChannelScan,
+    DeltaRule,
+    SelectiveScan,
+)
 from trinity.runtime.records import (
     attention,
     elementwise,
@@ -43,7 +50,14 @@ from trinity_kernels.record import BARRIER
 _RARE: Mapping[str, tuple[type[Operation], ...]] = {
     "activations": (GaussianTop, Softcap, XIELU),
     "altup": (AltUpCorrect, AltUpPredict, MatchMagnitude),
-    "recurrent": (CausalConv, ChannelScan, DeltaRule, SelectiveScan),
+    "recurrent": (
+        CausalConv,
+        ChannelDecay,
+        ChannelDeltaRule,
+        ChannelScan,
+        DeltaRule,
+        SelectiveScan,
+    ),
 }
 
 

@@ -9,13 +9,21 @@ from trinity.formats.tensor_names import beside
 from trinity.models.operations import Operation
 from trinity.models.recurrent_operations import (
     CausalConv,
+    ChannelDecay,
+    ChannelDeltaRule,
     ChannelScan,
     DeltaRule,
     Recurrent,
     SelectiveScan,
 )
 from trinity.runtime.records.writer import RecordWriter
-from trinity_kernels.ops import causal_conv, channel_scan, delta_rule, selective_scan
+from trinity_kernels.ops import (
+    causal_conv,
+    channel_delta_rule,
+    channel_scan,
+    delta_rule,
+    selective_scan,
+)
 from trinity_kernels.record import float_bits
 
 
@@ -56,6 +64,34 @@ def write_delta_rule(writer: RecordWriter, rule: DeltaRule) -> None:
     })  # fmt: skip
 
 
+def write_channel_decay(writer: RecordWriter, decay: ChannelDecay) -> None:
+    """The decays of each head's keys."""
+    op = channel_delta_rule
+    writer.record(op.channel_decay, "none", {
+        **writer.buffers.view(decay.x).slots(op.ALPHA, op.ALPHA_STRIDE),
+        op.HEADS: decay.heads, op.KEYS: decay.keys,
+        op.A: writer.vector(decay.a, decay.heads),
+        op.DT_BIAS: writer.vector(decay.bias, decay.heads * decay.keys),
+    })  # fmt: skip
+
+
+def write_channel_delta_rule(writer: RecordWriter, rule: ChannelDeltaRule) -> None:
+    """The delta rule with a decay for each key."""
+    op, view = channel_delta_rule, writer.buffers.view
+    positions, tables, offset = _addresses(writer, rule)
+    writer.record(op.channel_delta_rule, "none", {
+        **view(rule.q).slots(op.QUERY, op.QUERY_STRIDE),
+        **view(rule.k).slots(op.KEY, op.KEY_STRIDE),
+        **view(rule.v).slots(op.VALUE, op.VALUE_STRIDE),
+        **view(rule.beta).slots(op.BETA, op.BETA_STRIDE),
+        **view(rule.decay).slots(op.ALPHA, op.ALPHA_STRIDE),
+        **view(rule.out).slots(op.OUT, op.OUT_STRIDE),
+        op.POSITIONS: positions, op.TABLES: tables, op.LAYER_OFFSET: offset,
+        op.SCALE: float_bits(rule.scale), op.HEADS: rule.heads, op.KEYS: rule.key_dim,
+        op.VALUES: rule.value_dim,
+    })  # fmt: skip
+
+
 def write_scan(writer: RecordWriter, scan: SelectiveScan) -> None:
     """Mamba-2's selective scan."""
     op, buffers = selective_scan, writer.buffers
@@ -93,6 +129,8 @@ def write_channel_scan(writer: RecordWriter, scan: ChannelScan) -> None:
 
 WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     CausalConv: write_conv,
+    ChannelDecay: write_channel_decay,
+    ChannelDeltaRule: write_channel_delta_rule,
     ChannelScan: write_channel_scan,
     DeltaRule: write_delta_rule,
     SelectiveScan: write_scan,
