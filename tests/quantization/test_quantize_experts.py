@@ -42,7 +42,7 @@ def data(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("mix", ["Q4_K_M", "Q8_0", "Q2_K", "IQ4_NL", "MXFP4", "TQ2_0", "F16"])
+@pytest.mark.parametrize("mix", ["Q8_0", "Q4_K_M", "Q2_K", "IQ4_NL", "MXFP4", "TQ2_0", "F16"])
 def test_each_expert_is_quantized_as_if_it_were_alone(
     mix: str, source: Path, tmp_path: Path
 ) -> None:
@@ -135,7 +135,10 @@ def test_a_matrix_of_another_number_of_experts_is_refused(source: Path, tmp_path
         quantize(source, tmp_path / "out.gguf", "Q4_K_S", imatrix=tmp_path / "imatrix.gguf")
 
 
-@pytest.mark.parametrize(("given", "wanted"), [("I2_S", "TQ2_0"), ("TQ1_0", "I2_S")])
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [("I2_S", "TQ2_0"), ("TQ2_0", "I2_S"), pytest.param("TQ1_0", "I2_S", marks=pytest.mark.full)],
+)
 def test_ternary_stacks(given: str, wanted: str, tmp_path: Path) -> None:
     source, out = tmp_path / "source.gguf", tmp_path / "out.gguf"
     write_expert_model(source, type=given, hidden=256, size=256)

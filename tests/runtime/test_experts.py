@@ -105,7 +105,9 @@ def test_levels_and_threads_leave_the_bits_of_a_token_alone(
     assert all(np.array_equal(logits, found[0]) for logits in found)
 
 
-@pytest.mark.parametrize("type_name", ["F32", "Q8_0", "TQ1_0"])
+@pytest.mark.parametrize(
+    "type_name", some(("F32", "Q8_0", "TQ1_0", "TQ2_0"), ("F32", "Q8_0", "TQ2_0"))
+)
 @pytest.mark.parametrize("layout", ["fused", "each"])
 def test_layouts_of_a_file_give_the_same_bits(
     tmp_path: Path, type_name: str, layout: Layout
