@@ -21,6 +21,7 @@ from scripts.models.make_synthetic import SHAPES, write_model
 from tests.fuzzing.case import LONGEST_MESSAGE, Case, Finding
 from tests.fuzzing.gguf_draft import ARRAY, STRING, Value
 from tests.fuzzing.target_speech import whisper
+from tests.images.small_vision_models import write_directory
 from trinity.errors import TrinityError
 from trinity.server.app import make_app
 from trinity.server.errors import ApiError
@@ -68,7 +69,11 @@ class Live:
         write_model(path, SHAPES["tiny"])
         speech.write_bytes(sound_whisper())
         model = trinity.load(path, threads=1)
-        self.models = Models([Served("tiny", path.name, lambda: model, model=model)])
+        sees = trinity.load(write_directory("idefics3", self.folder / "vision"), threads=1)
+        served = (("tiny", path.name, model), ("vision", "vision", sees))
+        self.models = Models(
+            [Served(name, file, lambda own=own: own, model=own) for name, file, own in served]
+        )
         settings = ServerOptions(
             port=0,
             slot_save_path=str(self.slots),

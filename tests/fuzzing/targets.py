@@ -12,6 +12,7 @@ from tests.fuzzing.target_gguf import gguf, split, structure, tl, wide
 from tests.fuzzing.target_guard import guard
 from tests.fuzzing.target_hub import hub
 from tests.fuzzing.target_huggingface import huggingface, safetensors
+from tests.fuzzing.target_images import image, mmproj, vision
 from tests.fuzzing.target_imatrix import imatrix
 from tests.fuzzing.target_packed import packed
 from tests.fuzzing.target_requests import (
@@ -41,7 +42,7 @@ TARGETS: dict[str, Target] = {
     "tl_config": tl_config, "multipart": multipart, "audio": audio, "content_type": content_type,
     "chunking": chunking, "response_fields": response_fields, "slots": slots,
     "compressed": compressed, "pull": pull, "slot_state": slot_state, "cached": cached,
-    "guard": guard,
+    "image": image, "mmproj": mmproj, "vision": vision, "guard": guard,
 }  # fmt: skip
 
 USUAL = tuple(name for name in TARGETS if name != "guard")
@@ -52,7 +53,7 @@ SHARES = {
     "tokenizer": 60, "template": 19, "json": 90, "sentencepiece": 70,
     "tl_config": 20, "multipart": 60, "audio": 40, "content_type": 40,
     "chunking": 60, "response_fields": 20, "slots": 20, "compressed": 60, "pull": 20,
-    "slot_state": 60, "cached": 20,
+    "slot_state": 60, "cached": 20, "image": 80, "mmproj": 30, "vision": 10,
     "guard": 1,
 }  # fmt: skip
 

@@ -317,6 +317,8 @@ def test_qwen_35_within_a_model_that_sees(
         ("lfm2", {"layer_types": ["conv", "mamba"] * 2}, "conv, full_attention"),
         ("qwen3_5", {"layer_types": ["mamba"] * 4}, "linear_attention, full_attention"),
         ("qwen3_5", {"layer_types": [["linear_attention"]] * 4}, "layer_types has ['linear_"),
+        ("nemotron_h", {"mamba_hidden_act": "gelu_new"}, "mamba_hidden_act is 'gelu_new'"),
+        ("nemotron_h", {"time_step_min": 0.5}, "time_step_min is 0.5"),
         ("nemotron_h", {"layers_block_type": [{"mamba": 1}]}, "layers_block_type has {'mamba'"),
         ("qwen3_next", {"linear_num_value_heads": 3}, "not a multiple of linear_num_key_heads 2"),
         ("qwen3_next", {"norm_topk_prob": False}, "norm_topk_prob is false"),

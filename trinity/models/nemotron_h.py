@@ -16,6 +16,7 @@ from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import field_values
 from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.recurrent import check_plain, checked, kv_heads, mamba_table
 from trinity.formats.huggingface.stored import Stored
 from trinity.formats.huggingface.table import (
@@ -185,6 +186,9 @@ def _latent_size(values: Values) -> int | None:
 
 
 def _nemotron_keys(config: ModelConfig, values: Values) -> Keys:
+    # transformers makes steps at least time_step_min long; llama.cpp and mamba_ssm do not.
+    known = {"mamba_hidden_act": (None, "silu"), "time_step_min": (None, 0, 0.001)}
+    refuse_other(values, known)
     pattern = _pattern(config, values)
     widths = {_FEED_FORWARD: config.intermediate_size}
     keys: dict[str, object] = {}
