@@ -84,11 +84,20 @@ def _keys(layers: int, heads: int, rng: random.Random) -> dict[str, dict[str, Va
         "kda_head_dim": {"kda.head_dim": Value(U32, rng.choice((1, 8, 16)))},
         "kda_conv_kernel": {"ssm.conv_kernel": Value(U32, rng.choice((2, 3, 4)))},
         "short_conv_kernel": {"shortconv.l_cache": Value(U32, rng.choice((2, 3, 4)))},
+        "sparsity_scale": {"activation_sparsity_scale": _real_of_each(layers, rng)},
+        "xielu_alpha_p": {"xielu.alpha_p": _real_of_each(layers, rng)},
+        "xielu_alpha_n": {"xielu.alpha_n": _real_of_each(layers, rng)},
+        "xielu_beta": {"xielu.beta": _real_of_each(layers, rng)},
+        "xielu_eps": {"xielu.eps": _real_of_each(layers, rng)},
     }
 
 
 def _real(rng: random.Random) -> Value:
     return Value(F32, rng.choice((0.05, 0.5, 1.0, 7.0, 30.0)))
+
+
+def _real_of_each(layers: int, rng: random.Random) -> Value:
+    return Value(ARRAY, [_real(rng).content for _ in range(layers)], F32)
 
 
 def _experts(layers: int, rng: random.Random) -> dict[str, Value]:
