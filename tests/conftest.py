@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from scripts.models import real_models
+from tests.kept_processes import kept_processes
 from tests.matrix import COMPARED, select_cases
 from tests.speech.small_whisper import write_short_model
-from trinity.processes.confined import Confined
 from trinity.runtime import engine_building
 from trinity.runtime.thread_count import usable_threads
 from trinity.speech import model as speech
-from trinity.tokenizers.huggingface import reference
 from trinity_kernels.cores import default_threads
 
 SIGNALS = {
@@ -26,7 +25,6 @@ SIGNALS = {
     for name in ("SIGINT", "SIGHUP", "SIGQUIT")
     if hasattr(signal, name)
 }
-MOST_KEPT = 300_000_000  # bytes of memory
 MARKED_FOLDERS = ("real", "clients")  # each has a target in the Makefile that runs it
 HERE = Path(__file__).resolve().parent
 SHARED_DATA = HERE.parents[1] / "shared" / "data"
@@ -73,30 +71,10 @@ def short_whisper(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -
     return folder
 
 
-class Kept(Confined):
-    """A confined process that stays open for its next user."""
-
-    def close(self) -> None:
-        pass
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _libraries_answer_in_one_process() -> Iterator[None]:
-    """Share one process of the tokenizers library: starting one takes ten times a call's time."""
-    kept: dict[str, Confined] = {}
-
-    def confined(module: str, *, memory_bytes: int, seconds: float) -> Confined:
-        if memory_bytes > MOST_KEPT:
-            return Confined(module, memory_bytes=memory_bytes, seconds=seconds)
-        if module not in kept:
-            kept[module] = Kept(module, memory_bytes=MOST_KEPT, seconds=seconds)
-        return kept[module]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reference, "Confined", confined)
+    with kept_processes():
         yield
-    for one in kept.values():
-        Confined.close(one)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.fuzzing import case as cases
 from tests.fuzzing.case import STAGES, Case
+from tests.kept_processes import kept_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 # A checkout may have any name, trinity too.
@@ -141,11 +142,7 @@ def main(arguments: Sequence[str]) -> int:
     files.mkdir(exist_ok=True)
     cases.clear(files)
     state = State(folder / "state", chosen)
-    run_seeds(
-        range(int(first), int(last), int(step)),
-        targets.schedule(chosen),
-        targets.TARGETS,
-        files,
-        state,
-    )
+    seeds = range(int(first), int(last), int(step))
+    with kept_processes():
+        run_seeds(seeds, targets.schedule(chosen), targets.TARGETS, files, state)
     return 0
