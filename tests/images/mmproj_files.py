@@ -44,12 +44,16 @@ def _gguf_name(name: str, swapped: bool) -> str | None:
 
 _QWEN_ENDS = {
     "patch_embed.proj": "v.patch_embd", "pos_embed": "v.position_embd", "merger.norm": "v.post_ln",
-    "merger.linear_fc1": "mm.0", "merger.linear_fc2": "mm.2",
+    "merger.linear_fc1": "mm.0", "merger.linear_fc2": "mm.2", "merger.ln_q": "v.post_ln",
+    "merger.mlp.0": "mm.0", "merger.mlp.2": "mm.2",
 }  # fmt: skip
 _QWEN_LAYER = {
     "norm1": "ln1", "norm2": "ln2", "attn.qkv": "attn_qkv", "attn.proj": "attn_out",
-    "mlp.linear_fc1": "ffn_up", "mlp.linear_fc2": "ffn_down",
+    "mlp.linear_fc1": "ffn_up", "mlp.linear_fc2": "ffn_down", "mlp.fc1": "ffn_up",
+    "mlp.fc2": "ffn_down", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
 }  # fmt: skip
+_QWEN_KINDS = {"qwen25vl": ("qwen2.5vl_merger", "silu"), "qwen2vl": ("qwen2vl_merger", "")}
 _QWEN_DEEPSTACK = {"norm": "norm", "linear_fc1": "fc1", "linear_fc2": "fc2"}
 
 
@@ -73,19 +77,24 @@ def _write_qwen(name: str, path: Path) -> Path:
     side = int(vision["num_position_embeddings"] ** 0.5)
     sizes = {
         "image_size": side * vision["patch_size"], "patch_size": vision["patch_size"],
-        "embedding_length": vision["hidden_size"],
-        "feed_forward_length": vision["intermediate_size"], "block_count": vision["depth"],
+        "embedding_length": 32, "block_count": vision["depth"],
+        "feed_forward_length": 64 if name == "qwen2vl" else vision["intermediate_size"],
         "attention.head_count": vision["num_heads"], "projection_dim": vision["out_hidden_size"],
-        "spatial_merge_size": vision["spatial_merge_size"],
         "image_min_pixels": processor["size"]["shortest_edge"],
         "image_max_pixels": processor["size"]["longest_edge"],
     }  # fmt: skip
+    if name in qwen.OF_2:
+        sizes |= {"window_size": 32, "n_wa_pattern": 2} if name == "qwen25vl" else {}
+    else:
+        sizes["spatial_merge_size"] = vision["spatial_merge_size"]
     with GGUFWriter(path) as writer:
         writer.add("general.architecture", "clip")
         writer.add("general.type", "mmproj")
         writer.add("clip.has_vision_encoder", True)
-        writer.add("clip.use_gelu", True)
-        writer.add("clip.projector_type", "qwen3vl_merger")
+        projector, activation = _QWEN_KINDS.get(name, ("qwen3vl_merger", "gelu"))
+        if activation:
+            writer.add(f"clip.use_{activation}", True)
+        writer.add("clip.projector_type", projector)
         for key, size in sizes.items():
             writer.add(f"clip.vision.{key}", np.uint32(size))
         writer.add("clip.vision.attention.layer_norm_epsilon", np.float32(1e-6))
@@ -99,6 +108,9 @@ def _write_qwen(name: str, path: Path) -> Path:
                 for frame, suffix in ((0, ""), (1, ".1")):
                     stored = np.ascontiguousarray(tensor[:, :, frame])
                     writer.add_tensor(made + suffix, stored.shape, "F32", stored)
+            elif made is not None and "attn_qkv" in made and name in qwen.OF_2:
+                for part, letter in zip(np.split(tensor, 3), "qkv", strict=True):
+                    writer.add_tensor(made.replace("qkv", letter), part.shape, "F32", part)
             elif made is not None:
                 writer.add_tensor(made, tensor.shape, "F32", tensor)
     return path

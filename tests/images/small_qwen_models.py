@@ -32,7 +32,10 @@ _VISION: dict[str, Any] = {
 _CLASSES = {
     "qwen3vl": ("Qwen3VLForConditionalGeneration", "qwen3_vl"),
     "qwen35": ("Qwen3_5ForConditionalGeneration", "qwen3_5"),
+    "qwen25vl": ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl"),
+    "qwen2vl": ("Qwen2VLForConditionalGeneration", "qwen2_vl"),
 }
+OF_2 = ("qwen25vl", "qwen2vl")
 NAMES = tuple(_CLASSES)
 
 
@@ -52,6 +55,15 @@ def config(name: str) -> dict[str, Any]:
             "linear_num_value_heads": 4, "partial_rotary_factor": 0.5,
             "layer_types": ["linear_attention"] * 3 + ["full_attention"],
         }  # fmt: skip
+    if name in OF_2:
+        rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 2, 2]}
+        text |= {"rope_parameters": rope, "num_hidden_layers": 2}
+        del text["head_dim"]
+    if name == "qwen2vl":
+        vision |= {"embed_dim": 32, "hidden_size": 48, "mlp_ratio": 2, "hidden_act": "quick_gelu"}
+    if name == "qwen25vl":
+        vision |= {"window_size": 32, "fullatt_block_indexes": [1], "hidden_act": "silu"}
+    if name != "qwen3vl":
         del vision["deepstack_visual_indexes"]
     return {
         "architectures": [class_name], "model_type": kind, "text_config": text,
@@ -74,7 +86,8 @@ def processor(name: str) -> dict[str, Any]:
 def shapes(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of all tensors."""
     values = config(name)
-    yield from _tower(values["vision_config"])
+    tower = _tower_of_2 if name in OF_2 else _tower
+    yield from tower(values["vision_config"])
     text = values["text_config"]
     width, inner = text["hidden_size"], text["intermediate_size"]
     yield "model.language_model.embed_tokens.weight", (text["vocab_size"], width)
@@ -91,16 +104,20 @@ def shapes(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
         if kind == "linear_attention":
             yield from _delta_rule(text, f"{prefix}linear_attn.")
         else:
-            yield from _attention(text, f"{prefix}self_attn.", gated=name == "qwen35")
+            yield from _attention(text, f"{prefix}self_attn.", name)
 
 
-def _attention(text: dict[str, Any], prefix: str, *, gated: bool) -> Iterator[Any]:
-    width, dim = text["hidden_size"], text["head_dim"]
+def _attention(text: dict[str, Any], prefix: str, name: str) -> Iterator[Any]:
+    width, dim = text["hidden_size"], text.get("head_dim", 12)
     heads, keys = text["num_attention_heads"] * dim, text["num_key_value_heads"] * dim
-    yield f"{prefix}q_proj.weight", (2 * heads if gated else heads, width)
+    yield f"{prefix}q_proj.weight", (2 * heads if name == "qwen35" else heads, width)
     yield f"{prefix}k_proj.weight", (keys, width)
     yield f"{prefix}v_proj.weight", (keys, width)
     yield f"{prefix}o_proj.weight", (width, heads)
+    if name in OF_2:
+        for part, length in (("q", heads), ("k", keys), ("v", keys)):
+            yield f"{prefix}{part}_proj.bias", (length,)
+        return
     for norm in ("q_norm", "k_norm"):
         yield f"{prefix}{norm}.weight", (dim,)
 
@@ -144,3 +161,27 @@ def _tower(vision: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
     for module, length in norms.items():
         for part in ("weight", "bias"):
             yield f"model.visual.{module}.{part}", (length,)
+
+
+def _tower_of_2(vision: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The tower of Qwen2-VL, or of Qwen2.5-VL, which has RMS norms and a gate."""
+    d, size = vision.get("embed_dim", vision["hidden_size"]), vision["patch_size"]
+    joined, gated = d * vision["spatial_merge_size"] ** 2, "window_size" in vision
+    inner = vision["intermediate_size"] if gated else d * vision["mlp_ratio"]
+    up, down = (("gate_proj", "up_proj"), "down_proj") if gated else (("fc1",), "fc2")
+    linears = {"merger.mlp.0": (joined, joined), "merger.mlp.2": (48, joined)}
+    norms = ["merger.ln_q"]
+    for layer in range(vision["depth"]):
+        prefix = f"blocks.{layer}."
+        linears |= {f"{prefix}mlp.{name}": (inner, d) for name in up}
+        linears |= {f"{prefix}attn.qkv": (3 * d, d), f"{prefix}attn.proj": (d, d),
+                    f"{prefix}mlp.{down}": (d, inner)}  # fmt: skip
+        norms += [f"{prefix}norm1", f"{prefix}norm2"]
+    yield "model.visual.patch_embed.proj.weight", (d, 3, 2, size, size)
+    for module, shape in linears.items():
+        yield f"model.visual.{module}.weight", shape
+        yield f"model.visual.{module}.bias", shape[:1]
+    for module in norms:
+        yield f"model.visual.{module}.weight", (d,)
+        if not gated:
+            yield f"model.visual.{module}.bias", (d,)

@@ -16,7 +16,7 @@ from tests.images import small_vision_models as small
 from tests.images.mmproj_files import write_mmproj
 from tests.images.test_vision_models import GREEDY, asked, logits_of, plain
 from trinity.errors import ConfigError, InputError
-from trinity.images.patches import resized_table
+from trinity.images.patches import resized_table, windows_of
 from trinity.images.qwen_vl import resized
 from trinity.images.settings import ImageSettings
 from trinity.runtime.image_positions import axes_of_pairs, places_of_images, positions_of_text
@@ -102,6 +102,12 @@ def test_a_table_of_positions_is_resized_with_its_corners() -> None:
     np.testing.assert_allclose(found[:, 0, 0], [0, 2, 4], atol=1e-6)
     np.testing.assert_allclose(found[1, :, 1], np.linspace(0, 4, 9), atol=1e-6)
     assert resized_table(table, 1, 1).tolist() == [[[0, 0]]]
+
+
+def test_windows_are_smaller_at_the_end_of_an_image() -> None:
+    order, sizes = windows_of(3, 5, 2)
+    assert sizes.tolist() == [4, 4, 2, 2, 2, 1]
+    assert order.tolist() == [0, 1, 5, 6, 2, 3, 7, 8, 4, 9, 10, 11, 12, 13, 14]
 
 
 @pytest.mark.parametrize(("key", "value", "message"), [

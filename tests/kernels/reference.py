@@ -211,6 +211,8 @@ def activate(name: str, x: Floats) -> Doubles:
     inner = wide
     if name == "gelu":
         inner = 2 * np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)
+    if name == "gelu_quick":
+        inner = 1.702 * wide
     if name.startswith("swiglu"):
         wide = np.minimum(wide, 7)
         inner = 1.702 * wide if name == "swiglu_oai" else wide

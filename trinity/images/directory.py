@@ -17,10 +17,13 @@ from trinity.formats.json_object import read_json_object
 from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily
 from trinity.images.settings import ImageSettings
-from trinity.images.tower_config import TowerConfig, checked_tower
+from trinity.images.tower_config import Activation, TowerConfig, checked_tower
 from trinity.images.tower_weights import TowerTensors
 
-_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu", "gelu_new": "gelu", "gelu": "gelu_erf"}
+_ACTIVATIONS: dict[str, Activation] = {
+    "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu", "gelu": "gelu_erf",
+    "quick_gelu": "gelu_quick", "silu": "silu",
+}  # fmt: skip
 _STORED = {"F32", "F16", "BF16"}
 
 
@@ -42,11 +45,12 @@ def read_tower(
     if name == PROCESSOR and processor.has("image_processor"):
         processor = processor.inner("image_processor")
     processor = Values({**family.processor_defaults, **_present(processor.values)}, source)
-    activation = vision.text("hidden_act", "gelu")
-    if activation not in _ACTIVATIONS:
+    named = vision.text("hidden_act", "gelu")
+    activation = _ACTIVATIONS.get(named)
+    if activation is None or activation not in family.activations:
+        known = (name for name, own in _ACTIVATIONS.items() if own in family.activations)
         raise UnsupportedError(
-            f"{vision.source}: hidden_act is {activation!r:.40}; trinity reads "
-            f"{', '.join(_ACTIVATIONS)}"
+            f"{vision.source}: hidden_act is {named!r:.40}; trinity reads {', '.join(known)}"
         )
     for key in ("do_rescale", "do_normalize", "do_resize"):
         if not processor.flag(key, True):
@@ -60,12 +64,14 @@ def read_tower(
         image_size=vision.size("image_size", "hidden_size"),
         patch_size=vision.size("patch_size", "num_layers"),
         layer_norm_eps=vision.real("layer_norm_eps", "rms_norm_eps"),
-        activation="gelu" if _ACTIVATIONS[activation] == "gelu" else "gelu_erf",
+        activation=activation,
         projection_size=hidden_size,
         merge=family.merge(config),
         mean=_channels(processor, "image_mean"),
         std=_channels(processor, "image_std"),
         deepstack=_layers(vision, "deepstack_visual_indexes") if family.deepstack else (),
+        window=vision.size("window", "num_layers", 0, smallest=0),
+        whole_layers=_layers(vision, "fullatt_block_indexes") if vision.has("window") else (),
     )
     settings = family.settings(processor)
     return checked_tower(tower, settings, vision.source), settings

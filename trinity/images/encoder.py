@@ -75,7 +75,7 @@ class ImageEncoder:
         self._release, self._context_length = release, engine.context_length
         self.family, self.config, self.settings = family, config, settings
         self._tensors, self._isa, self._threads = tensors, engine.isa, engine.threads
-        self._weights = TowerWeights(config, tensors)
+        self._weights = TowerWeights(family, config, tensors)
         self._tower: Tower | None = None
         self._team: Team | None = None
         self._lock = Lock()

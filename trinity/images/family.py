@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
 from trinity.images.settings import ImageSettings
-from trinity.images.tower_config import TowerConfig
-from trinity.images.tower_weights import TowerWeights
+from trinity.images.tower_config import Activation, TowerConfig
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from trinity.images.tower_weights import TowerWeights
 
 
 Joined = Callable[[NDArray[np.float32]], NDArray[np.float32]]
@@ -71,8 +72,15 @@ class ImageFamily:
     merge_key: str = "projector.scale_factor"
     # What config.json says of the tower, with the usual names.
     vision: Callable[[Values], Values] = lambda vision: vision
-    # The positions of patches: a table for one square, or a table that is resized to each image.
-    positions: Literal["table", "resized"] = "table"
+    # The positions of patches: a table for one square, a table that is resized to each image, or
+    # none.
+    positions: Literal["table", "resized", "none"] = "table"
+    # The kind of all norms.
+    norm: Literal["layer", "rms"] = "layer"
+    # The activations of the feed-forward.
+    activations: tuple[Activation, ...] = ("gelu", "gelu_erf", "gelu_quick")
+    # The side of windows in pixels, for GGUF files without a key; 0: there are none.
+    window: int = 0
     # Queries and keys are rotated by the rows and columns of patches.
     rotates: bool = False
     # Images have positions in time, height and width in the text model.

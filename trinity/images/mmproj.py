@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from trinity.formats.config_limits import checked_integer, checked_real
 from trinity.formats.gguf import GGUFProvider
 from trinity.images.family import ImageFamily
 from trinity.images.settings import ImageSettings
-from trinity.images.tower_config import TowerConfig, checked_tower
+from trinity.images.tower_config import Activation, TowerConfig, checked_tower
 from trinity.images.tower_weights import TowerTensors
 
 CLIP = "clip"
@@ -80,6 +80,7 @@ class MmprojFile:
             mean=self._channels("image_mean"),
             std=self._channels("image_std"),
             deepstack=self._deepstack(),
+            **self._windows(),
         )
         settings = self._settings(config)
         return checked_tower(config, settings, self.path), settings
@@ -95,6 +96,20 @@ class MmprojFile:
             least_pixels=self._size("image_min_pixels", "image_pixels", usual.least_pixels),
             most_pixels=self._size("image_max_pixels", "image_pixels", usual.most_pixels),
         )
+
+    def _windows(self) -> dict[str, Any]:
+        """The windows: every n-th layer has none."""
+        if not self.family.window:
+            return {}
+        patch, layers = (
+            self._size("patch_size", "num_layers"),
+            self._size("block_count", "num_layers"),
+        )
+        merge = self._size(self.family.merge_key, "num_layers", self.family.usual_merge)
+        side = self._size("window_size", "hidden_size", self.family.window)
+        period = self._size("n_wa_pattern", "num_layers")
+        whole = tuple(range(period - 1, layers, period))
+        return {"window": max(side // patch // merge, 1), "whole_layers": whole}
 
     def _deepstack(self) -> tuple[int, ...]:
         """The layers that have a projector of their own, by the names of its tensors."""
@@ -144,13 +159,18 @@ class MmprojFile:
         value = self._file.metadata.get(_VISION + key)
         return checked_real(field, value, f"{self.path}: {_VISION}{key}")
 
-    def _activation(self) -> Literal["gelu"]:
-        metadata = self._file.metadata
-        if metadata.get("clip.use_gelu") is True and metadata.get("clip.use_silu") is not True:
-            return "gelu"
-        raise UnsupportedError(
-            f"{self.path}: clip.use_gelu is not true; trinity runs towers with GELU"
-        )
+    def _activation(self) -> Activation:
+        """The activation; without a key it is the quick GELU."""
+        keys: dict[str, Activation] = {"clip.use_gelu": "gelu", "clip.use_silu": "silu"}
+        named = [own for key, own in keys.items() if self._file.metadata.get(key) is True]
+        found = named[0] if named else "gelu_quick"
+        if len(named) > 1 or found not in self.family.activations:
+            raise UnsupportedError(
+                f"{self.path}: its activation is {' and '.join(named) or found} (clip.use_gelu, "
+                f"clip.use_silu); of {self.family.name} trinity runs "
+                f"{', '.join(self.family.activations)}"
+            )
+        return found
 
     def _channels(self, key: str) -> tuple[float, float, float]:
         found = self._file.metadata.get(_VISION + key)

@@ -14,12 +14,12 @@ from trinity.images.family import ImageFamily
 from trinity.images.gemma3 import GEMMA3
 from trinity.images.idefics3 import IDEFICS3
 from trinity.images.mmproj import MmprojFile
-from trinity.images.qwen_vl import QWEN3VL
+from trinity.images.qwen_vl import QWEN2VL, QWEN3VL, QWEN25VL
 from trinity.images.tower_config import TowerConfig
 from trinity.providers.huggingface import HuggingFaceProvider
 from trinity.runtime.interface import Engine
 
-FAMILIES: tuple[ImageFamily, ...] = (IDEFICS3, GEMMA3, QWEN3VL)
+FAMILIES: tuple[ImageFamily, ...] = (IDEFICS3, GEMMA3, QWEN3VL, QWEN25VL, QWEN2VL)
 
 
 def open_encoder(

@@ -40,6 +40,16 @@ def resized_table(table: NDArray[np.float32], height: int, width: int) -> NDArra
     return table
 
 
+def windows_of(height: int, width: int, side: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the order of blocks, window by window, and the number of blocks in each window.
+
+    An image of height x width blocks is cut into windows of side x side, smaller at its end.
+    """
+    y, x = np.divmod(np.arange(height * width), width)
+    window = y // side * -(-width // side) + x // side
+    return np.argsort(window, kind="stable"), np.bincount(window)
+
+
 def rotations(height: int, width: int, head_dim: int, merge: int) -> NDArray[np.float32]:
     """Return cosines and sines (height * width, head_dim) of pairs (i, i + head_dim / 2).
 

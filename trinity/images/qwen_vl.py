@@ -1,9 +1,11 @@
-"""qwen3vl_merger: Qwen3-VL, and Qwen 3.5 and 3.6; an image keeps about its size and shape.
+"""qwen3vl_merger, qwen2.5vl_merger and qwen2vl_merger: an image keeps about its size and shape.
 
-Images have positions in time, height and width in the text model. In Qwen3-VL, states of some of
-the tower's layers are added after the first layers of the text model (deepstack).
-Source: transformers' Qwen2VLImageProcessor (its Pillow backend) and modeling_qwen3_vl.py;
-llama.cpp, tools/mtmd/models/qwen3vl.cpp and conversion/qwen3vl.py.
+The first is that of Qwen3-VL, and of Qwen 3.5 and 3.6. Images have positions in time, height and
+width in the text model. In Qwen3-VL, states of some of the tower's layers are added after the first
+layers of the text model (deepstack). In Qwen2.5-VL, most layers see windows.
+Source: transformers' Qwen2VLImageProcessor (its Pillow backend), modeling_qwen3_vl.py,
+modeling_qwen2_5_vl.py and modeling_qwen2_vl.py; llama.cpp, tools/mtmd/models/qwen3vl.cpp and
+qwen2vl.cpp, conversion/qwen3vl.py and qwenvl.py.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 _LONGEST_ASPECT = 200
 _BICUBIC = 3
+_NOMINAL = 40  # patches along a side
+_WINDOW = 112  # pixels
 _PATCHES, _SECOND = "v.patch_embd.weight", "v.patch_embd.weight.1"
 
 
@@ -80,14 +84,19 @@ def _settings(values: Values) -> ImageSettings:
 def _vision(vision: Values) -> Values:
     """The object with the usual names; its table of positions is for a nominal image."""
     side = math.isqrt(vision.size("num_position_embeddings", "image_pixels"))
-    if vision.size("temporal_patch_size", "num_layers", 2) != 2:
-        raise vision.error("temporal_patch_size", "must be 2")
     layers = vision.values.get("deepstack_visual_indexes")
     if layers is None:
         of_3 = vision.text("model_type", "").startswith("qwen3_vl")
         layers = [8, 16, 24] if of_3 else []
+    both = {**vision.values, "deepstack_visual_indexes": layers}
+    return _named(Values(both, vision.source), side)
+
+
+def _named(vision: Values, side: int) -> Values:
+    """The object with the usual names; a nominal image has ``side`` x ``side`` patches."""
+    if vision.size("temporal_patch_size", "num_layers", 2) != 2:
+        raise vision.error("temporal_patch_size", "must be 2")
     named = {
-        "deepstack_visual_indexes": layers,
         "num_hidden_layers": vision.values.get("depth"),
         "num_attention_heads": vision.values.get("num_heads"),
         "image_size": side * vision.size("patch_size", "num_layers"),
@@ -123,7 +132,30 @@ def _with_values(tensor: Tensor, values: NDArray[np.float32]) -> Tensor:
     return replace(tensor, shape=values.shape, type="F32", data=data)
 
 
+def _vision_of_2(vision: Values) -> Values:
+    """The same of Qwen2-VL, whose ``hidden_size`` is that of the text model."""
+    width = vision.size("embed_dim", "hidden_size", 1280)
+    inner = int(width * vision.real("mlp_ratio", "multiplier", 4.0))
+    both = {**vision.values, "hidden_size": width, "intermediate_size": inner}
+    return _named(Values(both, vision.source), _NOMINAL)
+
+
+def _vision_of_25(vision: Values) -> Values:
+    """The same of Qwen2.5-VL, with its windows in blocks of patches."""
+    sizes = ("patch_size", "num_layers", 14), ("spatial_merge_size", "num_layers", 2)
+    patch, merge = (vision.size(*size) for size in sizes)
+    window = max(vision.size("window_size", "hidden_size", _WINDOW) // merge // patch, 1)
+    return _named(Values({**vision.values, "window": window}, vision.source), _NOMINAL)
+
+
 _MERGER = {"norm": "norm", "fc1": "linear_fc1", "fc2": "linear_fc2"}
+_LAYER = {"ln1": "norm1", "ln2": "norm2", "attn_qkv": "attn.qkv", "attn_out": "attn.proj"}
+_ENDS_OF_2 = {
+    "v.patch_embd": "patch_embed.proj",
+    "v.post_ln": "merger.ln_q",
+    "mm.0": "merger.mlp.0",
+    "mm.2": "merger.mlp.2",
+}
 QWEN3VL = ImageFamily(
     name="qwen3vl_merger",
     class_names=(
@@ -144,14 +176,7 @@ QWEN3VL = ImageFamily(
         "mm.0": "merger.linear_fc1",
         "mm.2": "merger.linear_fc2",
     },
-    layer={
-        "ln1": "norm1",
-        "ln2": "norm2",
-        "attn_qkv": "attn.qkv",
-        "attn_out": "attn.proj",
-        "ffn_up": "mlp.linear_fc1",
-        "ffn_down": "mlp.linear_fc2",
-    },
+    layer={**_LAYER, "ffn_up": "mlp.linear_fc1", "ffn_down": "mlp.linear_fc2"},
     layers="blocks.{}.",
     deepstack={name: f"deepstack_merger_list.{{}}.{own}" for name, own in _MERGER.items()},
     merge=lambda values: values.inner("vision_config").size("spatial_merge_size", "num_layers", 2),
@@ -176,5 +201,49 @@ QWEN3VL = ImageFamily(
     processor_defaults={
         "size": {"shortest_edge": 1 << 16, "longest_edge": 1 << 24}, "image_mean": [0.5, 0.5, 0.5],
         "image_std": [0.5, 0.5, 0.5], "resample": _BICUBIC, "patch_size": 16, "merge_size": 2,
+    },
+)  # fmt: skip
+
+_CLIP = {
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+QWEN2VL = replace(
+    QWEN3VL,
+    name="qwen2vl_merger",
+    class_names=("Qwen2VLForConditionalGeneration",),
+    ends=_ENDS_OF_2,
+    layer={**_LAYER, "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
+    deepstack={},
+    usual_settings=replace(QWEN3VL.usual_settings, unit=28, least_pixels=56 * 56),
+    vision=_vision_of_2,
+    positions="none",
+    vision_defaults={
+        "depth": 32, "num_heads": 16, "patch_size": 14, "hidden_act": "quick_gelu",
+        "layer_norm_eps": 1e-6,
+    },
+    processor_defaults={
+        "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}, **_CLIP,
+        "resample": _BICUBIC, "patch_size": 14, "merge_size": 2,
+    },
+)  # fmt: skip
+QWEN25VL = replace(
+    QWEN2VL,
+    name="qwen2.5vl_merger",
+    class_names=("Qwen2_5_VLForConditionalGeneration",),
+    layer={
+        **_LAYER,
+        "ffn_gate": "mlp.gate_proj",
+        "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj",
+    },
+    vision=_vision_of_25,
+    window=_WINDOW,
+    norm="rms",
+    activations=("silu",),
+    vision_defaults={
+        "hidden_size": 3584, "intermediate_size": 3420, "depth": 32, "num_heads": 16,
+        "patch_size": 14, "hidden_act": "silu", "layer_norm_eps": 1e-6,
+        "fullatt_block_indexes": [7, 15, 23, 31],
     },
 )  # fmt: skip

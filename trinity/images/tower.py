@@ -1,8 +1,8 @@
 """A vision transformer as a plan: from the patches of a square to rows of hidden states.
 
-It is SigLIP's: patches and their positions, layers with norms before attention and feed-forward,
-bidirectional attention, a last norm. Source: transformers' SiglipVisionModel, llama.cpp's
-build_vit.
+Patches and their positions, layers with norms before attention and feed-forward, bidirectional
+attention, a last norm. Source: transformers' SiglipVisionModel, Qwen3VLVisionModel and
+Qwen2_5_VisionTransformerPretrainedModel; llama.cpp's build_vit.
 
 Between two attentions every row is independent, so a piece of the rows passes all operations while
 it is in the CPU caches.
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.images.family import ImageFamily
-from trinity.images.patches import in_blocks, patches_of, resized_table, rotations
+from trinity.images.patches import in_blocks, patches_of, resized_table, rotations, windows_of
 from trinity.images.tower_config import TowerConfig
 from trinity.images.tower_weights import TowerWeights
 from trinity.runtime.records.full_attention import FullAttention
@@ -49,8 +49,10 @@ class Tower:
         d, rows = config.hidden_size, count * config.merge**2
         self._rows = rows
         self._patch = weights.patches()
-        side, table = config.side, weights.table("v.position_embd.weight", config.rows, d)
-        self._positions = table.reshape(side, side, d)
+        self._positions: NDArray[np.float32] | None = None
+        if family.positions != "none":
+            table = weights.table("v.position_embd.weight", config.rows, d)
+            self._positions = table.reshape(config.side, config.side, d)
         self._heads = Heads(config.num_heads, d // config.num_heads)
         self._rotations = np.zeros((rows if family.rotates else 0, self._heads.dim), np.float32)
         self._turns = np.arange(rows, dtype=np.int32)
@@ -58,6 +60,8 @@ class Tower:
         self._patches = RowBuffer(rows, self._patch.k)
         self._x, self._h = RowBuffer(self._attention.rows, d), RowBuffer(self._attention.rows, d)
         self._inner = RowBuffer(PIECE, config.intermediate_size)
+        gated = config.activation == "silu"
+        self._up = RowBuffer(PIECE, config.intermediate_size) if gated else self._inner
         width = d if family.joined else d * config.merge**2
         self._joined_rows = family.joined(config, weights) if family.joined else None
         self._joined = RowBuffer(count, width)
@@ -79,15 +83,18 @@ class Tower:
         """
         merge, size = self._config.merge, self._config.patch_size
         height, width = pixels.shape[0] // size, pixels.shape[1] // size
-        self._patches.values[:] = patches_of(pixels, size, merge)
+        order = self._order(height // merge, width // merge)
+        self._patches.values[:] = self._in(order, patches_of(pixels, size, merge))
         team.run(self._stem.records)
         positions = self._positions
-        if self._family.positions == "resized":
+        if self._family.positions == "resized" and positions is not None:
             positions = resized_table(positions, height, width)
         if self._family.rotates:
-            self._rotations[:] = rotations(height, width, self._heads.dim, merge)
-        with np.errstate(over="ignore", invalid="ignore"):  # overflow shows in the logits
-            self._x.values[: self._rows] += in_blocks(positions, merge)
+            turned = rotations(height, width, self._heads.dim, merge)
+            self._rotations[:] = self._in(order, turned)
+        if positions is not None:
+            with np.errstate(over="ignore", invalid="ignore"):  # overflow shows in the logits
+                self._x.values[: self._rows] += self._in(order, in_blocks(positions, merge))
         for stage in self._stages[:-1]:
             team.run(stage.layers.records)
             self._joined.values[:] = self._x.values[: self._rows].reshape(self.count, -1)
@@ -99,7 +106,23 @@ class Tower:
         else:
             self._joined.values[:] = self._joined_rows(blocks)
         team.run(self._stages[-1].projector.records)
-        return self._out.values.copy()
+        out = np.empty_like(self._out.values)
+        out[order] = self._out.values
+        return out
+
+    def _order(self, height: int, width: int) -> NDArray[np.int64]:
+        """The order of the blocks of neighbours in the buffers: window by window."""
+        if not self._config.window:
+            return np.arange(self.count)
+        order, sizes = windows_of(height, width, self._config.window)
+        ends = np.cumsum(sizes * self._config.merge**2)
+        counts = np.diff(ends, prepend=0)
+        self._attention.spans[:] = np.repeat([ends - counts, ends - 1], counts, axis=1)
+        return order
+
+    def _in(self, order: NDArray[np.int64], rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Rows of patches with their blocks in this order."""
+        return rows.reshape(self.count, self._config.merge**2, -1)[order].reshape(self._rows, -1)
 
     def _written(self) -> Iterator[_Stage]:
         """Write the layers up to each projector, and the projector."""
@@ -107,8 +130,11 @@ class Tower:
         for first in self._each_piece():
             self._write_queries(0, first)
         for layer in range(config.num_layers):
-            as_bytes = self._linear(layer, "attn_out", d, d).form != "f32"
-            mixed = self._attention.write(self._h, as_bytes=as_bytes)
+            if config.window and layer not in config.whole_layers:
+                mixed = self._attention.write_windows(self._h)
+            else:
+                as_bytes = self._linear(layer, "attn_out", d, d).form != "f32"
+                mixed = self._attention.write(self._h, as_bytes=as_bytes)
             last = layer + 1 == config.num_layers
             for first in self._each_piece():
                 self._write_rest(layer, mixed, first)
@@ -156,9 +182,7 @@ class Tower:
         recorder.rows, recorder.most = self._number, self._rows
 
     def _write_norm(self, name: str, x: RowsView, out: RowsView, width: int) -> None:
-        weight, bias = (
-            self._weights.vector(f"{name}.{part}", width) for part in ("weight", "bias")
-        )
+        weight, bias = self._weights.norm(name, width)
         self._recorder.norm(x, weight, bias, out, eps=self._config.layer_norm_eps)
 
     def _write_queries(self, layer: int, first: int) -> None:
@@ -179,6 +203,12 @@ class Tower:
         x, h, wide = self._x.at(first), self._h.at(first), self._inner.at()
         recorder.linear(mixed.at(first), (self._linear(layer, "attn_out", d, d), x), add=True)
         self._write_norm(f"v.blk.{layer}.ln2", x, h, d)
-        recorder.linear(h, (self._linear(layer, "ffn_up", inner, d), wide))
-        recorder.activation(config.activation, wide, inner)
+        up = self._linear(layer, "ffn_up", inner, d)
+        if config.activation == "silu":
+            gate, other = self._linear(layer, "ffn_gate", inner, d), self._up.at()
+            recorder.linear(h, (gate, wide), (up, other))
+            recorder.activation("silu", wide, inner, other)
+        else:
+            recorder.linear(h, (up, wide))
+            recorder.activation(config.activation, wide, inner)
         recorder.linear(wide, (self._linear(layer, "ffn_down", d, inner), x), add=True)

@@ -8,6 +8,7 @@ from typing import Literal
 from trinity.errors import ConfigError
 from trinity.images.settings import ImageSettings
 
+Activation = Literal["gelu", "gelu_erf", "gelu_quick", "silu"]
 MOST_ROWS = 1 << 14  # patches of a square
 
 
@@ -25,7 +26,8 @@ class TowerConfig:
     """The side of the square whose patches have a row in the table of positions."""
     patch_size: int
     layer_norm_eps: float
-    activation: Literal["gelu", "gelu_erf"]
+    activation: Activation
+    """Of the feed-forward; with "silu" it is gated."""
     projection_size: int
     """The hidden size of the text model."""
     merge: int
@@ -35,6 +37,10 @@ class TowerConfig:
     """A channel's values, 0 to 1, become (value - mean) / std."""
     deepstack: tuple[int, ...] = ()
     """The layers whose states, projected, are added within the text model's first layers."""
+    window: int = 0
+    """The blocks of patches along the side of a window; 0: every layer sees the whole image."""
+    whole_layers: tuple[int, ...] = ()
+    """With windows: the layers that see the whole image."""
 
     @property
     def side(self) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.formats.provider import Tensor
+from trinity.images.family import ImageFamily
 from trinity.images.tower_config import TowerConfig
 from trinity.runtime.weights import Weight, Weights
 
@@ -40,8 +41,9 @@ class TowerWeights:
     Raises ConfigError for a tensor that is missing or has another shape.
     """
 
-    def __init__(self, config: TowerConfig, tensors: TowerTensors) -> None:
+    def __init__(self, family: ImageFamily, config: TowerConfig, tensors: TowerTensors) -> None:
         self._config, self._weights = config, Weights(tensors)
+        self._family = family
         self._made: dict[str, Weight] = {}
         self._check()
 
@@ -49,17 +51,28 @@ class TowerWeights:
         """Compare the tensors with the configuration, before buffers of its sizes are allocated."""
         d, inner = self._config.hidden_size, self._config.intermediate_size
         self.patches()
-        self._weights.matrix("v.position_embd.weight", self._config.rows, d)
+        if self._family.positions != "none":
+            self._weights.matrix("v.position_embd.weight", self._config.rows, d)
         for layer in range(self._config.num_layers):
             prefix = f"v.blk.{layer}."
             self.queries(layer)
             self.linear(f"{prefix}attn_out", d, d)
-            self.linear(f"{prefix}ffn_up", inner, d)
+            for name in (
+                ("ffn_gate", "ffn_up") if self._config.activation == "silu" else ("ffn_up",)
+            ):
+                self.linear(prefix + name, inner, d)
             self.linear(f"{prefix}ffn_down", d, inner)
 
     def vector(self, name: str, length: int) -> NDArray[np.float32]:
         """A tensor of ``length`` values."""
         return self._weights.vector(name, length)
+
+    def norm(
+        self, name: str, length: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+        """The weight and the bias of a norm; an RMS norm has no bias."""
+        bias = self.vector(f"{name}.bias", length) if self._family.norm == "layer" else None
+        return self.vector(f"{name}.weight", length), bias
 
     def table(self, name: str, rows: int, width: int) -> NDArray[np.float32]:
         """A tensor (rows, width) as float32."""

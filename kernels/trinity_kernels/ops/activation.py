@@ -4,6 +4,7 @@ The tag names the activation:
 
     silu        x / (1 + exp(-x))
     gelu        the tanh form
+    gelu_quick  x / (1 + exp(-1.702 x))
     gelu_erf    x * (1 + erf(x / sqrt(2))) / 2, erf by Abramowitz and Stegun 7.1.26 (error < 2e-7)
     relu2       max(x, 0) squared
     sigmoid     1 / (1 + exp(-x))
@@ -31,10 +32,12 @@ from trinity_kernels.scalars import positive
 from trinity_kernels.tags import chosen, per_level
 
 GATE, UP, OUT, STRIDE, UP_STRIDE, K = range(3, 9)
-ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu2", "sigmoid", "none", "swiglu_oai", "swiglu_7")
+ACTIVATIONS = (
+    "silu", "gelu", "gelu_quick", "gelu_erf", "relu2", "sigmoid", "none", "swiglu_oai", "swiglu_7",
+)  # fmt: skip
 
 _ONE, _ZERO = np.float32(1), np.float32(0)
-_LIMIT, _OAI_SLOPE = np.float32(7), np.float32(-1.702)
+_LIMIT, _QUICK_SLOPE = np.float32(7), np.float32(-1.702)
 _GELU_CUBE, _GELU_SLOPE = np.float32(0.044715), np.float32(-2 * 0.7978845608028654)
 # erfc(z) = (a1 t + ... + a5 t^5) exp(-z^2), t = 1 / (1 + p z), z = |x| / sqrt(2). Each constant is
 # half of an a, which gives erfc / 2.
@@ -89,10 +92,15 @@ def sigmoid(x: Any) -> Any:
 
 
 @inline
+def gelu_quick(x: Any) -> Any:
+    """x / (1 + exp(-1.702 x))."""
+    return np.float32(x / np.float32(_ONE + exp_f32(np.float32(_QUICK_SLOPE * x))))
+
+
+@inline
 def limited_silu(x: Any) -> Any:
     """y / (1 + exp(-1.702 y)) for y = min(x, 7)."""
-    y = _LIMIT if x > _LIMIT else x
-    return np.float32(y / np.float32(_ONE + exp_f32(np.float32(_OAI_SLOPE * y))))
+    return gelu_quick(_LIMIT if x > _LIMIT else x)
 
 
 @inline
@@ -117,8 +125,8 @@ def _limited_factor(x: Any) -> Any:
 
 
 _ACTS = {
-    "silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "relu2": relu2, "sigmoid": sigmoid,
-    "none": _as_it_is, "swiglu_oai": limited_silu, "swiglu_7": _silu_up_to_7,
+    "silu": silu, "gelu": gelu, "gelu_quick": gelu_quick, "gelu_erf": gelu_erf, "relu2": relu2,
+    "sigmoid": sigmoid, "none": _as_it_is, "swiglu_oai": limited_silu, "swiglu_7": _silu_up_to_7,
 }  # fmt: skip
 _FACTORS = {"swiglu_oai": _limited_factor, "swiglu_7": _limited}
 
@@ -193,10 +201,14 @@ def _sigmoid_vector(x: Any) -> Any:
 
 
 @inline
+def _gelu_quick_vector(x: Any) -> Any:
+    exponent = simd.splat_f32x16(_QUICK_SLOPE) * x
+    return x / (simd.splat_f32x16(_ONE) + exp_f32x16(exponent))
+
+
+@inline
 def _limited_silu_vector(x: Any) -> Any:
-    y = simd.min_f32x16(simd.splat_f32x16(_LIMIT), x)
-    exponent = simd.splat_f32x16(_OAI_SLOPE) * y
-    return y / (simd.splat_f32x16(_ONE) + exp_f32x16(exponent))
+    return _gelu_quick_vector(simd.min_f32x16(simd.splat_f32x16(_LIMIT), x))
 
 
 @inline
@@ -216,7 +228,8 @@ def _limited_factor_vector(x: Any) -> Any:
 
 
 _ACT_VECTORS = {
-    "silu": silu_vector, "gelu": _gelu_vector, "gelu_erf": _gelu_erf_vector,
+    "silu": silu_vector, "gelu": _gelu_vector, "gelu_quick": _gelu_quick_vector,
+    "gelu_erf": _gelu_erf_vector,
     "relu2": _relu2_vector, "sigmoid": _sigmoid_vector, "none": _as_it_is,
     "swiglu_oai": _limited_silu_vector, "swiglu_7": _silu_up_to_7_vector,
 }  # fmt: skip

@@ -53,6 +53,7 @@ def check_gated(kernel: Kernel, level: str, tag: str) -> str | None:
     expected = {
         "silu": x / (1 + np.exp(-x)),
         "gelu": 0.5 * x * (1 + np.tanh(inner)),
+        "gelu_quick": x / (1 + np.exp(-1.702 * x)),
         "gelu_erf": 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
         "relu2": np.maximum(x, 0) ** 2,
         "sigmoid": 1 / (1 + np.exp(-x)),

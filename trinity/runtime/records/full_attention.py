@@ -1,4 +1,7 @@
-"""Attention of rows to all rows of a text or an image, as an encoder without a KV cache has it."""
+"""Attention of rows to all rows of a text or an image, as an encoder without a KV cache has it.
+
+Rows of an image may also attend to those of their window alone.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,16 @@ class FullAttention:
         self._last = np.full(groups, count - 1, np.int32)
         self._caches = np.full(self.rows, self._pages.address, np.int64)
         self._groups = recorder.number(groups)
+        # The first and the last row of each row's window.
+        self.spans = np.zeros((2, count), np.int32)
+
+    def write_windows(self, into: RowBuffer) -> RowBuffer:
+        """Write the records of attention within windows; return the buffer of the result."""
+        recorder, heads = self._recorder, self._heads
+        recorder.store(self.k.at(), self.v.at(), heads, self._positions, self._caches, 0)
+        firsts, lasts = self.spans
+        recorder.attention(self.q.at(), heads, 1, into.at(), lasts, self._caches, 0, firsts=firsts)
+        return into
 
     def write(self, into: RowBuffer, *, as_bytes: bool) -> RowBuffer:
         """Write the records of attention; return the buffer of the result: ``into`` or ``q``.

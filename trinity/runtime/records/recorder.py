@@ -105,18 +105,21 @@ class Recorder(RecordList):
         self,
         x: RowsView,
         weight: NDArray[np.float32],
-        bias: NDArray[np.float32],
+        bias: NDArray[np.float32] | None,
         out: RowsView,
         index: NDArray[np.int32] | None = None,
         *,
         eps: float = EPS,
     ) -> None:
-        """A layer norm; ``index`` names the input rows, by default all."""
+        """A layer norm, or an RMS norm if there is no bias.
+
+        ``index`` names the input rows, by default all.
+        """
         op = norm
         self._kept += [weight, bias, index]
-        self.record(op.norm, "layer", {
+        self.record(op.norm, "rms" if bias is None else "layer", {
             **x.slots(op.X, op.X_STRIDE), op.WEIGHT: weight.ctypes.data,
-            op.BIAS: bias.ctypes.data, **out.slots(op.OUT, op.OUT_STRIDE),
+            op.BIAS: 0 if bias is None else bias.ctypes.data, **out.slots(op.OUT, op.OUT_STRIDE),
             op.K: len(weight), op.EPS: float_bits(eps), op.GROUPS: 1,
             op.INDEX: 0 if index is None else index.ctypes.data,
         })  # fmt: skip
@@ -159,14 +162,12 @@ class Recorder(RecordList):
             self._buffers[key] = RowBuffer(rows, stride // 4)
         return self._buffers[key].at()
 
-    def activation(self, name: str, x: RowsView, width: int) -> None:
-        """x = act(x)."""
+    def activation(self, name: str, x: RowsView, width: int, up: RowsView | None = None) -> None:
+        """x = act(x), times ``up`` if there is one."""
         op = activation
-        self.record(
-            op.gated,
-            name,
-            {op.GATE: x.address, **x.slots(op.OUT, op.STRIDE), op.K: width},
-        )
+        factors = {} if up is None else up.slots(op.UP, op.UP_STRIDE)
+        values = {op.GATE: x.address, **x.slots(op.OUT, op.STRIDE), op.K: width}
+        self.record(op.gated, name, values | factors)
 
     def copy(
         self, x: RowsView, x_step: int, out: RowsView, out_step: int, groups: int, width: int,
@@ -220,9 +221,10 @@ class Recorder(RecordList):
         offset: int,
         few: int = 0,
         longest: int = 0,
+        firsts: NDArray[np.int32] | None = None,
     ) -> None:
         """Attention of each row's queries, ``group`` per head, to the positions up to
-        ``positions``.
+        ``positions``, from ``firsts`` on if given.
 
         ``few``: the maximum number of rows whose blocks of ``longest`` positions are divided among
         threads; 0: rows are divided.
@@ -230,7 +232,7 @@ class Recorder(RecordList):
         op = attention
         stride = -(-op.scratch_bytes(heads.dim, heads.dim) // 64) * 64
         scratch = RowBuffer(self._threads, stride // 4)
-        self._kept += [positions, caches, scratch]
+        self._kept += [positions, caches, scratch, firsts]
         values = {
             **q.slots(op.Q, op.Q_STRIDE), op.POSITIONS: positions.ctypes.data,
             op.CACHES: caches.ctypes.data, op.LAYER_OFFSET: offset, op.HEAD_DIM: heads.dim,
@@ -238,6 +240,7 @@ class Recorder(RecordList):
             **out.slots(op.OUT, op.OUT_STRIDE),
             op.SCALE: float_bits(float(np.float32(heads.dim**-0.5))),
             op.SCRATCH: scratch.at().address, op.SCRATCH_STRIDE: stride,
+            op.FIRSTS: 0 if firsts is None else firsts.ctypes.data,
         }  # fmt: skip
         if few:
             blocks = -(-longest // op.BLOCK)
