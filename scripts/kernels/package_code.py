@@ -42,7 +42,7 @@ TARGETS = {
     "aarch64:neon": (ARM, "generic", ""),
     "aarch64:neon-i8mm": (ARM, "generic", ""),
 }
-EACH = 10  # kernels that a process compiles
+EACH = 24  # kernels that a process compiles
 # A file of a kernel: its name, level and type.
 NAMED = re.compile(rf"(\w+)-({'|'.join(map(re.escape, LEVELS))})-(\w+)-[0-9a-f]+\.code")
 Wanted = list[tuple[str, str]]
