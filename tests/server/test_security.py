@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.server.asgi import strict
 from tests.server.conftest import MakeApp
 from trinity.errors import InputError
-from trinity.server.security import host_name
+from trinity.server.caller import Keys, name_of
+from trinity.server.errors import ApiError
+from trinity.server.loop_turns import CLIENT
+from trinity.server.security import Guard, host_name
 from trinity.server.setting_values import read_keys
 from trinity.server.settings import ServerOptions
 
@@ -198,3 +204,31 @@ def test_pages_may_send_the_headers_that_they_ask_for(client: TestClient, origin
     assert {"authorization", "x-stainless-lang", "x-title"} <= allowed
     known = origin if "localhost" in origin else None
     assert found.get("access-control-allow-origin") == known  # without it, the rest has no effect
+
+
+@pytest.mark.parametrize(
+    ("keys", "clients"), [(KEYS, [name_of(key) for key in KEYS]), (KEYS[:1], ["x"])]
+)
+def test_the_task_of_a_request_runs_for_the_owner_of_its_key(
+    keys: list[str], clients: list[str]
+) -> None:
+    """On the event loop; with one key it runs for the client's address."""
+    seen: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(CLIENT.get())
+
+    async def nothing(*_: Any) -> Any:
+        raise AssertionError
+
+    def refuse(path: str, error: ApiError) -> ASGIApp:
+        raise error
+
+    guard = Guard(app, ServerOptions(), Keys(keys), refuse, frozenset())
+    for key in keys:
+        headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode())]
+        scope = {"type": "http", "method": "GET", "path": "/v1/models", "headers": headers}
+        context = copy_context()
+        context.run(CLIENT.set, "x")
+        context.run(asyncio.run, guard(scope, nothing, nothing))
+    assert seen == clients

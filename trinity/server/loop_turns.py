@@ -16,7 +16,8 @@ SECONDS_OF_ONE: Final = 0.001
 # Callbacks that run in a turn in addition to those that wait at its beginning.
 MORE: Final = 8
 
-# The client for which a callback or task runs; empty for the server itself.
+# The client for which a callback or task runs: an address or network, for the task of a request the
+# owner of its key, if the server has several. Empty for the server itself.
 CLIENT: ContextVar[str] = ContextVar("CLIENT", default="")
 
 

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trinity.server.caller import OWNER, Keys
 from trinity.server.errors import ApiError
+from trinity.server.loop_turns import CLIENT
 from trinity.server.paths import UNUSUAL, use_usual_path
 from trinity.server.settings import ServerOptions
 
@@ -77,7 +78,9 @@ class Guard:
             else:
                 self._check_origin(headers, origin)
                 if path not in self._open_paths:
-                    scope[OWNER] = self._owner_of(headers)
+                    scope[OWNER] = owner = self._owner_of(headers)
+                    if owner:
+                        CLIENT.set(owner)  # in the context of the request's task
         except ApiError as error:
             app = self._refuse(path, error)
             if error.status == 403:
