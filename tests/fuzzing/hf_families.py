@@ -105,6 +105,13 @@ BY_CLASS: dict[str, Json] = {
         **_MAMBA, "mamba_d_ssm": 64, "key_multiplier": 0.5, "lm_head_multiplier": 2.0,
     },
     "Gemma3TextModel": {"use_bidirectional_attention": True},
+    "DeepseekV32ForCausalLM": {
+        "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "num_key_value_heads": 2,
+        "index_topk": 32, "index_n_heads": 2, "index_head_dim": 16,
+    },
+    "GlmMoeDsaForCausalLM": {
+        "num_key_value_heads": 2, "index_topk": 32, "index_n_heads": 2, "index_head_dim": 16,
+    },
     "KimiLinearForCausalLM": {
         "num_key_value_heads": 2, "n_shared_experts": 1, "linear_attn_config": {
             "full_attn_layers": [2], "kda_layers": [1], "head_dim": 8, "num_heads": 2,

@@ -127,7 +127,7 @@ def config_from_metadata(
         "num_kv_heads": num_kv_heads,
         "head_dim": head_dim,
         "vocab_size": _vocab_size(reader, shapes, num_tokens),
-        "context_length": context_length,
+        "context_length": _attended(reader, context_length),
         "rms_norm_eps": reader.real("rms_norm_eps"),
         "rms_norms": not reader.key("rms_norm_eps").endswith("layer_norm_epsilon"),
         "rope_theta": rope_theta,
@@ -269,6 +269,13 @@ def _window_pattern(
             "such a layer needs",
         )
     return tuple(map(bool, value))
+
+
+def _attended(reader: ConfigReader, context_length: int) -> int:
+    """Return the context within which tokens attend to all keys: an indexer chooses so many."""
+    if not reader.is_set("indexer_top_k"):
+        return context_length
+    return min(context_length, reader.integer("indexer_top_k"))
 
 
 def _shared_kv_layers(reader: ConfigReader, num_layers: int) -> int:

@@ -30,6 +30,7 @@ _ROPE_DIVISORS = frozenset(
         "gemma4",
     )
 )
+_LATENT = frozenset(("deepseek2", "deepseek32"))
 _YARN_BETAS = frozenset(("mistral3",))
 _DENSE = frozenset(("gemma-embedding", "gemma3"))
 # llama.cpp's converter writes gpt-oss files anyway, although readers round the ramp's ends.
@@ -64,11 +65,11 @@ def _rope(config: ModelConfig, names: Collection[str]) -> str:
             "its RoPE scaling divides frequencies by a tensor (llama3), which llama.cpp does not "
             f"read for {architecture}"
         )
-    if architecture == "deepseek2" and rope.type == "linear":
-        return "llama.cpp computes linear RoPE scaling of deepseek2 differently"
+    if architecture in _LATENT and rope.type == "linear":
+        return f"llama.cpp computes linear RoPE scaling of {architecture} differently"
     if rope.type != "yarn":
         return ""
-    if architecture == "deepseek2" and not rope.yarn_log_multiplier:
+    if architecture in _LATENT and not rope.yarn_log_multiplier:
         return "its YaRN has no mscale_all_dim; llama.cpp then scales attention differently"
     read = replace(rope, yarn_truncate=rope.yarn_truncate or architecture not in _ROUNDED)
     if architecture not in _YARN_BETAS:

@@ -1,4 +1,4 @@
-"""deepseek2: DeepSeek V2 to V3.1 and similar models: multi-head latent attention (MLA), experts.
+"""deepseek2, deepseek32, glm-dsa (DeepSeek V2 to V3.2, GLM 5): latent attention (MLA), experts.
 
 The keys and values of all heads are computed from ``kv_lora_rank`` values of a token, and the KV
 cache holds these. Current files have the matrices that map a head's query to the latent values, and
@@ -6,7 +6,10 @@ from these to the head's values. Older files have one matrix that computes the k
 every head, which the cache then holds. YaRN stretches the rotated part of a head without changing
 its magnitude, and increases the scores. The norms of latents have their own epsilon, regardless of
 the file.
-Source: llama.cpp src/models/deepseek2.cpp; transformers' DeepseekV2 and DeepseekV3.
+Layers of V3.2 and GLM 5 have an indexer, which chooses the keys that a token attends to. Within a
+context of so many tokens these are all keys: only such contexts are run, and no indexer is read.
+Source: llama.cpp src/models/deepseek2.cpp, deepseek32.cpp, glm-dsa.cpp; transformers' DeepseekV2,
+V3 and V32, GlmMoeDsa.
 
 Checkpoints have one matrix with each head's keys and values. The model has two; the keys' is
 transposed, so that queries can be projected instead. DeepSeek V3 chooses experts by sigmoid, with a
@@ -22,6 +25,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from trinity.config import LatentConfig, ModelConfig
@@ -33,7 +37,7 @@ from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.rope import read_yarn
 from trinity.formats.huggingface.stored import Stored, transposed
-from trinity.formats.huggingface.table import Table, TableRow
+from trinity.formats.huggingface.table import Table, TableRow, Tables, at
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -155,11 +159,20 @@ def _scale(config: ModelConfig, latent: LatentConfig) -> float:
     return growth**2 / math.sqrt(latent.key_dim)
 
 
+# Some files also have the matrices that attn_kv_b is made of.
+_PARTS = frozenset({"attn_k_b.weight", "attn_v_b.weight"})
+_INDEXER = {
+    "indexer.attn_q_b.weight", "indexer.attn_k.weight", "indexer.k_norm.weight",
+    "indexer.k_norm.bias", "indexer.proj.weight",
+}  # fmt: skip
 ARCHITECTURES = (
     Architecture(
-        ("deepseek2",), _layer, rope_halves=False, needs=("latent",),
-        # Some files also have the matrices that attn_kv_b is made of.
-        unread=frozenset({"attn_k_b.weight", "attn_v_b.weight"}), drafting=_drafting,
+        ("deepseek2",), _layer, rope_halves=False, needs=("latent",), unread=_PARTS,
+        drafting=_drafting,
+    ),
+    Architecture(
+        ("deepseek32", "glm-dsa"), _layer, rope_halves=False, needs=("latent",),
+        unread=_PARTS | _INDEXER, drafting=_drafting,
     ),
 )  # fmt: skip
 
@@ -226,10 +239,11 @@ def attention_table(config: ModelConfig) -> Table:
 
 
 _LITE = "Glm4MoeLiteForCausalLM"  # GLM 4.7 Flash: V3 without groups
+_INDEXED = "deepseek32", "glm-dsa"
 
 
 def _is_third(values: Values) -> bool:
-    return class_name_of(values) in ("DeepseekV3ForCausalLM", _LITE)
+    return class_name_of(values) != "DeepseekV2ForCausalLM"
 
 
 def _check(values: Values) -> None:
@@ -267,6 +281,8 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     }
     if class_name_of(values) == _LITE:
         keys["first_dense_layers"] = mixture.listed_dense_layers(config, values, 1)
+    if config.architecture in _INDEXED:
+        keys |= _indexer_keys(config, values)
     yarn = read_yarn(values, config.context_length)
     if yarn is not None and yarn.mscale_all_dim is not None:
         if abs(yarn.attention_factor - 1) > 1e-6:
@@ -278,11 +294,62 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return keys
 
 
-def _family(class_name: str, feed_forward: Table, defaults: Mapping[str, object]) -> Family:
-    layer = partial(_table, feed_forward=feed_forward)
+def _indexer_keys(config: ModelConfig, values: Values) -> dict[str, object]:
+    """Return the keys of indexers, and of the dense layers, which these classes list."""
+    refuse_other(
+        values,
+        {
+            "attention_bias": (None, False),
+            "mlp_bias": (None, False),
+            "layer_types": (None, ["indexed_attention"] * config.num_layers),
+        },
+    )
+    keys: dict[str, object] = {
+        "attention.indexer.head_count": values.size("index_n_heads", "num_heads"),
+        "attention.indexer.key_length": values.size("index_head_dim", "head_dim"),
+        "indexer_top_k": values.size("index_topk", "indexer_top_k"),
+        "first_dense_layers": mixture.listed_dense_layers(
+            config, values, min(config.num_layers, mixture.dense_layers(values))
+        ),
+    }
+    kinds = values.values.get("indexer_types")
+    if kinds is not None:
+        if not isinstance(kinds, list) or len(kinds) != config.num_layers:
+            raise values.error("indexer_types", "must have a value for each layer")
+        keys["attention.indexer.types"] = np.array([kind == "full" for kind in kinds], np.bool_)
+    return keys
+
+
+def _indexed_table(config: ModelConfig, values: Values) -> Table:
+    """Return a layer with its indexer, which layers that share another's do not have."""
+    latent = config.latent
+    rank, size = latent.q_lora_rank if latent else 0, values.size("index_head_dim", "head_dim")
+    heads = values.size("index_n_heads", "num_heads")
+    rows = {
+        "indexer.attn_q_b": at("self_attn.indexer.wq_b", shape=(heads * size, rank)),
+        "indexer.attn_k": at("self_attn.indexer.wk", shape=(size, config.hidden_size)),
+        "indexer.k_norm": at("self_attn.indexer.k_norm", shape=(size,)),
+        "indexer.k_norm.bias": TableRow(
+            (Stored(("self_attn.indexer.k_norm.bias",)),), shape=(size,)
+        ),
+        "indexer.proj": at("self_attn.indexer.weights_proj", shape=(heads, config.hidden_size)),
+    }
+    return {
+        **_table(config, values, mixture.CHOSEN_WITH_BIAS),
+        **{name: replace(row, optional=True) for name, row in rows.items()},
+    }
+
+
+def _family(
+    class_name: str, feed_forward: Table, defaults: Mapping[str, object],
+    architecture: str = "deepseek2",
+) -> Family:  # fmt: skip
+    layer: Tables = partial(_table, feed_forward=feed_forward)
+    if architecture in _INDEXED:
+        layer = _indexed_table
     return Family(
         class_names=(class_name,),
-        architectures={"silu": "deepseek2"},
+        architectures={"silu": architecture},
         layer=layer,
         keys=_keys,
         unused=mixture.unused,
@@ -290,6 +357,7 @@ def _family(class_name: str, feed_forward: Table, defaults: Mapping[str, object]
         drafting_key=mixture.DRAFTING_KEY,
         terms=Terms(
             defaults={"kv_lora_rank": 512, "q_lora_rank": 1536, **defaults},
+            rope_types=() if architecture == "glm-dsa" else Terms().rope_types,
             experts=ExpertTerms(("n_routed_experts", "num_experts")),
         ),
     )
@@ -301,6 +369,22 @@ FAMILIES = (
         "DeepseekV3ForCausalLM", mixture.CHOSEN_WITH_BIAS,
         {"n_shared_experts": 1, "first_k_dense_replace": 3, "norm_topk_prob": True,
          "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4},
+    ),
+    _family(
+        "DeepseekV32ForCausalLM", mixture.CHOSEN_WITH_BIAS,
+        {"n_shared_experts": 1, "first_k_dense_replace": 3, "norm_topk_prob": True,
+         "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4, "head_dim": 64,
+         "index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128},
+        "deepseek32",
+    ),
+    _family(
+        "GlmMoeDsaForCausalLM", mixture.CHOSEN_WITH_BIAS,
+        {"n_shared_experts": 1, "first_k_dense_replace": 3, "norm_topk_prob": True,
+         "routed_scaling_factor": 2.5, "n_group": 1, "topk_group": 1, "head_dim": 64,
+         "q_lora_rank": 2048, "rms_norm_eps": 1e-5, "qk_nope_head_dim": 192,
+         "qk_rope_head_dim": 64, "v_head_dim": 256,
+         "index_topk": 2048, "index_n_heads": 32, "index_head_dim": 128},
+        "glm-dsa",
     ),
     _family(
         _LITE, mixture.CHOSEN_WITH_BIAS,

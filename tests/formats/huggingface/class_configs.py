@@ -30,6 +30,27 @@ _GRANITE_SWA = _COMMON | {
     "hidden_act": "silu", "num_hidden_layers": 4, "sliding_window": 6, "attention_multiplier": 0.2,
     "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0,
 }  # fmt: skip
+_DSA = _COMMON | {
+    "hidden_act": "silu",
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 4,
+    "q_lora_rank": 40,
+    "kv_lora_rank": 32,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 24,
+    "head_dim": 8,
+    "moe_intermediate_size": 40,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 2.5,
+    "index_topk": 64,
+    "index_n_heads": 2,
+    "index_head_dim": 64,
+}
 _MAMBA: dict[str, Any] = {
     "hidden_size": 64, "vocab_size": 258, "num_hidden_layers": 2, "state_size": 16, "expand": 2,
     "conv_kernel": 4, "tie_word_embeddings": True, "bos_token_id": 256, "eos_token_id": 257,
@@ -331,6 +352,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "short_conv_kernel_size": 4,
         },
     },
+    "deepseek_v32": _DSA | {
+        "architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32",
+        "n_group": 2, "topk_group": 1,
+    },
+    "glm_moe_dsa": _DSA | {
+        "architectures": ["GlmMoeDsaForCausalLM"], "model_type": "glm_moe_dsa",
+        "indexer_types": ["full", "shared", "full"], "n_group": 1, "topk_group": 1,
+    },
     "jamba": _COMMON | {
         "architectures": ["JambaForCausalLM"], "model_type": "jamba", "num_hidden_layers": 4,
         "attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2,
@@ -509,6 +538,14 @@ KEYS: dict[str, dict[str, Any]] = {
         "attention.head_count_kv": [0, 0, 0, 1], "kda.head_dim": 24, "ssm.conv_kernel": 4,
         "attention.key_length_mla": 24, "attention.value_length_mla": 24,
         "attention.kv_lora_rank": 32, "expert_gating_func": 2, "leading_dense_block_count": 1,
+    },
+    "deepseek_v32": {
+        "attention.indexer.top_k": 64, "attention.indexer.head_count": 2, "context_length": 128,
+        "attention.indexer.key_length": 64, "expert_group_count": 2,
+    },
+    "glm_moe_dsa": {
+        "attention.indexer.top_k": 64, "attention.indexer.types": [True, False, True],
+        "leading_dense_block_count": 1,
     },
     "apertus": {"feed_forward_length": 96, "rope.freq_base": 1e4},
     "mamba": {

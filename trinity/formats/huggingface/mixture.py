@@ -101,8 +101,13 @@ def _groups(values: Values) -> Keys:
     }
 
 
+def dense_layers(values: Values) -> int:
+    """Return the number of first layers without experts."""
+    return values.size("first_k_dense_replace", "first_dense_layers", 0, smallest=0)
+
+
 def _dense_layers(config: ModelConfig, values: Values) -> int:
-    dense = values.size("first_k_dense_replace", "first_dense_layers", 0, smallest=0)
+    dense = dense_layers(values)
     if dense > config.num_layers:
         raise values.error("first_k_dense_replace", "exceeds num_hidden_layers")
     return dense
