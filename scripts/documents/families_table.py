@@ -90,6 +90,13 @@ KNOWN = (
           experts=ExpertConfig(128, 8, 768)),
     model("GLM 4.5 Air", "glm4moe", 4096, 10_944, 46, 96, 8, 128, 151_552, rope_dim=64,
           experts=ExpertConfig(128, 8, 1408, 1408, 1)),
+    model("Gemma 3n E4B", "gemma3n", 2048, 16_384, 35, 8, 2, 256, 262_400, tied=True,
+          sliding_window=512, per_layer_input_size=256, shared_kv_layers=15),
+    model("Apertus 8B", "apertus", 4096, 21_504, 32, 32, 8, 128, 131_072,
+          **dict.fromkeys(("xielu_alpha_p", "xielu_alpha_n", "xielu_beta", "xielu_eps"),
+                          (0.5,) * 32)),
+    model("Llama 4 Scout", "llama4", 5120, 16_384, 48, 40, 8, 128, 202_048,
+          experts=ExpertConfig(16, 1, 8192)),
     model("Mixtral 8x7B", "llama", 4096, 14_336, 32, 32, 8, 128, 32_000,
           experts=ExpertConfig(8, 2, 14_336)),
 )  # fmt: skip
@@ -102,7 +109,8 @@ def counts(known: Known) -> tuple[int, int]:
     for name, shape in decoder.tensors().items():
         size = prod(shape)
         total += size
-        if name.startswith(f"{decoder.head}.") or not name.startswith("token_embd."):
+        of_token = name.startswith(("token_embd.", "per_layer_token_embd."))  # a row of it
+        if name.startswith(f"{decoder.head}.") or not of_token:
             chosen = "_exps." in name and experts is not None
             read += size * experts.num_experts_per_tok // experts.num_experts if chosen else size
     return total, read
@@ -116,6 +124,7 @@ def cache_bytes(known: Known, positions: int) -> int:
         * (layer.head_dim + layer.width_of_values)
         * min(positions, layer.window or positions)
         for layer in known.decoder.attention
+        if layer.cache_of is None
     )
 
 
