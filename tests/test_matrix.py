@@ -6,7 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from tests.conftest import left_out
 from tests.matrix import BETWEEN, KINDS, MOST
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
@@ -75,6 +80,24 @@ def test_each_value_occurs(tmp_path: Path) -> None:
         "test_few[fast-a]", "test_few[slow-b]",
         *(f"test_many[{number}]" for number in range(0, 60, 60 // MOST)),
     ]  # fmt: skip
+
+
+@pytest.mark.few(7)
+@pytest.mark.parametrize(
+    ("expression", "excluded"),
+    [
+        ("", set()),
+        ("full", set()),
+        ("not full", {"full"}),
+        ("full and not crossed and not real", {"crossed", "real"}),
+        ("not full or real", set()),
+        ("real or full and not crossed", set()),
+        ("not (full and real)", set()),
+    ],
+)
+def test_marks_that_an_expression_excludes(expression: str, excluded: set[str]) -> None:
+    config: Any = SimpleNamespace(getoption=lambda name: expression)
+    assert left_out(config) == excluded
 
 
 def test_kinds_have_every_form_and_reader() -> None:
