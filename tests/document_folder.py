@@ -13,7 +13,7 @@ import trinity
 from scripts.models.make_directory import write_directory
 from scripts.models.make_synthetic import SHAPES
 from tests.models.adapter_files import peft_directory
-from tests.ollama_stores import write_store
+from tests.ollama_stores import layer, write_manifest, write_store
 from tests.speech.small_whisper import write_short_model
 from tests.tiny_models import write_tiny_model
 from trinity.tools.convert import convert_adapter
@@ -42,7 +42,7 @@ TEXTS = {
     "person.json": json.dumps(PERSON),
     "answer.lark": 'start: "yes" | "no"\n',
     "in.jsonl": json.dumps(ROW) + "\n",
-    "text.txt": "Once upon a time the red cat sat on the mat. " * 20,
+    "text.txt": "Once upon a time the red cat sat on the mat. " * 100,
     "texts.txt": "The license applies to any work.\nFoxes jump.\n",
 }
 QUANTIZED = "model-Q4_K_M-0123456789abcdef-0123456789abcdef.gguf"  # in the cache folder
@@ -61,6 +61,8 @@ def write_folder(folder: Path, encoders: Path) -> None:
     _write_directories(folder, encoders / "whisper")
     write_store(folder / "ollama", model, "library/llama3.2/latest")
     write_store(folder / "ollama", model, "library/llama3.2/1b")
+    weights = layer(folder / "ollama", "model", model.read_bytes())
+    write_manifest(folder / "ollama", "hf.co/user/repo/Q4_K_M", [weights])
     for name, text in TEXTS.items():
         (folder / name).write_text(text, "utf-8")
 

@@ -30,6 +30,7 @@ BLOCK = re.compile(
 )
 PAGE_NOT_RUN = re.compile(r"\A<!-- console blocks not run: .{15,} -->\n")
 SERVE = re.compile(r"^python -m trinity serve(.*)$", re.MULTILINE)
+FAILS = re.compile(r"^(.*?) +# exit code 1: .*$", re.MULTILINE)
 URL = "http://127.0.0.1:8080"  # of the documents
 REPOSITORIES = ("user/repo", "microsoft/bitnet-b1.58-2B-4T-gguf")
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
@@ -118,7 +119,8 @@ def program(block: str) -> str:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
     if "curl" in block and not SERVE.search(block):
-        block = f"python -m trinity serve\n{block}"
+        block = f"python -m trinity serve --model demo=model.gguf\n{block}"
+    block = FAILS.sub(r"\1 && exit 1 || [ $? = 1 ]", block)
     block = SERVE.sub(lambda found: START.format(command=found[0], port=port, url=URL), block)
     return block.replace(URL, f"http://127.0.0.1:{port}") + END
 

@@ -1,6 +1,7 @@
 // Conversations as files: export, and import of exports and of the files of `trinity chat`.
 
 import { element } from "./element.js";
+import { isImage } from "./pictures.js";
 import { fresh } from "./store.js";
 
 const ROLES = ["user", "assistant"];
@@ -33,8 +34,10 @@ export async function read(file) {
       throw new Error(`${file.name}: message ${i + 1} is not a text of the user or the assistant.`);
     }
     const text = (value) => (typeof value === "string" ? value : "");
+    const images = Array.isArray(one.images) ? one.images.filter(isImage) : [];
     conversation.messages.push({
       role: one.role, content: one.content.replaceAll("\r", ""), reasoning: text(one.reasoning), note: text(one.note), model: text(one.model),
+      ...(images.length && { images }),
     });
   });
   const title = typeof data.title === "string" && data.title.trim() ? data.title : file.name.replace(/\.json$/i, "");

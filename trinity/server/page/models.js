@@ -6,6 +6,7 @@ import * as store from "./store.js";
 
 const DEMO = /[\\/]trinity[\\/]data[\\/]demo(-chat)?\.gguf$/;
 const select = document.getElementById("model");
+const LOOK_MS = 1000;  // between looks at what a response waits for
 let cards = [];
 let first = null;  // the path and the default options of the first model
 
@@ -15,6 +16,9 @@ const isFirst = () => cards[0]?.id === select.value;
 
 /** Whether the chosen model is loaded, as far as is known. */
 export const isLoaded = () => card()?.loaded ?? false;
+
+/** Whether the chosen model reads images. */
+export const readsImages = () => card()?.architecture?.input_modalities?.includes("image") ?? false;
 
 /** The options that apply where none are set; known for the first model only. */
 export const defaults = () => (isFirst() ? first?.defaults : undefined);
@@ -55,4 +59,17 @@ export function gauge(conversation) {
   const omitted = conversation.omitted ? ` · the oldest ${conversation.omitted} messages are not sent` : "";
   place.querySelector("label").textContent = `Context: ${used} of ${length} tokens${omitted}`;
   place.querySelector("meter").value = used / length;
+}
+
+/** Say what a response waits for, until the returned timer is cleared. */
+export function waiting(say) {
+  say("Waiting for the model");
+  return setInterval(async () => {
+    try {
+      await look();
+    } catch {
+      return;  // the request itself fails or waits
+    }
+    if (!isLoaded()) say(`Loading ${chosenModel()}`);
+  }, LOOK_MS);
 }

@@ -5,6 +5,7 @@ import { element } from "./element.js";
 import * as files from "./files.js";
 import * as models from "./models.js";
 import { Monitor } from "./monitor.js";
+import * as pictures from "./pictures.js";
 import { body, note, omitOldest, told } from "./request.js";
 import * as server from "./server.js";
 import * as settings from "./settings.js";
@@ -12,7 +13,6 @@ import * as store from "./store.js";
 import { Thread } from "./thread.js";
 
 const SAVE_MS = 2000;
-const LOOK_MS = 1000;  // between looks at what a response waits for
 const id = (name) => document.getElementById(name);
 const input = id("input");
 
@@ -22,7 +22,7 @@ const unwritten = new Set();  // conversations that the browser has not saved ye
 const running = new Map();  // what stops a response, by the conversation's id
 
 const thread = new Thread(id("thread"), id("scroll"), {
-  edit: (message, text) => again(message, [{ role: "user", content: text }]),
+  edit: (message, text) => again(message, [{ ...message, content: text }]),
   regenerate: (message) => again(message, []),
 });
 const monitor = new Monitor(id("monitor"));
@@ -30,9 +30,10 @@ const monitor = new Monitor(id("monitor"));
 // Conversations
 
 function choose(conversation) {
-  if (chosen) chosen.draft = input.value;
+  if (chosen) [chosen.draft, chosen.pictures] = [input.value, pictures.all()];
   chosen = conversation;
   input.value = conversation.draft ?? "";
+  pictures.set(conversation.pictures);
   grow();
   store.remember("chosen", conversation.id);
   thread.show(conversation.messages);
@@ -156,23 +157,26 @@ async function showModels() {
 
 function showModel() {
   id("about").textContent = models.about();
+  id("attach").hidden = !models.readsImages();
   models.gauge(chosen);
 }
 
 // Responses
 
 /** A new chat with a message that did not fit into another one. */
-function beginWith(text) {
+function beginWith(text, images) {
   input.value = "";
+  pictures.set();
   begin();
   input.value = text;
+  pictures.set(images);
   grow();
 }
 
-function full(conversation, error, text) {
+function full(conversation, error, text, images) {
   if (!conversation.messages.length) return fail(error.message);  // the message alone is too long
-  const actions = [["New chat", () => beginWith(text)]];
-  if (text && (conversation.omitted ?? 0) < conversation.messages.length) {
+  const actions = [["New chat", () => beginWith(text, images)]];
+  if ((text || images.length) && (conversation.omitted ?? 0) < conversation.messages.length) {
     actions.push(["Omit the oldest messages", () => {
       omitOldest(conversation, input.value);
       send();
@@ -181,24 +185,11 @@ function full(conversation, error, text) {
   fail(told(error), ...actions);
 }
 
-/** Say what a response waits for, until it begins. */
-function waiting(message) {
-  thread.wait(message, "Waiting for the model");
-  return setInterval(async () => {
-    try {
-      await models.look();
-    } catch {
-      return;  // the request itself fails or waits
-    }
-    if (!models.isLoaded()) thread.wait(message, `Loading ${models.chosenModel()}`);
-  }, LOOK_MS);
-}
-
 /**
  * Generate a response. If it fails before its first token, nothing was said: the messages of
  * before are restored, and the text that was sent returns to the input.
  */
-async function reply(conversation, before, text = "") {
+async function reply(conversation, before, text = "", images = []) {
   const stop = new AbortController();
   running.set(conversation.id, stop);
   fail("");
@@ -209,7 +200,7 @@ async function reply(conversation, before, text = "") {
     thread.add(message);
     list();
   }
-  const timer = waiting(message);
+  const timer = models.waiting((text) => thread.wait(message, text));
   const began = performance.now();
   let [begun, usage, saved, reason, failure] = [null, null, began, null, null];
   try {
@@ -247,9 +238,9 @@ async function reply(conversation, before, text = "") {
   running.delete(conversation.id);
   thread.end(message);
   if (!conversations.includes(conversation)) return;  // it was deleted meanwhile
-  if (failure && begun === null) restore(conversation, before, text);
+  if (failure && begun === null) restore(conversation, before, text, images);
   if (failure && failure.name !== "AbortError" && conversation === chosen) {
-    if (failure.code === "context_length_exceeded") full(conversation, failure, text);
+    if (failure.code === "context_length_exceeded") full(conversation, failure, text, images);
     else fail(told(failure));
   }
   await keep(conversation);
@@ -257,16 +248,18 @@ async function reply(conversation, before, text = "") {
   list();
 }
 
-function restore(conversation, before, text) {
+function restore(conversation, before, text, images) {
   conversation.messages = before;
   if (!before.length) conversation.title = "New chat";
   const draft = (rest) => [text, rest].filter(Boolean).join("\n");
   if (conversation !== chosen) {
     conversation.draft = draft(conversation.draft);
+    conversation.pictures = [...images, ...(conversation.pictures ?? [])];
     return;
   }
   thread.show(before);
   input.value = draft(input.value);
+  pictures.set([...images, ...pictures.all()]);
   grow();
 }
 
@@ -284,18 +277,20 @@ async function again(message, by) {
 
 async function send() {
   const text = input.value.trim();
-  if (!text || running.has(chosen.id)) return;
+  const images = pictures.all();
+  if (!(text || images.length) || running.has(chosen.id)) return;
   input.value = "";
+  pictures.set();
   grow();
   if (!chosen.messages.length && chosen.title === "New chat") {
-    chosen.title = text.replace(/\s+/g, " ").slice(0, 60);
+    chosen.title = text.replace(/\s+/g, " ").slice(0, 60) || "Image";
   }
   conversations = [chosen, ...conversations.filter((one) => one !== chosen)];
-  const message = { role: "user", content: text.replaceAll("\r", "") };
+  const message = { role: "user", content: text.replaceAll("\r", ""), ...(images.length && { images }) };
   const before = chosen.messages;
   chosen.messages = [...before, message];
   thread.add(message);
-  await reply(chosen, before, text);
+  await reply(chosen, before, text, images);
 }
 
 const halt = () => running.get(chosen.id)?.abort();
@@ -352,6 +347,10 @@ id("import-file").addEventListener("change", async () => {
   const given = [...id("import-file").files];
   id("import-file").value = "";  // the same file may be chosen again
   await imported(given);
+});
+pictures.listen(id("chat"), async (given) => {
+  await pictures.add(given, models.readsImages()).then(() => fail(""), (error) => fail(error.message));
+  input.focus();
 });
 id("model").addEventListener("change", () => {
   store.remember("model", models.chosenModel());

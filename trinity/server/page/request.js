@@ -3,8 +3,14 @@
 /** The body of a request. A conversation without its oldest messages has `omitted`. */
 export function body(conversation, model, settings) {
   const system = conversation.system ? [{ role: "system", content: conversation.system }] : [];
-  const messages = sent(conversation).map(({ role, content }) => ({ role, content }));
+  const messages = sent(conversation).map(({ role, content, images }) => ({ role, content: parts(content, images) }));
   return { model: model || undefined, messages: [...system, ...messages], return_progress: true, ...settings };
+}
+
+function parts(content, images) {
+  if (!images?.length) return content;
+  const shown = images.map((url) => ({ type: "image_url", image_url: { url } }));
+  return content ? [...shown, { type: "text", text: content }] : shown;
 }
 
 /** The messages that are sent: not the oldest that were omitted, and no turn without a response. */

@@ -3,6 +3,7 @@
 import { copy } from "./clipboard.js";
 import { element } from "./element.js";
 import { Growing, render } from "./markdown.js";
+import { shown } from "./pictures.js";
 
 // Of the time, drawing a growing response takes at most this share.
 const SHARE = 0.25;
@@ -115,12 +116,14 @@ export class Thread {
     const who = element("h2");
     const waiting = element("p", { class: "waiting", role: "status" }, element("span"), element("span", { class: "dots", "aria-hidden": "true" }));
     waiting.hidden = true;
+    const images = message.images?.length ? [element("div", { class: "images" }, ...message.images.map(shown))] : [];
     const body = element("div", { class: "body" });
+    body.hidden = images.length > 0 && !message.content;
     const thinking = element("div", { class: "thinking" });
     const thought = element("details", {}, element("summary", {}, "Thinking"), thinking);
     const note = element("span", { class: "note" }, message.note ?? "");
     const buttons = element("div", { class: "actions" });
-    const article = element("article", { class: message.role }, who, thought, body, waiting, buttons);
+    const article = element("article", { class: message.role }, who, thought, ...images, body, waiting, buttons);
     const view = { article, who, waiting, body, thinking, thought, note, next: 0 };
     const button = (label, act) => {
       const made = element("button", { type: "button" }, label);
@@ -149,7 +152,7 @@ export class Thread {
       view.article.querySelector(".actions button:nth-child(2)").focus();
     };
     save.addEventListener("click", () => {
-      if (input.value.trim()) this.acts.edit(message, input.value.trim());
+      if (input.value.trim() || message.images) this.acts.edit(message, input.value.trim());
     });
     cancel.addEventListener("click", back);
     input.addEventListener("keydown", (event) => {
@@ -162,6 +165,7 @@ export class Thread {
       }
     });
     view.article.classList.add("editing");
+    view.body.hidden = false;
     view.body.replaceChildren(input, element("div", { class: "buttons" }, cancel, save));
     input.focus();
   }
