@@ -72,8 +72,10 @@ class StepFit:
     def note(self, running: int, rows: int, pairs: float, seconds: float) -> None:
         """Note the duration of a step with ``running`` rows and ``rows`` prompt rows."""
         if self._alike and (rows or running != self._running or len(self._alike) == ALIKE):
-            alike, self._alike = self._alike, []
-            self._learn(self._running, 0, 0.0, float(np.median(alike)))
+            alike, self._alike = sorted(self._alike), []
+            # np.median would import numpy.ma, and a fork() during an import stops the new process.
+            median = (alike[(len(alike) - 1) // 2] + alike[len(alike) // 2]) / 2
+            self._learn(self._running, 0, 0.0, median)
         if rows or not self.times.step:
             self._learn(running, rows, pairs, seconds)
         else:
