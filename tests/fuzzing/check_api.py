@@ -104,7 +104,8 @@ def server(slots: str) -> Iterator[str]:
     demo = ROOT / "trinity" / "data" / "demo-chat.gguf"
     started = subprocess.Popen(
         [sys.executable, "-m", "trinity", "serve", "--port", "0", "--max-tokens", "8",
-         "--model", f"demo={demo}", "--request-seconds", "600", "--any-model-name", "--slot-save-path", slots],
+         "--model", f"demo={demo}", "--request-seconds", "600", "--any-model-name",
+         "--slot-save-path", slots],
         stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths},
     )  # fmt: skip
     assert started.stderr is not None
