@@ -86,6 +86,7 @@ def _config(architecture: Architecture, kinds: Collection[str]) -> ModelConfig:
         )  # fmt: skip
     ssm = SSMConfig(2, 2, 2, 1, 1) if "ssm" in architecture.needs else None
     latent = LatentConfig(2, 2 * ("attn_q_a" in kinds), 4, 2)
+    numbers = {name: (1.0,) * _LAYERS for name in architecture.needs if name.startswith("xielu_")}
     return ModelConfig(
         architecture=architecture.names[0], hidden_size=4, intermediate_size=4,
         num_layers=_LAYERS, num_heads=2, num_kv_heads=2, head_dim=2, vocab_size=2,
@@ -95,7 +96,7 @@ def _config(architecture: Architecture, kinds: Collection[str]) -> ModelConfig:
         ssm=ssm, recurrent_layers=(True, False, False),
         short_conv_kernel=2 * ("short_conv_kernel" in architecture.needs),
         layer_kv_heads=(0, 2, 2) if architecture.mixed else (),
-        layer_intermediate_sizes=(0, 0, 4) if architecture.mixed else (),
+        layer_intermediate_sizes=(0, 0, 4) if architecture.mixed else (), **numbers,
     )  # fmt: skip
 
 
