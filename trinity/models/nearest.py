@@ -95,6 +95,8 @@ def _config(architecture: Architecture, kinds: Collection[str]) -> ModelConfig:
         per_layer_input_size=2 * ("inp_gate" in kinds), experts=experts, latent=latent,
         ssm=ssm, recurrent_layers=(True, False, False),
         short_conv_kernel=2 * ("short_conv_kernel" in architecture.needs),
+        kda_head_dim=2 * ("kda_head_dim" in architecture.needs),
+        kda_conv_kernel=2 * ("kda_conv_kernel" in architecture.needs),
         layer_kv_heads=(0, 2, 2) if architecture.mixed else (),
         layer_intermediate_sizes=(0, 0, 4) if architecture.mixed else (), **numbers,
     )  # fmt: skip
