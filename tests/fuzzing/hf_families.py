@@ -201,7 +201,7 @@ def _stored_shape(name: str, form: Stored, shapes: list[Shape], model: HFModel) 
     if "token_type_embeddings" in name:
         return model.values.size("type_vocab_size", "num_layers", 2), model.config.hidden_size
     if name.endswith(("conv1d.weight", "conv.conv.weight")):
-        return last[0], 1, last[-1]
+        return total // last[-1], 1, last[-1]
     if name.endswith("self_attn.A_log"):
         return 1, 1, total, 1
     if name.endswith(("A_log", ".D", "norm.weight", ".dt_bias")) and form.views != (as_it_is,):

@@ -22,7 +22,7 @@ from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.recurrent import decay, layer_kinds
 from trinity.formats.huggingface.stored import Stored, part
-from trinity.formats.huggingface.table import Table, TableRow, experts, gated, tensor
+from trinity.formats.huggingface.table import Table, TableRow, at, experts, gated, tensor
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, deepseek2, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -124,7 +124,11 @@ def _table(config: ModelConfig, values: Values) -> Table:
         "ssm_dt.bias": tensor("self_attn.dt_bias"),
         "ssm_norm": tensor(head_norm),
         "ffn_norm": "post_attention_layernorm",
-        **gated(),
+        # transformers 5 saves dense layers under the name of those with experts.
+        **{
+            f"ffn_{name}": at(f"mlp.{name}_proj", f"block_sparse_moe.{name}_proj")
+            for name in ("gate", "up", "down")
+        },
         "ffn_gate_inp": "block_sparse_moe.gate",
         "exp_probs_b.bias": tensor("block_sparse_moe.gate.e_score_correction_bias"),
         **experts("block_sparse_moe.experts", gate="w1", up="w3", down="w2"),

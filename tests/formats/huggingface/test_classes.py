@@ -15,7 +15,7 @@ from tests.formats.huggingface.class_models import PROMPT, TOKENS, golden, write
 from tests.formats.raw_safetensors import write_safetensors
 from tests.fuzzing.hf_families import configuration
 from tests.tools.golden_models import edit_json
-from trinity.errors import ConfigError, UnsupportedError
+from trinity.errors import ConfigError, ContextLengthError, FormatError, UnsupportedError
 from trinity.formats import GGUFProvider
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.huggingface.metadata import model_metadata
@@ -94,6 +94,16 @@ def test_keys_are_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
         ("maple", {"nope_on_global_attention": False}, "nope_on_global_attention is False"),
         ("minicpm", {"num_experts": 8}, "num_experts is 8"),
         ("minicpm3", {"dim_model_base": 128}, "dim_model_base is 128"),
+        ("llama4", {"attn_temperature_tuning": False}, "attn_temperature_tuning is off"),
+        ("llama4", {"no_rope_layers": [1, 1, 1, 1]}, "its layers rotate as"),
+        ("llama4", {"no_rope_layers": "all"}, "no_rope_layers is 'all'; it must be a list"),
+        ("llama4", {"use_qk_norm": False}, "use_qk_norm is False with 4 experts"),
+        ("llama4", {"moe_layers": [0]}, r"moe_layers is \[0\]"),
+        ("gemma3n", {"laurel_rank": 32}, "laurel_rank is 32"),
+        ("gemma3n", {"vocab_size_per_layer_input": 300}, "vocab_size_per_layer_input is 300"),
+        ("gemma3n", {"intermediate_size": [96, 96, 96, 96, 64]}, "intermediate_size is"),
+        ("kimi_linear", {"moe_renormalize": False}, "norm_topk_prob is False"),
+        ("deepseek_v32", {"layer_types": ["full_attention"] * 3}, "layer_types is"),
     ],
 )
 def test_what_gguf_cannot_say_is_refused(
@@ -102,6 +112,29 @@ def test_what_gguf_cannot_say_is_refused(
     folder = write(name, tmp_path / "model")
     edit_json(folder / "config.json", **changes)
     with pytest.raises((ConfigError, UnsupportedError), match=f"config.json: {said}"):
+        trinity.load(folder)
+
+
+@pytest.mark.parametrize("name", ["deepseek_v32", "glm_moe_dsa"])
+def test_the_context_ends_where_an_indexer_would_choose(name: str, tmp_path: Path) -> None:
+    folder = write(name, tmp_path / "model")
+    with trinity.load(folder) as model:
+        assert model.context_length == CONFIGS[name]["index_topk"]
+        with pytest.raises(ContextLengthError, match="the context holds 64"):
+            model.generate(PROMPT * 4, max_tokens=1)
+
+
+def test_numbers_of_layers_are_single_values(tmp_path: Path) -> None:
+    folder = write("apertus", tmp_path / "model")
+    with Checkpoint(folder) as checkpoint:
+        arrays = {name: checkpoint.tensor(name).elements().copy() for name in checkpoint.names()}
+    name = "model.layers.1.mlp.act_fn.alpha_p"
+    write_safetensors(folder / "model.safetensors", arrays | {name: np.zeros(2, np.float32)})
+    with pytest.raises(FormatError, match=rf"'{name}' has the shape \(2,\); expected one value"):
+        trinity.load(folder)
+    del arrays[name]
+    write_safetensors(folder / "model.safetensors", arrays)
+    with pytest.raises(FormatError, match=f"missing, such as '{name}'"):
         trinity.load(folder)
 
 
