@@ -123,7 +123,8 @@ class CPUEngine(Emptied):
         ids, positions = self._input.take(batch, self.pool)
         if positions > self._parts.builder.reached:
             self._parts.builder.reach(positions)
-        self._parts.builder.mix(self._step.places)
+        if self._step.places:
+            self._parts.builder.mix(self._step.places)
         out = self._logits(out)
         adapted = self._begin_adapters(batch)
         if any(rows.images for rows in batch):
