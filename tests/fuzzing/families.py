@@ -77,18 +77,14 @@ def _keys(layers: int, heads: int, rng: random.Random) -> dict[str, dict[str, Va
         "experts": _experts(layers, rng),
         "latent": _latent(heads, rng),
         "ssm": _ssm(rng),
-        **{
-            f"xielu_{name}": {f"xielu.{name}": Value(ARRAY, [0.5] * layers, F32)}
-            for name in ("alpha_p", "alpha_n", "beta", "eps")
-        },
         "kda_head_dim": {"kda.head_dim": Value(U32, rng.choice((1, 8, 16)))},
         "kda_conv_kernel": {"ssm.conv_kernel": Value(U32, rng.choice((2, 3, 4)))},
         "short_conv_kernel": {"shortconv.l_cache": Value(U32, rng.choice((2, 3, 4)))},
         "sparsity_scale": {"activation_sparsity_scale": _real_of_each(layers, rng)},
-        "xielu_alpha_p": {"xielu.alpha_p": _real_of_each(layers, rng)},
-        "xielu_alpha_n": {"xielu.alpha_n": _real_of_each(layers, rng)},
-        "xielu_beta": {"xielu.beta": _real_of_each(layers, rng)},
-        "xielu_eps": {"xielu.eps": _real_of_each(layers, rng)},
+        **{
+            f"xielu_{name}": {f"xielu.{name}": _real_of_each(layers, rng)}
+            for name in ("alpha_p", "alpha_n", "beta", "eps")
+        },
     }
 
 

@@ -73,12 +73,16 @@ BITNET = LLAMA | {
 
 NEEDED: dict[str, Any] = {
     "experts": ExpertConfig(4, 2, 32),
+    "kda_head_dim": 8,
+    "kda_conv_kernel": 3,
     "latent": LatentConfig(kv_lora_rank=16, q_lora_rank=0, key_dim=12, value_dim=6),
     "logit_scale": 2.0,
+    "per_layer_input_size": 16,
     "short_conv_kernel": 3,
     "sliding_window": 16,
     "ssm": SSMConfig(conv_kernel=4, inner_size=64, state_size=8, num_groups=2, num_heads=4),
     "sliding_window_pattern": (True, False),
+    **{f"xielu_{name}": (0.5, 0.5) for name in ("alpha_p", "alpha_n", "beta", "eps")},
 }
 
 
@@ -173,11 +177,13 @@ def test_every_family_states_its_tensors(name: str) -> None:
     norm = f"{architecture.output_norm}.weight"
     assert (norm in needed) == (architecture.norm != "none")
     recurrent = {layer for layer, _ in decoder.states}
-    assert bool(recurrent) == (config.ssm is not None or config.short_conv_kernel > 0)
+    kernels = config.short_conv_kernel, config.kda_conv_kernel
+    assert bool(recurrent) == (config.ssm is not None or any(kernels))
     assert (1 in decoder.attention_layers) == attends
     assert recurrent | {*decoder.attention_layers} == {0, 1}
+    before = {"x"}.union(*(operation.buffers() for operation in decoder.prologue))
     for layer in decoder.layers:
-        written = {"x"}
+        written = set(before)
         for operation in layer:
             if isinstance(operation, Norm | Linear):
                 assert operation.x in written, operation

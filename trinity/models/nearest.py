@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 from trinity.config import ExpertConfig, LatentConfig, ModelConfig, SSMConfig
 from trinity.errors import TrinityError
@@ -86,7 +87,9 @@ def _config(architecture: Architecture, kinds: Collection[str]) -> ModelConfig:
         )  # fmt: skip
     ssm = SSMConfig(2, 2, 2, 1, 1) if "ssm" in architecture.needs else None
     latent = LatentConfig(2, 2 * ("attn_q_a" in kinds), 4, 2)
-    numbers = {name: (1.0,) * _LAYERS for name in architecture.needs if name.startswith("xielu_")}
+    numbers: dict[str, Any] = {
+        name: (1.0,) * _LAYERS for name in architecture.needs if name.startswith("xielu_")
+    }
     return ModelConfig(
         architecture=architecture.names[0], hidden_size=4, intermediate_size=4,
         num_layers=_LAYERS, num_heads=2, num_kv_heads=2, head_dim=2, vocab_size=2,
