@@ -79,8 +79,8 @@ def serve(
             metavar="[NAME=]MODEL",
             help=(
                 f"{options.MODEL_HELP}; may be several: all but the first are loaded when they "
-                "are requested. If not given, the models that `trinity list` shows, or the demo "
-                "chat model."
+                "are requested. If not given, the models of huggingface_hub's cache and of "
+                "Ollama's stores, or the demo chat model."
             ),
         ),
     ] = None,
