@@ -15,6 +15,7 @@ from tests.images import small_vision_models as small
 from tests.images.conftest import NAMES
 from tests.images.mmproj_files import write_mmproj
 from trinity.errors import ConfigError, ContextLengthError, InputError, UnsupportedError
+from trinity.images.tower_config import checked_channels
 from trinity.runtime.image_rows import PromptIds, is_token
 from trinity.runtime.interface import Rows
 
@@ -203,6 +204,12 @@ def test_text_models_refuse_images() -> None:
         pytest.raises(InputError, match="the model reads only text"),
     ):
         model.chat_prompt(asked(small.image(8, 8)), template=template)
+
+
+@pytest.mark.parametrize("found", [None, 0.5, [0.5] * 2, [[0.5], [0.5, 0.5], 0.5], [0.0] * 3])
+def test_the_deviation_of_a_channel_is_a_positive_number(found: object) -> None:
+    with pytest.raises(ConfigError, match=r"a\.gguf: image_std is .* must be three numbers"):
+        checked_channels(found, "a.gguf: image_std", positive=True)
 
 
 def test_an_mmproj_file_of_another_model_is_refused(

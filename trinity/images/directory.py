@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trinity.errors import ConfigError, FormatError, UnsupportedError
+from trinity.errors import FormatError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.huggingface.files import (
     CONFIG,
@@ -17,7 +17,7 @@ from trinity.formats.json_object import read_json_object
 from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily
 from trinity.images.settings import ImageSettings
-from trinity.images.tower_config import Activation, TowerConfig, checked_tower
+from trinity.images.tower_config import Activation, TowerConfig, checked_channels, checked_tower
 from trinity.images.tower_weights import TowerTensors
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -92,17 +92,7 @@ def _channels(values: Values, key: str) -> tuple[float, float, float]:
     found = values.values.get(key)
     if isinstance(found, int | float) and not isinstance(found, bool):
         found = [found] * 3
-    if (
-        not isinstance(found, list)
-        or len(found) != 3
-        or not all(isinstance(value, int | float) and -10 <= value <= 10 for value in found)
-        or (key == "image_std" and not all(value > 0 for value in found))
-    ):
-        raise ConfigError(
-            f"{values.source}: {key} is {found!r:.80}; it must be three numbers, one per channel"
-        )
-    first, second, third = (float(value) for value in found)
-    return first, second, third
+    return checked_channels(found, f"{values.source}: {key}", positive=key == "image_std")
 
 
 def tower_tensors(family: ImageFamily, config: TowerConfig, checkpoint: Checkpoint) -> TowerTensors:

@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import checked_integer, checked_real
 from trinity.formats.gguf import GGUFProvider
 from trinity.images.family import ImageFamily
 from trinity.images.settings import ImageSettings
-from trinity.images.tower_config import Activation, TowerConfig, checked_tower
+from trinity.images.tower_config import (
+    Activation,
+    TowerConfig,
+    checked_channels,
+    checked_tower,
+)
 from trinity.images.tower_weights import TowerTensors
 
 CLIP = "clip"
@@ -174,14 +177,7 @@ class MmprojFile:
 
     def _channels(self, key: str) -> tuple[float, float, float]:
         found = self._file.metadata.get(_VISION + key)
-        values = np.asarray(found if found is not None else (), np.float64).reshape(-1)
-        usable = len(values) == 3 and np.isfinite(values).all() and (np.abs(values) <= 10).all()
-        if not usable or (key == "image_std" and not (values > 0).all()):
-            raise ConfigError(
-                f"{self.path}: {_VISION}{key} is {found!r:.80}; it must be three numbers"
-            )
-        first, second, third = values.tolist()
-        return first, second, third
+        return checked_channels(found, f"{self.path}: {_VISION}{key}", positive=key == "image_std")
 
 
 def _swapped(name: str) -> str:

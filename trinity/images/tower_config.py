@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from trinity.errors import ConfigError
 from trinity.images.settings import ImageSettings
 
@@ -83,3 +85,20 @@ def checked_tower(config: TowerConfig, settings: ImageSettings, source: str) -> 
         if not fits:
             raise ConfigError(f"{source}: {what}; the file contradicts itself: download it again")
     return config
+
+
+def checked_channels(found: object, where: str, *, positive: bool) -> tuple[float, float, float]:
+    """Return the three numbers, one per channel, that a list or an array holds.
+
+    Raises ConfigError, whose message begins with ``where``: the file and the key.
+    """
+    values = found.tolist() if isinstance(found, np.ndarray) else found
+    if (
+        not isinstance(values, list)
+        or len(values) != 3
+        or not all(isinstance(value, int | float) and -10 <= value <= 10 for value in values)
+        or (positive and not all(value > 0 for value in values))
+    ):
+        raise ConfigError(f"{where} is {found!r:.80}; it must be three numbers, one per channel")
+    first, second, third = (float(value) for value in values)
+    return first, second, third
