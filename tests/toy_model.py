@@ -138,7 +138,7 @@ class ToyEngine:
         self.prefill_chunk = prefill_chunk
         self.few = min(16, prefill_chunk)
         self.encodes = self.drafts = False
-        self.sketch_bytes = 0
+        self.other_bytes = 0
         self.threads = 2
         self.isa = "portable"
         self.kv_type = "F16"

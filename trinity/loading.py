@@ -21,10 +21,12 @@ from trinity_kernels.uninterrupted import uninterrupted
 if TYPE_CHECKING:
     from trinity.formats import WeightProvider
     from trinity.images.encoder import ImageEncoder
+    from trinity.runtime.engine import CPUEngine
     from trinity.runtime.interface import Engine
     from trinity.tokenizers import Tokenizer
 
 Path = str | os.PathLike[str]
+Progress = Callable[[str], None]
 
 
 def load(
@@ -85,7 +87,13 @@ def load(
             with _libraries():
                 building = uninterrupted(importlib.import_module, "trinity.runtime.engine_building")
             engine = building.build_engine(provider, chosen, progress)
-            images = _images(opened, engine, chosen.mmproj, progress or _silent)
+            try:
+                if chosen.draft_model is not None:
+                    _draft_with(engine, provider, chosen, progress)
+                images = _images(opened, engine, chosen.mmproj, progress or _silent)
+            except BaseException:
+                engine.close()
+                raise
     except BaseException:
         provider.close()
         raise
@@ -96,6 +104,37 @@ def load(
     if model.embedder.lacks_pooler:
         _warn_of_pooler(provider.path, progress)
     return model
+
+
+def _draft_with(
+    engine: CPUEngine, provider: WeightProvider, options: LoadOptions, progress: Progress | None
+) -> None:
+    """Load the draft model. Raises: as ``load``; InputError for one of another vocabulary."""
+    from trinity.formats.configuration import check_is_model
+    from trinity.models import check_architecture
+    from trinity.providers import open_weights
+    from trinity.runtime.draft_model import DraftModel, check_same_vocabulary
+    from trinity.runtime.engine_building import build_engine
+
+    assert options.draft_model is not None
+    path = options.draft_model
+    draft = open_weights(path, notice=progress or _silent)
+    try:
+        with about(draft.path, os.fspath(path), *draft.paths):
+            check_is_model(draft.metadata, draft.path)
+            check_architecture(draft)
+            check_same_vocabulary(draft, provider)
+            of_draft = LoadOptions(
+                threads=engine.threads,
+                context_length=min(engine.context_length, draft.config.context_length),
+                kv_type=options.kv_type,
+                isa=engine.isa,
+            )
+            built = build_engine(draft, of_draft, progress, engine.team)
+        engine.draft_with(DraftModel(built, draft, engine.config.vocab_size))
+    except BaseException:
+        draft.close()
+        raise
 
 
 def _override(provider: WeightProvider, options: LoadOptions) -> None:

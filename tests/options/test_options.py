@@ -165,9 +165,9 @@ def test_load_has_the_declared_parameters() -> None:
             assert f'"{one.default}"' in texts[one.name], one.name
 
 
-# What tl_config and mmproj name is read with the model.
+# What these name is read with the model.
 @pytest.mark.parametrize(
-    "name", [name for name in names(LOAD) if name not in ("tl_config", "mmproj")]
+    "name", [name for name in names(LOAD) if name not in ("tl_config", "mmproj", "draft_model")]
 )
 def test_load_checks_before_it_looks_for_the_file(name: str) -> None:
     with pytest.raises(InputError, match=f"^{name} is "):

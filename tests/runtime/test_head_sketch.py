@@ -107,7 +107,7 @@ def test_logits_have_the_bits_of_the_full_product(
     needs = [Best(1 + row // 2, np.arange(row) * 100) for row in range(rows)]
     with engine_of(path, "on", level) as engine:
         computed = assert_same(path, engine, level, needs)
-        assert engine.sketch_bytes == VOCABULARY * 256 * 4.25 / 8
+        assert engine.other_bytes == VOCABULARY * 256 * 4.25 / 8
     assert not computed.all()
 
 
@@ -336,7 +336,7 @@ def test_auto_measures_again_after_failures(
 def test_auto_has_no_sketch_of_a_small_head(folder: Path) -> None:
     with engine_of(model_of(folder), "auto") as engine:
         assert engine._parts.sketched_head is None
-        assert engine.sketch_bytes == 0
+        assert engine.other_bytes == 0
 
 
 def test_closing_ends_the_making(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

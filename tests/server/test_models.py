@@ -25,7 +25,7 @@ from trinity.server.models import Models
 from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
 
-NO_POOL = SimpleNamespace(pool=SimpleNamespace(limit=7), sketch_bytes=3)
+NO_POOL = SimpleNamespace(pool=SimpleNamespace(limit=7), other_bytes=3)
 
 
 class FakeModel:

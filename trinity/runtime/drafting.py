@@ -172,7 +172,7 @@ class Drafter:
         walk(plan.records)
         proposed: list[int] = []
         while True:
-            token, chance = _best(self._logits)
+            token, chance = most_probable(self._logits)
             if not np.isfinite(chance) or not wants(chance):
                 return proposed
             proposed.append(token)
@@ -194,8 +194,8 @@ class Drafter:
         self._embedding.put(np.array(following), self._tokens)
 
 
-def _best(logits: NDArray[np.float32]) -> tuple[int, float]:
-    """The most probable token and its probability."""
+def most_probable(logits: NDArray[np.float32]) -> tuple[int, float]:
+    """Return the most probable token and its probability."""
     token = int(logits.argmax())
     with np.errstate(all="ignore"):  # NaN logits propose no token.
         return token, float(1 / np.exp(logits - logits[token]).sum())

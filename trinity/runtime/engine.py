@@ -38,6 +38,7 @@ from trinity_kernels.team import Team, TeamError
 if TYPE_CHECKING:
     from trinity.runtime.adapters import AdapterSet
     from trinity.runtime.channel_squares import ChannelSquares
+    from trinity.runtime.draft_model import DraftModel
     from trinity.runtime.drafting import Drafter
     from trinity.runtime.profile import OperationTime
     from trinity.runtime.sketched_head import SketchedHead
@@ -86,7 +87,8 @@ class EngineParts:
 class CPUEngine(Emptied):
     """Computes logits for rows of tokens, one step at a time. One thread at a time may call it."""
 
-    def __init__(self, parts: EngineParts) -> None:
+    def __init__(self, parts: EngineParts, team: Team | None = None) -> None:
+        """``team``: the threads of another engine, which is closed after this one."""
         self._closed = True
         self._parts = parts
         self.config = parts.config
@@ -104,15 +106,23 @@ class CPUEngine(Emptied):
         self._input = parts.step_input
         self._adapters = parts.adapter_set
         self._drafter = parts.drafter
+        self._draft_model: DraftModel | None = None
         self._watch = parts.watch
         self._build_usual_plans()
         self._watch.check()
         self.renew_pool()
+        self._owns_team = team is None
         try:
-            self.team = Team(parts.threads)
+            self.team = team or Team(parts.threads)
         except TeamError as error:
             raise TrinityError(str(error)) from error
         self._closed = False
+
+    def draft_with(self, model: DraftModel) -> None:
+        """Let a draft model propose tokens, in the place of a drafting layer; it is closed with
+        this engine.
+        """
+        self._draft_model, self._drafter, self.drafts = model, None, True
 
     def step(
         self, batch: Sequence[Rows], *, exact: bool = False, out: NDArray[np.float32] | None = None
@@ -155,6 +165,8 @@ class CPUEngine(Emptied):
         self, cache: KVCache, tokens: Sequence[int], most: int, wants: Callable[[float], bool]
     ) -> list[int]:
         """Tokens that may follow ``tokens``; see runtime/interface.py."""
+        if self._draft_model is not None:
+            return self._draft_model.propose(cache, tokens, most, wants)
         if self._drafter is None:
             return []
         return self._drafter.propose(cache, tokens, most, wants, self._walk)
@@ -206,10 +218,11 @@ class CPUEngine(Emptied):
         return "single" if parts.same_bits else f"{parts.builder.kernel.name} {self.isa}"
 
     @property
-    def sketch_bytes(self) -> int:
+    def other_bytes(self) -> int:
         """See runtime/interface.py."""
-        sketched = self._parts.sketched_head
-        return 0 if sketched is None else sketched.nbytes
+        sketched, draft = self._parts.sketched_head, self._draft_model
+        sketch_bytes = 0 if sketched is None else sketched.nbytes
+        return sketch_bytes + (0 if draft is None else draft.nbytes)
 
     def gather(self, squares: ChannelSquares | None) -> None:
         """Add the squares of the linears' inputs to ``squares`` in every following step.
@@ -234,7 +247,7 @@ class CPUEngine(Emptied):
         single rows, the sketch counts in its place.
         """
         decoder, cache = self._parts.decoder, 0
-        for layer in decoder.attention[:-1] if self.drafts else decoder.attention:
+        for layer in decoder.attention[:-1] if self._parts.drafter else decoder.attention:
             seen = min(context, layer.window or context)
             cache += layer_bytes(
                 self.kv_type, layer.num_kv_heads, layer.head_dim, layer.width_of_values, seen
@@ -300,7 +313,10 @@ class CPUEngine(Emptied):
         if self._closed:
             return
         self._closed = True
-        self.team.close()
+        if self._draft_model is not None:
+            self._draft_model.close()
+        if self._owns_team:
+            self.team.close()
         if self._parts.populating is not None:
             self._parts.populating.end()
         if self._parts.sketched_head is not None:

@@ -43,6 +43,7 @@ from trinity_kernels.record import RECORD
 
 if TYPE_CHECKING:
     from trinity.formats.adapters import LoraAdapter
+    from trinity_kernels.team import Team
 
 Progress = Callable[[str], None]
 
@@ -64,11 +65,15 @@ def load_engine(
 
 
 def build_engine(
-    provider: WeightProvider, options: LoadOptions, progress: Progress | None = None
+    provider: WeightProvider,
+    options: LoadOptions,
+    progress: Progress | None = None,
+    team: Team | None = None,
 ) -> CPUEngine:
     """An engine for a provider's model on this machine.
 
-    ``progress`` receives lines about compilation and warnings.
+    ``progress`` receives lines about compilation and warnings. ``team``: the threads of another
+    engine, which is closed after this one.
     Raises: InputError, KernelError, ConfigError, UnsupportedError.
     """
     named = provider.metadata.get("general.architecture")
@@ -88,7 +93,7 @@ def build_engine(
     if progress:
         _warn_of_context(context, config, progress)
     with enough_memory(f"to load {provider.path} for a context of {context} tokens"):
-        return CPUEngine(_parts(provider, config, options, threads, context, isa, progress))
+        return CPUEngine(_parts(provider, config, options, threads, context, isa, progress), team)
 
 
 def _parts(

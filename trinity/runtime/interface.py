@@ -89,7 +89,7 @@ class Engine(Protocol):
 
     @property
     def drafts(self) -> bool:
-        """Whether the file has a multi-token prediction layer."""
+        """Whether a layer of the file (multi-token prediction) or a draft model proposes tokens."""
         ...
 
     @property
@@ -103,8 +103,10 @@ class Engine(Protocol):
         ...
 
     @property
-    def sketch_bytes(self) -> int:
-        """Bytes of the sketch of the output head, which may be made later; 0 if there is none."""
+    def other_bytes(self) -> int:
+        """Bytes beside the model's weights and its KV cache: a sketch of the output head, which may
+        be made later, and a draft model with its KV cache.
+        """
         ...
 
     @property

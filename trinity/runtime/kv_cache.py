@@ -66,6 +66,11 @@ class KVCache:
         return self._adapters
 
     @property
+    def domain(self) -> Domain:
+        """The domain of texts that it shares pages with."""
+        return self._domain
+
+    @property
     def address(self) -> int:
         """The address of the table of full parts."""
         return self._address

@@ -173,7 +173,7 @@ class Models:
                 served.loading = False
             # The limit of the KV cache is known only after loading.
             engine = served.model.engine
-            served.bytes = need + engine.pool.limit + engine.sketch_bytes
+            served.bytes = need + engine.pool.limit + engine.other_bytes
             await self._make_room(0, served)
 
     async def _make_room(self, need: int, wanted: Served) -> None:
