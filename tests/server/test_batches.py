@@ -19,7 +19,7 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from tests.server.conftest import LIMIT, MakeApp, socket_server
+from tests.server.conftest import LIMIT, MakeApp, socket_server, wait_for
 from tests.server.test_process import process
 from trinity.server import batches
 from trinity.server.batch_queue import BatchQueue
@@ -169,6 +169,8 @@ def test_a_batch_that_is_cancelled(served: TestClient) -> None:
     file_id = upload(served, lines([row(i, max_tokens=200) for i in range(40)]))
     batch = begin(served, file_id)
     assert served.delete(f"/v1/files/{file_id}").status_code == 409
+    # One that has not begun would be cancelled at once.
+    wait_for(lambda: served.get(f"/v1/batches/{batch}").json()["status"] == "in_progress")
     assert served.post(f"/v1/batches/{batch}/cancel").json()["status"] == "cancelling"
     found = ended(served, batch)
     assert found["status"] == "cancelled"

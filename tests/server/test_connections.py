@@ -9,6 +9,7 @@ import os
 import select
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -82,10 +83,24 @@ def test_idle_connections_make_room(make: MakeApp, caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="every 127.x.x.x is an address of its own")
-def test_the_client_with_most_connections_makes_room(make: MakeApp) -> None:
-    """Another client's connection stays open, although it was idle longer."""
+@pytest.mark.parametrize("seconds", [0, 0.02])
+def test_the_client_with_most_connections_makes_room(
+    make: MakeApp, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Another client's connection stays open, although it was idle longer.
+
+    It does also if connections take ``seconds`` to begin.
+    """
+    connect = accepting.Accepting._connect
+
+    async def slow(self: Any, client: socket.socket) -> None:
+        await asyncio.sleep(seconds)
+        await connect(self, client)
+
+    monkeypatch.setattr(accepting.Accepting, "_connect", slow)
     with socket_server(make(), max_connections=8) as url, clients(url) as made:
         kept = made(b"", "127.0.0.2")
+        time.sleep(2 * seconds)  # until it has begun
         many = [made(b"") for _ in range(40)]
         wait_for(lambda: sum(is_closed(one) for one in many) >= len(many) - 9)
         assert not is_closed(kept)

@@ -43,10 +43,10 @@ def test_the_rest_comes_behind_the_last_event(make: MakeApp) -> None:
 
     async def run() -> None:
         first = Asked(app, CHAT, BODY, headers=[HEADER])
-        await first.until(4)
+        await first.until(2)
         first.leave.set()
         await first.done
-        had = len(blocks(first.bytes.rpartition(b"\n\n")[0]))
+        had = 1  # as if it had read no more; all may have come at once
         rest = await resumed(app, had)
         whole = await resumed(app, 0)
         assert blocks(whole.bytes)[:had] == blocks(first.bytes)[:had]

@@ -99,8 +99,11 @@ class Accepting:
         ends = time.perf_counter() + TURN_SECONDS
         while True:
             while self._connections.full:
-                made_room = is_waited_for(self._listener) and self._connections.make_room()
-                await asyncio.sleep(0 if made_room else BACK_OFF)
+                # Those that begin have clients, too: without them the wrong one seems to have most.
+                room_comes = self._connections.changing or (
+                    is_waited_for(self._listener) and self._connections.make_room()
+                )
+                await asyncio.sleep(0 if room_comes else BACK_OFF)
             try:
                 try:
                     client, address = self._listener.accept()

@@ -41,6 +41,7 @@ class Connections(ServerState):
         self.accepted: set[Accepted] = set()  # those that have not begun
         self.beginning = 0  # that begin, and are not yet in ``connections``
         self.total = 0  # that have begun
+        self._given_up: set[Connection | Accepted] = set()  # which may still be in ``connections``
         self._warned = dict[str, float]()
 
     @property
@@ -48,6 +49,12 @@ class Connections(ServerState):
         """Whether not even a crowded connection can be accepted."""
         taken = len(self.connections) + len(self.accepted) + self.beginning
         return taken >= self.most + self.spare
+
+    @property
+    def changing(self) -> bool:
+        """Whether connections are just beginning, or ending to make room."""
+        self._given_up.intersection_update(self.all)
+        return bool(self.beginning or self._given_up)
 
     def is_crowded(self) -> bool:
         """Whether there are too many connections and none could be replaced."""
@@ -86,6 +93,7 @@ class Connections(ServerState):
         silent = [(since, c) for since, c in waiting if now - since >= SILENT_SECONDS]
         for _, connection in sorted(silent, key=lambda pair: pair[0])[: self.spare]:
             connection.give_up()
+            self._given_up.add(connection)
             self.accepted.discard(connection)
         return bool(silent)
 

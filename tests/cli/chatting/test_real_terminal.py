@@ -39,9 +39,13 @@ main()
 """
 
 
-# The same with a response and a reasoning of its own, piece by piece.
-SAID = """
-import os
+# The same with a response and a reasoning of its own, piece by piece. The response begins when
+# TYPED has arrived, which the terminal says only of lines unless its mode is changed.
+TYPED = "typed meanwhile"
+SAID = f"""
+import fcntl
+import sys
+import termios
 import time
 import trinity.loading
 from tests.toy_model import toy_model
@@ -54,11 +58,13 @@ TEXT = "A **ternary number** is written in base *three*, with the digits `0`, `1
 
 def ask(self, text, show, cancel):
     show(Reasoning("The question is about numbers. " * 8))
-    while not os.path.exists("go"):
+    mode = termios.tcgetattr(0)
+    termios.tcsetattr(0, termios.TCSANOW, [*mode[:3], mode[3] & ~termios.ICANON, *mode[4:]])
+    while int.from_bytes(fcntl.ioctl(0, termios.FIONREAD, bytes(4)), sys.byteorder) < {len(TYPED)}:
         time.sleep(0.01)
     for i in range(0, len(TEXT), 7):
         show(Text(TEXT[i : i + 7]))
-    self.messages += [{"role": "user", "content": text}, {"role": "assistant", "content": TEXT}]
+    self.messages += [{{"role": "user", "content": text}}, {{"role": "assistant", "content": TEXT}}]
     return Answer("stop", False, 0, ())
 
 ChatSession.ask = ask
@@ -202,7 +208,7 @@ def test_commands(start: Start) -> None:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("columns", [80, 200])
-def test_a_response_on_the_screen(start: Start, tmp_path: Path, columns: int) -> None:
+def test_a_response_on_the_screen(start: Start, columns: int) -> None:
     """Words wrap at the edge, delimiters become styles, and what is typed meanwhile waits."""
     pyte = pytest.importorskip("pyte")
     screen = pyte.Screen(columns, 24)
@@ -210,8 +216,7 @@ def test_a_response_on_the_screen(start: Start, tmp_path: Path, columns: int) ->
     chat.child.logfile_read = log = io.StringIO()
     chat.child.send("What is a ternary number?\r")
     chat.expect("numbers.")  # the response has begun
-    chat.child.send("typed meanwhile")
-    (tmp_path / "go").touch()
+    chat.child.send(TYPED)
     chat.child.expect_exact(PROMPT)
     chat.expect("meanwhile")
     pyte.Stream(screen).feed(log.getvalue())
