@@ -164,7 +164,7 @@ class ToyEngine:
     def draft(
         self, cache: KVCache, tokens: Sequence[int], most: int, wants: Callable[[float], bool]
     ) -> list[int]:
-        raise AssertionError("no layer drafts")
+        raise AssertionError("a toy model has no layer that proposes tokens")
 
     def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> tuple[float, ...]:
         assert not wanted

@@ -179,9 +179,10 @@ class SSMConfig:
 
 @dataclass(frozen=True, slots=True)
 class WeightRotation:
-    """A Hadamard transform of the rows of weights, which their products' inputs need as well.
+    """Weights whose rows were multiplied by a Hadamard matrix H when the file was made.
 
-    An input x becomes H (s * x) / sqrt(block_size), in blocks of that size.
+    An input x of their products is transformed in the same way, to H (s * x) / sqrt(block_size),
+    in blocks of that size.
     """
 
     block_size: int

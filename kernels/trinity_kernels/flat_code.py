@@ -154,7 +154,7 @@ def _relocate_x86(code: bytearray, kind: int, at: int, to: int) -> None:
 
 
 def _bits(value: int, low: int, count: int, *, signed: bool = True) -> int:
-    """``count`` bits of a value that has no others above them."""
+    """``count`` bits from ``low`` on; raises if a signed value does not fit them."""
     half = 1 << (low + count - 1)
     if signed and not -half <= value < half:
         raise UnlinkableError("a reference that is too far")

@@ -149,7 +149,7 @@ TAIL = struct.pack("<ii", 3, 5) + b"a.txt"
 
 @pytest.mark.parametrize("tail", [b"", struct.pack("<i", 3), TAIL])
 def test_older_form(tmp_path: Path, tail: bytes) -> None:
-    """A value is mean times calls, so sums and counts are read as chunks of the given size."""
+    """The file has mean times calls; a call is read as a chunk of the given size."""
     path = tmp_path / "imatrix.dat"
     path.write_bytes(dat({Q: (3, [1.5, 6.0]), DOWN: (0, [0.25])}, tail))
     found = read_imatrix(path, dat_chunk_size=128)

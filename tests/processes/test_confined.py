@@ -306,7 +306,7 @@ def script(code: str, *options: str, **environment: str) -> subprocess.Popen[str
 def test_it_ends_with_its_parent(end: str) -> None:
     with script(SCRIPT + f"    {end}\n", "-X", "dev", "-W", "error") as process:
         out, error = process.communicate(timeout=60)
-    if "daemon" not in end:  # that thread's call may notice how it ends
+    if "daemon" not in end:  # a thread that is killed in its call may print an error
         assert error == ""
     assert gone(int(out))
 

@@ -168,7 +168,7 @@ class Watched:
         end = time.monotonic() + LIMIT
         while not found():
             if time.monotonic() > end:
-                raise TimeoutError("it does not come")
+                raise TimeoutError(f"the expected state was not reached in {LIMIT} s")
             time.sleep(0.001)
 
     def steps_until(self, work: int) -> int:

@@ -268,7 +268,7 @@ def test_what_resuming_refuses(llama: Model) -> None:
         with pytest.raises(InputError, match=message):
             gather_imatrix(llama, text, resume=part, **options)  # type: ignore[arg-type]
     foreign = Imatrix(part.entries, CHUNK, source="other.gguf")
-    with pytest.raises(InputError, match=r"other.gguf: it does not contain the position where"):
+    with pytest.raises(InputError, match=r"other.gguf: it does not say where its run stopped"):
         gather_imatrix(llama, TEXT, chunk_size=CHUNK, resume=foreign)
 
 

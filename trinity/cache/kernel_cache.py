@@ -1,6 +1,7 @@
 """The folder of compiled kernels; a folder that other users can write to is not used.
 
-The files are read by ``pickle``, so whoever writes one can run code as this user.
+The files are machine code (on macOS and Windows they are read by ``pickle``), so whoever writes one
+can run code as this user.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def finish(status: int) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        nowhere = os.open(os.devnull, os.O_WRONLY)  # the interpreter flushes again, into this
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # where the interpreter's last flush goes
         with suppress(OSError, ValueError):
             os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

@@ -42,7 +42,7 @@ class Traits:
 
 @lru_cache(maxsize=16)
 def traits_of(template: ChatTemplate) -> Traits:
-    """Render up to seven conversations, the first time.
+    """Find the traits of a template by rendering up to seven conversations; the result is cached.
 
     Raises UnsupportedError for a template that cannot be rendered at all.
     """

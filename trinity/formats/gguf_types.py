@@ -150,7 +150,7 @@ def decide_types(source: str, extents: Sequence[Extent], alignment: int) -> list
     if the size contradicts the type or cannot decide it.
     """
     layouts: list[Layout | None] = []
-    evident: dict[int, set[str]] = {}  # types that an id's undisputed tensors have
+    evident: dict[int, set[str]] = {}  # the types of an id's tensors whose size leaves one choice
     for extent in extents:
         names = _CONTESTED_IDS.get(extent.type_id)
         if names is None:

@@ -105,8 +105,7 @@ class Grammar:
             raise InputError(f"a choice is a non-empty list of texts, not {texts!r:.80}")
         if len(texts) > MOST_CHOICES:
             raise InputError(f"the choice has {len(texts)} texts; the limit is {MOST_CHOICES}")
-        # A terminal is one expression of the lexer. Alternatives of a rule are an item each of the
-        # parser, which takes 2,000.
+        # The choice is one terminal, because the parser takes at most 2,000 alternatives of a rule.
         empty = ' | ""' if "" in texts else ""
         said = [quoted(text) for text in dict.fromkeys(texts) if text]
         if not said:

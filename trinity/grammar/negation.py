@@ -15,7 +15,8 @@ MOST_PARTS: Final = 2_000  # schemas that are made for one document
 DEEPEST: Final = 16
 MOST_VALUES: Final = 100
 LONGEST_TEXT: Final = 64
-# Keyword: its type, the opposite keyword, and the difference of the value.
+# Keyword: the type it applies to, the opposite keyword, and what its value changes by: "not
+# minLength 3" is "maxLength 2".
 COUNTED: Final = {
     "minLength": ("string", "maxLength", -1),
     "maxLength": ("string", "minLength", 1),

@@ -35,7 +35,7 @@ def rust_pattern(pattern: str) -> str:
             if part == "]":
                 within = negated = False
                 out.append(ending + part)
-            else:  # characters there, set operations in Rust
+            else:  # "[", "&&" and "~~" are characters in JSON Schema and set operations in Rust
                 if not negated and part.startswith(_PERHAPS_NUL):
                     ending = _WITHOUT_NUL
                 escaped = part.startswith("[") or part in ("&&", "~~")

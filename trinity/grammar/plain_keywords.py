@@ -36,7 +36,7 @@ class RefusedError(Exception):
 
 
 class Note(Exception):  # noqa: N818
-    """A keyword excludes nothing."""
+    """A keyword that restricts no value, such as a description."""
 
 
 def plain_keyword(node: Any, key: str) -> None:
@@ -87,10 +87,10 @@ def _count(node: Any, value: Any) -> int:
 
 def _least_properties(node: Any, value: Any) -> int:
     count, required = _count(node, value), node.get("required", ())
-    # A name may repeat if names are free.
+    # A name that no keyword fixes may be written twice, so more of them cannot be counted.
     if count > len(set(map(str, required))) + 1:
         raise RefusedError(
-            "only one property can be counted in addition to the required ones; require them"
+            "it may exceed the number of required properties by one at most; name more in required"
         )
     return count
 

@@ -97,8 +97,8 @@ class ImageEncoder:
         parts = text.split(mark)
         if len(parts) != len(images) + 1:
             raise InputError(
-                f"the prompt has {len(parts) - 1} times {mark!r}, which stands for an image, but "
-                f"there are {len(images)} images"
+                f"the prompt contains {mark!r}, which stands for an image, {len(parts) - 1} times, "
+                f"but there are {len(images)} images"
             )
         # Before anything is computed: each image has at least one square.
         least = len(images) * self._rows_of_size(self.settings.tile, self.settings.tile)

@@ -117,7 +117,7 @@ def _of_class(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 
 
 def _of_gguf(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Return the same of GGUF's tensors, which are two."""
+    """Return the tensors as ``_of_class`` does; a GGUF file has one tensor for each frame."""
     if _PATCHES not in tensors:  # only some tensors are asked for
         return tensors
     stored, second = tensors[_PATCHES], tensors.get(_SECOND)
@@ -133,7 +133,7 @@ def _with_values(tensor: Tensor, values: NDArray[np.float32]) -> Tensor:
 
 
 def _vision_of_2(vision: Values) -> Values:
-    """The same of Qwen2-VL, whose ``hidden_size`` is that of the text model."""
+    """Qwen2-VL's configuration; its own ``hidden_size`` is that of the text model."""
     width = vision.size("embed_dim", "hidden_size", 1280)
     inner = int(width * vision.real("mlp_ratio", "multiplier", 4.0))
     both = {**vision.values, "hidden_size": width, "intermediate_size": inner}
@@ -141,7 +141,7 @@ def _vision_of_2(vision: Values) -> Values:
 
 
 def _vision_of_25(vision: Values) -> Values:
-    """The same of Qwen2.5-VL, with its windows in blocks of patches."""
+    """Qwen2.5-VL's configuration; ``window`` is the side of a window in blocks of patches."""
     sizes = ("patch_size", "num_layers", 14), ("spatial_merge_size", "num_layers", 2)
     patch, merge = (vision.size(*size) for size in sizes)
     window = max(vision.size("window_size", "hidden_size", _WINDOW) // merge // patch, 1)

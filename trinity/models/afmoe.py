@@ -1,4 +1,4 @@
-"""afmoe (Arcee Trinity): gated attention, norms before and behind each branch, experts.
+"""afmoe (Arcee Trinity): gated attention, norms before and after each branch, experts.
 
 Embeddings are multiplied by the root of their width. Three windowed layers, which rotate, precede a
 full one, which does not. What attention gives is multiplied by the sigmoid of a gate. First layers

@@ -132,7 +132,7 @@ def after_dense_layers(
 ) -> list[Operation]:  # fmt: skip
     """DeepSeek's feed-forward: dense in the first layers, then experts and a shared expert.
 
-    Of the later layers, each last of ``layer_step`` has experts.
+    Only every ``layer_step``-th layer has experts; the others are dense too.
     """
     experts = config.experts
     if (

@@ -67,7 +67,7 @@ def _factor(values: Values, key: str) -> float:
 
 
 def _times(module: str, *factors: tuple[float, ...], ends: tuple[int, ...] = ()) -> TableRow:
-    """The module's rows, multiplied by one factor up to each of ``ends``, as in GGUF."""
+    """A weight whose rows are multiplied by factors; ``ends`` are the rows where they change."""
     name = (f"{module}.weight",)
     if all(factor == 1.0 for of_part in factors for factor in of_part):
         return TableRow((Stored(name),))

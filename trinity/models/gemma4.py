@@ -178,7 +178,7 @@ def _heads(config: ModelConfig, values: Values, index: int) -> tuple[int, int]:
 
 
 def _full_heads(config: ModelConfig, values: Values) -> tuple[int, int]:
-    """The same for all layers without a window. Raises if GGUF cannot express them."""
+    """Head size and KV heads of layers without a window. Raises if GGUF cannot express them."""
     full = [i for i, has in enumerate(windowed_layers(config)) if not has]
     if not full or full[-1] != config.num_layers - 1:
         raise ConfigError(f"{values.source}: the last layer must have full attention")

@@ -176,8 +176,8 @@ def _listed(values: Values, key: str) -> list[object]:
 def _check_layers(values: Values, key: str, expected: list[int]) -> None:
     if values.has(key) and values.values[key] != expected:
         raise UnsupportedError(
-            f"{values.source}: {key} is {shown(values.values[key])}; of this class trinity reads "
-            f"{shown(expected)}, by interleave_moe_layer_step"
+            f"{values.source}: {key} is {shown(values.values[key])}; it must agree with "
+            f"interleave_moe_layer_step, which gives {shown(expected)}"
         )
 
 

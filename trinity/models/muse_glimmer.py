@@ -26,7 +26,7 @@ from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Norm, Operation
 
 _PERIOD = 4  # the last layer of each period sees all positions
-_POST_EPS = 1e-8  # of the norms behind branches
+_POST_EPS = 1e-8  # of the norms after branches
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:

@@ -61,7 +61,7 @@ def find_tensor_type(name: str, option: str) -> str:
         return given
     if given in MIXES:
         raise InputError(
-            f"{option}: {given} is a mix of types for a whole model; a tensor has one type, here "
+            f"{option}: {given} is a mix of types for a whole model; a tensor has one type; use "
             f"{MIXES[given].base}"
         )
     raise _unknown(option, name, TENSOR_TYPES)

@@ -34,6 +34,6 @@ class FileWatch:
             self.check()
 
     def after_walk(self) -> None:
-        """Check the file after a page fault, so that zeros in place of weights give no token."""
+        """Check the file after a page fault: a token computed from zeros must not be returned."""
         if TABLE[0] != self._faults:
             self.check()

@@ -27,7 +27,7 @@ class ImageRows(NamedTuple):
     rows: NDArray[np.float32]
     # The rows attend to each other, so that a step must have all of them.
     both_ways: bool = False
-    # The number of rows side by side, where images have positions in height and width; else 0.
+    # Columns of the image's grid of rows, if positions have height and width; else 0.
     columns: int = 0
 
     @property

@@ -16,8 +16,8 @@ MEMORY = 0.9
 # The same for a drafting layer: trying it has a cost, and each step shows at least one trial.
 GUESSED_DRAFT_COST, MOST_DRAFT_COST = 0.2, 2.0
 DRAFT_MEMORY, FORGETTING = 0.97, 0.995
-# Kinds of drafted tokens beside the n-gram lengths: a draft's first token, and the first of the
-# classes by confidence.
+# Proposals are counted by kind: an n-gram's by its length, a draft's first token as DRAFTED, its
+# later ones by their probability in GRADES classes, from DOUBTED on.
 DRAFTED, DOUBTED, GRADES = 0, -8, 8
 # Seconds of a step below which the bookkeeping itself would cost too much.
 CHEAP = 250e-6

@@ -21,7 +21,7 @@ class StopStrings:
     def __init__(self, strings: Sequence[str]) -> None:
         self._next: dict[tuple[int, str], int] = {}
         self.depth = [0]  # the length of the text that each state represents
-        self._fallback = [0]  # the state of its longest proper end
+        self._fallback = [0]  # the state of its longest shorter end
         self.ends = [0]  # the length of the longest stop string at its end
         children: list[list[tuple[str, int]]] = [[]]
         for string in strings:

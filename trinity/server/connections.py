@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trinity.server")
 MOST_CONNECTIONS = 512  # unless the limit of descriptors is lower
 LEAST_CONNECTIONS = 8
-# One in so many connections is added to the limit; those get 503, except for GET.
+# The limit may be exceeded by this fraction (1/16); requests there get 503, except for GET.
 SPARE_PART = 16
 # Seconds of silence before a connection may be replaced.
 SILENT_SECONDS = 0.01

@@ -69,7 +69,7 @@ class PlainReader:
         return (Text(text),)
 
     def finish(self) -> Sequence[Part]:
-        """Nothing is held back."""
+        """No text is left, because ``push`` returns all of it."""
         return ()
 
 

@@ -115,7 +115,7 @@ class SpeechDecoder:
         return {layer: rows.values[: len(tokens)] for layer, rows in self._kept.items()}
 
     def _enter(self, rows: Sequence[tuple[int, History]]) -> None:
-        """Write rows of (token, its text's history) to the input of the plans."""
+        """Write tokens, each with the history of its text, to the input of the plans."""
         count = len(rows)
         for row, (_, history) in enumerate(rows):
             self._places[row] = history.length

@@ -35,9 +35,9 @@ _FRAMES_OF_TIME = round(SECONDS * RATE / HOP)
 class Windows:
     """The segments of a clip, in order.
 
-    ``prompt`` begins the text of each window. Before it comes ``shown``, and with ``carry`` the
-    last ids of the text so far, together at most ``most_shown`` ids. ``frames``: the length of a
-    window.
+    The ids of each window begin with ``shown`` (the caller's prompt), with ``carry`` followed by
+    the end of the text so far, together at most ``most_shown`` ids. ``prompt`` follows.
+    ``frames``: the length of a window.
     """
 
     def __init__(

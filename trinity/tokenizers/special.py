@@ -77,7 +77,8 @@ class _Cuts:
     def __init__(self, text: str) -> None:
         self._raw = text.encode()
         self._free = bytearray(self._raw)  # cut parts are overwritten
-        self._cuts: list[tuple[int, int, int | None]] = []  # first byte, end, id; None is dropped
+        # First byte, end and id of each; without an id its text is dropped.
+        self._cuts: list[tuple[int, int, int | None]] = []
 
     def places_of(self, special: _Special) -> Iterator[int]:
         """Yield where the token begins in the parts that are still free."""

@@ -373,7 +373,7 @@ def _find_end_ids(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
 
 
 def _words(vocab: Vocabulary, texts: frozenset[str]) -> set[str]:
-    """Return those of ``texts`` that merges form: Qwen 2's "</s>" is HTML, and ends nothing."""
+    """Return those of ``texts`` that are ordinary tokens: in Qwen 2, "</s>" is an HTML tag."""
     normal = {t for t in texts if t in vocab.ids and vocab.types[vocab.ids[t]] == NORMAL}
     return made_by_merges(normal, vocab.merges or ())
 

@@ -191,8 +191,8 @@ def _next_chunk(resume: Imatrix, digest: str, chunk_size: int, process_output: b
     position = resume.position
     if position is None:
         raise InputError(
-            f"{resume.source}: it does not contain the position where its run stopped; to add to "
-            "it, give it with --in-file and write another file"
+            f"{resume.source}: it does not say where its run stopped, so --resume cannot continue "
+            "it; to add to it, give it with --in-file and write another file"
         )
     if position.text_sha256 != digest or resume.chunk_size != chunk_size:
         raise InputError(

@@ -28,7 +28,7 @@ def check_add(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 def check_gaussian_top(kernel: Kernel, level: str, tag: str) -> str | None:
-    """Keep the values above a deviation of two rows."""
+    """Subtract mean + 0.75 deviations from each of two rows, and set what is below 0 to 0."""
     op = gaussian_top
     x = random_numbers().standard_normal((2, _K)).astype(np.float32) + np.float32(0.5)
     rows = x.astype(np.float64)

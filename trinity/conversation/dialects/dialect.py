@@ -102,7 +102,7 @@ class Dialect:
         raise NotImplementedError
 
     def fitted(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Adapt a message to the templates of this format, beyond what all templates need."""
+        """Adapt a message to the templates of this dialect; common changes were made before."""
         return message
 
     def as_text(self, message: Mapping[str, Any], traits: Traits) -> Mapping[str, Any]:

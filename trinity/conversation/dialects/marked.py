@@ -66,7 +66,7 @@ class FunctionRole(Marked):
         return (self.opening, _SEPARATOR, _ROLE)
 
     def dropped(self, reading: Reading) -> tuple[str, ...]:
-        """The end of a message, and the beginning of a further one."""
+        """Texts to drop: the end of a message, and the header of a following one."""
         return (f"{_SEPARATOR}\n\nassistant{_ROLE}\n", _SEPARATOR) if reading.tools else ()
 
     def claims(self, template: str) -> bool:

@@ -34,7 +34,7 @@ class Recipients(Dialect):
         return f"{_TO}all" in template
 
     def read(self, reading: Reading, thinking: Thinking, inside: bool) -> Steps[list[str]]:
-        """Parse a response after its first recipient, if that is everybody."""
+        """Parse a response; the recipient "all" at its beginning, of plain text, is skipped."""
         if not inside:
             yield from reading.cursor.skip(_ALL)
         return (yield from super().read(reading, thinking, inside))

@@ -29,7 +29,7 @@ class TextObject(Body):
         if self.content is None and self.prompt_string is not None:
             return self.prompt_string
         if self.content is None or self.prompt_string is not None:
-            raise ApiError(400, "input: an object has prompt_string or content", "input")
+            raise ApiError(400, "input: an object needs either prompt_string or content", "input")
         return "".join(part.text for part in self.content)
 
 

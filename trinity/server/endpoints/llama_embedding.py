@@ -63,7 +63,7 @@ async def embedding(call: Call[LlamaEmbeddingRequest]) -> ASGI:
 
 
 def divided(rows: NDArray[np.float32], norm: int) -> NDArray[np.float32]:
-    """Rows (n, size) of Euclidean length 1, by another norm; see ``LlamaEmbeddingRequest``."""
+    """Rows (n, size) divided by another norm than 2; see ``LlamaEmbeddingRequest``."""
     if norm == 2:
         return rows
     sizes = np.abs(rows)

@@ -150,7 +150,7 @@ def _text(function: str, value: Value) -> str:
 def _equal(arguments: Sequence[Value], budget: Budget) -> Value:
     first, *others = arguments
     if not others:
-        raise _failed("eq has one argument")
+        raise _failed("eq has one argument; it needs two or more")
     return any(_same(first, second, budget) for second in others)
 
 

@@ -43,7 +43,7 @@ def number(literal: str) -> int | float:
             if text is not None:
                 value = int(text.replace("_", "")[:100], base) * (-1 if sign == "-" else 1)
         if not -(1 << 63) <= value < 1 << 63:
-            raise ValueError("an integer has 64 bits")
+            raise ValueError("the integer does not fit 64 bits")
         return value
     if not _FLOAT.fullmatch(literal) or not re.search(r"[.eE]", literal):
         raise ValueError("not a supported number")

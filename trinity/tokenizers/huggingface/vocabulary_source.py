@@ -13,8 +13,8 @@ _PADDING_SCORE = -10000.0
 _ADDED_SCORE = -1000.0
 # Tokens of image and audio input, in models without rows for them (Gemma 3 1B).
 _PLACES_OF_OTHERS = frozenset({"<image_soft_token>"})
-# Texts with no ids of their own, in whose ids conversions can be compared: words, digits,
-# contractions, white space, punctuation, scripts, composed characters, emoji.
+# A converted tokenizer must give the same ids for this text: words, digits, contractions, white
+# space, punctuation, scripts, composed characters, emoji.
 CHECK_TEXT = (
     "Hello, World! It's 3.14159 or 1,234,567?\n\n\tindented  twice   thrice\r\n"
     "don't you'LL we've I'M\nfoo_bar(x)=[1, 2]; // $5 <=> a^b `code` ~#@\n"

@@ -204,7 +204,7 @@ def _settings_of(codes: SafeTensor, scales: SafeTensor, columns: int) -> Setting
 
 
 def _factors(tensor: SafeTensor, rows: tuple[int, ...], divisor: int) -> Part:
-    """Return factors (...) of the axes before the rows, or (..., rows, 1) of rows."""
+    """Return the factor of each matrix, of shape (...), or of each row, (..., rows, 1)."""
     values = tensor.floats(tensor.elements()) / np.float32(divisor)
     if not np.isfinite(values).all():
         raise FormatError(

@@ -18,7 +18,7 @@ _UNITS = {
     "ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0,
     "h": 3600.0,
 }  # fmt: skip
-LONGEST = 100  # characters of a length of time
+LONGEST = 100  # characters of a duration
 _PART = rf"(\d+\.?\d*|\.\d+)({'|'.join(_UNITS)})"
 
 

@@ -143,7 +143,7 @@ class ResponsesRequest(Body):
         for name in ("conversation", "prompt"):
             if getattr(self, name) is not None:
                 raise ApiError(
-                    400, f"{name}: this server keeps none; send its content as input", name
+                    400, f"{name}: this server stores no {name}s; send its content as input", name
                 )
         for name in ("stream_options", "return_progress"):
             if getattr(self, name) and not self.stream:
