@@ -26,7 +26,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "options.md"
 TABLES = (
     ("Loading", LoadOptions),
     ("Sampling", SamplingParams),
-    ("The end of an answer", GenerationLimits),
+    ("The end of a response", GenerationLimits),
     ("Prompt, speed and the rest", Request),
     ("Serving", ServerOptions),
     ("Speech", SpeechOptions),
