@@ -45,7 +45,7 @@ def load(
       downloaded,
     - "ollama:NAME[:TAG]", a model in Ollama's store.
 
-    ``progress`` receives lines such as "compiling kernels 3/14". ``LoadKeywords`` in
+    ``progress`` receives lines such as "compiling kernels: norm rms avx2". ``LoadKeywords`` in
     ``trinity.options.load_options`` explains the options.
 
     Raises: TrinityError, of which ``trinity.errors`` lists the subclasses; TypeError for an
