@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import base64
+import random
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from trinity.conversation.messages import read_messages
+from trinity.conversation import messages
+from trinity.conversation.messages import data_of_url, decoded_image, read_messages
 from trinity.errors import InputError
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
@@ -77,3 +81,25 @@ def test_calls_without_arguments(arguments: object) -> None:
 def test_malformed_messages(message: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         read_messages([message])
+
+
+def test_images_are_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes are those of Python's functions, which decode at once, and so are the refusals."""
+    monkeypatch.setattr(messages, "_PIECE", 7)
+    chance, refused = random.Random(1), 0
+    for _ in range(3000):
+        letters = list(base64.b64encode(chance.randbytes(chance.randrange(30))).decode())
+        for _ in range(chance.choice((0, 0, 1, 2))):
+            letters.insert(chance.randrange(len(letters) + 1), chance.choice(" \n\tA=*B"))
+        text = "".join(letters)
+        try:
+            expected = base64.b64decode("".join(text.split()), validate=True)
+        except ValueError:
+            refused += 1
+            with pytest.raises(InputError, match="its base64 is damaged"):
+                decoded_image("x", text)
+        else:
+            assert decoded_image("x", text) == expected
+        escaped = "".join(chance.choice("a%4é1F%") for _ in range(chance.randrange(30)))
+        assert data_of_url("x", f"data:,{escaped}") == unquote_to_bytes(escaped)
+    assert 300 < refused < 2700

@@ -29,6 +29,7 @@ from tests.images.mmproj_files import write_mmproj
 from trinity.formats import GGUFProvider
 from trinity.images.opening import open_encoder
 from trinity.images.reading import MOST_PIXELS, read_image
+from trinity.images.settings import Cutting, ImageSettings
 
 _NAMES = tuple(small.SPECIAL)
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
@@ -37,6 +38,14 @@ _PIECES = (
     b"\xff\xd8", b"\xff\xda", b"\xff\xc2", b"\xff\xe1", b"Exif\0\0", b"IDAT", b"acTL", b"fdAT",
     b"iCCP", b"zTXt", b"tRNS", b"PLTE", b"VP8X", b"VP8L", b"ALPH", b"ANMF", b"\x21\xf9", b"\x2c",
     b"\xff\xff\xff\xff", b"\0\0\0\0", b"GIF89a", b"BM", b"II*\0",
+)  # fmt: skip
+_CUTTINGS = (
+    Cutting("square", ImageSettings(tile=32, longest_edge=32, splits=False, resample=2), ""),
+    Cutting("tiles", ImageSettings(tile=16, longest_edge=64, splits=True, resample=1), ""),
+    Cutting("rectangle", ImageSettings(
+        tile=0, longest_edge=0, splits=False, resample=3, unit=4, least_pixels=1 << 6,
+        most_pixels=1 << 12,
+    ), ""),
 )  # fmt: skip
 
 
@@ -50,9 +59,10 @@ def image(case: Case) -> None:
     if rng.random() < 0.15:
         case.attempt("token", live().exchange, case, [_asked(rng, bytes(content))])
         return
-    found = case.attempt("read", read_image, bytes(content), "image 0")
-    if found is not None and (found.mode != "RGB" or found.width * found.height > MOST_PIXELS):
-        raise Finding("image", f"{found.mode} of {found.size}")
+    found = case.attempt("read", read_image, bytes(content), "image 0", rng.choice(_CUTTINGS))
+    for part in () if found is None else found.squares.images:
+        if part.shape[2:] != (3,) or part.size > 3 * MOST_PIXELS:
+            raise Finding("image", f"a part of {part.shape}")
     for refusal in case.refusals:
         if "ended" in refusal:  # Pillow crashed; a limit of time or memory is no finding
             raise Finding("decoder", refusal)

@@ -16,8 +16,8 @@ from tests.images import small_vision_models as small
 from tests.images.mmproj_files import write_mmproj
 from tests.images.test_vision_models import GREEDY, asked, logits_of, plain
 from trinity.errors import ConfigError, InputError
+from trinity.images.cutting import resized
 from trinity.images.patches import resized_table, windows_of
-from trinity.images.qwen_vl import resized
 from trinity.images.settings import ImageSettings
 from trinity.runtime.image_positions import axes_of_pairs, places_of_images, positions_of_text
 from trinity.runtime.image_rows import ImageRows

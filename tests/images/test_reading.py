@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from PIL import Image
 
 from trinity.errors import InputError
 from trinity.images import reading
-from trinity.images.reading import read_image
+from trinity.images.reading import ImageLike, read_image
+from trinity.images.settings import Cutting, ImageSettings
 from trinity.processes.confined import Confined
 
 GRADIENT = np.arange(6 * 4 * 3, dtype=np.uint8).reshape(6, 4, 3) * 3
@@ -25,8 +27,23 @@ def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
     return stream.getvalue()
 
 
+WHOLE = Cutting(
+    "rectangle",
+    ImageSettings(
+        tile=0, longest_edge=0, splits=False, resample=2, unit=1, least_pixels=1,
+        most_pixels=reading.MOST_PIXELS,
+    ),
+    "",
+)  # fmt: skip
+
+
+def read(image: ImageLike, where: str, cutting: Cutting = WHOLE) -> np.ndarray:
+    """The pixels of an image, or of its last part."""
+    return read_image(image, where, cutting).squares.images[-1]
+
+
 def pixels(content: bytes) -> np.ndarray:
-    return np.asarray(read_image(content, "image 0"))
+    return read(content, "image 0")
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "GIF", "WEBP"])
@@ -91,12 +108,46 @@ def test_of_an_animation_the_first_frame_counts() -> None:
 
 
 def test_arrays_and_images_of_pillow(tmp_path: Path) -> None:
-    np.testing.assert_array_equal(np.asarray(read_image(GRADIENT, "a")), GRADIENT)
-    np.testing.assert_array_equal(np.asarray(read_image(Image.fromarray(GRADIENT), "a")), GRADIENT)
-    grey = np.asarray(read_image(GRADIENT[..., 0], "a"))
+    np.testing.assert_array_equal(read(GRADIENT, "a"), GRADIENT)
+    np.testing.assert_array_equal(read(Image.fromarray(GRADIENT), "a"), GRADIENT)
+    grey = read(GRADIENT[..., 0], "a")
     np.testing.assert_array_equal(grey, np.repeat(GRADIENT[..., :1], 3, 2))
     (tmp_path / "é.png").write_bytes(encoded(Image.fromarray(GRADIENT)))
-    np.testing.assert_array_equal(np.asarray(read_image(tmp_path / "é.png", "a")), GRADIENT)
+    np.testing.assert_array_equal(read(tmp_path / "é.png", "a"), GRADIENT)
+
+
+CUTTINGS = [
+    Cutting("square", ImageSettings(tile=5, longest_edge=5, splits=False, resample=2), "tower"),
+    Cutting("tiles", ImageSettings(tile=8, longest_edge=24, splits=True, resample=1), "tower"),
+    WHOLE._replace(settings=replace(WHOLE.settings, unit=4, most_pixels=300)),
+]
+
+
+@pytest.mark.parametrize("cutting", CUTTINGS, ids=lambda one: one.cut)
+@pytest.mark.parametrize("width", [30, 3000])
+def test_files_are_cut_like_arrays(cutting: Cutting, width: int) -> None:
+    rng = np.random.default_rng(width)
+    image = rng.integers(0, 256, (40 if width == 30 else 1000, width, 3), dtype=np.uint8)
+    here = read_image(image, "a", cutting)
+    there = read_image(encoded(Image.fromarray(image), compress_level=1), "a", cutting)
+    assert there.digest == here.digest
+    assert there.squares[1:] == here.squares[1:]
+    for one, other in zip(there.squares.images, here.squares.images, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_digests_differ_by_pixels_shape_and_tower() -> None:
+    digests = [
+        read_image(encoded(Image.fromarray(image)), "a", WHOLE._replace(tower=tower)).digest
+        for image in (GRADIENT, GRADIENT.reshape(4, 6, 3), GRADIENT + 1)
+        for tower in ("", "tower")
+    ]
+    assert len(set(digests)) == len(digests)
+
+
+def test_a_shape_that_the_model_does_not_read_is_refused() -> None:
+    with pytest.raises(InputError, match="an image has 201 x 1 pixels"):
+        read(encoded(Image.new("L", (201, 1))), "a")
 
 
 def bomb(width: int, height: int) -> bytes:
@@ -132,7 +183,7 @@ PNG = encoded(Image.fromarray(GRADIENT))
 )
 def test_other_files_are_refused(content: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        read_image(content, "image 3")
+        read(content, "image 3")
     assert str(caught.value).startswith("image 3")
     assert "object at 0x" not in str(caught.value)
 
@@ -142,21 +193,21 @@ def test_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     frames = [Image.new("RGB", (4, 4), (value, 0, 0)) for value in (200, 100, 0)]
     animated = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
     with pytest.raises(InputError, match="has 3 frames"):
-        read_image(animated, "a")
+        read(animated, "a")
     monkeypatch.setattr(reading, "MOST_BYTES", 50)
     with pytest.raises(InputError, match="bytes; an image may have 50"):
-        read_image(PNG, "a")
+        read(PNG, "a")
     for wrong in (
         np.zeros((2, 2), np.float32),
         np.zeros((2, 2, 5), np.uint8),
         np.zeros((0, 2), np.uint8),
     ):
         with pytest.raises(InputError, match="is an array"):
-            read_image(wrong, "a")
+            read(wrong, "a")
     with pytest.raises(InputError, match="cannot be read: No such file"):
-        read_image(tmp_path / "none.png", "a")
+        read(tmp_path / "none.png", "a")
     with pytest.raises(InputError, match="it must be the path of a file"):
-        read_image(3, "a")  # type: ignore[arg-type]
+        read(3, "a")  # type: ignore[arg-type]
 
 
 def many_scans() -> bytes:
@@ -181,7 +232,7 @@ def test_files_that_are_costly_to_decode(
     decoder = Confined("trinity.images.decoding", memory_bytes=70_000_000, seconds=0.5, raw=True)
     monkeypatch.setattr(reading, "_DECODER", decoder)
     with pytest.raises(InputError, match=message):
-        read_image(content, "image 3")
+        read(content, "image 3")
     np.testing.assert_array_equal(pixels(PNG), GRADIENT)
     decoder.close()
 
@@ -199,8 +250,8 @@ def test_mutated_images_are_read_or_refused(seed: int) -> None:
                 changed[at] = rng.integers(256)
             cut = changed[: rng.integers(1, len(whole) + 1)] if rng.random() < 0.3 else changed
             try:
-                found = read_image(cut.tobytes(), "image")
+                found = read(cut.tobytes(), "image")
             except InputError:
                 continue
-            assert found.mode == "RGB"
-            assert found.width * found.height <= reading.MOST_PIXELS
+            assert found.shape[2] == 3
+            assert found.size <= 3 * reading.MOST_PIXELS

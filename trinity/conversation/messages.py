@@ -13,6 +13,7 @@ from trinity.errors import InputError
 Message = Mapping[str, object]
 _TEXTS = {"text": "text", "refusal": "refusal"}  # kinds of parts, and the key of their text
 _IMAGE = {"type": "image"}
+_PIECE = 1 << 16  # characters of an image that are decoded at once
 # Kinds of parts with an image, and the keys that it may have there.
 _IMAGES = {
     "image": ("image", "url", "path", "base64"), "image_url": ("image_url",),
@@ -150,13 +151,37 @@ def data_of_url(where: str, url: str) -> bytes:
             f"{where}: the URL {url!r:.60} is not read; send the image itself, as a URL that "
             "begins with data:image/png;base64,"
         )
-    return decoded_image(where, body) if head.endswith(";base64") else unquote_to_bytes(body)
+    return decoded_image(where, body) if head.endswith(";base64") else _unquoted(body)
+
+
+def _unquoted(text: str) -> bytes:
+    """Return the bytes of a text with escapes such as %20; in pieces, as ``decoded_image``."""
+    found, start = bytearray(), 0
+    while start < len(text):
+        end = start + _PIECE
+        while text.find("%", end - 2, end) >= 0:  # an escape may go on
+            end += 1
+        found += unquote_to_bytes(text[start:end])
+        start = end
+    return bytes(found)
 
 
 def decoded_image(where: str, text: str) -> bytes:
-    """Return the bytes of an image in base64, with line breaks or not. Raises: InputError."""
+    """Return the bytes of an image in base64, with line breaks or not. Raises: InputError.
+
+    It is decoded in pieces, because a call holds the interpreter's lock.
+    """
+    found, left = bytearray(), ""
     try:
-        return base64.b64decode("".join(text.split()), validate=True)
+        for start in range(0, len(text), _PIECE):
+            piece = left + "".join(text[start : start + _PIECE].split())
+            whole = max(len(piece) - 5, 0) // 4 * 4  # the end may have padding
+            if "=" in piece[:whole]:
+                raise ValueError
+            found += base64.b64decode(piece[:whole], validate=True)
+            left = piece[whole:]
+        found += base64.b64decode(left, validate=True)
+        return bytes(found)
     except ValueError:
         raise InputError(f"{where}: its base64 is damaged; encode the image again") from None
 

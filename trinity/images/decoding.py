@@ -1,4 +1,4 @@
-"""Decodes images with Pillow: what runs in the confined process of ``read_image``.
+"""Decodes and cuts images with Pillow: what runs in the confined process of ``read_image``.
 
 Nothing can be opened there, so what Pillow imports when it needs it is imported here.
 """
@@ -6,6 +6,7 @@ Nothing can be opened there, so what Pillow imports when it needs it is imported
 from __future__ import annotations
 
 import copy  # noqa: F401 - by animations
+import hashlib
 import io
 import json
 import struct
@@ -24,8 +25,12 @@ import PIL.TiffImagePlugin  # by EXIF data
 import PIL.WebPImagePlugin
 from PIL.Image import Image
 
+from trinity.errors import InputError
+from trinity.images.cutting import CUTS
+from trinity.images.settings import Cutting, ImageSettings
+
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-LIMITS = struct.Struct("<QQ")  # before a request's content: the most pixels, the most frames
+LIMITS = struct.Struct("<QQ")  # before a request: the most pixels, the most frames
 _BAND = 1 << 20  # pixels that are converted at once
 
 warnings.simplefilter("ignore")
@@ -33,27 +38,37 @@ PIL.Image.preinit()
 
 
 def answer(request: bytes) -> bytearray:
-    """Decode an image file: a line of JSON, and the pixels as RGB.
+    """Decode and cut an image file: a line of JSON, and the pixels of the parts as RGB.
 
-    The line has ``size`` and ``format``, or one key that says what is wrong: ``unknown`` (not an
-    image), ``size`` (too many pixels; null: more than Pillow opens), ``frames`` (too many) or
-    ``damaged``.
+    The request is LIMITS, a line of JSON with the values of ``Cutting``, and the file. The line of
+    the reply has ``format``, ``digest``, ``rows``, ``columns`` and the ``sizes`` of the parts, or
+    one key that says what is wrong: ``unknown`` (not an image), ``size`` (too many pixels; null:
+    more than Pillow opens), ``frames`` (too many), ``refused`` (a text) or ``damaged``.
     """
     pixels, frames = LIMITS.unpack_from(request)
-    found, image = _opened(request[LIMITS.size :], pixels, frames)
-    reply = bytearray()
+    end = request.index(b"\n", LIMITS.size)
+    cut, settings, tower = json.loads(request[LIMITS.size : end])
+    found, image = _opened(request[end + 1 :], pixels, frames)
     if image is not None:
+        cutting = Cutting(cut, ImageSettings(**settings), tower)
         try:
             PIL.ImageOps.exif_transpose(image, in_place=True)
-            found["size"] = image.size
-            reply += json.dumps(found).encode() + b"\n"
-            for part in rgb(image):
-                reply += part
+            image = rgb(image)
+            parts = CUTS[cutting.cut](image, cutting.settings)
+            found["digest"] = digest(image, cutting)
         except MemoryError:
             raise
+        except InputError as error:
+            found = {"refused": str(error)}
         except Exception:
             found = {"damaged": True}
         else:
+            found |= {"rows": parts.rows, "columns": parts.columns}
+            found["sizes"] = [part.size for part in parts.images]
+            reply = bytearray(json.dumps(found).encode() + b"\n")
+            for part in parts.images:
+                for band in bands(part):
+                    reply += band.tobytes()
             return reply
     return bytearray(json.dumps(found).encode() + b"\n")
 
@@ -76,21 +91,36 @@ def _opened(content: bytes, pixels: int, frames: int) -> tuple[dict[str, Any], I
     return {"format": image.format}, image
 
 
-def rgb(image: Image) -> Iterator[bytes]:
-    """Yield an image's pixels in RGB, transparent parts on white.
-
-    It is converted in bands, so that no second image of its size is needed.
-    """
+def rgb(image: Image) -> Image:
+    """Return an image in RGB, transparent parts on white."""
     image.load()
     deep = image.mode.startswith("I")  # 16 bits
     transparent = not deep and ("A" in image.getbands() or "transparency" in image.info)
-    rows = max(1, _BAND // image.width)
-    for top in range(0, image.height, rows):
-        band = image.crop((0, top, image.width, min(top + rows, image.height)))
+    if image.mode == "RGB" and not transparent:
+        return image
+    whole, top = PIL.Image.new("RGB", image.size), 0
+    for band in bands(image):
         if deep:
             band = band.convert("I").point(lambda value: value / 256).convert("L")
         if transparent:
             seen = band.convert("RGBA")
             band = PIL.Image.new("RGB", seen.size, (255, 255, 255))
             band.paste(seen, mask=seen.getchannel("A"))
-        yield band.convert("RGB").tobytes()
+        whole.paste(band.convert("RGB"), (0, top))
+        top += band.height
+    return whole
+
+
+def digest(image: Image, cutting: Cutting) -> str:
+    """Return a digest of an RGB image's pixels and size, and of the tower that reads it."""
+    found = hashlib.sha256(f"{cutting.tower} {image.width} x {image.height} ".encode())
+    for band in bands(image):
+        found.update(band.tobytes())
+    return found.hexdigest()
+
+
+def bands(image: Image) -> Iterator[Image]:
+    """Yield an image in bands, so that little memory is needed to convert it."""
+    rows = max(1, _BAND // image.width)
+    for top in range(0, image.height, rows):
+        yield image.crop((0, top, image.width, min(top + rows, image.height)))

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
-from trinity.images.family import ImageFamily, Squares
+from trinity.images.family import ImageFamily, Squares, size_of
 from trinity.images.reading import ImageLike, read_image
-from trinity.images.settings import ImageSettings
+from trinity.images.settings import Cutting, ImageSettings
 from trinity.images.tower import Tower
 from trinity.images.tower_config import TowerConfig
 from trinity.images.tower_weights import TowerTensors, TowerWeights
@@ -140,19 +140,19 @@ class ImageEncoder:
 
     def _read(self, image: ImageLike, where: str) -> _ReadImage:
         """Read an image, and cut it into squares if its rows are not known."""
-        read = read_image(image, where)
-        size = f"{read.width} x {read.height}".encode()
         with self._lock:
             self._check_open()
-            digest = hashlib.sha256(self._identity + size + read.tobytes()).digest()
+            cutting = Cutting(self.family.cut, self.settings, self._identity)
+        digest, squares = read_image(image, where, cutting)
+        with self._lock:
+            self._check_open()
             known = self._kept.get(digest)
-        squares = self.family.squares(read, self.settings) if known is None else None
-        return _ReadImage(digest, known, squares)
+        return _ReadImage(digest, known, squares if known is None else None)
 
     def _rows_of(self, image: _ReadImage) -> int:
         if image.squares is None:
             return 0 if image.encoded is None else len(image.encoded.rows)
-        return sum(self._rows_of_size(*square.size) for square in image.squares.images)
+        return sum(self._rows_of_size(*size_of(square)) for square in image.squares.images)
 
     def _rows_of_size(self, width: int, height: int) -> int:
         """How many rows a square of this size has; 1 at least."""
@@ -188,7 +188,7 @@ class ImageEncoder:
     def _computed(self, digest: bytes, squares: Squares) -> EncodedImage:
         config = self.config
         mean, std = np.array(config.mean, np.float32), np.array(config.std, np.float32)
-        rows, grids = [], [config.grid(*square.size) for square in squares.images]
+        rows, grids = [], [config.grid(*size_of(square)) for square in squares.images]
         for square, grid in zip(squares.images, grids, strict=True):
             tower, team = self._started(math.prod(grid))
             pixels = np.asarray(square, np.float32) / np.float32(255)
@@ -206,11 +206,11 @@ class ImageEncoder:
             size -= self._kept.popitem(last=False)[1].rows.nbytes
 
     @cached_property
-    def _identity(self) -> bytes:
+    def _identity(self) -> str:
         """A digest of the tower: its configuration, and some bytes of each tensor."""
         found = hashlib.sha256(repr((self.config, self.settings)).encode())
         for name in sorted(self._tensors.tensor_names()):
             tensor = self._tensors.tensor(name)
             found.update(f"{name} {tensor.type} {tensor.shape}".encode())
             found.update(tensor.data.reshape(-1)[:_SAMPLE].tobytes())
-        return found.digest()
+        return found.hexdigest()

@@ -15,8 +15,6 @@ from trinity.images.settings import ImageSettings
 from trinity.images.tower_config import Activation, TowerConfig
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-
     from trinity.images.tower_weights import TowerWeights
 
 
@@ -29,9 +27,14 @@ class Squares(NamedTuple):
     Without tiles, it is one rectangle.
     """
 
-    images: list[Image]
+    images: list[NDArray[np.uint8]]  # (height, width, 3)
     rows: int  # 0: there are no tiles
     columns: int
+
+
+def size_of(square: NDArray[np.uint8]) -> tuple[int, int]:
+    """The width and height of a square."""
+    return square.shape[1], square.shape[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,8 @@ class ImageFamily:
     class_names: tuple[str, ...]
     # What chat templates write for an image.
     mark: str
-    # Cuts an image into squares.
-    squares: Callable[[Image, ImageSettings], Squares]
+    # How an image is cut into squares: a name in ``cutting.CUTS``.
+    cut: Literal["square", "tiles", "rectangle"]
     # The texts of an image in a prompt: before, between and after the rows of its squares.
     texts: Callable[[Squares], list[str]]
     # The weights of the projector's products, with GELU between them.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,19 +22,9 @@ from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS
 from trinity.images.tower_config import TowerConfig
 from trinity.images.tower_weights import TowerWeights
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 _BILINEAR = 2
 _BEGIN, _END = "<start_of_image>", "<end_of_image>"
 _PROJECTION = "mm.input_projection.weight"
-
-
-def _squares(image: Image, settings: ImageSettings) -> Squares:
-    from PIL.Image import Resampling
-
-    size = settings.tile, settings.tile
-    return Squares([image.resize(size, Resampling(settings.resample))], 0, 0)
 
 
 def _texts(squares: Squares) -> list[str]:
@@ -95,7 +84,7 @@ GEMMA3 = ImageFamily(
     name="gemma3",
     class_names=("Gemma3ForConditionalGeneration",),
     mark=_BEGIN,
-    squares=_squares,
+    cut="square",
     texts=_texts,
     projector=("mm.input_projection",),
     joined=_joined,

@@ -6,68 +6,12 @@ modeling_idefics3.py.
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
-
 from trinity.formats.huggingface.values import Values
 from trinity.images.family import ImageFamily, Squares
 from trinity.images.settings import ImageSettings
 from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-_LONGEST = 4096  # of the first resizing, whatever the settings say
 _AROUND, _WHOLE = "<fake_token_around_image>", "<global-img>"
-
-
-def _squares(image: Image, settings: ImageSettings) -> Squares:
-    """Return the tiles row by row and then the whole image; only the whole if it is one tile."""
-    from PIL.Image import Resampling
-
-    tile, resample = settings.tile, Resampling(settings.resample)
-    if not settings.splits:
-        return Squares([image.resize((tile, tile), resample)], 0, 0)
-    image = image.resize(_within(*image.size, settings.longest_edge), resample)
-    width, height = image.size
-    if width >= height:
-        wide = _up(width, tile)
-        size = wide, _up(int(wide / (width / height)), tile)
-    else:
-        high = _up(height, tile)
-        size = _up(int(high * (width / height)), tile), high
-    image = image.resize(size, resample)
-    columns, rows = size[0] // tile, size[1] // tile
-    if columns == rows == 1:
-        return Squares([image], 0, 0)
-    tiles = [
-        image.crop((x * tile, y * tile, (x + 1) * tile, (y + 1) * tile))
-        for y in range(rows)
-        for x in range(columns)
-    ]
-    return Squares([*tiles, image.resize((tile, tile), resample)], rows, columns)
-
-
-def _within(width: int, height: int, longest: int) -> tuple[int, int]:
-    """The size of an image whose longer side becomes ``longest``, and at most ``_LONGEST``."""
-    ratio = width / height
-    if width >= height:
-        width, height = longest, int(longest / ratio)
-        height += height % 2
-    else:
-        width, height = int(longest * ratio), longest
-        width += width % 2
-    width, height = max(width, 1), max(height, 1)
-    ratio = width / height
-    if width >= height and width > _LONGEST:
-        width, height = _LONGEST, int(_LONGEST / ratio)
-    elif height > width and height > _LONGEST:
-        width, height = int(_LONGEST * ratio), _LONGEST
-    return max(width, 1), max(height, 1)
-
-
-def _up(length: int, tile: int) -> int:
-    return math.ceil(length / tile) * tile
 
 
 def _texts(squares: Squares) -> list[str]:
@@ -95,7 +39,7 @@ IDEFICS3 = ImageFamily(
     name="idefics3",
     class_names=("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),
     mark="<image>",
-    squares=_squares,
+    cut="tiles",
     texts=_texts,
     projector=("mm.model.fc",),
     prefixes=("model.vision_model.", "vision_model.", "model.", ""),

@@ -13,54 +13,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.errors import ConfigError, InputError
+from trinity.errors import ConfigError
 from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
-from trinity.images.family import ImageFamily, Squares
+from trinity.images.family import ImageFamily
 from trinity.images.settings import ImageSettings
 from trinity.images.tower_config import MOST_ROWS
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-_LONGEST_ASPECT = 200
 _BICUBIC = 3
 _NOMINAL = 40  # patches along a side
 _WINDOW = 112  # pixels
 _PATCHES, _SECOND = "v.patch_embd.weight", "v.patch_embd.weight.1"
-
-
-def _squares(image: Image, settings: ImageSettings) -> Squares:
-    from PIL.Image import Resampling
-
-    width, height = resized(*image.size, settings)
-    return Squares([image.resize((width, height), Resampling(settings.resample))], 0, 0)
-
-
-def resized(width: int, height: int, settings: ImageSettings) -> tuple[int, int]:
-    """Return the size that an image gets: whole units, within the limits, about its shape.
-
-    Raises: InputError for an image that is more than 200 times as long as wide.
-    """
-    if max(width, height) > _LONGEST_ASPECT * min(width, height):
-        raise InputError(
-            f"an image has {width} x {height} pixels; the model reads images that are at most "
-            f"{_LONGEST_ASPECT} times as long as wide: cut it into parts"
-        )
-    unit, sides = settings.unit, (width, height)
-    found = [round(side / unit) * unit for side in sides]
-    if found[0] * found[1] > settings.most_pixels:
-        factor = math.sqrt(width * height / settings.most_pixels)
-        found = [max(unit, math.floor(side / factor / unit) * unit) for side in sides]
-    elif found[0] * found[1] < settings.least_pixels:
-        factor = math.sqrt(settings.least_pixels / (width * height))
-        found = [math.ceil(side * factor / unit) * unit for side in sides]
-    return found[0], found[1]
 
 
 def _settings(values: Values) -> ImageSettings:
@@ -165,7 +132,7 @@ QWEN3VL = ImageFamily(
         "Qwen3_5MoeForConditionalGeneration",
     ),
     mark="<|image_pad|>",
-    squares=_squares,
+    cut="rectangle",
     texts=lambda squares: ["", ""],
     projector=("mm.0", "mm.2"),
     prefixes=("model.visual.", "visual."),

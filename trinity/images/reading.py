@@ -1,7 +1,9 @@
 """Reads images with Pillow.
 
-A file is decoded in a confined process, with limits of time and memory; its size is checked before
-anything is decoded. An image is rotated as its EXIF data says, and transparent parts become white.
+A file is decoded and cut in a confined process, with limits of time and memory; its size is checked
+before anything is decoded. Only the parts for the tower come from there: copying all pixels of a
+large image would hold the interpreter's lock for longer than other requests may wait. An image is
+rotated as its EXIF data says, and transparent parts become white.
 Of an animation, the first frame counts.
 """
 
@@ -12,9 +14,10 @@ import json
 import os
 import struct
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +28,8 @@ from trinity.errors import (
     InputError,
     UnsupportedError,
 )
+from trinity.images.family import Squares
+from trinity.images.settings import Cutting, ImageSettings
 from trinity.processes.confined import Confined
 
 if TYPE_CHECKING:
@@ -36,6 +41,7 @@ MOST_PIXELS = 64_000_000  # 192 MB of RGB
 MOST_FRAMES = 1000
 _KNOWN = "PNG, JPEG, WebP, GIF and BMP"
 _AGAIN = " or incomplete and cannot be decoded; save or send it again"
+_SMALL = Cutting("square", ImageSettings(tile=1, longest_edge=1, splits=False, resample=0), "")
 _DECODER = Confined(
     "trinity.images.decoding",
     memory_bytes=3 * 4 * MOST_PIXELS,  # Pillow has four bytes for a pixel
@@ -46,13 +52,20 @@ _DECODER = Confined(
 )
 
 
-def read_image(image: ImageLike, where: str) -> Image:
-    """Return an image in RGB: of a file, of its bytes, of an array, or Pillow's.
+class ReadImage(NamedTuple):
+    """An image that is cut for a tower."""
+
+    digest: bytes  # of the pixels and the tower
+    squares: Squares
+
+
+def read_image(image: ImageLike, where: str, cutting: Cutting) -> ReadImage:
+    """Return the parts of an image: of a file, of its bytes, of an array, or Pillow's.
 
     An array has the shape (height, width), or (height, width, 3 or 4), and values of uint8.
     ``where`` names the image in errors.
-    Raises: InputError for anything that is not an image, is damaged or too large;
-    UnsupportedError without Pillow.
+    Raises: InputError for anything that is not an image, is damaged or too large, or has a shape
+    that the model does not read; UnsupportedError without Pillow.
     """
     _check_pillow()
     import PIL.Image
@@ -60,15 +73,16 @@ def read_image(image: ImageLike, where: str) -> Image:
     if isinstance(image, np.ndarray):
         image = PIL.Image.fromarray(_checked_array(image, where))
     if isinstance(image, PIL.Image.Image):
-        return _in_rgb(image, where)
-    return _decoded(image if isinstance(image, bytes) else _content(image, where), where)[0]
+        return _cut(_in_rgb(image, where), cutting)
+    content = image if isinstance(image, bytes) else _content(image, where)
+    return _decoded(content, where, cutting)[0]
 
 
 def data_url(path: str | os.PathLike[str]) -> str:
     """Return an image file as a data URL. Raises: as ``read_image``."""
     _check_pillow()
     content = _content(path, "the image")
-    _, kind = _decoded(content, os.fspath(path))
+    _, kind = _decoded(content, os.fspath(path), _SMALL)
     return f"data:image/{kind.lower()};base64,{base64.b64encode(content).decode()}"
 
 
@@ -105,15 +119,14 @@ def _checked_array(image: NDArray[np.generic], where: str) -> NDArray[np.uint8]:
     return np.ascontiguousarray(image, np.uint8)
 
 
-def _decoded(content: bytes, where: str) -> tuple[Image, str]:
-    """Return an image in RGB, and its format."""
-    import PIL.Image
-
+def _decoded(content: bytes, where: str, cutting: Cutting) -> tuple[ReadImage, str]:
+    """Return the parts of an image, and its format."""
     if len(content) > MOST_BYTES:
         raise InputError(f"{where}: {len(content)} bytes; an image may have {MOST_BYTES}")
-    request = struct.pack("<QQ", MOST_PIXELS, MOST_FRAMES) + content
+    how = json.dumps((cutting.cut, asdict(cutting.settings), cutting.tower)).encode()
+    request = b"".join((struct.pack("<QQ", MOST_PIXELS, MOST_FRAMES), how, b"\n", content))
     try:
-        head, _, pixels = _DECODER.call(request).partition(b"\n")
+        reply = _DECODER.call(request)
     except ConfinedUnavailableError:
         raise
     except ConfinedError as error:
@@ -121,9 +134,18 @@ def _decoded(content: bytes, where: str) -> tuple[Image, str]:
             f"{where} cannot be decoded: the process for it was stopped, {error.reason}; make the "
             "image smaller, or save it again"
         ) from error
-    found = json.loads(head)
+    start = reply.index(b"\n") + 1
+    found = json.loads(reply[:start])
     if "format" in found:
-        return PIL.Image.frombytes("RGB", tuple(found["size"]), pixels), found["format"]
+        parts = list[NDArray[np.uint8]]()
+        for width, height in found["sizes"]:
+            pixels = np.frombuffer(reply, np.uint8, 3 * width * height, start)
+            parts.append(pixels.reshape(height, width, 3))
+            start += pixels.size
+        squares = Squares(parts, found["rows"], found["columns"])
+        return ReadImage(bytes.fromhex(found["digest"]), squares), found["format"]
+    if "refused" in found:
+        raise InputError(found["refused"])
     if "frames" in found:
         raise InputError(f"{where} has {found['frames']} frames; an image may have {MOST_FRAMES}")
     if "size" in found:
@@ -164,14 +186,21 @@ def _looks_like(content: bytes) -> str:
 
 def _in_rgb(image: Image, where: str) -> Image:
     """Rotate an image of Pillow by EXIF and convert it to RGB."""
-    import PIL.Image
     import PIL.ImageOps
 
     from trinity.images.decoding import rgb
 
     _check_size(image.size, where)
     try:
-        image = PIL.ImageOps.exif_transpose(image)
-        return PIL.Image.frombytes("RGB", image.size, b"".join(rgb(image)))
+        return rgb(PIL.ImageOps.exif_transpose(image))
     except Exception as error:
         raise InputError(f"{where} is damaged{_AGAIN}") from error
+
+
+def _cut(image: Image, cutting: Cutting) -> ReadImage:
+    from trinity.images.cutting import CUTS
+    from trinity.images.decoding import digest
+
+    parts = CUTS[cutting.cut](image, cutting.settings)
+    squares = Squares([np.asarray(part) for part in parts.images], parts.rows, parts.columns)
+    return ReadImage(bytes.fromhex(digest(image, cutting)), squares)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +23,13 @@ class ImageSettings:
     least_pixels: int = 0
     most_pixels: int = 0
     """Without tiles: the limits of a resized image."""
+
+
+class Cutting(NamedTuple):
+    """How an image is cut into parts, and the tower for which it is."""
+
+    cut: str
+    """A name in ``cutting.CUTS``."""
+    settings: ImageSettings
+    tower: str
+    """Identifies the tower: digests of images for different towers differ."""

@@ -43,7 +43,9 @@ class ChildProcess:
         )
         self._late = False
 
-    def exchange(self, message: bytes, seconds: float, longest: int) -> tuple[bytes, bytes]:
+    def exchange(
+        self, message: bytes, seconds: float, longest: int
+    ) -> tuple[bytes, bytes | bytearray]:
         """Send ``message`` and return the reply's kind and JSON; both are empty if the child died.
 
         The child is killed after ``seconds`` by the clock. Raises OSError if no thread can be
@@ -107,7 +109,7 @@ class ChildProcess:
                 with contextlib.suppress(OSError):
                     pipe.close()
 
-    def _read(self, length: int) -> bytes:
+    def _read(self, length: int) -> bytearray:
         assert self.process.stdout is not None
         data = bytearray()
         while len(data) < length:
@@ -115,7 +117,7 @@ class ChildProcess:
             if not piece:
                 break
             data += piece
-        return bytes(data)
+        return data  # a copy of many megabytes would hold the interpreter's lock
 
     @contextlib.contextmanager
     def _deadline(self, seconds: float) -> Any:
