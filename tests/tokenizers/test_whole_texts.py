@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -27,3 +29,16 @@ def test_those_of_a_prompt_are_text_unless_asked_for(shared_data: Path) -> None:
     whole = GOLDEN["bert_cls"]["a [MASK] b"]
     assert tokenizer.encode("a [MASK] b", add_eos=True) != whole
     assert tokenizer.encode("a [MASK] b", add_eos=True, parse_special=True) == whole
+
+
+@pytest.mark.parametrize("name", ["bert_mean", "xlm_roberta"])
+def test_other_threads_run_while_a_long_text_is_tokenized(shared_data: Path, name: str) -> None:
+    tokenizer = trinity.load_tokenizer(shared_data / "encoders" / name / "model.gguf")
+    tokenizer.encode("It builds its tables.")
+    thread = threading.Thread(target=tokenizer.encode, args=["a few words " * 30_000])
+    thread.start()
+    turns = 0
+    while thread.is_alive():
+        time.sleep(0.001)
+        turns += 1
+    assert turns > 5  # at most 2 if the interpreter's lock is held from the beginning to the end

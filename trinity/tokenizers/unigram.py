@@ -8,7 +8,7 @@ Source: sentencepiece's unigram_model.cc and normalizer.cc; llama.cpp's llm_toke
 from __future__ import annotations
 
 from trinity.errors import TokenizerError
-from trinity.tokenizers.bpe import refusals
+from trinity.tokenizers.bpe import library_ids, refusals
 from trinity.tokenizers.metadata import RECONVERT
 from trinity.tokenizers.spm import SPACE, unused_name
 from trinity.tokenizers.vocabulary import NORMAL, USER_DEFINED, Vocabulary
@@ -55,5 +55,5 @@ class UnigramEncoder:
     def encode(self, text: str) -> list[int]:
         """Return the ids of ``text``; text without a token becomes the unknown token."""
         with refusals("the tokenizers library cannot encode the text"):
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+            ids = library_ids(self._tokenizer, text)
         return [i if self._plain[i] else self._unknown for i in ids]

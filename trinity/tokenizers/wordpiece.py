@@ -8,7 +8,7 @@ Source: transformers' BertTokenizer; llama.cpp's llm_tokenizer_wpm.
 from __future__ import annotations
 
 from trinity.errors import TokenizerError
-from trinity.tokenizers.bpe import refusals
+from trinity.tokenizers.bpe import library_ids, refusals
 from trinity.tokenizers.metadata import RECONVERT
 from trinity.tokenizers.spm import SPACE
 from trinity.tokenizers.vocabulary import CONTROL, UNKNOWN, Vocabulary
@@ -50,8 +50,7 @@ class WordPieceEncoder:
     def encode(self, text: str) -> list[int]:
         """Return the ids of ``text``."""
         with refusals("the tokenizers library cannot encode the text"):
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+            return library_ids(self._tokenizer, text)
 
 
 def wordpiece_piece(vocab: Vocabulary, token_id: int) -> bytes:
