@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import socket
 import tracemalloc
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from starlette.applications import Starlette
 from starlette.types import Message, Receive, Scope, Send
 
 from tests.server.asgi import Asked
-from tests.server.conftest import LIMIT, MakeApp
+from tests.server.conftest import LIMIT, MakeApp, socket_server, wait_for
 from trinity.server import kept as kept_module
+from trinity.server.connection import Connection
 from trinity.server.errors import OPENAI, ApiError
 from trinity.server.kept import KeptStreams
 from trinity.server.kept_stream import STEP, Kept
@@ -206,3 +209,42 @@ def test_conversations_with_large_bodies_leave_nothing(make: MakeApp, refused: b
             assert after - before < 3 * size
 
     asyncio.run(test())
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+ASKED = b'{"messages": [{"role": "user", "content": "x"}], "max_tokens": 2, "stream": true}'
+LENGTH = b"Content-Length: %d\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"nothing that is HTTP\r\n\r\n",
+        HEAD + LENGTH % len(ASKED) + ASKED,
+        HEAD + LENGTH % (1 << 20) + ASKED,
+        HEAD + LENGTH % (9 << 20) + b"x" * (1 << 20),
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 100_000,
+    ],
+    ids=["whole", "malformed", "stream", "half a body", "too long", "chunks of a byte"],
+)
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_closed_connection_is_gone_at_once(make: MakeApp, sent: bytes, reads: bool) -> None:
+    def there() -> int:
+        return sum(isinstance(one, Connection) for one in gc.get_objects())
+
+    before = there()
+    with socket_server(make()) as url:
+        for _ in range(3):
+            with (
+                socket.create_connection(
+                    ("127.0.0.1", int(url.rsplit(":", 1)[1])), timeout=LIMIT
+                ) as client,
+                suppress(OSError),
+            ):
+                client.sendall(sent)
+                if reads:
+                    client.shutdown(socket.SHUT_WR)
+                    while client.recv(1 << 16):
+                        pass
+        wait_for(lambda: there() <= before)

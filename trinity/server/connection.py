@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trinity.server.caller import network_of
@@ -35,6 +35,20 @@ CONNECTION = "trinity.connection"
 CROWDED = "trinity.crowded"
 
 
+class _Reading(FlowControl):
+    """uvicorn's flow control. While ``is_held``, nothing more is received.
+
+    uvicorn resumes reading whenever the application waits for more of a body.
+    """
+
+    is_held = False  # received bytes are parsed later, because others have their turn
+
+    def resume_reading(self) -> None:
+        """Receive again, unless it is held."""
+        if not self.is_held:
+            super().resume_reading()
+
+
 class Connection(H11Protocol):
     """uvicorn's connection, which also notices clients that disconnect, and ends if they stall.
 
@@ -45,13 +59,14 @@ class Connection(H11Protocol):
 
     server_state: Connections
     crowded = False
+    flow: _Reading
     _heads: asyncio.TimerHandle | None = None
-    _is_held = False  # received bytes are parsed later, because others have their turn
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         self.joined = JoinedWrites(transport)
         super().connection_made(self.joined)
+        self.flow = _Reading(self.joined)
         self.conn: Wire = Wire(h11.SERVER, self.config.h11_max_incomplete_event_size or MOST_AHEAD)
         now = time.monotonic()
         self.network = network_of({"client": self.client})
@@ -70,7 +85,7 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
         self._heard = time.monotonic()
-        if self._is_held:
+        if self.flow.is_held:
             self.conn.receive_data(data)
             return
         if not self._is_answering:
@@ -84,18 +99,18 @@ class Connection(H11Protocol):
 
     def handle_events(self) -> None:
         """Parse some received bytes; keep reading afterwards, so that a disconnect is noticed."""
-        if not self._is_held:
+        if not self.flow.is_held:
             self._parse()
 
     def _parse(self) -> None:
-        self._is_held = False
+        self.flow.is_held = False
         if self.transport.is_closing():
             return
         self.conn.begin_turn()
         super().handle_events()
         if self.conn.held:
-            self._is_held = True
             self.flow.pause_reading()
+            self.flow.is_held = True
             self.loop.call_soon(self._parse)
         elif self._is_answering or self.cycle is None or len(self.cycle.body) <= HIGH_WATER_LIMIT:
             self.flow.resume_reading()
@@ -109,10 +124,20 @@ class Connection(H11Protocol):
             self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has disconnected."""
+        """The client has disconnected. Its memory is free at once, without the collector.
+
+        What it sent and was not parsed, and the body that nobody reads any more, may be megabytes.
+        """
         self._unwatch()
         self._writable.set()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self.conn.forget()
+        if self.cycle is not None:
+            self.cycle.body = bytearray()
+        # These refer to this connection.
+        self.cycle = self.scope = None  # type: ignore[assignment]
+        self.app_state = {}
 
     def on_response_complete(self) -> None:
         """A response is complete; the next request may already be here."""
@@ -219,7 +244,8 @@ def written_to(app: ASGIApp) -> ASGIApp:
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
         connection: Connection | None = scope.get("state", {}).get(CONNECTION)
         if connection is not None and connection.crowded:
-            connection.cycle.keep_alive = False
+            if connection.cycle is not None:
+                connection.cycle.keep_alive = False
             scope[CROWDED] = True
 
         async def written(message: Message) -> None:
@@ -242,7 +268,8 @@ def written_to(app: ASGIApp) -> ASGIApp:
         except asyncio.CancelledError:  # the server ends before the answer
             if connection is None:
                 raise
-            connection.cycle.disconnected = True
+            if connection.cycle is not None:
+                connection.cycle.disconnected = True
             connection.transport.close()
 
     return answered

@@ -34,6 +34,10 @@ class Wire(h11.Connection):
         """Allow further events."""
         self._began, self.held = None, False
 
+    def forget(self) -> None:
+        """Drop the bytes that are not parsed yet: no more events are wanted."""
+        self._received.clear()
+
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """The next event. Raises: h11.RemoteProtocolError."""
         if self._began is None:
