@@ -20,6 +20,7 @@ from trinity.errors import FormatError, InputError
 from trinity.server.app import make_app
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
+from trinity.server.loop_turns import CLIENT
 from trinity.server.model_refs import name_and_ref, served_models, usual_context, weight_bytes
 from trinity.server.models import Models
 from trinity.server.served import Served
@@ -77,6 +78,63 @@ def test_a_model_in_use_stays_until_it_is_let_go() -> None:
         held.release()  # again is harmless
         assert (await waiting).name == "b"
         assert loaded(models) == ["b"]
+
+    asyncio.run(test())
+
+
+def test_a_model_that_is_never_idle_gives_way() -> None:
+    async def test() -> None:
+        models = Models([served("a"), served("b")], memory_limit=150)
+        order = list[str]()
+
+        async def ask(name: str, count: int) -> None:
+            for _ in range(count):
+                lease = await models.lease(Ignored(), name)
+                order.append(name)
+                await asyncio.sleep(0.002)
+                lease.release()
+
+        async with asyncio.timeout(LIMIT):
+            # At each moment one of these uses "a".
+            asking = [asyncio.ensure_future(ask("a", 40)) for _ in range(5)]
+            await asyncio.sleep(0.01)
+            await ask("b", 5)
+            assert not all(one.done() for one in asking)
+            await asyncio.gather(*asking)
+        assert (order.count("a"), order.count("b")) == (200, 5)
+        assert models._wanted is None
+
+    asyncio.run(test())
+
+
+def test_clients_take_turns_to_load() -> None:
+    async def test() -> None:
+        models = Models([served(name) for name in "abc"], memory_limit=150)
+        order = list[str]()
+
+        async def ask(client: str, name: str) -> None:
+            CLIENT.set(client)
+            lease = await models.lease(Ignored(), name)
+            order.append(client)
+            await asyncio.sleep(0)
+            lease.release()
+
+        async with asyncio.timeout(LIMIT):
+            held = await models.lease(Ignored(), "a")
+            floods = [asyncio.ensure_future(ask("attacker", "bc"[i % 2])) for i in range(40)]
+            await asyncio.sleep(0)
+            gone = [asyncio.ensure_future(ask("gone", "b")) for _ in range(3)]
+            one = asyncio.ensure_future(ask("ordinary", "c"))
+            await asyncio.sleep(0)
+            for other in gone:
+                other.cancel()
+            held.release()
+            await asyncio.gather(*floods, one)
+        assert order.index("ordinary") <= 2
+        assert order.count("attacker") == 40
+        assert order.count("gone") == 0
+        # Nothing holds the lock.
+        (await models.lease(Ignored(), "a")).release()
 
     asyncio.run(test())
 

@@ -7,17 +7,19 @@ import logging
 import math
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from trinity.errors import TrinityError
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
+from trinity.server.loop_turns import CLIENT
 from trinity.server.served import ModelLease, Served
 
-if TYPE_CHECKING:
-    pass
+T = TypeVar("T")
 
 log = logging.getLogger("trinity.server")
 
@@ -29,6 +31,42 @@ VENDORS = re.compile(
     r"|(default|local|local-model|llama_cpp|dummy|tgi)$",
     re.IGNORECASE,
 )
+
+
+class _Turns:
+    """A lock for which clients take turns; tasks of one client get it in their order."""
+
+    def __init__(self) -> None:
+        self._is_held = False
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # the first client is next
+
+    async def __aenter__(self) -> None:
+        if not self._is_held:
+            self._is_held = True
+            return
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(CLIENT.get(), deque()).append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self._pass_on()
+            raise
+
+    async def __aexit__(self, *exception: object) -> None:
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            client = next(iter(self._waiting))
+            own = self._waiting.pop(client)
+            future = own.popleft()
+            if own:
+                self._waiting[client] = own  # as the last
+            if not future.cancelled():
+                future.set_result(None)
+                return
+        self._is_held = False
 
 
 class Models:
@@ -48,7 +86,11 @@ class Models:
         self._memory_limit = memory_limit
         self._any_name = any_name
         self._idle_seconds = idle_seconds  # after which an unused model is unloaded
-        self._loading = asyncio.Lock()
+        self._loading = _Turns()
+        self._wanted: Served | None = None  # waits until another model is idle
+        # One thread loads and closes all models: the C library would keep the end of the heap of
+        # each thread in which a model was loaded.
+        self._thread = ThreadPoolExecutor(1, "trinity-models")
         self._freed = asyncio.Event()
         self._uses = count(1)
         self._timers: dict[str, asyncio.TimerHandle] = {}  # by the name of an idle model
@@ -106,11 +148,14 @@ class Models:
     async def lease(self, ignored: Ignored, name: str | None, owner: str = "") -> ModelLease:
         """Load the model of a name and lease it for an owner.
 
+        While another model waits for room, it waits for its turn even if its model is loaded:
+        else a model that is never idle would keep the other one out.
+
         Raises: ApiError 404 for an unknown name, 503.
         """
         served = self.find(ignored, name)
         served.used = next(self._uses)
-        while served.model is None:
+        while served.model is None or self._wanted not in (None, served):
             try:
                 await self._load(served)
             except TrinityError as error:
@@ -164,13 +209,13 @@ class Models:
             try:
                 need = 0
                 if self._memory_limit is not None:
-                    need = await asyncio.to_thread(served.weigh)
+                    need = await self._run(served.weigh)
                     await self._make_room(need, served)
-                served.model = await asyncio.to_thread(served.load)
+                served.model = await self._run(served.load)
                 served.keep_seconds.clear()
                 self.began = True
             finally:
-                served.loading = False
+                served.loading, self._wanted = False, None
             # The limit of the KV cache is known only after loading.
             engine = served.model.engine
             served.bytes = need + engine.pool.limit + engine.other_bytes
@@ -196,6 +241,7 @@ class Models:
                     f"the model {wanted.name} takes {need} bytes; the memory limit is {limit}",
                 )
             elif need:
+                self._wanted = wanted
                 self._freed.clear()
                 await self._freed.wait()
             else:
@@ -204,7 +250,10 @@ class Models:
     async def _unload(self, served: Served) -> None:
         model, served.model, served.bytes = served.model, None, 0
         if model is not None:
-            await asyncio.to_thread(model.close)
+            await self._run(model.close)
+
+    async def _run(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     async def load_first(self) -> None:
         """Load the first model. Raises: TrinityError, which names its file; ApiError 503."""

@@ -63,16 +63,13 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
         check(call.ignored, body, model)
         if dimensions is not None and not 0 < dimensions < model.embedding_size:
             dimensions = None  # as in Ollama, whose clients send 0
-        if not texts:
-            embedded = None
-        else:
-            embedded = await vectors(
-                call, name, texts, param="input", dimensions=dimensions,
-                truncate=body.truncate is not False,
-            )  # fmt: skip
-    body.keep(call, name)
-    if embedded is None:
+    if not texts:
+        body.keep(call, name)
         return Json(EmbedAnswer(body.shown, []))
+    embedded = await vectors(
+        call, name, texts, param="input", dimensions=dimensions, truncate=body.truncate is not False
+    )
+    body.keep(call, name)
     rows = await written(call, unit(embedded.rows))
     spent = int((time.perf_counter() - began) * NANO)
     return Json(EmbedAnswer(body.shown, rows, spent, int((loaded - began) * NANO), embedded.tokens))
@@ -84,12 +81,12 @@ async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
     name = body.served(call.ignored, call.service.models)
     with await call.lease(name) as model:
         check(call.ignored, body, model)
-        rows: list[Any] = [[]]
-        if body.prompt:
-            embedded = await vectors(
-                call, name, [body.prompt], param="prompt", truncate=body.truncate is not False
-            )
-            rows = await written(call, embedded.rows)
+    rows: list[Any] = [[]]
+    if body.prompt:
+        embedded = await vectors(
+            call, name, [body.prompt], param="prompt", truncate=body.truncate is not False
+        )
+        rows = await written(call, embedded.rows)
     body.keep(call, name)
     return Json(EmbeddingsAnswer(rows[0]))
 
