@@ -274,7 +274,7 @@ class LoadOptions:
             "A smaller model with the same vocabulary, whose proposed tokens the model verifies: "
             "the same text, faster where they are often right.",
             ("--draft-model",),
-            values="a model, named as for load",
+            values="a name of a model, as for load",
             metavar="MODEL",
         ),
     ] = None

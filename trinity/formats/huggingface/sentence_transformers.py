@@ -215,6 +215,6 @@ def _check_logit_score(module: Mapping[str, object], files: Mapping[str, str]) -
     """Raise FormatError if the module's file is not where it is read."""
     if f"{module.get('path')}/config.json" != LOGIT_SCORE or LOGIT_SCORE not in files:
         raise FormatError(
-            f"{files[MODULES]}: names the module LogitScore in {str(module.get('path'))[:40]!r}, "
-            f"but {LOGIT_SCORE} is read and must be there; download the rest of the model"
+            f"{files[MODULES]}: it has LogitScore in {str(module.get('path'))[:40]!r}, but "
+            f"{LOGIT_SCORE}, which has its settings, must exist; download the whole model again"
         )
