@@ -39,6 +39,7 @@ KINDS = {
     "usual": Kind(STATE),
     "few_files": Kind(files=128),
     "slots": Kind(("--slot-save-path", "{folder}/slots")),
+    "two_models": Kind(("--model", "other={models}/other.gguf")),
     "vision": Kind(model="vision", first=({}, asked([noise(1000, 1000)]))),
 }
 
@@ -117,11 +118,12 @@ def running(models: Path, kind: Kind) -> Iterator[Server]:
 
 
 def write_models(folder: Path) -> None:
-    """Write the random models: tiny.gguf, whisper.gguf, and the folder vision."""
+    """Write the random models: tiny.gguf, other.gguf, whisper.gguf, and the folder vision."""
     from scripts.models.make_synthetic import SHAPES, write_model
     from tests.fuzzing.live_server import sound_whisper
     from tests.images.small_vision_models import write_directory
 
-    write_model(folder / "tiny.gguf", SHAPES["tiny"])
+    for name in ("tiny", "other"):
+        write_model(folder / f"{name}.gguf", SHAPES["tiny"])
     (folder / "whisper.gguf").write_bytes(sound_whisper())
     write_directory("gemma3", folder / "vision")

@@ -141,3 +141,31 @@ def adapters_that_do_not_exist(target: Target) -> None:
     """Lists of 30,000 LoRA adapters."""
     lora = [{"id": i, "scale": 1.0} for i in range(30_000)]
     target.again(lambda: target.ask("/completion", {**LONG, "lora": lora}), 4)
+
+
+@attack()
+def biases_of_texts(target: Target) -> None:
+    """Biases of 10,000 texts, each of which is tokenized, other ones in each request."""
+    number = iter(range(10**9))
+
+    def ask() -> None:
+        first = next(number) * 10_000
+        body = {**LONG, "logit_bias": [[f"text {first + i}", -1] for i in range(10_000)]}
+        target.ask("/completion", {**body, "n_predict": 4})
+
+    target.again(ask, 8)
+
+
+@attack()
+def more_choices_than_may_be(target: Target) -> None:
+    """As many choices as a number can hold, and 256 of 16 prompts, on three APIs."""
+    most, prompts = 2**31 - 1, ["x"] * 16
+    asked = itertools.cycle(
+        [
+            (CHAT, {"messages": MESSAGES, "n": most}),
+            ("/v1/completions", {"prompt": prompts, "n": 256, "max_tokens": 400}),
+            ("/completion", {"prompt": prompts, "n_cmpl": 256, "n_predict": 400}),
+            ("/v1/completions", {"prompt": "x", "n": 128, "max_tokens": 1, "ignore_eos": True}),
+        ]
+    )
+    target.again(lambda: target.ask(*next(asked)), 8)
