@@ -134,6 +134,31 @@ def test_an_event_that_others_follow_is_marked(count: int, alone: list[int]) -> 
     assert MORE not in sent[-1]
 
 
+def test_an_empty_event_sends_those_that_wait() -> None:
+    sent: list[Message] = []
+
+    async def start() -> Events:
+        return Events(9)
+
+    async def written(answers: Events) -> AsyncGenerator[bytes]:
+        for piece in (b"text", b"", b"last"):
+            yield piece
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def test() -> None:
+        scope = {DEADLINE: asyncio.get_running_loop().time() + 60}
+        await Stream(start, written)(scope, None, send)  # type: ignore[arg-type]
+
+    asyncio.run(test())
+    assert [(message["body"], MORE in message) for message in sent[1:4]] == [
+        (b"text", True),
+        (b"", False),
+        (b"last", True),
+    ]
+
+
 def test_streams_of_several_choices_have_every_event(app: Starlette) -> None:
     body = {"messages": [{"role": "user", "content": "x"}], "stream": True, "n": 8, "max_tokens": 5,
             "ignore_eos": True}  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,8 +17,14 @@ from tests.server.ollama_calls import CHAT, HELLO, PROMPT, lines, post
 from trinity.conversation.parts import CallArguments, CallStart, Reasoning, Text
 from trinity.model import Model
 from trinity.runtime.generation import Timings
-from trinity.server.endpoints.ollama.answer import AnswerWriter, chat_answer, whole
+from trinity.server.endpoints.ollama.answer import (
+    MOST_TOGETHER,
+    AnswerWriter,
+    chat_answer,
+    whole,
+)
 from trinity.server.endpoints.ollama.generate import OllamaChatRequest, OllamaGenerateRequest
+from trinity.server.endpoints.ollama.generate import lines as written_lines
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob, End, TextJob, Update
@@ -223,6 +230,49 @@ def test_a_call_that_was_cut_does_not_come() -> None:
     found = whole(answered(PIECES[:2], End(0, "length", Timings())))
     assert "tool_calls" not in strict(encode(found))["message"]
     assert found.done_reason == "length"
+
+
+def test_texts_that_are_here_together_are_one_line() -> None:
+    texts = [f"{i} " for i in range(150)]
+    waiting = [Update(0, (Text(text),)) for text in texts]
+    writer = AnswerWriter(
+        "m", time.perf_counter(), chat_answer, lambda found: [], has_next=lambda: bool(waiting)
+    )
+    made = []
+    while waiting:
+        made += writer.add(waiting.pop(0))
+    found = [strict(encode(line))["message"]["content"] for line in made]
+    assert [len(text.split()) for text in found] == [MOST_TOGETHER, MOST_TOGETHER, 22]
+    assert "".join(found) == "".join(texts)
+
+
+def test_a_text_that_the_end_follows_is_written_before_it() -> None:
+    writer = AnswerWriter(
+        "m", time.perf_counter(), chat_answer, lambda found: [], has_next=lambda: True
+    )
+    assert list(writer.add(Update(0, (Reasoning("Hm."), Text("Yes"))))) == []
+    found = [strict(encode(line)) for line in writer.end(End(0, "stop", Timings()))]
+    assert [line["done"] for line in found] == [False, True]
+    assert found[0]["message"] == {"role": "assistant", "content": "Yes", "thinking": "Hm."}
+
+
+class Ready:
+    """A response whose events are here."""
+
+    async def by(self, writer: AnswerWriter) -> AsyncGenerator[Any, None]:
+        """As that of Answers."""
+        for line in answered(PIECES, End(0, "stop", Timings())):
+            yield line
+
+
+def test_the_last_line_has_a_write_of_its_own() -> None:
+    async def written() -> list[bytes]:
+        return [piece async for piece in written_lines(lambda _: None, Ready())]  # type: ignore[arg-type, return-value]
+
+    *others, nothing, last = asyncio.run(written())
+    assert not any(strict(line)["done"] for line in others)
+    assert nothing == b""  # sends those that wait
+    assert strict(last)["done"]
 
 
 def test_vectors_are_the_models(client: TestClient, model: Model) -> None:

@@ -64,7 +64,8 @@ class Stream:
 
     ``start`` is called when the response begins, for example ``Service.start``. An error within
     ``PATIENCE`` seconds sets the status; a later one is the stream's last event, in the family's
-    format. ``beat`` keeps a silent connection alive.
+    format. ``beat`` keeps a silent connection alive. An empty output of ``written`` sends what
+    waits to be sent with the next one.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Stream:
             async for encoded in events:
                 self._silent = False
                 message = {**_body(encoded), EVENTS: True}
-                more = more + 1 if answers.has_next and more < MOST_MORE else 0
+                more = more + 1 if encoded and answers.has_next and more < MOST_MORE else 0
                 if more:
                     message[MORE] = True
                 await send(message)

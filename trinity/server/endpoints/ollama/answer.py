@@ -89,8 +89,16 @@ def generate_answer(model: str, text: str, thinking: str, calls: list[OllamaTool
     return GenerateAnswer(model=model, created_at=now(), response=text, thinking=thinking or UNSET)
 
 
+# Updates in one line: after so many, other tasks have their turn.
+MOST_TOGETHER = 64
+
+
 class AnswerWriter:
     """Writes one response. A tool call is written when it is complete; one cut off is dropped.
+
+    Texts that are here together, at most ``MOST_TOGETHER`` and without log-probabilities, are one
+    line, because some clients take each read for one line. ``has_next``: whether another update is
+    here.
 
     ``began``: when the request arrived. ``line`` and ``logprobs`` make lines and log-probabilities.
     ``prompt``: token ids for ``GenerateAnswer.context``, or None to omit it.
@@ -99,43 +107,58 @@ class AnswerWriter:
     def __init__(
         self, model: str, began: float, line: Line,
         logprobs: Callable[[Iterable[TokenLogprob]], list[ChatLogprob]],
-        prompt: Sequence[int] | None = None,
+        prompt: Sequence[int] | None = None, has_next: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self._model = model
+        self._has_next = has_next
         self._began = began
         self._line = line
         self._logprobs = logprobs
         self._context = None if prompt is None else list(prompt)
         self._call: CallStart | None = None  # the incomplete one
         self._arguments: list[str] = []
+        # What the next line will have, of so many updates.
+        self._together = 0
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._calls: list[OllamaToolCall] = []
+        self._tokens: list[TokenLogprob] = []
 
     def add(self, update: Update) -> Iterator[Answer]:
-        """Write the line of an update."""
+        """Write the line of an update, unless another one is here."""
         if self._context is not None:
             self._context += update.token_ids
-        texts, thoughts, calls = list[str](), list[str](), list[OllamaToolCall]()
         for part in update.parts:
             if isinstance(part, CallArguments):
                 self._arguments.append(part.text)
                 continue
-            calls += self._called()
+            self._calls += self._called()
             if isinstance(part, CallStart):
                 self._call = part
             elif isinstance(part, Reasoning):
-                thoughts.append(part.text)
+                self._thoughts.append(part.text)
             elif isinstance(part, Text):
-                texts.append(part.text)
-        if texts or thoughts or calls or update.logprobs:
+                self._texts.append(part.text)
+        self._tokens += update.logprobs
+        self._together += 1
+        if self._tokens or self._together >= MOST_TOGETHER or not self._has_next():
+            yield from self._written()
+
+    def _written(self) -> Iterator[Answer]:
+        """The line of what is not written yet, if there is any."""
+        texts, thoughts, calls, tokens = self._texts, self._thoughts, self._calls, self._tokens
+        if texts or thoughts or calls or tokens:
             line = self._line(self._model, "".join(texts), "".join(thoughts), calls)
-            if update.logprobs:
-                line.logprobs = self._logprobs(update.logprobs)
+            if tokens:
+                line.logprobs = self._logprobs(tokens)
+            self._texts, self._thoughts, self._calls, self._tokens = [], [], [], []
             yield line
+        self._together = 0
 
     def end(self, end: End) -> Iterator[Answer]:
-        """Write a complete tool call, then the last line."""
-        calls = self._called()
-        if calls:
-            yield self._line(self._model, "", "", calls)
+        """Write what is left, a complete tool call among it, then the last line."""
+        self._calls += self._called()
+        yield from self._written()
         line, timings = self._line(self._model, "", "", []), end.timings
         line.done = True
         line.done_reason = "length" if end.reason == "length" else "stop"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from trinity.model import Model
 
 NDJSON = "application/x-ndjson"
+# Seconds before a stream's last line, in which a client reads the line before it. Ollama's last
+# line comes one step after the last text.
+APART = 0.01
 Token = Annotated[int, Meta(ge=0)]
 
 
@@ -201,8 +205,14 @@ async def _started(
 async def lines(
     write: Callable[[Answers], AnswerWriter], answers: Answers
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the encoded lines of a response."""
+    """Yield the encoded lines of a response.
+
+    The last one is written apart from the line before it: Genkit takes each read for one line.
+    """
     async for part in answers.by(write(answers)):
+        if part.done:
+            yield b""
+            await asyncio.sleep(APART)
         yield encode(part) + b"\n"
 
 
@@ -210,7 +220,8 @@ def _writer(
     model: str, began: float, line: Line, continued: bool, answers: Answers
 ) -> AnswerWriter:
     context: Sequence[int] | None = answers.prompts[0] if continued else None
-    return AnswerWriter(model, began, line, partial(chat_logprobs, answers.model), context)
+    logprobs = partial(chat_logprobs, answers.model)
+    return AnswerWriter(model, began, line, logprobs, context, lambda: answers.has_next)
 
 
 ENDPOINTS = (
