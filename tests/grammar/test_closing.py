@@ -40,6 +40,17 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [{"b": "", "c": "", "a": ""}], [{"b": "", "c": "", "a": "", "d": ""}],
     ),
     "optional props": (of(a=TEXT), [{}, {"a": "x"}], [{"b": "x"}, {"a": "x", "b": 1}]),
+    "items without a type": ({"items": TEXT, "minItems": 1}, [["a"]], [1.5, [], "a", {}, [1]]),
+    "properties without a type": ({"properties": {"a": TEXT}}, [{}, {"a": "x"}], [1, [], {"b": 1}]),
+    "a length without a type": ({"minLength": 2}, ["ab"], ["a", 1, None]),
+    "no type in properties": (of(a={"items": {}}), [{"a": [1, None]}], [{"a": 1}]),
+    "no type in alternatives": (
+        {"anyOf": [{"properties": {"a": TEXT}}, {"items": TEXT}]}, [{"a": "x"}, ["a"]], [1, "a"],
+    ),
+    "further properties of any kind": ({"additionalProperties": True}, [1, {"a": 1}], []),
+    "a condition without a type": (
+        {"not": {"properties": {"a": {"const": 1}}}}, [{"a": 2}], [{"a": 1}, 1],
+    ),
     "no properties": ({"type": "object"}, [{"z": 1}], []),
     "empty properties": (of(), [{}], [{"z": 1}]),
     "additional props": (

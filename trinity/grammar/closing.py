@@ -1,8 +1,10 @@
-"""Forbid object properties that a schema does not name.
+"""Forbid object properties that a schema does not name, and values of types that it does not mean.
 
 A schema without additionalProperties allows any further property, and small models then invent
 them up to the length limit. llama.cpp therefore allows only the properties that a schema names
 (common/json-schema-to-grammar.cpp, _build_object_rule), and OpenAI's strict schemas must say so.
+A schema without a type allows values of every type: {"items": ...} allows numbers. llama.cpp
+derives the type from the keywords (common/json-schema.cpp, build_node).
 """
 
 from __future__ import annotations
@@ -17,6 +19,14 @@ _CONDITIONS = ("if", "not")  # closing their schemas would make them exclude les
 _OWN = ("properties", "patternProperties")
 # A schema with one of these decides itself which other properties are allowed.
 _SAYS = ("additionalProperties", "unevaluatedProperties", "const", "enum", "propertyNames")
+# What a schema without a type means if it has one of these keywords, in llama.cpp's order.
+_IMPLIED = (
+    ("object", (*_OWN, "additionalProperties")),
+    ("array", ("items", "prefixItems")),
+    ("string", ("pattern", "minLength", "maxLength", "format")),
+)
+# A schema with one of these decides itself which types are allowed.
+_DECIDES = ("type", "const", "enum", "nullable", "$ref", "if", "not", *_LISTS)
 
 
 def close_objects(root: Any, resolve: Callable[[str], Any]) -> None:
@@ -24,7 +34,8 @@ def close_objects(root: Any, resolve: Callable[[str], Any]) -> None:
 
     Schemas that apply to the same object (allOf, anyOf, $ref, ...) are closed together: each allows
     the properties that any of them names. Objects without ``properties`` stay open, and so do
-    schemas in ``not`` and ``if``. ``resolve`` returns the target of a reference, or None.
+    schemas in ``not`` and ``if``. Schemas whose keywords imply a type get it. ``resolve`` returns
+    the target of a reference, or None.
     """
     _Closing(resolve).close(root)
 
@@ -46,12 +57,17 @@ class _Closing:
         self._resolve = resolve
         self._wholes: dict[int, dict[str, Any]] = {}
         self._parts: set[int] = set()
+        self._nodes: dict[int, dict[str, Any]] = {}
+        self._frozen: set[int] = set()
         self._seen: set[tuple[int, Use]] = set()
 
     def close(self, root: Any) -> None:
         left: list[tuple[Any, Use]] = [(root, "whole")]
         while left:
             left += self._look(*left.pop())
+        for key, node in self._nodes.items():
+            if key not in self._frozen:
+                _imply_type(node)
         for key, node in self._wholes.items():
             if key not in self._parts:
                 self._close(node)
@@ -61,6 +77,9 @@ class _Closing:
         if not isinstance(node, dict) or (id(node), use) in self._seen:
             return []
         self._seen.add((id(node), use))
+        self._nodes[id(node)] = node
+        if use == "frozen":
+            self._frozen.add(id(node))
         if use == "whole":
             self._wholes[id(node)] = node
         else:
@@ -154,6 +173,16 @@ class _Closing:
                 return True
             left += below
         return False
+
+
+def _imply_type(node: dict[str, Any]) -> None:
+    """Set the type that the keywords of a schema without one imply."""
+    if any(key in node for key in _DECIDES):
+        return
+    for kind, keywords in _IMPLIED:
+        if any(key in node and node[key] is not True for key in keywords):
+            node["type"] = kind
+            return
 
 
 def _below(node: dict[str, Any]) -> list[Any]:
