@@ -306,7 +306,7 @@ def test_reasoning_is_another_name(client: TestClient) -> None:
     "name",
     ["gpt-3.5-turbo", "gpt-4o-mini", "gpt-4.1", "gpt-5", "o3", "o4-mini", "davinci-002", "default",
      "text-embedding-3-small", "claude-sonnet-4-5", "gemini-2.0-flash", "GPT-4", "LLaMA_CPP",
-     "openai/gpt-4o", "dummy", "tgi"],
+     "openai/gpt-4o", "dummy", "tgi", "some-model"],
 )  # fmt: skip
 def test_a_vendors_model_is_the_only_model(client: TestClient, name: str) -> None:
     answer = post(client, model=name)

@@ -24,8 +24,7 @@ T = TypeVar("T")
 log = logging.getLogger("trinity.server")
 
 # Names that programs have built in ("dummy" and "tgi": Text Generation Inference; "some-model":
-# llama.cpp's document). A server
-# with one model accepts them.
+# llama.cpp's document). A server with one model accepts them.
 VENDORS = re.compile(
     r"(openai/)?(chatgpt|gpt-?[345]|o[134](-|$)|text-davinci|text-embedding-|davinci|codex)"
     r"|(anthropic/)?claude-|(google/|models/)?gemini-"
