@@ -15,6 +15,7 @@ from strands.models.openai import OpenAIModel
 
 QUESTION = "What is the weather in Paris?"
 ANSWER = "It is 18 degrees in Paris."
+LIMIT = 256  # the client raises an error where an answer reaches it
 
 
 class Person(BaseModel):
@@ -34,13 +35,13 @@ def agent(kind: str, *, scripted: bool = True, **more: Any) -> Agent:
     url, name = (SCRIPTED_URL, SCRIPTED) if scripted else (URL, CHAT)
     model: Any
     if kind == "OllamaModel":
-        model = OllamaModel(url, model_id=name, max_tokens=64)
+        model = OllamaModel(url, model_id=name, max_tokens=LIMIT)
     elif kind == "AnthropicModel":
         client = {"base_url": url, "api_key": "none"}
-        model = AnthropicModel(client_args=client, model_id=name, max_tokens=64)
+        model = AnthropicModel(client_args=client, model_id=name, max_tokens=LIMIT)
     else:
         client = {"base_url": f"{url}/v1", "api_key": "none"}
-        model = OpenAIModel(client_args=client, model_id=name, params={"max_tokens": 64})
+        model = OpenAIModel(client_args=client, model_id=name, params={"max_tokens": LIMIT})
     return Agent(model=model, callback_handler=None, **more)
 
 
@@ -49,8 +50,8 @@ def ask(kind: str) -> None:
 
 
 def system(kind: str) -> None:
-    found = agent(kind, scripted=False, system_prompt="Be short.")("Hi.")
-    assert found.stop_reason in ("end_turn", "max_tokens")
+    found = agent(kind, system_prompt="Be short.")("Hi.")
+    assert found.stop_reason == "end_turn"
 
 
 def tools(kind: str) -> None:
