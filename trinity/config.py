@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 Gating = Literal["softmax", "sigmoid", "softmax_chosen"]
+Example = bool | int | float
 
 
 class Key:
@@ -22,12 +23,21 @@ class Key:
     """
 
     def __init__(
-        self, *keys: str, low: float = 1, high: float = 1, hf: tuple[str, ...] = (), name: str = ""
+        self,
+        *keys: str,
+        low: float = 1,
+        high: float = 1,
+        hf: tuple[str, ...] = (),
+        name: str = "",
+        example: Example | tuple[Example, ...] | None = None,
     ) -> None:
         self.keys = keys  # without the architecture; files may have any of them
         self.low, self.high = low, high  # both included
         self.hf = hf  # names that old files use instead
         self.name = name  # what messages call the field; "": its name
+        # The value of a small model, which tests and `nearest` use; a field that a family needs
+        # has one. A tuple is repeated for the layers.
+        self.example = example
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +100,14 @@ NO_SCALING = RopeScaling()
 class ExpertConfig:
     """The experts of a feed-forward. Each token uses some of them."""
 
-    num_experts: Annotated[int, Key("expert_count", high=1 << 12)]
-    num_experts_per_tok: Annotated[int, Key("expert_used_count", high=1 << 10)]
+    num_experts: Annotated[int, Key("expert_count", high=1 << 12, example=4)]
+    num_experts_per_tok: Annotated[int, Key("expert_used_count", high=1 << 10, example=2)]
     # Width of one expert; 0: the family knows it.
     intermediate_size: Annotated[
-        int, Key("expert_feed_forward_length", high=1 << 20, name="expert_intermediate_size")
+        int,
+        Key(
+            "expert_feed_forward_length", high=1 << 20, name="expert_intermediate_size", example=32
+        ),
     ] = 0
     # Width of the expert that every token takes; 0: there is none.
     shared_intermediate_size: Annotated[
@@ -135,13 +148,15 @@ class ExpertConfig:
 class LatentConfig:
     """Multi-head latent attention: all keys and values come from ``kv_lora_rank`` values."""
 
-    kv_lora_rank: Annotated[int, Key("attention.kv_lora_rank", high=1 << 16)]
+    kv_lora_rank: Annotated[int, Key("attention.kv_lora_rank", high=1 << 16, example=16)]
     # 0: queries are computed from the residual stream.
-    q_lora_rank: Annotated[int, Key("attention.q_lora_rank", high=1 << 18)]
+    q_lora_rank: Annotated[int, Key("attention.q_lora_rank", high=1 << 18, example=0)]
     # Size of a head's keys, including the part that rotates.
-    key_dim: Annotated[int, Key("attention.key_length_mla", high=1 << 16, name="latent_key_dim")]
+    key_dim: Annotated[
+        int, Key("attention.key_length_mla", high=1 << 16, name="latent_key_dim", example=12)
+    ]
     value_dim: Annotated[
-        int, Key("attention.value_length_mla", high=1 << 16, name="latent_value_dim")
+        int, Key("attention.value_length_mla", high=1 << 16, name="latent_value_dim", example=6)
     ]
 
 
@@ -150,16 +165,26 @@ class SSMConfig:
     """Layers with a recurrent state: those with the gated delta rule, and Mamba's."""
 
     # The number of tokens that the convolution before these layers sees.
-    conv_kernel: Annotated[int, Key("ssm.conv_kernel", low=2, high=1 << 8, name="ssm_conv_kernel")]
+    conv_kernel: Annotated[
+        int, Key("ssm.conv_kernel", low=2, high=1 << 8, name="ssm_conv_kernel", example=4)
+    ]
     # The number of values of all heads.
-    inner_size: Annotated[int, Key("ssm.inner_size", high=1 << 18, name="ssm_inner_size")]
+    inner_size: Annotated[
+        int, Key("ssm.inner_size", high=1 << 18, name="ssm_inner_size", example=64)
+    ]
     # The number of values of a key, and of a query (Mamba-2: B and C).
-    state_size: Annotated[int, Key("ssm.state_size", high=1 << 16, name="ssm_state_size")]
+    state_size: Annotated[
+        int, Key("ssm.state_size", high=1 << 16, name="ssm_state_size", example=8)
+    ]
     # The number of keys, and of queries, which heads share.
     # Mamba-1: 0.
-    num_groups: Annotated[int, Key("ssm.group_count", high=1 << 12, name="ssm_num_groups")]
+    num_groups: Annotated[
+        int, Key("ssm.group_count", high=1 << 12, name="ssm_num_groups", example=2)
+    ]
     # Mamba-1: the number of values from which the steps of all channels are computed.
-    num_heads: Annotated[int, Key("ssm.time_step_rank", high=1 << 14, name="ssm_num_heads")]
+    num_heads: Annotated[
+        int, Key("ssm.time_step_rank", high=1 << 14, name="ssm_num_heads", example=4)
+    ]
 
     @property
     def head_dim(self) -> int:
@@ -206,9 +231,10 @@ class WeightRotation:
         }
 
 
-_SCALE = {"low": 1e-6, "high": 1e6}
-_CAP = {"low": 1e-3, "high": 1e6}
+_SCALE = {"low": 1e-6, "high": 1e6, "example": 2.0}
+_CAP = {"low": 1e-3, "high": 1e6, "example": 30.0}
 _REAL = {"low": -1e4, "high": 1e4}
+_EACH = (0.5,)  # the example of a number that each layer has
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,16 +311,20 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     # Tokens that windowed layers see. 0: all layers see all tokens; None: the file does not say.
     sliding_window: Annotated[
-        int | None, Key("attention.sliding_window", high=(1 << 31) - 1, hf=("sliding_window",))
+        int | None,
+        Key("attention.sliding_window", high=(1 << 31) - 1, hf=("sliding_window",), example=16),
     ] = None
     # The layers with a window: one bool per layer, or a period whose last layer has none; 0: the
     # family knows it.
     sliding_window_pattern: Annotated[
-        int | tuple[bool, ...], Key("attention.sliding_window_pattern", high=1 << 10)
+        int | tuple[bool, ...],
+        Key("attention.sliding_window_pattern", high=1 << 10, example=(True, False)),
     ] = 0
     # The values of windowed layers; 0 if the file has none.
-    rope_theta_swa: Annotated[float, Key("rope.freq_base_swa", low=1.0, high=1e15)] = 0.0
-    head_dim_swa: Annotated[int, Key("attention.key_length_swa", high=1 << 16)] = 0
+    rope_theta_swa: Annotated[float, Key("rope.freq_base_swa", low=1.0, high=1e15, example=5e4)] = (
+        0.0
+    )
+    head_dim_swa: Annotated[int, Key("attention.key_length_swa", high=1 << 16, example=8)] = 0
     rope_dim_swa: Annotated[int, Key("rope.dimension_count_swa", high=1 << 16)] = 0
     # One number per layer if layers differ, else ().
     layer_kv_heads: tuple[int, ...] = ()
@@ -310,30 +340,32 @@ class ModelConfig:
     attn_logit_softcap: Annotated[float | None, Key("attn_logit_softcapping", **_CAP)] = None
     final_logit_softcap: Annotated[float | None, Key("final_logit_softcapping", **_CAP)] = None
     # See Temperature.
-    temperature_scale: Annotated[float, Key("attention.temperature_scale", low=1e-6, high=1e3)] = (
-        0.0
-    )
+    temperature_scale: Annotated[
+        float, Key("attention.temperature_scale", low=1e-6, high=1e3, example=0.5)
+    ] = 0.0
     # Attention and feed-forward read the same residual stream; False: one after the other.
     parallel_residual: Annotated[bool, Key("use_parallel_residual")] = True
     # False: positions are not rotated.
-    rope_finetuned: Annotated[bool, Key("rope.scaling.finetuned")] = True
+    rope_finetuned: Annotated[bool, Key("rope.scaling.finetuned", example=True)] = True
     # The number of last layers that read earlier layers' keys and values.
-    shared_kv_layers: Annotated[int, Key("attention.shared_kv_layers", high=1 << 10)] = 0
+    shared_kv_layers: Annotated[int, Key("attention.shared_kv_layers", high=1 << 10, example=1)] = 0
     # The size of each layer's own embedding; 0: there is none.
-    per_layer_input_size: Annotated[int, Key("embedding_length_per_layer_input", high=1 << 14)] = 0
+    per_layer_input_size: Annotated[
+        int, Key("embedding_length_per_layer_input", high=1 << 14, example=16)
+    ] = 0
     experts: ExpertConfig | None = None
     latent: LatentConfig | None = None
     ssm: SSMConfig | None = None
     # The size of a head of Kimi's delta attention, and the tokens that its convolutions see.
-    kda_head_dim: Annotated[int, Key("kda.head_dim", high=1 << 12)] = 0
-    kda_conv_kernel: Annotated[int, Key("ssm.conv_kernel", high=1 << 8)] = 0
+    kda_head_dim: Annotated[int, Key("kda.head_dim", high=1 << 12, example=8)] = 0
+    kda_conv_kernel: Annotated[int, Key("ssm.conv_kernel", high=1 << 8, example=3)] = 0
     # The number of tokens that LFM 2's convolutions see.
-    short_conv_kernel: Annotated[int, Key("shortconv.l_cache", low=2, high=1 << 8)] = 0
+    short_conv_kernel: Annotated[int, Key("shortconv.l_cache", low=2, high=1 << 8, example=3)] = 0
     # Rows of the layers' embeddings, if there are fewer than tokens; 0: one for each. GGUF has all.
     per_layer_vocab_size: int = 0
     # The factor of each layer's threshold, see GaussianTop; -inf: the layer has none.
     sparsity_scale: Annotated[
-        tuple[float, ...], Key("activation_sparsity_scale", low=-math.inf, high=1e3)
+        tuple[float, ...], Key("activation_sparsity_scale", low=-math.inf, high=1e3, example=_EACH)
     ] = ()
     # Whether each layer has a recurrent state instead of attention; () if no key says so.
     recurrent_layers: Annotated[tuple[bool, ...], Key("attention.recurrent_layers")] = ()
@@ -342,10 +374,10 @@ class ModelConfig:
     # Whether each layer rotates positions; () if no key says so.
     rope_layers: Annotated[tuple[bool, ...], Key("attention.rope_pattern")] = ()
     # The numbers of each layer's xIELU; alphas as a checkpoint has them, before the softplus.
-    xielu_alpha_p: Annotated[tuple[float, ...], Key("xielu.alpha_p", **_REAL)] = ()
-    xielu_alpha_n: Annotated[tuple[float, ...], Key("xielu.alpha_n", **_REAL)] = ()
-    xielu_beta: Annotated[tuple[float, ...], Key("xielu.beta", **_REAL)] = ()
-    xielu_eps: Annotated[tuple[float, ...], Key("xielu.eps", **_REAL)] = ()
+    xielu_alpha_p: Annotated[tuple[float, ...], Key("xielu.alpha_p", **_REAL, example=_EACH)] = ()
+    xielu_alpha_n: Annotated[tuple[float, ...], Key("xielu.alpha_n", **_REAL, example=_EACH)] = ()
+    xielu_beta: Annotated[tuple[float, ...], Key("xielu.beta", **_REAL, example=_EACH)] = ()
+    xielu_eps: Annotated[tuple[float, ...], Key("xielu.eps", **_REAL, example=_EACH)] = ()
     # The number of layers after the ``num_layers``, which propose several tokens at once.
     nextn_layers: Annotated[int, Key("nextn_predict_layers", high=1 << 5)] = 0
     # The rotation of the file's weights; None: they are not rotated.

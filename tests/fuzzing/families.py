@@ -1,7 +1,7 @@
 """Keys and tensors of files of every registered family.
 
-Both follow from the registry, so each registered family is fuzzed. Only values for the fields that
-a family needs are written here.
+Both follow from the registry, so each registered family is fuzzed. A field's values are near the
+example of its declaration; only those that depend on others are written here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from tests.fuzzing.gguf_draft import ARRAY, BOOL, F32, STRING, U32, Draft, Value
+from trinity.config import ModelConfig
 from trinity.errors import ConfigError, TrinityError
+from trinity.formats.config_limits import declared, examples, gguf_key
 from trinity.formats.configuration import config_from_metadata
 from trinity.models import ARCHITECTURES, decoder_of
 from trinity.models.decoder import Decoder
@@ -22,6 +24,7 @@ Shape = tuple[int, ...]
 NAMES = (*("llama", "bitnet", "bitnet-b1.58", "bitnet-25") * 4, *sorted(ARCHITECTURES))
 _SIZES = (8, 16, 32, 64)
 _OF_KINDS = ("latent", "ssm", "short_conv_kernel", "kda_conv_kernel")  # layers of another kind
+_FIELDS = [name for name, _ in declared(ModelConfig)]
 _USUAL = {"llama", "bitnet", "bitnet-b1.58", "bitnet-25"}
 
 
@@ -59,41 +62,35 @@ def _keys(layers: int, heads: int, rng: random.Random) -> dict[str, dict[str, Va
     pattern = Value(ARRAY, [rng.random() < 0.5 for _ in range(layers)], BOOL)
     if rng.random() < 0.2:
         pattern = Value(U32, rng.choice((1, 2, 3, 1024)))
-    return {
+    simple = {
+        name: {gguf_key(name): _near(example, rng)}
+        for name, example in examples(_FIELDS, layers).items()
+    }
+    return simple | {
         "sliding_window": window,
         "sliding_window_pattern": window | {"attention.sliding_window_pattern": pattern},
-        "logit_scale": {"logit_scale": _real(rng)},
-        "embedding_scale": {"embedding_scale": _real(rng)},
-        "residual_scale": {"residual_scale": _real(rng)},
-        "attention_scale": {"attention.scale": _real(rng)},
-        "attn_logit_softcap": {"attn_logit_softcapping": _real(rng)},
-        "final_logit_softcap": {"final_logit_softcapping": _real(rng)},
-        "temperature_scale": {"attention.temperature_scale": _real(rng)},
-        "rope_theta_swa": {"rope.freq_base_swa": Value(F32, 5e4)},
-        "head_dim_swa": {"attention.key_length_swa": Value(U32, rng.choice((2, 8, 16)))},
-        "per_layer_input_size": {"embedding_length_per_layer_input": Value(U32, 16)},
         "shared_kv_layers": {"attention.shared_kv_layers": Value(U32, rng.randrange(layers))},
-        "rope_finetuned": {"rope.scaling.finetuned": Value(BOOL, rng.random() < 0.5)},
         "experts": _experts(layers, rng),
         "latent": _latent(heads, rng),
         "ssm": _ssm(rng),
-        "kda_head_dim": {"kda.head_dim": Value(U32, rng.choice((1, 8, 16)))},
-        "kda_conv_kernel": {"ssm.conv_kernel": Value(U32, rng.choice((2, 3, 4)))},
-        "short_conv_kernel": {"shortconv.l_cache": Value(U32, rng.choice((2, 3, 4)))},
-        "sparsity_scale": {"activation_sparsity_scale": _real_of_each(layers, rng)},
-        **{
-            f"xielu_{name}": {f"xielu.{name}": _real_of_each(layers, rng)}
-            for name in ("alpha_p", "alpha_n", "beta", "eps")
-        },
     }
+
+
+def _near(example: object, rng: random.Random) -> Value:
+    """Return a value like that of a field's example."""
+    if isinstance(example, tuple):
+        items = [_near(item, rng) for item in example]
+        return Value(ARRAY, [item.content for item in items], items[0].type)
+    if isinstance(example, bool):
+        return Value(BOOL, rng.random() < 0.5)
+    if isinstance(example, int):
+        return Value(U32, example * rng.choice((1, 2)))
+    assert isinstance(example, float)
+    return Value(F32, example * rng.choice((0.1, 0.5, 1.0, 4.0, 15.0)))
 
 
 def _real(rng: random.Random) -> Value:
     return Value(F32, rng.choice((0.05, 0.5, 1.0, 7.0, 30.0)))
-
-
-def _real_of_each(layers: int, rng: random.Random) -> Value:
-    return Value(ARRAY, [_real(rng).content for _ in range(layers)], F32)
 
 
 def _experts(layers: int, rng: random.Random) -> dict[str, Value]:

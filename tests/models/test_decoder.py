@@ -14,8 +14,9 @@ import pytest
 
 import trinity
 from trinity import models
-from trinity.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling, SSMConfig
+from trinity.config import ModelConfig, RopeScaling
 from trinity.errors import ConfigError, TrinityError, UnsupportedError
+from trinity.formats.config_limits import examples
 from trinity.formats.gguf_writer import GGUFWriter
 from trinity.formats.tensor_names import beside, complete
 from trinity.models import ARCHITECTURES, decoder_of
@@ -68,21 +69,6 @@ BITNET = LLAMA | {
     f"blk.{layer}.{name}.weight": (width,)
     for layer in range(2)
     for name, width in (("attn_sub_norm", 64), ("ffn_sub_norm", 172))
-}
-
-
-NEEDED: dict[str, Any] = {
-    "experts": ExpertConfig(4, 2, 32),
-    "kda_head_dim": 8,
-    "kda_conv_kernel": 3,
-    "latent": LatentConfig(kv_lora_rank=16, q_lora_rank=0, key_dim=12, value_dim=6),
-    "logit_scale": 2.0,
-    "per_layer_input_size": 16,
-    "short_conv_kernel": 3,
-    "sliding_window": 16,
-    "ssm": SSMConfig(conv_kernel=4, inner_size=64, state_size=8, num_groups=2, num_heads=4),
-    "sliding_window_pattern": (True, False),
-    **{f"xielu_{name}": (0.5, 0.5) for name in ("alpha_p", "alpha_n", "beta", "eps")},
 }
 
 
@@ -163,7 +149,7 @@ def test_a_lookup_finds_the_architecture_that_its_file_declares(
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_family_states_its_tensors(name: str) -> None:
     config = replace(CONFIG, architecture=name, sliding_window=16, tie_word_embeddings=True)
-    config = replace(config, **{field: NEEDED[field] for field in ARCHITECTURES[name].needs})
+    config = replace(config, **examples(ARCHITECTURES[name].needs, 2))
     if ARCHITECTURES[name].mixed:
         config = replace(config, layer_kv_heads=(0, 2), layer_intermediate_sizes=(0, 0))
     elif config.ssm is not None:

@@ -7,7 +7,7 @@ share of the cache, costs more than it takes in the file. So these are limited t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Any, get_type_hints
@@ -64,13 +64,35 @@ FIELDS: dict[str, Key] = {
 }
 
 
-# The field by which a file has a part of the configuration.
-_PARTS = {"experts": "num_experts", "latent": "kv_lora_rank", "ssm": "ssm_state_size"}
+# The parts of a configuration, and the field that shows that a file has one.
+_PARTS: dict[str, tuple[type, str]] = {
+    "experts": (ExpertConfig, "num_experts"),
+    "latent": (LatentConfig, "kv_lora_rank"),
+    "ssm": (SSMConfig, "ssm_state_size"),
+}
 
 
 def gguf_key(field: str) -> str:
     """Return the GGUF key of a field of ModelConfig; for a part, the key that shows it."""
-    return FIELDS[_PARTS.get(field, field)].keys[0]
+    return FIELDS[_PARTS[field][1] if field in _PARTS else field].keys[0]
+
+
+def examples(names: Collection[str], layers: int) -> dict[str, Any]:
+    """Return the values that a small model with so many layers has for fields of ModelConfig."""
+    parts = {name: _PARTS[name][0] for name in names if name in _PARTS}
+    return {
+        name: _repeated(key.example, layers)
+        for name, key in declared(ModelConfig)
+        if name in names and key.example is not None
+    } | {name: part(**_part_example(part)) for name, part in parts.items()}
+
+
+def _part_example(part: type) -> dict[str, object]:
+    return {name: key.example for name, key in declared(part) if key.example is not None}
+
+
+def _repeated(example: object, layers: int) -> object:
+    return (example * layers)[:layers] if isinstance(example, tuple) else example
 
 
 def gguf_keys(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
 
-from trinity.config import ExpertConfig, LatentConfig, ModelConfig, SSMConfig
+from trinity.config import ModelConfig
 from trinity.errors import TrinityError
+from trinity.formats.config_limits import examples
 from trinity.models.architecture import Architecture
 from trinity.models.decoder import Decoder
 
 _KIND = re.compile(r"blk\.\d+\.(.+?)(?:\.\d+)?(?:\.weight|\.bias|\.scale)?")
 _LAYERS = 3  # kinds of layers: with a recurrent state, with attention, with neither
+_OF_ALL = ("latent", "logit_scale", "sliding_window", "sliding_window_pattern")
 _MOST_SHOWN, _MOST_NEAR = 8, 4
 _MOST_KINDS = 1 << 11  # names that are compared; models have about 30
 _LONGEST_NAME = (
@@ -78,30 +80,25 @@ def _read(architecture: Architecture, kinds: Collection[str]) -> set[str]:
 
 
 def _config(architecture: Architecture, kinds: Collection[str]) -> ModelConfig:
-    """The smallest model of a family with its needed fields and the features of ``kinds``."""
-    experts = None
-    if "ffn_gate_inp" in kinds or "experts" in architecture.needs:
-        experts = ExpertConfig(
-            2, 1, 2, shared_intermediate_size=2 * ("ffn_down_shexp" in kinds),
+    """A small model of a family with its needed fields and the features of ``kinds``."""
+    needed = {*_OF_ALL, *architecture.needs}
+    if "ffn_gate_inp" in kinds:
+        needed.add("experts")
+    values = examples(needed, _LAYERS)
+    values["latent"] = replace(values["latent"], q_lora_rank=2 * ("attn_q_a" in kinds))
+    if "experts" in values:
+        values["experts"] = replace(
+            values["experts"],
+            shared_intermediate_size=2 * ("ffn_down_shexp" in kinds),
             first_dense_layers="ffn_down" in kinds,
-        )  # fmt: skip
-    ssm = SSMConfig(2, 2, 2, 1, 1) if "ssm" in architecture.needs else None
-    latent = LatentConfig(2, 2 * ("attn_q_a" in kinds), 4, 2)
-    numbers: dict[str, Any] = {
-        name: (1.0,) * _LAYERS for name in architecture.needs if name.startswith("xielu_")
-    }
+        )
+    values["per_layer_input_size"] = 2 * ("inp_gate" in kinds)
     return ModelConfig(
         architecture=architecture.names[0], hidden_size=4, intermediate_size=4,
         num_layers=_LAYERS, num_heads=2, num_kv_heads=2, head_dim=2, vocab_size=2,
-        context_length=2, rms_norm_eps=1e-5, rope_dim=2,
-        sliding_window=2, sliding_window_pattern=(True, False, False), logit_scale=1.0,
-        per_layer_input_size=2 * ("inp_gate" in kinds), experts=experts, latent=latent,
-        ssm=ssm, recurrent_layers=(True, False, False),
-        short_conv_kernel=2 * ("short_conv_kernel" in architecture.needs),
-        kda_head_dim=2 * ("kda_head_dim" in architecture.needs),
-        kda_conv_kernel=2 * ("kda_conv_kernel" in architecture.needs),
+        context_length=2, rms_norm_eps=1e-5, rope_dim=2, recurrent_layers=(True, False, False),
         layer_kv_heads=(0, 2, 2) if architecture.mixed else (),
-        layer_intermediate_sizes=(0, 0, 4) if architecture.mixed else (), **numbers,
+        layer_intermediate_sizes=(0, 0, 4) if architecture.mixed else (), **values,
     )  # fmt: skip
 
 
