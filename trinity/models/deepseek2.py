@@ -20,7 +20,7 @@ expert in V2 and by the two best in V3. Source: llama.cpp conversion/deepseek.py
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from trinity.config import LatentConfig, ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import MAX_QUERY_WIDTH
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.config import ExpertTerms, Terms, class_name_of
+from trinity.formats.huggingface.config import ExpertTerms, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.rope import read_yarn
@@ -238,36 +238,40 @@ def attention_table(config: ModelConfig) -> Table:
     }
 
 
-_LITE = "Glm4MoeLiteForCausalLM"  # GLM 4.7 Flash: V3 without groups
-_INDEXED = "deepseek32", "glm-dsa"
+_ROUTING_OF_2: dict[str, tuple[object, ...]] = {
+    "moe_layer_freq": (None, 1),
+    "topk_method": (None, "greedy", _OF_GROUPS),
+    "scoring_func": (None, "softmax"),
+    "norm_topk_prob": (None, False),  # ignored by transformers' class
+}
+_ROUTING_OF_3: dict[str, tuple[object, ...]] = {
+    "moe_layer_freq": (None, 1),
+    "topk_method": (None, "noaux_tc"),
+    "scoring_func": (None, "sigmoid"),
+    "rope_interleave": (None, True),
+}
 
 
-def _is_third(values: Values) -> bool:
-    return class_name_of(values) != "DeepseekV2ForCausalLM"
+def _keys_of_2(config: ModelConfig, values: Values) -> Keys:
+    refuse_other(values, _ROUTING_OF_2)
+    grouped = values.values.get("topk_method") == _OF_GROUPS
+    experts = mixture.keys_of_experts(config, values, sigmoid=False, grouped=grouped)
+    return {**_latent_keys(config, values), **experts}
 
 
-def _check(values: Values) -> None:
-    """Raise UnsupportedError for another version's routing, or one that no released model has."""
-    expected: dict[str, tuple[object, ...]] = {"moe_layer_freq": (None, 1)}
-    if _is_third(values):
-        expected |= {
-            "topk_method": (None, "noaux_tc"),
-            "scoring_func": (None, "sigmoid"),
-            "rope_interleave": (None, True),
-        }
-    else:
-        expected |= {
-            "topk_method": (None, "greedy", _OF_GROUPS),
-            "scoring_func": (None, "softmax"),
-            "norm_topk_prob": (None, False),  # ignored by transformers' class
-        }
-    refuse_other(values, expected)
+def _keys_of_3(config: ModelConfig, values: Values) -> Keys:
+    refuse_other(values, _ROUTING_OF_3)
+    experts = mixture.keys_of_experts(config, values, sigmoid=True)
+    return {**_latent_keys(config, values), **experts}
 
 
-def _keys(config: ModelConfig, values: Values) -> Keys:
-    _check(values)
-    (latent, rotated), third = latent_sizes(config, values), _is_third(values)
-    grouped = third or values.values.get("topk_method") == _OF_GROUPS
+def _lite_keys(config: ModelConfig, values: Values) -> Keys:
+    dense = mixture.listed_dense_layers(config, values, 1)
+    return {**_keys_of_3(config, values), "first_dense_layers": dense}
+
+
+def _latent_keys(config: ModelConfig, values: Values) -> Keys:
+    latent, rotated = latent_sizes(config, values)
     keys: dict[str, object] = {
         "num_kv_heads": 1,  # one latent for all heads
         "head_dim": latent.kv_lora_rank + rotated,
@@ -277,12 +281,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
         "latent_value_dim": latent.value_dim,
         "q_lora_rank": latent.q_lora_rank or None,
         "kv_lora_rank": latent.kv_lora_rank,
-        **mixture.keys_of_experts(config, values, sigmoid=third, grouped=grouped),
     }
-    if class_name_of(values) == _LITE:
-        keys["first_dense_layers"] = mixture.listed_dense_layers(config, values, 1)
-    if config.architecture in _INDEXED:
-        keys |= _indexer_keys(config, values)
     yarn = read_yarn(values, config.context_length)
     if yarn is not None and yarn.mscale_all_dim is not None:
         if abs(yarn.attention_factor - 1) > 1e-6:
@@ -294,8 +293,8 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return keys
 
 
-def _indexer_keys(config: ModelConfig, values: Values) -> dict[str, object]:
-    """Return the keys of indexers, and of the dense layers, which these classes list."""
+def _indexed_keys(config: ModelConfig, values: Values) -> Keys:
+    """Return also the keys of indexers, and the number of dense layers, which are listed."""
     refuse_other(
         values,
         {
@@ -305,6 +304,7 @@ def _indexer_keys(config: ModelConfig, values: Values) -> dict[str, object]:
         },
     )
     keys: dict[str, object] = {
+        **_keys_of_3(config, values),
         "attention.indexer.head_count": values.size("index_n_heads", "num_heads"),
         "attention.indexer.key_length": values.size("index_head_dim", "head_dim"),
         "indexer_top_k": values.size("index_topk", "indexer_top_k"),
@@ -341,56 +341,56 @@ def _indexed_table(config: ModelConfig, values: Values) -> Table:
 
 
 def _family(
-    class_name: str, feed_forward: Table, defaults: Mapping[str, object],
-    architecture: str = "deepseek2",
+    class_name: str, architecture: str, layer: Tables, keys: Callable[[ModelConfig, Values], Keys],
+    defaults: Mapping[str, object], rope_types: tuple[str, ...] = Terms().rope_types,
 ) -> Family:  # fmt: skip
-    layer: Tables = partial(_table, feed_forward=feed_forward)
-    if architecture in _INDEXED:
-        layer = _indexed_table
     return Family(
         class_names=(class_name,),
         architectures={"silu": architecture},
         layer=layer,
-        keys=_keys,
+        keys=keys,
         unused=mixture.unused,
         drafting=mixture.drafting(layer),
         drafting_key=mixture.DRAFTING_KEY,
         terms=Terms(
             defaults={"kv_lora_rank": 512, "q_lora_rank": 1536, **defaults},
-            rope_types=() if architecture == "glm-dsa" else Terms().rope_types,
+            rope_types=rope_types,
             experts=ExpertTerms(("n_routed_experts", "num_experts")),
         ),
     )
 
 
+_LAYER_OF_2 = partial(_table, feed_forward=mixture.FEED_FORWARD)
+_LAYER_OF_3 = partial(_table, feed_forward=mixture.CHOSEN_WITH_BIAS)
+_DEFAULTS_OF_3 = {
+    "n_shared_experts": 1, "first_k_dense_replace": 3, "norm_topk_prob": True,
+    "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4,
+}  # fmt: skip
+_DEFAULTS_OF_GLM = {
+    "n_shared_experts": 1, "norm_topk_prob": True, "n_group": 1, "topk_group": 1,
+    "rms_norm_eps": 1e-5, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256,
+}  # fmt: skip
 FAMILIES = (
-    _family("DeepseekV2ForCausalLM", mixture.FEED_FORWARD, {"n_shared_experts": 2}),
     _family(
-        "DeepseekV3ForCausalLM", mixture.CHOSEN_WITH_BIAS,
-        {"n_shared_experts": 1, "first_k_dense_replace": 3, "norm_topk_prob": True,
-         "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4},
+        "DeepseekV2ForCausalLM", "deepseek2", _LAYER_OF_2, _keys_of_2, {"n_shared_experts": 2}
+    ),
+    _family("DeepseekV3ForCausalLM", "deepseek2", _LAYER_OF_3, _keys_of_3, _DEFAULTS_OF_3),
+    _family(
+        "DeepseekV32ForCausalLM", "deepseek32", _indexed_table, _indexed_keys,
+        {**_DEFAULTS_OF_3, "head_dim": 64, "index_topk": 2048, "index_n_heads": 64,
+         "index_head_dim": 128},
     ),
     _family(
-        "DeepseekV32ForCausalLM", mixture.CHOSEN_WITH_BIAS,
-        {"n_shared_experts": 1, "first_k_dense_replace": 3, "norm_topk_prob": True,
-         "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4, "head_dim": 64,
-         "index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128},
-        "deepseek32",
+        "GlmMoeDsaForCausalLM", "glm-dsa", _indexed_table, _indexed_keys,
+        {**_DEFAULTS_OF_GLM, "first_k_dense_replace": 3, "routed_scaling_factor": 2.5,
+         "head_dim": 64, "q_lora_rank": 2048, "index_topk": 2048, "index_n_heads": 32,
+         "index_head_dim": 128},
+        rope_types=(),
     ),
+    # GLM 4.7 Flash
     _family(
-        "GlmMoeDsaForCausalLM", mixture.CHOSEN_WITH_BIAS,
-        {"n_shared_experts": 1, "first_k_dense_replace": 3, "norm_topk_prob": True,
-         "routed_scaling_factor": 2.5, "n_group": 1, "topk_group": 1, "head_dim": 64,
-         "q_lora_rank": 2048, "rms_norm_eps": 1e-5, "qk_nope_head_dim": 192,
-         "qk_rope_head_dim": 64, "v_head_dim": 256,
-         "index_topk": 2048, "index_n_heads": 32, "index_head_dim": 128},
-        "glm-dsa",
-    ),
-    _family(
-        _LITE, mixture.CHOSEN_WITH_BIAS,
-        {"n_shared_experts": 1, "norm_topk_prob": True, "routed_scaling_factor": 1.8,
-         "n_group": 1, "topk_group": 1, "q_lora_rank": 768, "rms_norm_eps": 1e-5,
-         "num_key_value_heads": 20, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64,
-         "v_head_dim": 256},
+        "Glm4MoeLiteForCausalLM", "deepseek2", _LAYER_OF_3, _lite_keys,
+        {**_DEFAULTS_OF_GLM, "routed_scaling_factor": 1.8, "q_lora_rank": 768,
+         "num_key_value_heads": 20},
     ),
 )  # fmt: skip
