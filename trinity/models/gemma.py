@@ -12,6 +12,7 @@ Source: llama.cpp src/models/gemma.cpp, gemma2.cpp, gemma3.cpp; transformers' Ge
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 from trinity.config import ModelConfig
@@ -202,13 +203,22 @@ _OF_3 = {
     "sliding_window": 4096,
     **_TIED,
 }
-_TERMS_OF_3 = Terms(
-    windows=True,
-    defaults=_OF_3,
-    activation="hidden_activation",
-    window_period=_PERIOD_OF_3,
+_FAMILY3 = Family(
+    class_names=("Gemma3ForCausalLM",),
+    wrappers=("Gemma3ForConditionalGeneration",),
+    architectures={_TANH: "gemma3"},
+    layer=_LAYER3,
+    ends=_ENDS,
+    keys=_gemma3_keys,
+    terms=Terms(
+        windows=True,
+        defaults=_OF_3,
+        activation="hidden_activation",
+        window_period=_PERIOD_OF_3,
+    ),
+    window_keys=partial(window_keys, period=_PERIOD_OF_3),
+    mlx_head=True,
 )
-
 FAMILIES = (
     Family(
         class_names=("GemmaForCausalLM",),
@@ -239,26 +249,15 @@ FAMILIES = (
         ),
         window_keys=partial(window_keys, period=_PERIOD_OF_2),
     ),
-    Family(
-        class_names=("Gemma3ForCausalLM",),
-        wrappers=("Gemma3ForConditionalGeneration",),
-        architectures={_TANH: "gemma3"},
-        layer=_LAYER3,
-        ends=_ENDS,
-        keys=_gemma3_keys,
-        terms=_TERMS_OF_3,
-        window_keys=partial(window_keys, period=_PERIOD_OF_3),
-        mlx_head=True,
-    ),
-    Family(
+    _FAMILY3,
+    replace(
+        _FAMILY3,
         class_names=("Gemma3TextModel",),
+        wrappers=(),
         architectures={_TANH: "gemma-embedding"},
-        layer=_LAYER3,
-        ends=_ENDS,
         keys=_embedding_keys,
-        terms=_TERMS_OF_3,
-        window_keys=partial(window_keys, period=_PERIOD_OF_3),
         renames=WITHOUT_HEAD,
         headless=True,
+        mlx_head=False,
     ),
 )

@@ -23,11 +23,9 @@ from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other, window_keys
 from trinity.formats.huggingface.stored import Stored
 from trinity.formats.huggingface.table import (
-    EMBEDDING,
     Table,
     TableRow,
     attention,
-    gated,
     head_norms,
     table_rows,
     tensor,
@@ -183,11 +181,7 @@ ARCHITECTURES = (
 
 _TANH = "gelu_pytorch_tanh"
 _ENDS: Table = {
-    **EMBEDDING,
-    "output_norm": "model.norm",
-    "per_layer_token_embd": "model.embed_tokens_per_layer",
-    "per_layer_model_proj": "model.per_layer_model_projection",
-    "per_layer_proj_norm": "model.per_layer_projection_norm",
+    **gemma4.ENDS,
     "altup_proj": TableRow((Stored(("model.altup_projections.{}.weight",)),)),
     "altup_unembd_proj": TableRow((Stored(("model.altup_unembed_projections.{}.weight",)),)),
 }
@@ -195,13 +189,8 @@ _LAYER: Table = {
     "attn_norm": "input_layernorm",
     **attention(bias="attention_bias", output_bias="attention_bias"),
     **head_norms(),
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    **gated(),
-    "post_ffw_norm": "post_feedforward_layernorm",
-    "inp_gate": "per_layer_input_gate",
-    "proj": "per_layer_projection",
-    "post_norm": "post_per_layer_input_norm",
+    **gemma4.FEED_FORWARD,
+    **gemma4.LAYER_INPUT,
     "altup_correct_coef": "altup.correction_coefs",
     "altup_correct_scale": tensor("altup.correct_output_scale"),
     "altup_predict_coef": "altup.prediction_coefs",
@@ -245,17 +234,14 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
             f"{values.source}: vocab_size_per_layer_input is {rows}, more than vocab_size "
             f"{config.vocab_size}"
         )
-    keys: dict[str, object] = {
+    return {
         "shared_kv_layers": config.num_layers - gemma4.first_shared(config, values),
         "per_layer_input_size": values.size("hidden_size_per_layer_input", "per_layer_input_size"),
         "altup.active_idx": 0,
         "altup.num_inputs": STREAMS,
         "sparsity_scale": np.array(_sparsity_scales(config, values), np.float32),
+        **gemma4.softcap_keys(values),
     }
-    if values.has("final_logit_softcapping"):
-        softcap = values.real("final_logit_softcapping", "final_logit_softcap")
-        keys["final_logit_softcap"] = softcap
-    return keys
 
 
 def _sparsity_scales(config: ModelConfig, values: Values) -> list[float]:

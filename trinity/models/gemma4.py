@@ -226,12 +226,31 @@ def _layer_inputs(values: Values) -> int:
     return values.size("hidden_size_per_layer_input", "per_layer_input_size", 0, smallest=0)
 
 
-_ENDS: Table = {
+def softcap_keys(values: Values) -> Keys:
+    """The limit of logits, if the configuration has one."""
+    if not values.has("final_logit_softcapping"):
+        return {}
+    return {"final_logit_softcap": values.real("final_logit_softcapping", "final_logit_softcap")}
+
+
+ENDS: Table = {
     **EMBEDDING,
     "output_norm": "model.norm",
     "per_layer_token_embd": "model.embed_tokens_per_layer",
     "per_layer_model_proj": "model.per_layer_model_projection",
     "per_layer_proj_norm": "model.per_layer_projection_norm",
+}
+# A layer's dense feed-forward with the norms around it, and the layer's own embedding.
+FEED_FORWARD: Table = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    **gated(),
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+LAYER_INPUT: Table = {
+    "inp_gate": "per_layer_input_gate",
+    "proj": "per_layer_projection",
+    "post_norm": "post_per_layer_input_norm",
 }
 _GATE_UP = "experts.gate_up_proj"
 _GATE, _UP = both_rows(_GATE_UP, f"{_SWITCH}.{{}}_proj.weight")
@@ -259,14 +278,9 @@ def _table(config: ModelConfig, values: Values) -> Table:
     return {
         "attn_norm": "input_layernorm",
         **{name: value if name == "attn_v" else _ATTENTION[name] for name in _ORDER},
-        "post_attention_norm": "post_attention_layernorm",
-        "ffn_norm": "pre_feedforward_layernorm",
-        **gated(),
-        "post_ffw_norm": "post_feedforward_layernorm",
+        **FEED_FORWARD,
         **_EXPERTS,
-        "inp_gate": "per_layer_input_gate",
-        "proj": "per_layer_projection",
-        "post_norm": "post_per_layer_input_norm",
+        **LAYER_INPUT,
         "layer_output_scale": tensor("layer_scalar"),
     }
 
@@ -296,10 +310,8 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
         "rope_dim_swa": config.head_dim,
         "shared_kv_layers": config.num_layers - first_shared(config, values),
         "per_layer_input_size": _layer_inputs(values),
+        **softcap_keys(values),
     }
-    if values.has("final_logit_softcapping"):
-        softcap = values.real("final_logit_softcapping", "final_logit_softcap")
-        keys["final_logit_softcap"] = softcap
     if kv_heads != config.num_kv_heads:
         heads = [_heads(config, values, layer)[1] for layer in range(config.num_layers)]
         keys["num_kv_heads"] = np.array(heads, np.int32)
@@ -321,7 +333,7 @@ FAMILIES = (
         wrappers=("Gemma4ForConditionalGeneration",),
         architectures={_TANH: "gemma4"},
         layer=_table,
-        ends=_ENDS,
+        ends=ENDS,
         keys=_keys,
         unused=unused,
         tokenizer="gemma4",

@@ -6,6 +6,8 @@ Source: llama.cpp src/models/granite-swa.cpp; transformers' GraniteSWA and Grani
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from trinity.config import ModelConfig
@@ -112,35 +114,25 @@ def _expert_keys(config: ModelConfig, values: Values) -> Keys:
     }
 
 
+_TERMS = Terms(windows=True, fields=granite.SCALES, defaults=_DEFAULTS)
+_DENSE_DEFAULTS = {"num_key_value_heads": 4, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}
+_DENSE = Family(
+    class_names=("GraniteSWAForCausalLM",),
+    architectures={"silu": "granite_swa"},
+    layer=_DENSE_LAYER,
+    keys=_keys,
+    window_keys=window_keys,
+    terms=replace(_TERMS, defaults={**_DEFAULTS, **_DENSE_DEFAULTS}),
+)
 FAMILIES = (
-    Family(
-        class_names=("GraniteSWAForCausalLM",),
-        architectures={"silu": "granite_swa"},
-        layer=_DENSE_LAYER,
-        keys=_keys,
-        window_keys=window_keys,
-        terms=Terms(
-            windows=True,
-            fields=granite.SCALES,
-            defaults={
-                **_DEFAULTS,
-                "num_key_value_heads": 4,
-                "rms_norm_eps": 1e-5,
-                "tie_word_embeddings": True,
-            },
-        ),
-    ),
-    Family(
+    _DENSE,
+    replace(
+        _DENSE,
         class_names=("GraniteMoeSWAForCausalLM",),
-        architectures={"silu": "granite_swa"},
         layer=_EXPERT_LAYER,
         keys=_expert_keys,
-        window_keys=window_keys,
-        terms=Terms(
-            windows=True,
-            fields=granite.SCALES,
-            defaults=_DEFAULTS,
-            experts=ExpertTerms(("num_local_experts",), width="intermediate_size"),
+        terms=replace(
+            _TERMS, experts=ExpertTerms(("num_local_experts",), width="intermediate_size")
         ),
     ),
 )

@@ -9,7 +9,7 @@ from typing import Any
 from trinity.conversation.cursor import NoCallError, Steps
 from trinity.conversation.dialects import lark
 from trinity.conversation.dialects.dialect import Mark
-from trinity.conversation.dialects.json_calls import read_object
+from trinity.conversation.dialects.json_calls import read_items, read_object
 from trinity.conversation.dialects.marked import Marked
 from trinity.conversation.json_text import read_key
 from trinity.conversation.reading import Reading
@@ -31,15 +31,7 @@ class Apertus(Marked):
         listed = yield from cursor.skip("[")
         if not mark and not listed and (yield from cursor.peek()) != "{":
             raise NoCallError("")
-        while True:
-            yield from self._call(reading)
-            if reading.complete or (yield from cursor.white()) not in (",", "{"):
-                break
-            yield from cursor.skip(",")
-            if (yield from cursor.white()) == "]":
-                break
-        yield from cursor.skip("]")
-        reading.commit()
+        yield from read_items(reading, lambda: self._call(reading))
         yield from reading.past(self.closers, self.marks)
 
     def _call(self, reading: Reading) -> Steps[None]:

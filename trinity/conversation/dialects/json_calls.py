@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trinity.conversation.cursor import NoCallError, Steps
@@ -129,8 +129,14 @@ def read_list(reading: Reading, ends: tuple[str, ...] = ()) -> Steps[None]:
     yield from cursor.expect("[")
     if (yield from cursor.white()) == "]":
         raise NoCallError("the list of calls is empty")
+    yield from read_items(reading, lambda: read_object(reading, ends))
+
+
+def read_items(reading: Reading, read: Callable[[], Steps[None]]) -> Steps[None]:
+    """Parse the calls of a list, each with ``read``, and the bracket after them, if any."""
+    cursor = reading.cursor
     while True:
-        yield from read_object(reading, ends)
+        yield from read()
         if reading.complete or (yield from cursor.white()) not in (",", "{"):
             break
         yield from cursor.skip(",")
