@@ -15,7 +15,7 @@ from tests.models.adapter_files import peft_directory
 from tests.tiny_models import write_tiny_model
 from tests.tools.golden_models import edit_json, model_directory
 from trinity.cli.convert import OUTTYPES as DOCUMENTED
-from trinity.cli.convert import bar
+from trinity.cli.progress_bar import bar
 from trinity.providers import open_weights
 from trinity.tools.convert import OUTTYPES, conversion
 

@@ -13,10 +13,10 @@ import pytest
 from tests.cli.conftest import Run
 from tests.expert_models import write_expert_model
 from tests.tiny_models import write_tiny_model
-from trinity.cli.exit_codes import INTERRUPTED
 from trinity.cli.imatrix import CHUNK
 from trinity.errors import InputError
 from trinity.formats.imatrix import DEFAULT_CHUNK_SIZE, read_imatrix
+from trinity.processes.command_line import INTERRUPTED
 
 TEXT = "All happy families are alike. " * 16
 

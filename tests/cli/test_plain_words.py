@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import typer.main
 
-from trinity.cli import COMMANDS, command_of
 from trinity.cli.application import application, for_typer
+from trinity.cli.commands import COMMANDS, command_of
 from trinity.cli.parameters import Argument, BadParameter, Flag, Parameter, parameters_of
 from trinity.cli.plain_words import read
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.test_process import ENVIRONMENT
 from tests.matrix import some
-from trinity.cli import COMMANDS
+from trinity.cli.commands import COMMANDS
 from trinity.loading import demo_model
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

@@ -16,7 +16,7 @@ from tests.tiny_models import write_tiny_model
 from tests.toy_model import ToyEngine
 from trinity import cli
 from trinity.cli import loading, terminal
-from trinity.cli.convert import bar
+from trinity.cli.progress_bar import bar
 from trinity.cli.terminal import escaped, json_line, say
 from trinity.formats.gguf_writer import GGUFWriter
 

@@ -1,51 +1,16 @@
-"""The command line: one small module per subcommand, registered here and nowhere else."""
+"""The command line: one small module per subcommand, listed in commands.py and nowhere else."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from collections.abc import Callable
 from typing import NoReturn
 
-from trinity.cli.exit_codes import explained
+from trinity.cli.commands import COMMANDS, command_of
 from trinity.cli.parameters import BadParameter, Exit
 from trinity.cli.plain_words import read
 from trinity.cli.terminal import finish, say, take_streams, unwritable
 from trinity.errors import TrinityError
-
-# Each command's module and function.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "generate": ("generate", "generate"),
-    "chat": ("chat", "chat"),
-    "serve": ("serve", "serve"),
-    "batch": ("batch", "batch"),
-    "pull": ("pull", "pull"),
-    "list": ("listing", "list_models"),
-    "rm": ("remove", "remove"),
-    "embed": ("embed", "embed"),
-    "rank": ("rank", "rank"),
-    "inspect": ("inspect", "inspect"),
-    "tokenize": ("tokenize", "tokenize"),
-    "transcribe": ("transcribe", "transcribe"),
-    "schema": ("schema", "schema"),
-    "convert": ("convert", "convert"),
-    "quantize": ("quantize", "quantize"),
-    "perplexity": ("perplexity", "perplexity"),
-    "imatrix": ("imatrix", "imatrix"),
-    "recommend": ("recommend", "recommend"),
-    "bench": ("bench", "bench"),
-    "warmup": ("warmup", "warmup"),
-    "selftest": ("selftest", "selftest"),
-    "doctor": ("doctor", "doctor"),
-}
-
-
-def command_of(name: str) -> Callable[..., None]:
-    """The function of a command, whose module is imported for it."""
-    module, function = COMMANDS[name]
-    command = getattr(importlib.import_module(f"{__name__}.{module}"), function)
-    return explained(command)
 
 
 def _run(words: list[str]) -> None:

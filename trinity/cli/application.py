@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trinity.cli import COMMANDS, command_of
+from trinity.cli.commands import COMMANDS, command_of
 from trinity.cli.llama_cpp import Group, LlamaCommand
 from trinity.cli.parameters import (
     GIVEN,

@@ -1,7 +1,11 @@
-"""Exit codes: 0; 1 with the message of a TrinityError; 2 for wrong usage; 130 on Ctrl-C."""
+"""The subcommands, and the exit codes with which they end.
+
+Exit codes: 0; 1 with the message of a TrinityError; 2 for wrong usage; 130 on Ctrl-C.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -14,6 +18,38 @@ from trinity.processes.command_line import INTERRUPTED
 from trinity_kernels.isa import IsaError
 
 P = ParamSpec("P")
+# Each command's module and function.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "generate": ("generate", "generate"),
+    "chat": ("chat", "chat"),
+    "serve": ("serve", "serve"),
+    "batch": ("batch", "batch"),
+    "pull": ("pull", "pull"),
+    "list": ("listing", "list_models"),
+    "rm": ("remove", "remove"),
+    "embed": ("embed", "embed"),
+    "rank": ("rank", "rank"),
+    "inspect": ("inspect", "inspect"),
+    "tokenize": ("tokenize", "tokenize"),
+    "transcribe": ("transcribe", "transcribe"),
+    "schema": ("schema", "schema"),
+    "convert": ("convert", "convert"),
+    "quantize": ("quantize", "quantize"),
+    "perplexity": ("perplexity", "perplexity"),
+    "imatrix": ("imatrix", "imatrix"),
+    "recommend": ("recommend", "recommend"),
+    "bench": ("bench", "bench"),
+    "warmup": ("warmup", "warmup"),
+    "selftest": ("selftest", "selftest"),
+    "doctor": ("doctor", "doctor"),
+}
+
+
+def command_of(name: str) -> Callable[..., None]:
+    """The function of a command, whose module is imported for it."""
+    module, function = COMMANDS[name]
+    command = getattr(importlib.import_module(f"trinity.cli.{module}"), function)
+    return explained(command)
 
 
 def explained(command: Callable[P, None]) -> Callable[P, None]:

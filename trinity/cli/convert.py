@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 from trinity.cli import options
-from trinity.cli.inspect_tables import printable
 from trinity.cli.parameters import Argument, BadParameter, Flag
-from trinity.cli.terminal import escaped, say, styled_stderr
+from trinity.cli.progress_bar import bar
+from trinity.cli.quantize import summary
+from trinity.cli.terminal import say
 
 if TYPE_CHECKING:
     from trinity.tools.convert import Conversion
@@ -87,7 +85,6 @@ def convert(
 
 def quantized(source: str, out: str, type: str, allow_requantize: bool, force: bool) -> None:
     """Convert and quantize in one step, without an intermediate file."""
-    from trinity.cli.quantize import summary
     from trinity.quantization import quantize
 
     with options.wrong_usage():
@@ -110,29 +107,3 @@ def show_conversion(made: Conversion) -> None:
         f"{made.path}: {made.architecture}, {made.num_tensors} tensors, "
         f"{made.num_bytes / 1e6:,.1f} MB"
     )
-
-
-@contextmanager
-def bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Show a progress bar on a terminal, otherwise a line for each tenth."""
-    if not sys.stderr.isatty():
-        from trinity.quantization.progress import each_tenth
-
-        yield each_tenth(say, title)
-        return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=styled_stderr()) as progress:
-        task = progress.add_task(escaped(title), total=None)
-
-        def move(done: int, total: int, name: str) -> None:
-            shown = printable(name or title)
-            progress.update(task, completed=done, total=total, description=shown)
-
-        yield move

@@ -120,7 +120,7 @@ def show_diff(
     first: tuple[str, WeightProvider], second: tuple[str, WeightProvider], as_json: bool
 ) -> None:
     """Compare and print; the exit code is 1 if anything differs."""
-    from trinity.cli.convert import bar
+    from trinity.cli.progress_bar import bar
     from trinity.tools.diff import diff
 
     with bar("comparing") as progress:
@@ -139,7 +139,7 @@ def show_diff(
 
 def show_verification(model: str, provider: WeightProvider, as_json: bool) -> None:
     """Verify and print; the exit code is 1 if anything is wrong."""
-    from trinity.cli.convert import bar
+    from trinity.cli.progress_bar import bar
     from trinity.tools.verify import verify
 
     with bar("verifying") as progress:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Annotated
 
-from trinity.cli.convert import bar
 from trinity.cli.parameters import Argument
+from trinity.cli.progress_bar import bar
 from trinity.cli.terminal import put, say
 from trinity.errors import InputError
 

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 from trinity.cli import options
-from trinity.cli.convert import bar
 from trinity.cli.parameters import Argument, Flag
+from trinity.cli.progress_bar import bar
 from trinity.cli.terminal import escaped, put, say
 from trinity.errors import InputError
 
