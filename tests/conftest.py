@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import signal
+import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -59,6 +60,16 @@ def levels(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """The levels whose results a test compares: in `make test` those that it runs, then all."""
     names: tuple[str, ...] = request.param
     return names
+
+
+@pytest.fixture
+def no_thread_is_left() -> Iterator[None]:
+    """Check that a test ends the threads that it starts."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive() or not thread.name.startswith("trinity")
 
 
 @pytest.fixture(scope="session")

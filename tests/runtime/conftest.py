@@ -14,6 +14,13 @@ from trinity.providers import open_weights
 from trinity.runtime import engine_building as module
 from trinity.runtime.engine import CPUEngine
 from trinity.runtime.engine_building import load_engine
+from trinity_kernels.isa import available_levels
+
+
+@pytest.fixture(params=available_levels())
+def level(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 @pytest.fixture

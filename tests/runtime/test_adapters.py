@@ -21,7 +21,6 @@ from trinity.runtime.engine import CPUEngine
 from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity.tools.convert import convert_adapter
-from trinity_kernels.isa import available_levels
 
 HIDDEN, WIDE = 64, 128
 TOKENS = len(sentencepiece_vocabulary()[0])
@@ -82,12 +81,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     peft_directory(folder / "wide", wide)
     return {path.name: path for path in folder.iterdir()}
-
-
-@pytest.fixture(params=available_levels())
-def level(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 @pytest.fixture

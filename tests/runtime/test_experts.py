@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from tests.expert_models import EXPERTS, LAYERS, PER_TOKEN, Layout, write_expert_model
 from tests.matrix import IN_FILES, KINDS, some
 from tests.naive import float_tensors, naive_logits
+from tests.runtime.steps import at_once, stepwise
 from trinity.errors import ConfigError, TrinityError, UnsupportedError
 from trinity.providers import open_weights
 from trinity.runtime import expert_buffers
 from trinity.runtime.channel_squares import ChannelSquares
-from trinity.runtime.engine import CPUEngine
 from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity_kernels.isa import available_levels
@@ -29,15 +29,6 @@ TOKENS = [1, *(int(token) for token in np.random.default_rng(5).integers(3, 330,
 TYPE_NAMES = pytest.mark.parametrize(
     "type_name", some(sorted(IN_FILES), {*KINDS, "MXFP4", "F16", "TQ2_0"})
 )
-
-
-def at_once(engine: CPUEngine, tokens: list[int], *, exact: bool = False) -> Logits:
-    return engine.step([Rows(engine.new_cache(), tokens, len(tokens))], exact=exact)
-
-
-def one_by_one(engine: CPUEngine, tokens: list[int]) -> Logits:
-    cache = engine.new_cache()
-    return np.concatenate([engine.step([Rows(cache, [token])]) for token in tokens])
 
 
 def expected(path: Path) -> Logits:
@@ -62,7 +53,7 @@ def test_every_type(tmp_path: Path, type_name: str, level: str) -> None:
     write_expert_model(path, type=type_name)
     for threads in (1, 2):
         engine = load_engine(open_weights(path), isa=level, threads=threads, kv_type="f32")
-        found, single = at_once(engine, TOKENS), one_by_one(engine, TOKENS)
+        found, single = at_once(engine, TOKENS), stepwise(engine, TOKENS)
         invariant = at_once(engine, TOKENS, exact=True)
         engine.close()
         reference = expected(path)
@@ -100,7 +91,7 @@ def test_levels_and_threads_leave_the_bits_of_a_token_alone(
     for level in levels:
         for threads in (1, 3):
             engine = load_engine(open_weights(path), isa=level, threads=threads)
-            found.append(one_by_one(engine, TOKENS[:12]))
+            found.append(stepwise(engine, TOKENS[:12]))
             engine.close()
     assert all(np.array_equal(logits, found[0]) for logits in found)
 
@@ -127,7 +118,7 @@ def test_a_batch_gives_what_each_sequence_gives_alone(tmp_path: Path, type_name:
     write_expert_model(path, type=type_name)
     engine = load_engine(open_weights(path), threads=2)
     pieces = [TOKENS[:20], TOKENS[20:21], TOKENS[21:23], TOKENS[23:29]]
-    alone = np.concatenate([one_by_one(engine, piece) for piece in pieces])
+    alone = np.concatenate([stepwise(engine, piece) for piece in pieces])
     rows = [Rows(engine.new_cache(), piece, len(piece)) for piece in pieces]
     assert np.array_equal(engine.step(rows, exact=type_name != "I2_S"), alone)
     engine.close()
@@ -151,7 +142,7 @@ def test_biases_and_scales_of_experts(tmp_path: Path, type_name: str) -> None:
     path = tmp_path / "m.gguf"
     write_expert_model(path, type=type_name, more=more, hidden=hidden, size=size)
     engine = load_engine(open_weights(path), kv_type="f32")
-    for found in (at_once(engine, TOKENS), one_by_one(engine, TOKENS)):
+    for found in (at_once(engine, TOKENS), stepwise(engine, TOKENS)):
         assert np.abs(found - expected(path)).max() < 1e-3
     engine.close()
 

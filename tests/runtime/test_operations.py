@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.naive_operations import NaiveDecoder, Rounding
+from tests.runtime.steps import at_once, stepwise
 from trinity import models
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
@@ -34,7 +35,6 @@ from trinity.models.operations import (
     Temperature,
 )
 from trinity.runtime.channel_squares import ChannelSquares
-from trinity.runtime.engine import CPUEngine
 from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity_kernels.isa import available_levels
@@ -219,15 +219,6 @@ def naive(
 @pytest.fixture(autouse=True)
 def odd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(models.ARCHITECTURES._all, "odd", ODD)  # type: ignore[attr-defined]
-
-
-def at_once(engine: CPUEngine, tokens: list[int]) -> NDArray[np.float32]:
-    return engine.step([Rows(engine.new_cache(), tokens, logits=len(tokens))])
-
-
-def stepwise(engine: CPUEngine, tokens: list[int]) -> NDArray[np.float32]:
-    cache = engine.new_cache()
-    return np.concatenate([engine.step([Rows(cache, [token])]) for token in tokens])
 
 
 TOKENS = [int(token) for token in np.random.default_rng(2).integers(0, VOCABULARY, 150)]
