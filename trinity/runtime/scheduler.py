@@ -285,8 +285,10 @@ class Scheduler:
             if sequence.cache is not None:
                 if sequence.whole and not scheduled and not used:
                     room = self._engine.prefill_chunk  # independent of batch_size
-                most = self._engine.prefill_chunk - used - sum(rows.count for rows in scheduled)
-                count, wanted = sequence.rows_of_step(room, logits, most)
+                taken = used + sum(rows.count for rows in scheduled)
+                count, wanted = sequence.rows_of_step(
+                    rows=room, logits=logits, image_rows=self._engine.prefill_chunk - taken
+                )
                 if count:
                     rows = ScheduledRows(sequence, sequence.cache, count, wanted, True)
                     if sequence.of_states:

@@ -147,11 +147,11 @@ class Sequence(ABC):
             self.cache.release()
             self.cache = None
 
-    def rows_of_step(self, rows: int, logits: int, most: int) -> tuple[int, int]:
-        """How many tokens a step takes, and how many of their logits are needed, within both
-        limits.
+    def rows_of_step(self, *, rows: int, logits: int, image_rows: int) -> tuple[int, int]:
+        """How many tokens a step takes, and how many of their logits are needed.
 
-        ``most``: the limit of rows of an image that cannot be divided.
+        ``rows`` and ``logits`` limit them; ``image_rows`` limits the rows of a step that takes an
+        image that cannot be divided.
         """
         assert self.cache is not None
         start = self.cache.length
@@ -162,7 +162,7 @@ class Sequence(ABC):
         without = max(self.first - start, 0)
         count = min(rows, len(self.tokens) - start, without + logits)
         if self.images:
-            count = whole_images(self.images, start, count, most)
+            count = whole_images(self.images, start, count, image_rows)
         return count, max(count - without, 0)
 
     def fail(self, error: BaseException) -> None:

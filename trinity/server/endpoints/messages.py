@@ -148,8 +148,6 @@ def joined(parts: Sequence[str | dict[str, Any]], between: str = "\n") -> Conten
 
 def together(first: Content, second: Content) -> Content:
     """Return the contents of two messages as one."""
-    if isinstance(first, str) and isinstance(second, str):
-        return "\n".join(filter(None, (first, second)))
     return joined([
         part
         for content in (first, second)
