@@ -57,14 +57,14 @@ def typed(history: Sequence[Mapping[str, Any]]) -> History:
 def marked(history: Sequence[Mapping[str, Any]], mark: str) -> History:
     """Return contents with images as text, with ``mark`` for each image."""
     return [
-        {**message, "content": joined_parts(message["content"], mark)}
+        {**message, "content": _joined(message["content"], mark)}
         if isinstance(message.get("content"), list)
         else message
         for message in history
     ]
 
 
-def joined_parts(parts: Sequence[Mapping[str, str]], mark: str) -> str:
+def _joined(parts: Sequence[Mapping[str, str]], mark: str) -> str:
     """Return parts as one text, with ``mark`` for each image."""
     text = ""
     for part in parts:
