@@ -26,7 +26,7 @@ from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_i64, set_f32, slots_of
 from trinity_kernels.ops.exponential import exp_f32, exp_f32x16, sigmoid_f32
-from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
+from trinity_kernels.ops.shares import shares
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import chosen, per_level
@@ -266,10 +266,8 @@ def gated(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """See the module, and shares.py."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     gate, up, up_stride, out, stride, k = slots_of(record, (GATE, UP, UP_STRIDE, OUT, STRIDE, K))
-    first = first_value(tokens, k, thread, threads)
-    last = last_value(tokens, k, thread, threads)
-    step = positive(token_step(tokens, threads))
-    for t in range(first_token(tokens, thread, threads), tokens, step):
+    start, step, first, last = shares(tokens, k, thread, threads)
+    for t in range(start, tokens, positive(step)):
         factors = 0
         if up != 0:
             factors = up + t * up_stride

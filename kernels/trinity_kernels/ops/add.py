@@ -14,7 +14,7 @@ import numpy as np
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32, slots_of
-from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
+from trinity_kernels.ops.shares import shares
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
@@ -52,9 +52,7 @@ def add(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     x, x_stride, out, out_stride = slots_of(record, (X, X_STRIDE, OUT, OUT_STRIDE))
     k, groups = slots_of(record, (K, GROUPS))
     factor = np.float32(get_f64(record + 8 * FACTOR))
-    first = first_value(tokens, k, thread, threads)
-    last = last_value(tokens, k, thread, threads)
-    step = positive(token_step(tokens, threads))
-    for t in range(first_token(tokens, thread, threads), tokens, step):
+    start, step, first, last = shares(tokens, k, thread, threads)
+    for t in range(start, tokens, positive(step)):
         for g in range(groups):
             _range(isa, x + t * x_stride, out + t * out_stride + 4 * g * k, factor, first, last)

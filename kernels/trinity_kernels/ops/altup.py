@@ -25,7 +25,7 @@ from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_i64, set_f32, slots_of
 from trinity_kernels.ops.norm import sum_of_squares
-from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
+from trinity_kernels.ops.shares import shares
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
@@ -90,10 +90,8 @@ def altup_predict(isa: Any, qt: Any, record: int, thread: int, threads: int) -> 
     tokens = get_i64(get_i64(record + 8 * ROWS))
     streams, stride, coefs, coefs_stride = slots_of(record, (STREAMS, STRIDE, COEFS, COEFS_STRIDE))
     k = get_i64(record + 8 * K)
-    first = first_value(tokens, k, thread, threads)
-    last = last_value(tokens, k, thread, threads)
-    step = positive(token_step(tokens, threads))
-    for t in range(first_token(tokens, thread, threads), tokens, step):
+    start, step, first, last = shares(tokens, k, thread, threads)
+    for t in range(start, tokens, positive(step)):
         _predict(isa, streams + t * stride, k, coefs + t * coefs_stride, first, last)
 
 
@@ -142,10 +140,8 @@ def altup_correct(isa: Any, qt: Any, record: int, thread: int, threads: int) -> 
     streams, stride, coefs, coefs_stride = slots_of(record, (STREAMS, STRIDE, COEFS, COEFS_STRIDE))
     x, x_stride, out, out_stride = slots_of(record, (X, X_STRIDE, OUT, OUT_STRIDE))
     k, scale = slots_of(record, (K, SCALE))
-    first = first_value(tokens, k, thread, threads)
-    last = last_value(tokens, k, thread, threads)
-    step = positive(token_step(tokens, threads))
-    for t in range(first_token(tokens, thread, threads), tokens, step):
+    start, step, first, last = shares(tokens, k, thread, threads)
+    for t in range(start, tokens, positive(step)):
         _correct(
             isa, streams + t * stride, k, coefs + t * coefs_stride, x + t * x_stride, scale,
             out + t * out_stride, first, last,

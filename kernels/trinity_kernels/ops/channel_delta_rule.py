@@ -19,14 +19,12 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import fma_f32, get_f32, get_f64, get_i32, get_i64, set_f32, slots_of
+from trinity_kernels.memory import fma_f32, get_f32, get_f64, get_i64, set_f32, slots_of
 from trinity_kernels.ops.exponential import exp_f32, sigmoid_f32, softplus_f32
 from trinity_kernels.ops.state import (
     advance_column,
     advance_columns,
-    clear,
-    state_after,
-    state_before,
+    states_of,
 )
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
@@ -132,13 +130,7 @@ def channel_delta_rule(isa: Any, qt: Any, record: int, thread: int, threads: int
         of_values = 4 * (head * values + column)
         at = offset + 64 * keys * unit
         for t in range(tokens):
-            position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
-            new = state_after(tables, t, position, at)
-            old = new
-            if position == 0:
-                clear(new, 16 * keys)
-            else:
-                old = state_before(tables, t, position, at)
+            old, new = states_of(tables, get_i64(record + 8 * POSITIONS), t, at, keys)
             beta = get_i64(record + 8 * BETA) + t * get_i64(record + 8 * BETA_STRIDE) + 4 * head
             _token(
                 isa, old, new,

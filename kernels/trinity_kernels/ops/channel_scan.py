@@ -18,9 +18,9 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import fma_f32, get_f32, get_i32, get_i64, set_f32, slots_of
+from trinity_kernels.memory import fma_f32, get_f32, get_i64, set_f32, slots_of
 from trinity_kernels.ops.exponential import exp_f32, exp_f32x16, softplus_f32
-from trinity_kernels.ops.state import clear, state_after, state_before
+from trinity_kernels.ops.state import states_of
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level
 
@@ -111,13 +111,7 @@ def channel_scan(isa: Any, qt: Any, record: int, thread: int, threads: int) -> N
         count = min(width - 16 * unit, 16)
         at = offset + 64 * keys * unit
         for t in range(tokens):
-            position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
-            new = state_after(tables, t, position, at)
-            old = new
-            if position == 0:
-                clear(new, 16 * keys)
-            else:
-                old = state_before(tables, t, position, at)
+            old, new = states_of(tables, get_i64(record + 8 * POSITIONS), t, at, keys)
             step = get_i64(record + 8 * DT) + t * get_i64(record + 8 * DT_STRIDE) + first
             for i in range(count):
                 set_f32(step + 4 * i, softplus_f32(get_f32(step + 4 * i)))

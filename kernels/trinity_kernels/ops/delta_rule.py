@@ -26,11 +26,10 @@ from trinity_kernels.ops.state import (
     advance_and_read,
     advance_column,
     advance_columns,
-    clear,
     read_column,
     read_columns,
-    state_after,
     state_before,
+    states_of,
 )
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level
@@ -111,13 +110,7 @@ def delta_rule(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
         at = offset + 64 * keys * unit
         known = False  # whether OUT already holds S^T k
         for t in range(tokens):
-            position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
-            new = state_after(tables, t, position, at)
-            old = new
-            if position == 0:
-                clear(new, 16 * keys)
-            else:
-                old = state_before(tables, t, position, at)
+            old, new = states_of(tables, get_i64(record + 8 * POSITIONS), t, at, keys)
             if t == 0:
                 _ahead(isa, old + 64 * keys, 64 * keys)  # of the next unit
             next_k = 0

@@ -15,7 +15,7 @@ from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_i64, set_f32, slots_of
 from trinity_kernels.ops.exponential import sigmoid_f32
-from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
+from trinity_kernels.ops.shares import shares
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
@@ -51,9 +51,7 @@ def gated_add(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     tokens = get_i64(get_i64(record + 8 * ROWS))
     gate, gate_stride, x, x_stride = slots_of(record, (GATE, GATE_STRIDE, X, X_STRIDE))
     out, out_stride, k = slots_of(record, (OUT, OUT_STRIDE, K))
-    first = first_value(tokens, k, thread, threads)
-    last = last_value(tokens, k, thread, threads)
-    step = positive(token_step(tokens, threads))
-    for t in range(first_token(tokens, thread, threads), tokens, step):
+    start, step, first, last = shares(tokens, k, thread, threads)
+    for t in range(start, tokens, positive(step)):
         factor = sigmoid_f32(get_f32(gate + t * gate_stride))
         _range(isa, factor, x + t * x_stride, out + t * out_stride, first, last)

@@ -10,26 +10,16 @@ from trinity_kernels._jit import inline
 
 
 @inline
-def first_token(tokens: int, thread: int, threads: int) -> int:
-    """The first token of a thread."""
-    return 0 if tokens < threads else thread
+def shares(tokens: int, k: int, thread: int, threads: int) -> tuple[int, int, int, int]:
+    """The first token of a thread, the distance between its tokens, and its part of a row.
 
-
-@inline
-def token_step(tokens: int, threads: int) -> int:
-    """The distance between the tokens of a thread."""
-    return 1 if tokens < threads else threads
-
-
-@inline
-def first_value(tokens: int, k: int, thread: int, threads: int) -> int:
-    """The start of a thread's part of a row of ``k`` values."""
+    The part is a start and an end in a row of ``k`` values.
+    """
     if tokens >= threads:
-        return 0
-    return min(k, (k + 511) // 512 * 8 * thread // threads * 64)
+        return thread, threads, 0, k
+    return 0, 1, _boundary(k, thread, threads), _boundary(k, thread + 1, threads)
 
 
 @inline
-def last_value(tokens: int, k: int, thread: int, threads: int) -> int:
-    """The end of a thread's part of a row of ``k`` values."""
-    return k if tokens >= threads else first_value(tokens, k, thread + 1, threads)
+def _boundary(k: int, thread: int, threads: int) -> int:
+    return min(k, (k + 511) // 512 * 8 * thread // threads * 64)

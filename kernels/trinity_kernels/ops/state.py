@@ -21,7 +21,7 @@ import numpy as np
 
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import fma_f32, get_f32, get_i64, set_f32
+from trinity_kernels.memory import fma_f32, get_f32, get_i32, get_i64, set_f32
 from trinity_kernels.ops.kv_layout import PAGE
 
 COLUMNS = 16
@@ -47,10 +47,24 @@ def state_before(tables: int, row: int, position: int, offset: int) -> int:
 
 
 @inline
-def clear(state: int, count: int) -> None:
+def _clear(state: int, count: int) -> None:
     """Set ``count`` float32 to zero."""
     for i in range(count):
         set_f32(state + 4 * i, np.float32(0))
+
+
+@inline
+def states_of(tables: int, positions: int, row: int, offset: int, keys: int) -> tuple[int, int]:
+    """The addresses of the states before and after a row's token, of 16 columns.
+
+    At position 0 both are the new state, which is set to zeros.
+    """
+    position = int(get_i32(positions + 4 * row))
+    new = state_after(tables, row, position, offset)
+    if position > 0:
+        return state_before(tables, row, position, offset), new
+    _clear(new, COLUMNS * keys)
+    return new, new
 
 
 @inline

@@ -17,7 +17,7 @@ from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32, slots_of
 from trinity_kernels.ops.exponential import exp_f32, exp_f32x16
-from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
+from trinity_kernels.ops.shares import shares
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
@@ -70,8 +70,6 @@ def xielu(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     an = np.float32(get_f64(record + 8 * ALPHA_N))
     beta = np.float32(get_f64(record + 8 * BETA))
     eps = np.float32(get_f64(record + 8 * EPS))
-    first = first_value(tokens, k, thread, threads)
-    last = last_value(tokens, k, thread, threads)
-    step = positive(token_step(tokens, threads))
-    for t in range(first_token(tokens, thread, threads), tokens, step):
+    start, step, first, last = shares(tokens, k, thread, threads)
+    for t in range(start, tokens, positive(step)):
         _range(isa, x + t * stride, ap, an, beta, eps, first, last)
