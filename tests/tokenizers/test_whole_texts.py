@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import trinity
+from trinity.tokenizers import spm
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "ranks.json").read_text("utf-8"))["texts"]
 
@@ -42,3 +44,21 @@ def test_other_threads_run_while_a_long_text_is_tokenized(shared_data: Path, nam
         time.sleep(0.001)
         turns += 1
     assert turns > 5  # at most 2 if the interpreter's lock is held from the beginning to the end
+
+
+@pytest.mark.parametrize("name", ["llama-spm", "phi-3"])
+def test_long_texts_are_cut_where_no_token_changes(
+    shared_data: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = trinity.load_tokenizer(shared_data / "vocab" / f"ggml-vocab-{name}.gguf")
+    chance = random.Random(3)
+    parts = ["the", "word", " ", "  ", "\n", ". ", "▁", "é ", ", a", "{ ", "x", "\t ", "🦙 ", "1 2"]
+    pieces = 0
+    for _ in range(300):
+        text = "".join(chance.choices(parts, k=60))
+        monkeypatch.setattr(spm, "_PIECE", 1 << 16)
+        whole = tokenizer.encode(text)
+        monkeypatch.setattr(spm, "_PIECE", 1)
+        assert tokenizer.encode(text) == whole
+        pieces += len(list(tokenizer._encoder._pieces(text)))  # type: ignore[union-attr]
+    assert pieces > 3000

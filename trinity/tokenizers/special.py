@@ -23,6 +23,7 @@ _TAKEN = b"\xff"  # a byte that no text has
 # Up to this number of tokens, or tokens times characters, each is searched; beyond, one search for
 # each length costs less.
 _FEW, _FEW_SEARCHES = 128, 1 << 22
+_BLOCK = 1 << 16  # bytes searched at once: NumPy's look-ups hold the interpreter lock
 # A fingerprint is the polynomial of the bytes, modulo 2^64, at a base that no file can know. Its
 # first bits are looked up.
 _BASE, _BITS = int.from_bytes(os.urandom(8)) | 1, 16
@@ -98,12 +99,16 @@ class _Cuts:
             known = {special.raw: special for special in group}
             wanted = np.zeros(1 << _BITS, np.bool_)
             wanted[_fingerprints(list(known), powers[:length])] = True
-            windows = (sums[length:] - sums[:-length]) * inverses[: len(sums) - length]
             places: dict[bytes, list[int]] = {}
-            for place in np.flatnonzero(wanted[_first_bits(windows)]).tolist():
-                raw = bytes(self._free[place : place + length])
-                if raw in known:
-                    places.setdefault(raw, []).append(place)
+            count = len(sums) - length
+            for first in range(0, count, _BLOCK):
+                end = min(first + _BLOCK, count)
+                windows = sums[first + length : end + length] - sums[first:end]
+                windows *= inverses[first:end]
+                for place in (np.flatnonzero(wanted[_first_bits(windows)]) + first).tolist():
+                    raw = bytes(self._free[place : place + length])
+                    if raw in known:
+                        places.setdefault(raw, []).append(place)
             for raw in known if places else ():
                 if raw in places:
                     self.make(known[raw], places[raw])

@@ -8,6 +8,7 @@ llm_tokenizer_spm: the best-scored adjacent pair that is a token is merged, the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from trinity.tokenizers.vocabulary import BYTE, CONTROL, UNKNOWN, Vocabulary
 
 SPACE = "\u2581"  # how these vocabularies write a space
 
+# Characters that are tokenized at once, if they can be: reading the ids holds the interpreter lock.
+_PIECE = 1 << 16
 _ZERO = bytes(4)  # a score
 _MODEL_TYPE_BPE = 2  # TrainerSpec.model_type
 _PIECE_NORMAL, _PIECE_UNKNOWN, _PIECE_CONTROL, _PIECE_BYTE = 1, 2, 3, 6  # SentencePiece.Type
@@ -32,6 +35,11 @@ class SPMEncoder:
 
         self._vocab_size = len(vocab)
         self._unknown = [] if vocab.unk_id is None else [vocab.unk_id]
+        # Characters that some token has before a space. Others cannot be merged with a space after
+        # them, so the tokens before such a space do not depend on the text after it.
+        self._joined = {" ", SPACE}
+        for token in vocab.tokens:
+            self._joined.update(part[-1] for part in token.split(SPACE)[:-1] if part)
         self._processor: Any = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(_model_proto(vocab))
@@ -43,11 +51,22 @@ class SPMEncoder:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of ``text``; a character without a token becomes its bytes' tokens."""
-        ids: list[int] = self._processor.EncodeAsIds(text)
+        ids = list[int]()
+        for piece in self._pieces(text):
+            ids += self._processor.EncodeAsIds(piece)
         if ids and max(ids) >= self._vocab_size:  # bytes that the vocabulary lacks
             size, unknown = self._vocab_size, self._unknown
             ids = [i for token in ids for i in ([token] if token < size else unknown)]
         return ids
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        """Cut a long text where that does not change its tokens."""
+        start = end = 0
+        while (end := text.find(" ", max(end + 1, start + _PIECE))) >= 0:
+            if text[end - 1] not in self._joined:
+                yield text[start:end]
+                start = end
+        yield text[start:]
 
 
 def spm_piece(vocab: Vocabulary, token_id: int) -> bytes:
