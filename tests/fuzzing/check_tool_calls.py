@@ -30,6 +30,7 @@ from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning
 from trinity.conversation.prompt import Form, form_of
 from trinity.conversation.rendering import render_conversation
 from trinity.conversation.scribe import joined
+from trinity.conversation.traits import traits_of
 from trinity.errors import TrinityError
 from trinity.formats.defaults import ChatTemplate
 
@@ -111,6 +112,8 @@ def check(source: str) -> Iterator[tuple[str, str]]:
         yield "prompt", f"not rendered: {str(error)[:100]}"
         return
     form = form_of(source, tools=TOOLS, dialect=prompt.dialect)
+    # As render_conversation decides it; other templates without calls have them as text.
+    one_per_message = traits_of(template).calls and not renders_all_calls(template)
     for several in (False, True):
         for content in ("", "Let me see."):
             for thought in ("", "They ask\nfor it."):
@@ -119,7 +122,7 @@ def check(source: str) -> Iterator[tuple[str, str]]:
                     calls += [("get_time", ARGUMENTS[1]), ("weather", ARGUMENTS[2])]
                 case = f"{len(calls)} calls, text {bool(content)}, reasoning {bool(thought)}"
                 wanted = (content, thought, calls)
-                if several and not renders_all_calls(template):
+                if several and one_per_message:
                     yield case, outcome_of_turns(template, form, ask, wanted)
                 else:
                     message = calling(*wanted)

@@ -47,6 +47,13 @@ def test_a_template_of_one_call_per_message(tmp_path: Path) -> None:
     assert ran.returncode == 0
 
 
+def test_a_template_without_calls(tmp_path: Path) -> None:
+    plain = "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
+    ran = checked(tmp_path, plain + "{% if add_generation_prompt %}<assistant>{% endif %}")
+    assert "CALLS" not in ran.stdout, ran
+    assert ran.returncode == 0
+
+
 def test_lost_calls_are_seen(tmp_path: Path) -> None:
     other = LLAMA.replace("call.name", "'other_' + call.name")
     ran = checked(tmp_path, other)
