@@ -6,10 +6,10 @@ import asyncio
 import socket
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from contextvars import Context, copy_context
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,7 +42,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.names: list[str] = []
-        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(loop_turns, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
     def work(self, name: str, seconds: float) -> None:
         """Take some time."""
