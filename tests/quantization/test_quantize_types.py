@@ -216,7 +216,7 @@ def test_names_of_mixes() -> None:
 
 def test_names_of_types() -> None:
     assert find_tensor_type("q6_k", "--output-tensor-type") == "Q6_K"
-    with pytest.raises(InputError, match=r"--tensor-type x: Q4_K_M is a mix .* here Q4_K"):
+    with pytest.raises(InputError, match=r"--tensor-type x: Q4_K_M is a mix .*; use Q4_K"):
         find_tensor_type("q4_k_m", "--tensor-type x")
     with pytest.raises(InputError, match="--tensor-type x is 'Q9'"):
         find_tensor_type("Q9", "--tensor-type x")
