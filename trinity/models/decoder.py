@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 
 from trinity.config import ModelConfig
-from trinity.errors import ConfigError, UnsupportedError
+from trinity.errors import ConfigError, TrinityError, UnsupportedError
 from trinity.formats.tensor_names import beside, complete
 from trinity.models.architecture import Architecture, Has, TokenTable
 from trinity.models.expert_operations import ExpertLinear, Route
@@ -290,7 +290,13 @@ class Decoder:
                 )
             raise self._unread(name, source)
 
-    def _unread(self, name: str, source: str) -> UnsupportedError:
+    def _unread(self, name: str, source: str) -> TrinityError:
+        weight = f"{name.rpartition('.')[0]}.weight"
+        if name.endswith((".bias", ".scale")) and weight not in self._names:
+            return ConfigError(
+                f"{source}: there is a tensor {name!r}, but no {weight!r}; the file is incomplete: "
+                "download it again, or convert the model again"
+            )
         return UnsupportedError(
             f"{source}: trinity's {self.config.architecture!r} does not use tensor {name!r}, so "
             "its results would be wrong; a newer trinity may know it"
