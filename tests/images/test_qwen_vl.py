@@ -110,6 +110,24 @@ def test_windows_are_smaller_at_the_end_of_an_image() -> None:
     assert order.tolist() == [0, 1, 5, 6, 2, 3, 7, 8, 4, 9, 10, 11, 12, 13, 14]
 
 
+def test_deepstack_may_read_the_last_layer(directories: dict[str, Path], tmp_path: Path) -> None:
+    """The other parts of the rows are the same as if it read the layer before."""
+    shutil.copytree(directories["qwen3vl"], tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    config: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    found = []
+    for indexes in ([0, 1], [0, 2]):
+        config["vision_config"]["deepstack_visual_indexes"] = indexes
+        file.write_text(json.dumps(config), "utf-8")
+        with trinity.load(tmp_path / "model") as model:
+            assert model._images is not None
+            found.append(model._images.encode(small.image(40, 30)).rows)
+    before, last = (rows.reshape(len(rows), 3, -1) for rows in found)
+    np.testing.assert_array_equal(before[:, :2], last[:, :2])
+    assert np.isfinite(last).all()
+    assert not np.array_equal(before[:, 2], last[:, 2])
+
+
 @pytest.mark.parametrize(("key", "value", "message"), [
     ("deepstack_visual_indexes", [1, 0], "deepstack reads"),
     ("deepstack_visual_indexes", [0, 7], "deepstack reads"),

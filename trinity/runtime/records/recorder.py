@@ -95,9 +95,10 @@ class Recorder(RecordList):
         return made
 
     def take(self) -> RecordedPlan:
-        """Return the records so far; the next ones form another plan."""
+        """Return the records so far, perhaps none; the next ones form another plan."""
         records = np.zeros(len(self.records), RECORD)
-        records["slots"] = self.records
+        if self.records:
+            records["slots"] = self.records
         self.records = []
         return RecordedPlan(records, (*self._kept, *self._buffers.values()))
 
