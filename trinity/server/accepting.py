@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 
 from trinity.server.caller import network_of
 from trinity.server.connections import Connections
@@ -99,10 +100,7 @@ class Accepting:
         ends = time.perf_counter() + TURN_SECONDS
         while True:
             while self._connections.full:
-                # Those that begin have clients, too: without them the wrong one seems to have most.
-                room_comes = self._connections.changing or (
-                    is_waited_for(self._listener) and self._connections.make_room()
-                )
+                room_comes = is_waited_for(self._listener) and self._connections.make_room()
                 await asyncio.sleep(0 if room_comes else BACK_OFF)
             try:
                 try:
@@ -131,10 +129,10 @@ class Accepting:
         if accepted.is_closed or has_left(accepted.client):
             accepted.client.close()
             return
-        self._connections.beginning += 1
+        self._connections.beginning.add(accepted)
         task = self._loop.create_task(self._connect(accepted.client))
         self._beginning.add(task)
-        task.add_done_callback(self._begun)
+        task.add_done_callback(partial(self._begun, accepted))
 
     async def _connect(self, client: socket.socket) -> None:
         try:
@@ -142,9 +140,9 @@ class Accepting:
         except OSError:
             client.close()
 
-    def _begun(self, task: asyncio.Task[None]) -> None:
+    def _begun(self, accepted: Accepted, task: asyncio.Task[None]) -> None:
         self._beginning.discard(task)
-        self._connections.beginning -= 1
+        self._connections.beginning.discard(accepted)
 
 
 def is_waited_for(listener: socket.socket) -> bool:

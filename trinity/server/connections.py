@@ -39,22 +39,15 @@ class Connections(ServerState):
         self.most = most_connections() if most is None else most
         self.spare = max(1, self.most // SPARE_PART)
         self.accepted: set[Accepted] = set()  # those that have not begun
-        self.beginning = 0  # that begin, and are not yet in ``connections``
+        self.beginning: set[Accepted] = set()  # that begin, and are not yet in ``connections``
         self.total = 0  # that have begun
-        self._given_up: set[Connection | Accepted] = set()  # which may still be in ``connections``
         self._warned = dict[str, float]()
 
     @property
     def full(self) -> bool:
         """Whether not even a crowded connection can be accepted."""
-        taken = len(self.connections) + len(self.accepted) + self.beginning
+        taken = len(self.connections) + len(self.accepted) + len(self.beginning)
         return taken >= self.most + self.spare
-
-    @property
-    def changing(self) -> bool:
-        """Whether connections are just beginning, or ending to make room."""
-        self._given_up.intersection_update(self.all)
-        return bool(self.beginning or self._given_up)
 
     def is_crowded(self) -> bool:
         """Whether there are too many connections and none could be replaced."""
@@ -69,9 +62,10 @@ class Connections(ServerState):
         return list(self.connections)  # type: ignore[arg-type]
 
     def make_room(self) -> bool:
-        """End some connections that wait for their clients. Returns whether there were any.
+        """End some connections that wait for their clients. Returns whether there will be room.
 
-        It ends those that have waited longest, of the client with the most connections.
+        It ends those that have waited longest, of the client with the most connections. If that
+        client's are just beginning or ending, it ends none of another client.
         """
         now = time.monotonic()
         self.warn(
@@ -83,17 +77,21 @@ class Connections(ServerState):
             connection for connection in self.all if not connection.transport.is_closing()
         ]
         alive += self.accepted
-        for network, _ in Counter(c.network for c in alive).most_common():
+        changing = {one.network for one in self.beginning}
+        changing |= {one.network for one in self.all if one.transport.is_closing()}
+        every: list[Connection | Accepted] = [*self.all, *self.accepted, *self.beginning]
+        for network, _ in Counter(one.network for one in every).most_common():
             own = [c for c in alive if c.network == network]
             waiting = [(since, c) for c in own if (since := c.waiting_since) is not None]
             if waiting:
                 break
+            if network in changing:
+                return True
         else:
             return False
         silent = [(since, c) for since, c in waiting if now - since >= SILENT_SECONDS]
         for _, connection in sorted(silent, key=lambda pair: pair[0])[: self.spare]:
             connection.give_up()
-            self._given_up.add(connection)
             self.accepted.discard(connection)
         return bool(silent)
 
