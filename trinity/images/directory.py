@@ -74,7 +74,7 @@ def read_tower(
         whole_layers=_layers(vision, "fullatt_block_indexes") if vision.has("window") else (),
     )
     settings = family.settings(processor)
-    return checked_tower(tower, settings, vision.source), settings
+    return checked_tower(tower, settings, vision.source, rotates=family.rotates), settings
 
 
 def _present(values: Mapping[str, object]) -> dict[str, object]:

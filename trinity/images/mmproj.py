@@ -86,7 +86,7 @@ class MmprojFile:
             **self._windows(),
         )
         settings = self._settings(config)
-        return checked_tower(config, settings, self.path), settings
+        return checked_tower(config, settings, self.path, rotates=self.family.rotates), settings
 
     def _settings(self, config: TowerConfig) -> ImageSettings:
         usual, size = self.family.usual_settings, config.image_size

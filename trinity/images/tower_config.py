@@ -60,10 +60,20 @@ class TowerConfig:
         return height // unit, width // unit
 
 
-def checked_tower(config: TowerConfig, settings: ImageSettings, source: str) -> TowerConfig:
-    """Return the configuration. Raises ConfigError if its sizes contradict each other."""
+def checked_tower(
+    config: TowerConfig, settings: ImageSettings, source: str, *, rotates: bool
+) -> TowerConfig:
+    """Return the configuration. Raises ConfigError if its sizes contradict each other.
+
+    ``rotates``: whether heads are rotated, half of their pairs by each axis.
+    """
     for fits, what in (
         (config.hidden_size % config.num_heads == 0, "its width is not divided by its heads"),
+        (
+            not rotates or config.hidden_size // config.num_heads % 4 == 0,
+            f"its heads have {config.hidden_size // config.num_heads} values, which two axes "
+            "cannot rotate",
+        ),
         (config.image_size % config.patch_size == 0, "an image is not made of whole patches"),
         (config.side % config.merge == 0, "the projector does not join whole blocks of patches"),
         (config.rows <= MOST_ROWS, f"it has {config.rows} patches; at most {MOST_ROWS} are read"),

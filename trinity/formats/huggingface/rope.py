@@ -212,6 +212,8 @@ def rope_sections(values: Values, default: tuple[int, ...]) -> NDArray[np.int32]
     sections = rope_parameters(values).values.get("mrope_section")
     if not isinstance(sections, list) or not all(isinstance(size, int) for size in sections):
         sections = list(default)
+    if any(not 0 <= size < 1 << 16 for size in sections):
+        raise values.error("mrope_section", "must be numbers of pairs")
     return np.array([*sections, 0, 0, 0, 0][:4], np.int32)
 
 
