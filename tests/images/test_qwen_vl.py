@@ -133,7 +133,7 @@ def test_deepstack_may_read_the_last_layer(directories: dict[str, Path], tmp_pat
     ("deepstack_visual_indexes", [0, 7], "deepstack reads"),
     ("deepstack_visual_indexes", "all", "must be a list"),
     ("temporal_patch_size", 3, "must be 2"),
-    ("num_heads", 16, "heads have 2 values"),
+    ("num_heads", 16, "heads have 2 values; rotation by row and"),
     ("spatial_merge_size", 3, "sides of images are multiples of 16"),
     ("num_position_embeddings", 64, "requires"),
 ])  # fmt: skip

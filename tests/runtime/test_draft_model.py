@@ -71,7 +71,7 @@ def test_a_long_prompt_is_computed_in_several_calls(generous: None) -> None:
 
 
 def test_a_text_longer_than_the_draft_models_context(generous: None, tmp_path: Path) -> None:
-    """It is continued without drafts."""
+    """The model continues such a text without the draft model."""
     with trinity.load(trinity.demo_model(), draft_model=trinity.demo_model()) as model:
         engine = model.engine
         engine._draft_model._engine.context_length = 40

@@ -65,14 +65,14 @@ def checked_tower(
 ) -> TowerConfig:
     """Return the configuration. Raises ConfigError if its sizes contradict each other.
 
-    ``rotates``: whether heads are rotated, half of their pairs by each axis.
+    ``rotates``: whether queries and keys rotate by the patch's row and column.
     """
     for fits, what in (
         (config.hidden_size % config.num_heads == 0, "its width is not divided by its heads"),
         (
             not rotates or config.hidden_size // config.num_heads % 4 == 0,
-            f"its heads have {config.hidden_size // config.num_heads} values, which two axes "
-            "cannot rotate",
+            f"its heads have {config.hidden_size // config.num_heads} values; rotation by row and "
+            "column needs a multiple of 4",
         ),
         (config.image_size % config.patch_size == 0, "an image is not made of whole patches"),
         (config.side % config.merge == 0, "the projector does not join whole blocks of patches"),

@@ -209,11 +209,12 @@ def rope_parameters(values: Values) -> Values:
 
 def rope_sections(values: Values, default: tuple[int, ...]) -> NDArray[np.int32]:
     """Return the pairs of a head that rotate by time, height, width and one further position."""
-    sections = rope_parameters(values).values.get("mrope_section")
+    parameters = rope_parameters(values)
+    sections = parameters.values.get("mrope_section")
     if not isinstance(sections, list) or not all(isinstance(size, int) for size in sections):
         sections = list(default)
     if any(not 0 <= size < 1 << 16 for size in sections):
-        raise values.error("mrope_section", "must be numbers of pairs")
+        raise parameters.error("mrope_section", "must be a list of whole numbers from 0 to 65535")
     return np.array([*sections, 0, 0, 0, 0][:4], np.int32)
 
 

@@ -117,7 +117,7 @@ class AnswerWriter:
         self._context = None if prompt is None else list(prompt)
         self._call: CallStart | None = None  # the incomplete one
         self._arguments: list[str] = []
-        # What the next line will have, of so many updates.
+        # The content of the next line, and the number of updates it comes from.
         self._together = 0
         self._texts: list[str] = []
         self._thoughts: list[str] = []
