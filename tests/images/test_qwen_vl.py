@@ -19,6 +19,7 @@ from trinity.errors import ConfigError, InputError
 from trinity.images.cutting import resized
 from trinity.images.patches import resized_table, windows_of
 from trinity.images.settings import ImageSettings
+from trinity.images.tower_config import pixel_limits
 from trinity.runtime.image_positions import axes_of_pairs, places_of_images, positions_of_text
 from trinity.runtime.image_rows import ImageRows
 
@@ -108,6 +109,29 @@ def test_windows_are_smaller_at_the_end_of_an_image() -> None:
     order, sizes = windows_of(3, 5, 2)
     assert sizes.tolist() == [4, 4, 2, 2, 2, 1]
     assert order.tolist() == [0, 1, 5, 6, 2, 3, 7, 8, 4, 9, 10, 11, 12, 13, 14]
+
+
+@pytest.mark.parametrize(("found", "expected"), [
+    ((65536, 1 << 30), (65536, 1 << 22)),
+    ((1 << 31, 1 << 31), (1 << 22, 1 << 22)),
+    ((4096, 1024), (1024, 1024)),
+])  # fmt: skip
+def test_a_file_cannot_make_images_large(found: tuple[int, int], expected: tuple[int, int]) -> None:
+    assert pixel_limits(*found, 16) == expected
+    assert pixel_limits(*found, 1024)[1] <= 1 << 24
+
+
+@pytest.mark.parametrize("resample", [6, 256])
+def test_unknown_filters_leave_the_text(
+    resample: int, directories: dict[str, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(directories["qwen3vl"], tmp_path / "model")
+    file = tmp_path / "model" / "preprocessor_config.json"
+    settings: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    file.write_text(json.dumps(settings | {"resample": resample}), "utf-8")
+    lines: list[str] = []
+    with trinity.load(tmp_path / "model", progress=lines.append):
+        assert any(f"there is no filter {resample}" in line for line in lines)
 
 
 def test_deepstack_may_read_the_last_layer(directories: dict[str, Path], tmp_path: Path) -> None:

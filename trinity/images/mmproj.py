@@ -20,6 +20,7 @@ from trinity.images.tower_config import (
     TowerConfig,
     checked_channels,
     checked_tower,
+    pixel_limits,
 )
 from trinity.images.tower_weights import TowerTensors
 
@@ -93,12 +94,13 @@ class MmprojFile:
         if usual.tile:
             longest = self._size("preproc_image_size", "hidden_size", 4 * size)
             return replace(usual, tile=size, longest_edge=longest)
-        return replace(
-            usual,
-            unit=config.patch_size * config.merge,
-            least_pixels=self._size("image_min_pixels", "image_pixels", usual.least_pixels),
-            most_pixels=self._size("image_max_pixels", "image_pixels", usual.most_pixels),
+        least, most = pixel_limits(
+            self._size("image_min_pixels", "image_pixels", usual.least_pixels),
+            self._size("image_max_pixels", "image_pixels", usual.most_pixels),
+            config.patch_size,
         )
+        unit = config.patch_size * config.merge
+        return replace(usual, unit=unit, least_pixels=least, most_pixels=most)
 
     def _windows(self) -> dict[str, Any]:
         """The windows: every n-th layer has none."""

@@ -22,7 +22,7 @@ from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily
 from trinity.images.settings import ImageSettings
-from trinity.images.tower_config import MOST_ROWS
+from trinity.images.tower_config import MOST_ROWS, pixel_limits
 
 _BICUBIC = 3
 _NOMINAL = 40  # patches along a side
@@ -40,11 +40,11 @@ def _settings(values: Values) -> ImageSettings:
         )
         for name, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge"))
     ]
-    most = min(limits[1], MOST_ROWS * patch**2)
+    least, most = pixel_limits(limits[0], limits[1], patch)
     return ImageSettings(
         tile=0, longest_edge=0, splits=False,
         resample=values.size("resample", "num_layers", smallest=0),
-        unit=patch * merge, least_pixels=min(limits[0], most), most_pixels=most,
+        unit=patch * merge, least_pixels=least, most_pixels=most,
     )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from trinity.images.settings import ImageSettings
 
 Activation = Literal["gelu", "gelu_erf", "gelu_quick", "silu"]
 MOST_ROWS = 1 << 14  # patches of a square
+MOST_PIXELS = 1 << 24  # of an image that is resized for a tower, whatever its settings say
+_FILTERS = range(6)  # Pillow's numbers of resampling filters
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,12 @@ def checked_tower(
             f"pixels, but sides of images are multiples of {settings.unit}",
         ),
         (
+            config.image_size**2 <= MOST_PIXELS and settings.unit**2 <= MOST_PIXELS,
+            f"its squares have sides of {max(config.image_size, settings.unit)} pixels; at most "
+            f"{MOST_PIXELS} pixels are read",
+        ),
+        (settings.resample in _FILTERS, f"there is no filter {settings.resample} for resizing"),
+        (
             settings.tile in (0, config.image_size),
             f"the tower sees squares of {config.image_size} pixels, but the image processor makes "
             f"tiles of {settings.tile}",
@@ -95,6 +103,12 @@ def checked_tower(
         if not fits:
             raise ConfigError(f"{source}: {what}; the file contradicts itself: download it again")
     return config
+
+
+def pixel_limits(least: int, most: int, patch_size: int) -> tuple[int, int]:
+    """Return the limits of a resized image; it has at most ``MOST_ROWS`` patches."""
+    most = min(most, MOST_ROWS * patch_size**2, MOST_PIXELS)
+    return min(least, most), most
 
 
 def checked_channels(found: object, where: str, *, positive: bool) -> tuple[float, float, float]:
