@@ -51,7 +51,12 @@ class Wire(h11.Connection):
             self._in_trailers = True
         if self._in_trailers:
             self._check_lines("trailer")
-        event = super().next_event()
+        try:
+            event = super().next_event()
+        except h11.RemoteProtocolError as error:
+            # h11 raises the error from its own method: error, traceback and frame form a cycle, in
+            # which the whole connection would wait for the collector.
+            raise error.with_traceback(None) from None
         if isinstance(event, h11.Request):
             self._chunks = self._size = 0
             self._in_trailers = False
