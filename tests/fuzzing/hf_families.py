@@ -136,7 +136,7 @@ BY_CLASS: dict[str, Json] = {
 
 def classes() -> list[str]:
     """Return every class of every family that stands for itself."""
-    return [name for family in families() for name in family.class_names]
+    return [name for family in families() for name in family.classes]
 
 
 def wrappers() -> list[str]:
@@ -146,12 +146,12 @@ def wrappers() -> list[str]:
 
 def configuration(class_name: str, vocab_size: int) -> Json:
     """Return config.json's object of a small model of the class."""
-    family = next(f for f in families() if class_name in (*f.class_names, *f.wrappers))
+    family = next(f for f in families() if class_name in (*f.classes, *f.wrappers))
     values = _CONFIG | deepcopy(BY_CLASS.get(class_name, {}))
-    activation = {family.terms.activation: next(iter(family.architectures))}
+    activation = {family.activation: family.activations[0]}
     sizes = {"vocab_size": vocab_size, "vocab_size_per_layer_input": vocab_size}
     named, values = {"architectures": [class_name]}, {**values, **activation, **sizes}
-    if class_name in family.class_names:
+    if class_name in family.classes:
         return named | values
     projector = {"projector_hidden_size": 32, "out_hidden_size": 32}
     return {**named, **projector, "text_config": values, "vision_config": deepcopy(_VISION)}

@@ -93,11 +93,7 @@ def families() -> tuple[Family, ...]:
 
 def families_of(architecture: str) -> tuple[Family, ...]:
     """The classes of transformers whose models have this architecture."""
-    return tuple(
-        family
-        for family in families()
-        if architecture in (*family.architectures.values(), family.with_experts)
-    )
+    return tuple(family for family in families() if architecture in family.architectures)
 
 
 def refuse_speech(metadata: Mapping[str, object], source: str) -> None:
@@ -242,7 +238,7 @@ def read_model(values: Mapping[str, object], source: str) -> HFModel:
         raise UnsupportedError(f"{source}: {kind} (_class_name is {named[:60]!r})")
     class_name = class_name_of(Values(values, source))
     for family in families():
-        if class_name in family.class_names:
+        if class_name in family.classes:
             return hf_model(values, source, family)
         if class_name in family.wrappers:
             inner = values.get("text_config")
@@ -258,7 +254,7 @@ def read_model(values: Mapping[str, object], source: str) -> HFModel:
     other = other_model({}, class_name=class_name)
     if other is not None:
         raise UnsupportedError(f"{source}: {other} (architectures names {class_name[:60]!r})")
-    known = ", ".join(sorted(name for f in families() for name in (*f.class_names, *f.wrappers)))
+    known = ", ".join(sorted(name for f in families() for name in (*f.classes, *f.wrappers)))
     raise UnsupportedError(
         f"{source}: architectures names {class_name[:60]!r}; trinity reads {known}"
     )

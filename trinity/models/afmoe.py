@@ -13,7 +13,7 @@ from functools import partial
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other, window_keys
 from trinity.formats.huggingface.table import (
@@ -81,30 +81,27 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("AfmoeForCausalLM",),
-        architectures={"silu": "afmoe"},
+        classes={"AfmoeForCausalLM": "afmoe"},
         layer=_LAYER,
         keys=_keys,
         window_keys=partial(window_keys, period=_PERIOD),
-        terms=Terms(
-            windows=True,
-            window_period=_PERIOD,
-            defaults={
-                "head_dim": 128,
-                "rms_norm_eps": 1e-5,
-                "sliding_window": 1024,
-                "first_k_dense_replace": 1,
-                "n_shared_experts": 2,
-                "norm_topk_prob": True,
-                "tie_word_embeddings": False,
-            },
-            experts=ExpertTerms(("num_experts", "num_local_experts")),
-            older={  # the class's words for DeepSeek's
-                "first_k_dense_replace": "num_dense_layers",
-                "n_shared_experts": "num_shared_experts",
-                "routed_scaling_factor": "route_scale",
-                "sliding_window_pattern": "global_attn_every_n_layers",
-            },
-        ),
+        windows=True,
+        window_period=_PERIOD,
+        defaults={
+            "head_dim": 128,
+            "rms_norm_eps": 1e-5,
+            "sliding_window": 1024,
+            "first_k_dense_replace": 1,
+            "n_shared_experts": 2,
+            "norm_topk_prob": True,
+            "tie_word_embeddings": False,
+        },
+        experts=ExpertTerms(("num_experts", "num_local_experts")),
+        older={  # the class's words for DeepSeek's
+            "first_k_dense_replace": "num_dense_layers",
+            "n_shared_experts": "num_shared_experts",
+            "routed_scaling_factor": "route_scale",
+            "sliding_window_pattern": "global_attn_every_n_layers",
+        },
     ),
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import Table, attention, head_norms
 from trinity.models import blocks
@@ -64,26 +63,24 @@ _LAYER: Table = {
 
 FAMILIES = (
     Family(
-        class_names=("ApertusForCausalLM",),
-        architectures={"xielu": "apertus"},
+        classes={"ApertusForCausalLM": "apertus"},
+        activations=("xielu",),
         layer=_LAYER,
         numbers={name: f"mlp.act_fn.{name.removeprefix('xielu_')}" for name in _NUMBERS},
-        terms=Terms(
-            defaults={
-                "hidden_act": "xielu",
-                "rms_norm_eps": 1e-5,
-                "max_position_embeddings": 65536,
-                "attention_bias": False,
-                "tie_word_embeddings": False,
-                "rope_parameters": {
-                    "rope_type": "llama3",
-                    "rope_theta": 12_000_000.0,
-                    "factor": 8.0,
-                    "original_max_position_embeddings": 8192,
-                    "low_freq_factor": 1.0,
-                    "high_freq_factor": 4.0,
-                },
+        defaults={
+            "hidden_act": "xielu",
+            "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 65536,
+            "attention_bias": False,
+            "tie_word_embeddings": False,
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 12_000_000.0,
+                "factor": 8.0,
+                "original_max_position_embeddings": 8192,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
             },
-        ),
+        },
     ),
 )

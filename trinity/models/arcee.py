@@ -7,7 +7,6 @@ Source: llama.cpp src/models/arcee.cpp; transformers' Arcee.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import attention, pre_norm_layer
 from trinity.models import blocks
@@ -33,9 +32,9 @@ _LAYER = pre_norm_layer(
 
 FAMILIES = (
     Family(
-        class_names=("ArceeForCausalLM",),
-        architectures={"relu2": "arcee"},
+        classes={"ArceeForCausalLM": "arcee"},
+        activations=("relu2",),
         layer=_LAYER,
-        terms=Terms(defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5}),
+        defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5},
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.table import Table, at, pre_norm_layer, tensor
@@ -65,8 +65,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("BailingMoeV2ForCausalLM",),
-        architectures={"silu": "bailingmoe2"},
+        classes={"BailingMoeV2ForCausalLM": "bailingmoe2"},
         layer=_LAYER,
         ends={
             "token_embd": at("model.word_embeddings", "model.embed_tokens"),
@@ -74,17 +73,15 @@ FAMILIES = (
         },
         keys=_keys,
         unused=mixture.unused,
-        terms=Terms(
-            partial_rope=True,
-            experts=ExpertTerms(("num_experts",)),
-            defaults={
-                "partial_rotary_factor": 0.5,
-                "first_k_dense_replace": 0,
-                "norm_topk_prob": True,
-                "routed_scaling_factor": 1.0,
-                "tie_word_embeddings": False,
-            },
-            older={"n_shared_experts": "num_shared_experts"},  # the class's word
-        ),
+        partial_rope=True,
+        experts=ExpertTerms(("num_experts",)),
+        defaults={
+            "partial_rotary_factor": 0.5,
+            "first_k_dense_replace": 0,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.0,
+            "tie_word_embeddings": False,
+        },
+        older={"n_shared_experts": "num_shared_experts"},  # the class's word,
     ),
 )

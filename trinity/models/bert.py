@@ -18,7 +18,7 @@ from functools import partial
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.classifier import CLASSIFIES, label_count, label_keys
-from trinity.formats.huggingface.config import Terms, class_name_of
+from trinity.formats.huggingface.config import class_name_of
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.stored import Stored, as_it_is, part, rows
 from trinity.formats.huggingface.table import Table, TableRow, at
@@ -143,15 +143,14 @@ def _unused(config: ModelConfig, values: Values) -> str:
 
 _BERTS = tuple(
     Family(
-        class_names=(f"{name}{suffix}",),
-        architectures={"gelu": "bert"},
+        classes={f"{name}{suffix}": "bert"},
+        activations=("gelu",),
         layer=_LAYER,
         ends=partial(_ends, roberta="Roberta" in name, ranks=suffix == CLASSIFIES),
         keys=_keys,
         unused=_unused,
-        terms=Terms(
-            defaults={"layer_norm_eps": 1e-12, "hidden_act": "gelu"}, epsilon="layer_norm_eps"
-        ),
+        defaults={"layer_norm_eps": 1e-12, "hidden_act": "gelu"},
+        epsilon="layer_norm_eps",
         renames=_RENAMES,
         headless=True,
     )
@@ -211,19 +210,17 @@ def _nomic_keys(config: ModelConfig, values: Values) -> Keys:
 FAMILIES = (
     *_BERTS,
     Family(
-        class_names=("NomicBertModel",),
-        architectures={"silu": "nomic-bert", "swiglu": "nomic-bert"},
+        classes={"NomicBertModel": "nomic-bert"},
+        activations=("silu", "swiglu"),
         layer=_NOMIC_LAYER,
         ends=_nomic_ends,
         keys=_nomic_keys,
         unused=r"pooler\..*|embeddings\.position_ids|cls\..*|lm_head\..*",
-        terms=Terms(
-            defaults={"layer_norm_eps": 1e-12, "rope_theta": 1000.0},
-            epsilon="layer_norm_eps",
-            context=("max_trained_positions", "max_position_embeddings", "n_positions"),
-            rope_types=(),
-            older=_NOMIC_OLDER,
-        ),
+        defaults={"layer_norm_eps": 1e-12, "rope_theta": 1000.0},
+        epsilon="layer_norm_eps",
+        context=("max_trained_positions", "max_position_embeddings", "n_positions"),
+        rope_types=(),
+        older=_NOMIC_OLDER,
         renames=(("encoder.layers.", "model.layers."), ("layers.", "model.layers.")),
         headless=True,
     ),

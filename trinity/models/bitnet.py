@@ -13,7 +13,7 @@ from functools import partial
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError
-from trinity.formats.huggingface.config import Terms, class_name_of
+from trinity.formats.huggingface.config import class_name_of
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.table import Table, at, attention, gated
 from trinity.formats.huggingface.values import Values
@@ -43,9 +43,6 @@ ARCHITECTURES = (
 
 # -- In transformers' checkpoints --
 
-_ARCHITECTURES = {"relu2": "bitnet-b1.58", "silu": "bitnet"}
-
-
 _ATTENTION = attention(bias="attention_bias", output_bias="attention_bias")
 _GATED = gated(bias="mlp_bias")
 _LAYER: Table = {
@@ -72,21 +69,22 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("BitNetForCausalLM",),
-        architectures=_ARCHITECTURES,
+        classes={"BitNetForCausalLM": "bitnet-b1.58"},
+        activations=("relu2", "silu"),
+        by_activation={"silu": "bitnet"},
         layer=_LAYER,
         keys=_keys,
-        terms=Terms(
-            defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5, "rope_theta": 500_000.0},
-            quantization=("bitnet",),
-        ),
+        defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5, "rope_theta": 500_000.0},
+        quantization=("bitnet",),
     ),
     Family(
-        class_names=("BitnetForCausalLM",),
-        architectures=_ARCHITECTURES,
+        classes={"BitnetForCausalLM": "bitnet-b1.58"},
+        activations=("relu2", "silu"),
+        by_activation={"silu": "bitnet"},
         layer=_LAYER,
         keys=_keys,
-        terms=Terms(defaults={"rms_norm_eps": 1e-5}, quantization=("bitnet",)),
+        defaults={"rms_norm_eps": 1e-5},
+        quantization=("bitnet",),
         ternary=True,
     ),
 )

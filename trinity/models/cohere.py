@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import partial
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import Table, attention, gated, head_norms
@@ -82,32 +81,26 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("CohereForCausalLM",),
-        architectures={"silu": "command-r"},
+        classes={"CohereForCausalLM": "command-r"},
         layer=_LAYER,
         keys=_keys,
-        terms=Terms(
-            fields=_FIELDS,
-            defaults={**_DEFAULTS, "rope_theta": 500_000.0},
-            epsilon="layer_norm_eps",
-            # max_position_embeddings is not what Command R was trained with.
-            context=("model_max_length", "max_position_embeddings"),
-            rope_types=(),
-        ),
+        fields=_FIELDS,
+        defaults={**_DEFAULTS, "rope_theta": 500_000.0},
+        epsilon="layer_norm_eps",
+        # max_position_embeddings is not what Command R was trained with.
+        context=("model_max_length", "max_position_embeddings"),
+        rope_types=(),
     ),
     Family(
-        class_names=("Cohere2ForCausalLM",),
-        architectures={"silu": "cohere2"},
+        classes={"Cohere2ForCausalLM": "cohere2"},
         layer=_LAYER,
         keys=_keys,
-        terms=Terms(
-            windows=True,
-            fields=_FIELDS,
-            defaults={**_DEFAULTS, "sliding_window": 4096},
-            epsilon="layer_norm_eps",
-            window_period=_PERIOD,
-            rope_types=(),
-        ),
+        windows=True,
+        fields=_FIELDS,
+        defaults={**_DEFAULTS, "sliding_window": 4096},
+        epsilon="layer_norm_eps",
+        window_period=_PERIOD,
+        rope_types=(),
         window_keys=partial(window_keys, period=_PERIOD),
     ),
 )

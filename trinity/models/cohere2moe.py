@@ -13,7 +13,6 @@ from trinity.errors import UnsupportedError
 from trinity.formats.huggingface import mixture
 from trinity.formats.huggingface.config import (
     ExpertTerms,
-    Terms,
     every_layer_but_each_last_of,
 )
 from trinity.formats.huggingface.family import Family, Keys
@@ -124,28 +123,25 @@ def _windowed(config: ModelConfig, values: Values, dense: int) -> tuple[bool, ..
 
 FAMILIES = (
     Family(
-        class_names=("Cohere2MoeForCausalLM",),
-        architectures={"silu": "cohere2moe"},
+        classes={"Cohere2MoeForCausalLM": "cohere2moe"},
         layer=_LAYER,
         keys=_keys,
         window_keys=window_keys,
         unused=mixture.unused,
-        terms=Terms(
-            windows=True,
-            window_period=_PERIOD,
-            fields={"logit_scale": "logit_scale"},
-            epsilon="layer_norm_eps",
-            rope_types=(),
-            defaults={
-                "logit_scale": 0.0625,
-                "layer_norm_eps": 1e-5,
-                "tie_word_embeddings": True,
-                "sliding_window": 4096,
-                "head_dim": 128,
-                "num_experts": 8,
-                "num_experts_per_tok": 2,
-            },
-            experts=ExpertTerms(("num_experts", "num_local_experts"), width="intermediate_size"),
-        ),
+        windows=True,
+        window_period=_PERIOD,
+        fields={"logit_scale": "logit_scale"},
+        epsilon="layer_norm_eps",
+        rope_types=(),
+        defaults={
+            "logit_scale": 0.0625,
+            "layer_norm_eps": 1e-5,
+            "tie_word_embeddings": True,
+            "sliding_window": 4096,
+            "head_dim": 128,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+        },
+        experts=ExpertTerms(("num_experts", "num_local_experts"), width="intermediate_size"),
     ),
 )

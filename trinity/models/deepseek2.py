@@ -32,7 +32,7 @@ from trinity.config import LatentConfig, ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import MAX_QUERY_WIDTH
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ROPE_TYPES, ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.rope import read_yarn
@@ -342,21 +342,18 @@ def _indexed_table(config: ModelConfig, values: Values) -> Table:
 
 def _family(
     class_name: str, architecture: str, layer: Tables, keys: Callable[[ModelConfig, Values], Keys],
-    defaults: Mapping[str, object], rope_types: tuple[str, ...] = Terms().rope_types,
+    defaults: Mapping[str, object], rope_types: tuple[str, ...] = ROPE_TYPES,
 ) -> Family:  # fmt: skip
     return Family(
-        class_names=(class_name,),
-        architectures={"silu": architecture},
+        classes={class_name: architecture},
         layer=layer,
         keys=keys,
         unused=mixture.unused,
         drafting=mixture.drafting(layer),
         drafting_key=mixture.DRAFTING_KEY,
-        terms=Terms(
-            defaults={"kv_lora_rank": 512, "q_lora_rank": 1536, **defaults},
-            rope_types=rope_types,
-            experts=ExpertTerms(("n_routed_experts", "num_experts")),
-        ),
+        defaults={"kv_lora_rank": 512, "q_lora_rank": 1536, **defaults},
+        rope_types=rope_types,
+        experts=ExpertTerms(("n_routed_experts", "num_experts")),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import attention, head_norms, pre_norm_layer
 from trinity.models import expert_blocks
@@ -34,21 +34,18 @@ _LAYER = pre_norm_layer(
 
 FAMILIES = (
     Family(
-        class_names=("Dots1ForCausalLM",),
-        architectures={"silu": "dots1"},
+        classes={"Dots1ForCausalLM": "dots1"},
         layer=_LAYER,
         keys=lambda config, values: mixture.keys_of_experts(config, values, sigmoid=True),
-        terms=Terms(
-            windows=True,
-            max_window_layers="after",
-            defaults={
-                "num_key_value_heads": 32,
-                "sliding_window": 4096,
-                "max_window_layers": 62,
-                "n_group": 1,
-                "topk_group": 1,
-            },
-            experts=ExpertTerms(("n_routed_experts", "num_experts")),
-        ),
+        windows=True,
+        max_window_layers="after",
+        defaults={
+            "num_key_value_heads": 32,
+            "sliding_window": 4096,
+            "max_window_layers": 62,
+            "n_group": 1,
+            "topk_group": 1,
+        },
+        experts=ExpertTerms(("n_routed_experts", "num_experts")),
     ),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.stored import Stored
@@ -65,46 +65,40 @@ def _expert_keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"),
-        architectures={"silu": "ernie4_5"},
+        classes={"Ernie4_5ForCausalLM": "ernie4_5", "Ernie4_5_ForCausalLM": "ernie4_5"},
         layer=_LAYER,
-        terms=Terms(
-            defaults={
-                "head_dim": 128,
-                "num_key_value_heads": 2,
-                "rms_norm_eps": 1e-5,
-                "rope_theta": 500_000.0,
-                "tie_word_embeddings": True,
-            },
-        ),
+        defaults={
+            "head_dim": 128,
+            "num_key_value_heads": 2,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 500_000.0,
+            "tie_word_embeddings": True,
+        },
         renames=(("ernie.", "model."),),
     ),
     Family(
-        class_names=("Ernie4_5_MoeForCausalLM",),
-        architectures={"silu": "ernie4_5-moe"},
+        classes={"Ernie4_5_MoeForCausalLM": "ernie4_5-moe"},
         layer=_EXPERT_LAYER,
         keys=_expert_keys,
         renames=(("ernie.", "model."),),
         unused=r"model\.mtp_.*",
-        terms=Terms(
-            defaults={
-                "num_key_value_heads": 4,
-                "rms_norm_eps": 1e-5,
-                "rope_theta": 500_000.0,
-                "tie_word_embeddings": True,
-                "num_experts_per_tok": 6,
-                "num_experts": 64,
-                "moe_intermediate_size": 1536,
-                "first_k_dense_replace": 1,
-                "n_shared_experts": 2,
-            },
-            experts=ExpertTerms(("num_experts",)),
-            older={  # the class's words; if both names are given, transformers takes the other
-                "num_experts": "moe_num_experts",
-                "num_experts_per_tok": "moe_k",
-                "first_k_dense_replace": "moe_layer_start_index",
-                "n_shared_experts": "moe_num_shared_experts",
-            },
-        ),
+        defaults={
+            "num_key_value_heads": 4,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 500_000.0,
+            "tie_word_embeddings": True,
+            "num_experts_per_tok": 6,
+            "num_experts": 64,
+            "moe_intermediate_size": 1536,
+            "first_k_dense_replace": 1,
+            "n_shared_experts": 2,
+        },
+        experts=ExpertTerms(("num_experts",)),
+        older={  # the class's words; if both names are given, transformers takes the other
+            "num_experts": "moe_num_experts",
+            "num_experts_per_tok": "moe_k",
+            "first_k_dense_replace": "moe_layer_start_index",
+            "n_shared_experts": "moe_num_shared_experts",
+        },
     ),
 )

@@ -8,7 +8,6 @@ of 64 layers.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import attention, gated, head_norms, post_norm_layer
@@ -35,14 +34,11 @@ _LAYER = post_norm_layer({**attention(), **head_norms()}, gated())
 
 FAMILIES = (
     Family(
-        class_names=("Exaone4ForCausalLM",),
-        architectures={"silu": "exaone4"},
+        classes={"Exaone4ForCausalLM": "exaone4"},
         layer=_LAYER,
-        terms=Terms(
-            windows=True,
-            defaults={"rms_norm_eps": 1e-5, "sliding_window": 4096},
-            window_period=_PERIOD,
-        ),
+        windows=True,
+        defaults={"rms_norm_eps": 1e-5, "sliding_window": 4096},
+        window_period=_PERIOD,
         window_keys=window_keys,
     ),
 )

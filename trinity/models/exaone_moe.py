@@ -11,7 +11,7 @@ from functools import partial
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import attention, head_norms, pre_norm_layer, tensor
@@ -67,30 +67,27 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("ExaoneMoeForCausalLM", "ExaoneMoEForCausalLM"),
-        architectures={"silu": "exaone-moe"},
+        classes={"ExaoneMoeForCausalLM": "exaone-moe", "ExaoneMoEForCausalLM": "exaone-moe"},
         layer=_LAYER,
         keys=_keys,
         window_keys=partial(window_keys, period=_PERIOD),
         unused=r"mtp\..*",
-        terms=Terms(
-            windows=True,
-            window_period=_PERIOD,
-            rope_types=(),
-            defaults={
-                "num_key_value_heads": 32,
-                "rms_norm_eps": 1e-5,
-                "sliding_window": 4096,
-                "first_k_dense_replace": 1,
-                "n_shared_experts": 1,
-                "norm_topk_prob": True,
-                "routed_scaling_factor": 2.5,
-                "n_group": 1,
-                "topk_group": 1,
-                "tie_word_embeddings": False,
-            },
-            experts=ExpertTerms(("num_experts", "num_local_experts")),
-            older={"n_shared_experts": "num_shared_experts"},  # the class's word
-        ),
+        windows=True,
+        window_period=_PERIOD,
+        rope_types=(),
+        defaults={
+            "num_key_value_heads": 32,
+            "rms_norm_eps": 1e-5,
+            "sliding_window": 4096,
+            "first_k_dense_replace": 1,
+            "n_shared_experts": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 2.5,
+            "n_group": 1,
+            "topk_group": 1,
+            "tie_word_embeddings": False,
+        },
+        experts=ExpertTerms(("num_experts", "num_local_experts")),
+        older={"n_shared_experts": "num_shared_experts"},  # the class's word,
     ),
 )

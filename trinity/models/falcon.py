@@ -12,7 +12,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import check_even_heads, refuse_other
 from trinity.formats.huggingface.stored import Stored, View
@@ -93,29 +92,27 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("FalconForCausalLM", "RWForCausalLM"),
-        architectures={"gelu": "falcon"},
+        classes={"FalconForCausalLM": "falcon", "RWForCausalLM": "falcon"},
+        activations=("gelu",),
         layer=_table,
         ends={"token_embd": "word_embeddings", "output_norm": at("ln_f", bias=True)},
         keys=_keys,
         renames=(("transformer.h.", "model.layers."), ("transformer.", "")),
-        terms=Terms(
-            activation="activation",
-            epsilon="layer_norm_epsilon",
-            feed_forward_times=4,
-            defaults={
-                "activation": "gelu",
-                "layer_norm_epsilon": 1e-5,
-                "max_position_embeddings": 2048,
-                "tie_word_embeddings": True,
-            },
-            older={
-                "hidden_size": "n_embed",
-                "intermediate_size": "ffn_hidden_size",
-                "num_attention_heads": "n_head",
-                "num_hidden_layers": "n_layer",
-                "num_kv_heads": "n_head_kv",
-            },
-        ),
+        activation="activation",
+        epsilon="layer_norm_epsilon",
+        feed_forward_times=4,
+        defaults={
+            "activation": "gelu",
+            "layer_norm_epsilon": 1e-5,
+            "max_position_embeddings": 2048,
+            "tie_word_embeddings": True,
+        },
+        older={
+            "hidden_size": "n_embed",
+            "intermediate_size": "ffn_hidden_size",
+            "num_attention_heads": "n_head",
+            "num_hidden_layers": "n_layer",
+            "num_kv_heads": "n_head_kv",
+        },
     ),
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.config_limits import field_values
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import check_plain, checked, mamba_table
 from trinity.formats.huggingface.stored import Stored, as_it_is, rows
@@ -119,20 +118,17 @@ def _falcon_keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("FalconH1ForCausalLM",),
-        architectures={"silu": "falcon-h1"},
+        classes={"FalconH1ForCausalLM": "falcon-h1"},
         layer=_falcon_layer,
         ends=_falcon_ends,
         keys=_falcon_keys,
-        terms=Terms(
-            defaults={
-                "mlp_multipliers": [1.0, 1.0],
-                "ssm_multipliers": [1.0] * 5,
-                "mamba_d_ssm": 1024,
-                "mamba_conv_bias": True,
-                "rms_norm_eps": 1e-5,
-            },
-        ),
+        defaults={
+            "mlp_multipliers": [1.0, 1.0],
+            "ssm_multipliers": [1.0] * 5,
+            "mamba_d_ssm": 1024,
+            "mamba_conv_bias": True,
+            "rms_norm_eps": 1e-5,
+        },
         head_factor=lambda values: _factor(values, "lm_head_multiplier"),
     ),
 )

@@ -17,7 +17,7 @@ from functools import partial
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import Terms, class_name_of
+from trinity.formats.huggingface.config import class_name_of
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention, gated, head_norms
@@ -204,57 +204,53 @@ _OF_3 = {
     **_TIED,
 }
 _FAMILY3 = Family(
-    class_names=("Gemma3ForCausalLM",),
-    wrappers=("Gemma3ForConditionalGeneration",),
-    architectures={_TANH: "gemma3"},
+    classes={"Gemma3ForCausalLM": "gemma3"},
+    wrappers={"Gemma3ForConditionalGeneration": "gemma3"},
+    activations=(_TANH,),
     layer=_LAYER3,
     ends=_ENDS,
     keys=_gemma3_keys,
-    terms=Terms(
-        windows=True,
-        defaults=_OF_3,
-        activation="hidden_activation",
-        window_period=_PERIOD_OF_3,
-    ),
+    windows=True,
+    defaults=_OF_3,
+    activation="hidden_activation",
+    window_period=_PERIOD_OF_3,
     window_keys=partial(window_keys, period=_PERIOD_OF_3),
     mlx_head=True,
 )
 FAMILIES = (
     Family(
-        class_names=("GemmaForCausalLM",),
-        architectures={_TANH: "gemma", "gelu": "gemma"},
+        classes={"GemmaForCausalLM": "gemma"},
+        activations=(_TANH, "gelu"),
         layer=_LAYER1,
         ends=_ENDS,
         keys=_gemma1_keys,
-        terms=Terms(defaults={"head_dim": 256, "hidden_act": _TANH, **_TIED}),
+        defaults={"head_dim": 256, "hidden_act": _TANH, **_TIED},
     ),
     Family(
-        class_names=("Gemma2ForCausalLM",),
-        architectures={_TANH: "gemma2"},
+        classes={"Gemma2ForCausalLM": "gemma2"},
+        activations=(_TANH,),
         layer=_LAYER2,
         ends=_ENDS,
         keys=_gemma2_keys,
-        terms=Terms(
-            windows=True,
-            defaults={
-                "head_dim": 256,
-                "hidden_activation": _TANH,
-                "sliding_window": _WINDOW_OF_2,
-                "attn_logit_softcapping": _SCORE_CAP_OF_2,
-                _LOGIT_CAP: _LOGIT_CAP_OF_2,
-                **_TIED,
-            },
-            activation="hidden_activation",
-            window_period=_PERIOD_OF_2,
-        ),
+        windows=True,
+        defaults={
+            "head_dim": 256,
+            "hidden_activation": _TANH,
+            "sliding_window": _WINDOW_OF_2,
+            "attn_logit_softcapping": _SCORE_CAP_OF_2,
+            _LOGIT_CAP: _LOGIT_CAP_OF_2,
+            **_TIED,
+        },
+        activation="hidden_activation",
+        window_period=_PERIOD_OF_2,
         window_keys=partial(window_keys, period=_PERIOD_OF_2),
     ),
     _FAMILY3,
     replace(
         _FAMILY3,
-        class_names=("Gemma3TextModel",),
-        wrappers=(),
-        architectures={_TANH: "gemma-embedding"},
+        classes={"Gemma3TextModel": "gemma-embedding"},
+        wrappers={},
+        activations=(_TANH,),
         keys=_embedding_keys,
         renames=WITHOUT_HEAD,
         headless=True,

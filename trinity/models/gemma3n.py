@@ -18,7 +18,6 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other, window_keys
 from trinity.formats.huggingface.stored import Stored
@@ -255,39 +254,37 @@ def _sparsity_scales(config: ModelConfig, values: Values) -> list[float]:
 
 FAMILIES = (
     Family(
-        class_names=("Gemma3nForCausalLM",),
-        wrappers=("Gemma3nForConditionalGeneration",),
-        architectures={_TANH: "gemma3n"},
+        classes={"Gemma3nForCausalLM": "gemma3n"},
+        wrappers={"Gemma3nForConditionalGeneration": "gemma3n"},
+        activations=(_TANH,),
         layer=_table,
         ends=_ENDS,
         keys=_keys,
         unused=gemma4.unused,
-        terms=Terms(
-            windows=True,
-            window_period=_PERIOD,
-            by_layer=("intermediate_size",),
-            activation="hidden_activation",
-            rope_types=(),
-            defaults={
-                "head_dim": 256,
-                "hidden_activation": _TANH,
-                "num_key_value_heads": 2,
-                "max_position_embeddings": 32_768,
-                "sliding_window": 512,
-                "final_logit_softcapping": 30.0,
-                "rope_theta": 1_000_000.0,
-                "rope_local_base_freq": _LOCAL_THETA,
-                "tie_word_embeddings": True,
-                "vocab_size_per_layer_input": 262_144,
-                "hidden_size_per_layer_input": 256,
-                "num_kv_shared_layers": 15,
-                "altup_num_inputs": STREAMS,
-                "altup_active_idx": 0,
-                "altup_correct_scale": True,
-                "laurel_rank": _LAUREL_RANK,
-                "attention_bias": False,
-            },
-        ),
+        windows=True,
+        window_period=_PERIOD,
+        by_layer=("intermediate_size",),
+        activation="hidden_activation",
+        rope_types=(),
+        defaults={
+            "head_dim": 256,
+            "hidden_activation": _TANH,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 32_768,
+            "sliding_window": 512,
+            "final_logit_softcapping": 30.0,
+            "rope_theta": 1_000_000.0,
+            "rope_local_base_freq": _LOCAL_THETA,
+            "tie_word_embeddings": True,
+            "vocab_size_per_layer_input": 262_144,
+            "hidden_size_per_layer_input": 256,
+            "num_kv_shared_layers": 15,
+            "altup_num_inputs": STREAMS,
+            "altup_active_idx": 0,
+            "altup_correct_scale": True,
+            "laurel_rank": _LAUREL_RANK,
+            "attention_bias": False,
+        },
         window_keys=window_keys,
     ),
 )

@@ -20,7 +20,7 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.huggingface.config import ExpertTerms, Terms, check_heads
+from trinity.formats.huggingface.config import ExpertTerms, check_heads
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys, windowed_layers
 from trinity.formats.huggingface.stored import Stored
@@ -329,42 +329,40 @@ def unused(config: ModelConfig, values: Values) -> str:
 
 FAMILIES = (
     Family(
-        class_names=("Gemma4ForCausalLM",),
-        wrappers=("Gemma4ForConditionalGeneration",),
-        architectures={_TANH: "gemma4"},
+        classes={"Gemma4ForCausalLM": "gemma4"},
+        wrappers={"Gemma4ForConditionalGeneration": "gemma4"},
+        activations=(_TANH,),
         layer=_table,
         ends=ENDS,
         keys=_keys,
         unused=unused,
         tokenizer="gemma4",
-        terms=Terms(
-            windows=True,
-            defaults={
-                "head_dim": 256,
-                "global_head_dim": 512,
-                "hidden_activation": _TANH,
-                "hidden_size_per_layer_input": 256,
-                "vocab_size_per_layer_input": 262_144,
-                "sliding_window": 512,
-                "rope_parameters": {
-                    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
-                    "full_attention": {
-                        "rope_type": "proportional",
-                        "partial_rotary_factor": 0.25,
-                        "rope_theta": 1_000_000.0,
-                    },
+        windows=True,
+        defaults={
+            "head_dim": 256,
+            "global_head_dim": 512,
+            "hidden_activation": _TANH,
+            "hidden_size_per_layer_input": 256,
+            "vocab_size_per_layer_input": 262_144,
+            "sliding_window": 512,
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+                "full_attention": {
+                    "rope_type": "proportional",
+                    "partial_rotary_factor": 0.25,
+                    "rope_theta": 1_000_000.0,
                 },
-                "tie_word_embeddings": True,
             },
-            activation="hidden_activation",
-            experts=ExpertTerms(
-                ("num_experts", "num_local_experts"),
-                used="top_k_experts",
-                switch="enable_moe_block",
-            ),
-            window_period=6,
-            rope_types=("proportional",),
+            "tie_word_embeddings": True,
+        },
+        activation="hidden_activation",
+        experts=ExpertTerms(
+            ("num_experts", "num_local_experts"),
+            used="top_k_experts",
+            switch="enable_moe_block",
         ),
+        window_period=6,
+        rope_types=("proportional",),
         window_keys=window_keys,
     ),
 )

@@ -6,7 +6,6 @@ Source: llama.cpp src/models/glm4.cpp; transformers' Glm4.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import Table, attention
 from trinity.models import blocks
@@ -40,18 +39,15 @@ _LAYER: Table = {
 
 FAMILIES = (
     Family(
-        class_names=("Glm4ForCausalLM",),
-        architectures={"silu": "glm4"},
+        classes={"Glm4ForCausalLM": "glm4"},
         layer=_LAYER,
-        terms=Terms(
-            defaults={
-                "head_dim": 128,
-                "num_key_value_heads": 2,
-                "rms_norm_eps": 1.5625e-7,
-                "partial_rotary_factor": 0.5,
-                "attention_bias": True,
-            },
-            partial_rope=True,
-        ),
+        defaults={
+            "head_dim": 128,
+            "num_key_value_heads": 2,
+            "rms_norm_eps": 1.5625e-7,
+            "partial_rotary_factor": 0.5,
+            "attention_bias": True,
+        },
+        partial_rope=True,
     ),
 )

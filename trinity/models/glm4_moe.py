@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import Table, attention, head_norms
 from trinity.models import blocks, expert_blocks
@@ -48,26 +48,23 @@ _LAYER_OF_EXPERTS: Table = {
 
 FAMILIES = (
     Family(
-        class_names=("Glm4MoeForCausalLM",),
-        architectures={"silu": "glm4moe"},
+        classes={"Glm4MoeForCausalLM": "glm4moe"},
         layer=_LAYER_OF_EXPERTS,
         keys=lambda config, values: mixture.keys_of_experts(config, values, sigmoid=True),
         unused=mixture.unused,
         drafting=mixture.drafting(_LAYER_OF_EXPERTS),
         drafting_key=mixture.DRAFTING_KEY,
-        terms=Terms(
-            defaults={
-                "num_key_value_heads": 8,
-                "rms_norm_eps": 1e-5,
-                "partial_rotary_factor": 0.5,
-                "first_k_dense_replace": 1,
-                "n_shared_experts": 1,
-                "norm_topk_prob": True,
-                "n_group": 1,
-                "topk_group": 1,
-            },
-            partial_rope=True,
-            experts=ExpertTerms(("n_routed_experts", "num_experts")),
-        ),
+        defaults={
+            "num_key_value_heads": 8,
+            "rms_norm_eps": 1e-5,
+            "partial_rotary_factor": 0.5,
+            "first_k_dense_replace": 1,
+            "n_shared_experts": 1,
+            "norm_topk_prob": True,
+            "n_group": 1,
+            "topk_group": 1,
+        },
+        partial_rope=True,
+        experts=ExpertTerms(("n_routed_experts", "num_experts")),
     ),
 )

@@ -7,7 +7,6 @@ Source: llama.cpp src/models/gpt2.cpp; transformers' GPT2.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import check_even_heads, refuse_other
 from trinity.formats.huggingface.stored import Stored, transposed
@@ -65,8 +64,8 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("GPT2LMHeadModel",),
-        architectures={"gelu_new": "gpt2", "gelu_pytorch_tanh": "gpt2"},
+        classes={"GPT2LMHeadModel": "gpt2"},
+        activations=("gelu_new", "gelu_pytorch_tanh"),
         layer=_LAYER,
         ends={"token_embd": "wte", "position_embd": "wpe", "output_norm": at("ln_f", bias=True)},
         keys=_keys,
@@ -76,23 +75,21 @@ FAMILIES = (
             ("h.", "model.layers."),
         ),
         unused=r"model\.layers\.\d+\.attn\.(bias|masked_bias)",  # tables of old checkpoints
-        terms=Terms(
-            activation="activation_function",
-            epsilon="layer_norm_epsilon",
-            context=("n_positions", "max_position_embeddings", "n_ctx"),
-            feed_forward_times=4,
-            rope_types=(),
-            defaults={
-                "activation_function": "gelu_new",
-                "layer_norm_epsilon": 1e-5,
-                "tie_word_embeddings": True,
-            },
-            older={
-                "hidden_size": "n_embd",
-                "intermediate_size": "n_inner",
-                "num_attention_heads": "n_head",
-                "num_hidden_layers": "n_layer",
-            },
-        ),
+        activation="activation_function",
+        epsilon="layer_norm_epsilon",
+        context=("n_positions", "max_position_embeddings", "n_ctx"),
+        feed_forward_times=4,
+        rope_types=(),
+        defaults={
+            "activation_function": "gelu_new",
+            "layer_norm_epsilon": 1e-5,
+            "tie_word_embeddings": True,
+        },
+        older={
+            "hidden_size": "n_embd",
+            "intermediate_size": "n_inner",
+            "num_attention_heads": "n_head",
+            "num_hidden_layers": "n_layer",
+        },
     ),
 )

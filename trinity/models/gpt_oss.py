@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.stored import Stored, View, as_it_is, transposed
@@ -115,26 +115,23 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("GptOssForCausalLM",),
-        architectures={"silu": "gpt-oss"},
+        classes={"GptOssForCausalLM": "gpt-oss"},
         layer=_LAYER,
         keys=_keys,
-        terms=Terms(
-            windows=True,
-            defaults={
-                "head_dim": 64,
-                "num_key_value_heads": 8,
-                "rms_norm_eps": 1e-5,
-                "rope_theta": 150_000.0,
-                "rope_parameters": _YARN,
-                "sliding_window": 128,
-                "attention_bias": True,
-                "num_experts_per_tok": 4,
-            },
-            experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
-            window_period=_PERIOD,
-            quantization=("mxfp4",),
-        ),
+        windows=True,
+        defaults={
+            "head_dim": 64,
+            "num_key_value_heads": 8,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 150_000.0,
+            "rope_parameters": _YARN,
+            "sliding_window": 128,
+            "attention_bias": True,
+            "num_experts_per_tok": 4,
+        },
+        experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
+        window_period=_PERIOD,
+        quantization=("mxfp4",),
         window_keys=partial(window_keys, period=_PERIOD),
     ),
 )

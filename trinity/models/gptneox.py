@@ -12,7 +12,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import check_even_heads
 from trinity.formats.huggingface.stored import Stored, View
@@ -72,8 +71,8 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("GPTNeoXForCausalLM",),
-        architectures={"gelu": "gptneox"},
+        classes={"GPTNeoXForCausalLM": "gptneox"},
+        activations=("gelu",),
         layer=_table,
         ends={"token_embd": "embed_in", "output_norm": at("final_layer_norm", bias=True)},
         keys=_keys,
@@ -82,8 +81,7 @@ FAMILIES = (
         ),
         # Tables that old checkpoints have beside the weights.
         unused=r"model\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\..*)",
-        terms=Terms(
-            defaults={
+        defaults={
                 "hidden_act": "gelu",
                 "layer_norm_eps": 1e-5,
                 "partial_rotary_factor": 0.25,
@@ -92,6 +90,5 @@ FAMILIES = (
             epsilon="layer_norm_eps",
             partial_rope=True,
             older={"partial_rotary_factor": "rotary_pct", "rope_theta": "rotary_emb_base"},
-        ),
     ),
 )  # fmt: skip

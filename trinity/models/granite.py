@@ -15,7 +15,7 @@ from typing import Literal
 from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.config_limits import field_values
-from trinity.formats.huggingface.config import ExpertTerms, Terms, class_name_of
+from trinity.formats.huggingface.config import ExpertTerms, class_name_of
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import (
     check_plain,
@@ -204,32 +204,29 @@ def _granite_keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("GraniteForCausalLM",),
-        architectures={"silu": "granite"},
+        classes={"GraniteForCausalLM": "granite"},
         layer=LAYER,
-        terms=Terms(fields=SCALES, defaults=NO_SCALES),
+        fields=SCALES,
+        defaults=NO_SCALES,
     ),
     Family(
-        class_names=("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"),
-        architectures={"silu": "granitemoe"},
+        classes={
+            "GraniteMoeForCausalLM": "granitemoe",
+            "GraniteMoeSharedForCausalLM": "granitemoe",
+        },
         layer=_EXPERT_LAYER,
         keys=_expert_keys,
-        terms=Terms(
-            fields=SCALES,
-            defaults=NO_SCALES,
-            experts=ExpertTerms(("num_local_experts",), width="intermediate_size"),
-        ),
+        fields=SCALES,
+        defaults=NO_SCALES,
+        experts=ExpertTerms(("num_local_experts",), width="intermediate_size"),
     ),
     Family(
-        class_names=("GraniteMoeHybridForCausalLM",),
-        architectures={"silu": "granitehybrid"},
+        classes={"GraniteMoeHybridForCausalLM": "granitehybrid"},
         layer=_granite_layer,
         keys=_granite_keys,
         mlx_turns=True,
-        terms=Terms(
-            fields=SCALES,
-            defaults={"mamba_conv_bias": True, **NO_SCALES},
-            experts=ExpertTerms(("num_local_experts",), width="intermediate_size", optional=True),
-        ),
+        fields=SCALES,
+        defaults={"mamba_conv_bias": True, **NO_SCALES},
+        experts=ExpertTerms(("num_local_experts",), width="intermediate_size", optional=True),
     ),
 )

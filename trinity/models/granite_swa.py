@@ -12,7 +12,7 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys, windowed_layers
 from trinity.formats.huggingface.table import (
@@ -114,25 +114,24 @@ def _expert_keys(config: ModelConfig, values: Values) -> Keys:
     }
 
 
-_TERMS = Terms(windows=True, fields=granite.SCALES, defaults=_DEFAULTS)
 _DENSE_DEFAULTS = {"num_key_value_heads": 4, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}
 _DENSE = Family(
-    class_names=("GraniteSWAForCausalLM",),
-    architectures={"silu": "granite_swa"},
+    classes={"GraniteSWAForCausalLM": "granite_swa"},
     layer=_DENSE_LAYER,
     keys=_keys,
     window_keys=window_keys,
-    terms=replace(_TERMS, defaults={**_DEFAULTS, **_DENSE_DEFAULTS}),
+    windows=True,
+    fields=granite.SCALES,
+    defaults={**_DEFAULTS, **_DENSE_DEFAULTS},
 )
 FAMILIES = (
     _DENSE,
     replace(
         _DENSE,
-        class_names=("GraniteMoeSWAForCausalLM",),
+        classes={"GraniteMoeSWAForCausalLM": "granite_swa"},
         layer=_EXPERT_LAYER,
         keys=_expert_keys,
-        terms=replace(
-            _TERMS, experts=ExpertTerms(("num_local_experts",), width="intermediate_size")
-        ),
+        defaults=_DEFAULTS,
+        experts=ExpertTerms(("num_local_experts",), width="intermediate_size"),
     ),
 )

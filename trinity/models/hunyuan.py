@@ -15,7 +15,7 @@ import math
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import ExpertTerms, Terms, alike
+from trinity.formats.huggingface.config import ExpertTerms, alike
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.rope import rope_parameters, rope_type
 from trinity.formats.huggingface.table import Table, attention, experts, gated, pre_norm_layer
@@ -103,22 +103,19 @@ def _expert_keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("HunYuanDenseV1ForCausalLM",),
-        architectures={"silu": "hunyuan-dense"},
+        classes={"HunYuanDenseV1ForCausalLM": "hunyuan-dense"},
         layer=pre_norm_layer(_ATTENTION, gated()),
         keys=_keys,
-        terms=Terms(rope_types=_TYPES, defaults=_DEFAULTS),
+        rope_types=_TYPES,
+        defaults=_DEFAULTS,
     ),
     Family(
-        class_names=("HunYuanMoEV1ForCausalLM",),
-        architectures={"silu": "hunyuan-moe"},
+        classes={"HunYuanMoEV1ForCausalLM": "hunyuan-moe"},
         layer=pre_norm_layer(_ATTENTION, _EXPERTS),
         keys=_expert_keys,
-        terms=Terms(
-            rope_types=_TYPES,
-            defaults=_DEFAULTS,
-            experts=ExpertTerms(("num_experts",), width="intermediate_size", by_layer=True),
-            older={"num_experts_per_tok": "moe_topk"},  # transformers takes the first if it exists
-        ),
+        rope_types=_TYPES,
+        defaults=_DEFAULTS,
+        experts=ExpertTerms(("num_experts",), width="intermediate_size", by_layer=True),
+        older={"num_experts_per_tok": "moe_topk"},  # transformers takes the first if it exists,
     ),
 )

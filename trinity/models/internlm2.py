@@ -10,7 +10,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import check_even_heads, refuse_other
 from trinity.formats.huggingface.stored import Stored, View
@@ -59,15 +58,12 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("InternLM2ForCausalLM",),
-        architectures={"silu": "internlm2"},
+        classes={"InternLM2ForCausalLM": "internlm2"},
         layer=_layer,
         ends={"token_embd": "model.tok_embeddings", "output_norm": "model.norm"},
         keys=_keys,
         renames=(("output.", "lm_head."),),
-        terms=Terms(
-            rope_types=("dynamic", "linear"),
-            defaults={"rms_norm_eps": 1e-6, "tie_word_embeddings": False},
-        ),
+        rope_types=("dynamic", "linear"),
+        defaults={"rms_norm_eps": 1e-6, "tie_word_embeddings": False},
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import (
     check_plain,
@@ -88,21 +88,18 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("JambaForCausalLM",),
-        architectures={"silu": "jamba"},
+        classes={"JambaForCausalLM": "jamba"},
         layer=_table,
         ends={"token_embd": "model.embed_tokens", "output_norm": "model.final_layernorm"},
         keys=_keys,
-        terms=Terms(
-            defaults={
-                "num_key_value_heads": 8,
-                "rms_norm_eps": 1e-6,
-                "mamba_conv_bias": True,
-                "tie_word_embeddings": False,
-                "num_experts": 16,
-                "num_experts_per_tok": 2,
-            },
-            experts=ExpertTerms(("num_experts", "num_local_experts"), width="intermediate_size"),
-        ),
+        defaults={
+            "num_key_value_heads": 8,
+            "rms_norm_eps": 1e-6,
+            "mamba_conv_bias": True,
+            "tie_word_embeddings": False,
+            "num_experts": 16,
+            "num_experts_per_tok": 2,
+        },
+        experts=ExpertTerms(("num_experts", "num_local_experts"), width="intermediate_size"),
     ),
 )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.recurrent import decay, layer_kinds
@@ -201,32 +201,29 @@ def _recurrent(config: ModelConfig, values: Values, delta: Values) -> tuple[bool
 
 FAMILIES = (
     Family(
-        class_names=("KimiLinearForCausalLM",),
-        architectures={"silu": "kimi-linear"},
+        classes={"KimiLinearForCausalLM": "kimi-linear"},
         layer=_table,
         keys=_keys,
         unused=mixture.unused,
-        terms=Terms(
-            rope_types=(),
-            older=_OWN_NAMES,
-            defaults={
-                "max_position_embeddings": 1_048_576,
-                "rms_norm_eps": 1e-5,
-                "head_dim": 72,
-                "kv_lora_rank": 512,
-                "qk_rope_head_dim": 64,
-                "qk_nope_head_dim": 128,
-                "v_head_dim": 128,
-                "moe_intermediate_size": 1024,
-                "num_experts_per_tok": 8,
-                "n_shared_experts": 1,
-                "n_group": 1,
-                "topk_group": 1,
-                "norm_topk_prob": True,
-                "routed_scaling_factor": 2.446,
-                "tie_word_embeddings": False,
-            },
-            experts=ExpertTerms(("num_local_experts", "num_experts")),
-        ),
+        rope_types=(),
+        older=_OWN_NAMES,
+        defaults={
+            "max_position_embeddings": 1_048_576,
+            "rms_norm_eps": 1e-5,
+            "head_dim": 72,
+            "kv_lora_rank": 512,
+            "qk_rope_head_dim": 64,
+            "qk_nope_head_dim": 128,
+            "v_head_dim": 128,
+            "moe_intermediate_size": 1024,
+            "num_experts_per_tok": 8,
+            "n_shared_experts": 1,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 2.446,
+            "tie_word_embeddings": False,
+        },
+        experts=ExpertTerms(("num_local_experts", "num_experts")),
     ),
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import layer_kinds
 from trinity.formats.huggingface.stored import Stored, taps
@@ -179,18 +179,14 @@ _DEFAULTS: dict[str, object] = {
 }  # fmt: skip
 FAMILIES = (
     Family(
-        class_names=("Lfm2ForCausalLM",),
-        architectures={"silu": "lfm2"},
+        classes={"Lfm2ForCausalLM": "lfm2"},
         layer=_LAYER, ends=_ENDS, keys=_keys, mlx_turns=True,
-        terms=Terms(epsilon="norm_eps", defaults=_DEFAULTS, fields=_FIELDS),
+        epsilon="norm_eps", defaults=_DEFAULTS, fields=_FIELDS,
     ),
     Family(
-        class_names=("Lfm2MoeForCausalLM",),
-        architectures={"silu": "lfm2moe"},
+        classes={"Lfm2MoeForCausalLM": "lfm2moe"},
         layer=_LAYER, ends=_ENDS, keys=_expert_keys, mlx_turns=True,
-        terms=Terms(
-            epsilon="norm_eps", defaults=_DEFAULTS, fields=_FIELDS,
+        epsilon="norm_eps", defaults=_DEFAULTS, fields=_FIELDS,
             experts=ExpertTerms(("num_experts",)),
-        ),
     ),
 )  # fmt: skip

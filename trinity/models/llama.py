@@ -8,7 +8,7 @@ architecture llama.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import attention, experts, gated, pre_norm_layer
 from trinity.models import blocks, expert_blocks
@@ -71,38 +71,35 @@ _EXPERT_LAYER = pre_norm_layer(
 
 FAMILIES = (
     Family(
-        class_names=("LlamaForCausalLM",),
-        wrappers=("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),
-        architectures={"silu": "llama"},
+        classes={"LlamaForCausalLM": "llama"},
+        wrappers={
+            "Idefics3ForConditionalGeneration": "llama",
+            "SmolVLMForConditionalGeneration": "llama",
+        },
         layer=LAYER,
-        terms=Terms(quantization=("bitnet",)),
+        quantization=("bitnet",),
     ),
     Family(
-        class_names=("InternLM3ForCausalLM",),
-        architectures={"silu": "llama"},
+        classes={"InternLM3ForCausalLM": "llama"},
         layer=LAYER,
-        terms=Terms(
-            rope_types=("dynamic", "linear"),
-            defaults={"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1e-5},
-            older={"attention_bias": "qkv_bias", "mlp_bias": "bias"},
-        ),
+        rope_types=("dynamic", "linear"),
+        defaults={"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1e-5},
+        older={"attention_bias": "qkv_bias", "mlp_bias": "bias"},
     ),
     Family(
-        class_names=("MistralForCausalLM",),
-        architectures={"silu": "llama"},
+        classes={"MistralForCausalLM": "llama"},
         layer=LAYER,
-        terms=Terms(windows=True, defaults={"sliding_window": 4096}, quantization=("bitnet",)),
+        windows=True,
+        defaults={"sliding_window": 4096},
+        quantization=("bitnet",),
     ),
     Family(
-        class_names=("MixtralForCausalLM",),
-        architectures={"silu": "llama"},
+        classes={"MixtralForCausalLM": "llama"},
         layer=_EXPERT_LAYER,
         # If the key is missing, GGUF readers use feed_forward_length.
         keys=lambda config, values: {"expert_intermediate_size": None},
-        terms=Terms(
-            windows=True,
-            defaults={"rms_norm_eps": 1e-5, "rope_theta": 1e6},
-            experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
-        ),
+        windows=True,
+        defaults={"rms_norm_eps": 1e-5, "rope_theta": 1e6},
+        experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
     ),
 )

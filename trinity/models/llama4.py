@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.stored import Stored, part, transposed
@@ -183,31 +183,28 @@ def _check_layers(values: Values, key: str, expected: list[int]) -> None:
 
 FAMILIES = (
     Family(
-        class_names=("Llama4ForCausalLM",),
-        wrappers=("Llama4ForConditionalGeneration",),
-        architectures={"silu": "llama4"},
+        classes={"Llama4ForCausalLM": "llama4"},
+        wrappers={"Llama4ForConditionalGeneration": "llama4"},
         layer=_LAYER,
         keys=_keys,
-        terms=Terms(
-            rope_types=("linear", "llama3"),
-            defaults={
-                "head_dim": 128,
-                "rms_norm_eps": 1e-5,
-                "rope_theta": 500_000.0,
-                "max_position_embeddings": 131_072,
-                "intermediate_size": 8192,
-                "intermediate_size_mlp": 16_384,
-                "num_key_value_heads": 8,
-                "num_experts_per_tok": 1,
-                "num_local_experts": 16,
-                "attention_chunk_size": _CHUNK,
-                "floor_scale": _CHUNK,
-                "attn_scale": 0.1,
-                "attn_temperature_tuning": True,
-                "attention_bias": False,
-                "tie_word_embeddings": False,
-            },
-            experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
-        ),
+        rope_types=("linear", "llama3"),
+        defaults={
+            "head_dim": 128,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 500_000.0,
+            "max_position_embeddings": 131_072,
+            "intermediate_size": 8192,
+            "intermediate_size_mlp": 16_384,
+            "num_key_value_heads": 8,
+            "num_experts_per_tok": 1,
+            "num_local_experts": 16,
+            "attention_chunk_size": _CHUNK,
+            "floor_scale": _CHUNK,
+            "attn_scale": 0.1,
+            "attn_temperature_tuning": True,
+            "attention_bias": False,
+            "tie_word_embeddings": False,
+        },
+        experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
     ),
 )

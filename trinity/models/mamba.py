@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig, SSMConfig
 from trinity.formats.config_limits import field_values
-from trinity.formats.huggingface.config import Terms, class_name_of
+from trinity.formats.huggingface.config import class_name_of
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.recurrent import (
@@ -99,38 +99,32 @@ def _table(config: ModelConfig, values: Values) -> Table:
 
 FAMILIES = (
     Family(
-        class_names=("MambaForCausalLM", "FalconMambaForCausalLM"),
-        architectures={"silu": "mamba"},
+        classes={"MambaForCausalLM": "mamba", "FalconMambaForCausalLM": "mamba"},
         layer=_table,
         ends=_ENDS,
         keys=_keys,
         renames=_RENAMES,
-        terms=Terms(
-            defaults={
-                **_ABSENT,
-                "rms_norm_eps": 1e-5,
-                "use_conv_bias": True,
-                "tie_word_embeddings": True,
-            },
-            older=_OLDER,
-        ),
+        defaults={
+            **_ABSENT,
+            "rms_norm_eps": 1e-5,
+            "use_conv_bias": True,
+            "tie_word_embeddings": True,
+        },
+        older=_OLDER,
     ),
     Family(
-        class_names=("Mamba2ForCausalLM",),
-        architectures={"silu": "mamba2"},
+        classes={"Mamba2ForCausalLM": "mamba2"},
         layer=_table_of_2,
         ends=_ENDS,
         keys=_keys_of_2,
         renames=_RENAMES,
-        terms=Terms(
-            defaults={
-                **_ABSENT,
-                "head_dim": 64,
-                "rms_norm_eps": 1e-5,
-                "use_conv_bias": True,
-                "tie_word_embeddings": False,
-            },
-            older=_OLDER,
-        ),
+        defaults={
+            **_ABSENT,
+            "head_dim": 64,
+            "rms_norm_eps": 1e-5,
+            "use_conv_bias": True,
+            "tie_word_embeddings": False,
+        },
+        older=_OLDER,
     ),
 )

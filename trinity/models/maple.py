@@ -10,7 +10,7 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import attention, experts, head_norms, pre_norm_layer
@@ -56,16 +56,13 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("MapleForCausalLM",),
-        architectures={"silu": "maple"},
+        classes={"MapleForCausalLM": "maple"},
         layer=pre_norm_layer(
             {**attention(), **head_norms()},
             {"ffn_gate_inp": "mlp.gate", **experts("mlp.experts")},
         ),
         keys=_keys,
-        terms=Terms(
-            windows=True, partial_rope=True, experts=ExpertTerms(("num_experts",)),
-        ),
+        windows=True, partial_rope=True, experts=ExpertTerms(("num_experts",)),
         window_keys=window_keys,
     ),
 )  # fmt: skip

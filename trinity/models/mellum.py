@@ -7,7 +7,7 @@ base of the others; here they have the file's base for them, as in transformers.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other, window_keys
 from trinity.formats.huggingface.table import attention, experts, head_norms, pre_norm_layer
@@ -47,27 +47,24 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("MellumForCausalLM",),
-        architectures={"silu": "mellum"},
+        classes={"MellumForCausalLM": "mellum"},
         layer=_LAYER,
         keys=_keys,
         window_keys=window_keys,
         unused=r"(model\.)?mtp\..*",
-        terms=Terms(
-            windows=True,
-            window_period=1,  # no layer has a window if they are not listed
-            defaults={
-                "head_dim": 128,
-                "num_key_value_heads": 4,
-                "sliding_window": 1024,
-                "norm_topk_prob": True,
-                "tie_word_embeddings": False,
-                "rope_parameters": {
-                    "full_attention": {"rope_type": "default", "rope_theta": 500_000.0},
-                    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
-                },
+        windows=True,
+        window_period=1,  # no layer has a window if they are not listed
+        defaults={
+            "head_dim": 128,
+            "num_key_value_heads": 4,
+            "sliding_window": 1024,
+            "norm_topk_prob": True,
+            "tie_word_embeddings": False,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 500_000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
             },
-            experts=ExpertTerms(("num_experts", "num_local_experts")),
-        ),
+        },
+        experts=ExpertTerms(("num_experts", "num_local_experts")),
     ),
 )

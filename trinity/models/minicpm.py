@@ -16,7 +16,6 @@ from dataclasses import replace
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.rope import rope_parameters, rope_type
 from trinity.formats.huggingface.table import Table, attention, gated, pre_norm_layer
@@ -127,31 +126,25 @@ def _latent_keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("MiniCPMForCausalLM",),
-        architectures={"silu": "minicpm"},
+        classes={"MiniCPMForCausalLM": "minicpm"},
         layer=pre_norm_layer(attention(permuted=True), gated()),
         keys=_keys,
-        terms=Terms(
-            rope_types=("linear", *_LONG),
+        rope_types=("linear", *_LONG),
             defaults={
                 "scale_emb": 1.0, "scale_depth": 1.0, "dim_model_base": 1,
                 "tie_word_embeddings": True, "rms_norm_eps": 1e-6,
             },
-        ),
     ),
     Family(
-        class_names=("MiniCPM3ForCausalLM",),
-        architectures={"silu": "minicpm3"},
+        classes={"MiniCPM3ForCausalLM": "minicpm3"},
         layer=pre_norm_layer(_LATENT, gated()),
         keys=_latent_keys,
-        terms=Terms(
-            rope_types=_LONG,
+        rope_types=_LONG,
             rope_size="qk_rope_head_dim",
             defaults={
                 "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256, "q_lora_rank": 768,
                 "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32,
                 "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
             },
-        ),
     ),
 )  # fmt: skip

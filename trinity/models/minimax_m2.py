@@ -7,7 +7,7 @@ Source: llama.cpp src/models/minimax-m2.cpp; transformers' MiniMaxM2.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.mixture import SIGMOID
@@ -67,21 +67,18 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("MiniMaxM2ForCausalLM",),
-        architectures={"silu": "minimax-m2"},
+        classes={"MiniMaxM2ForCausalLM": "minimax-m2"},
         layer=_LAYER,
         keys=_keys,
-        terms=Terms(
-            partial_rope=True,
-            defaults={
-                "head_dim": 128,
-                "num_key_value_heads": 8,
-                "num_local_experts": 256,
-                "num_experts_per_tok": 8,
-                "rope_theta": 5e6,
-                "tie_word_embeddings": False,
-            },
-            experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
-        ),
+        partial_rope=True,
+        defaults={
+            "head_dim": 128,
+            "num_key_value_heads": 8,
+            "num_local_experts": 256,
+            "num_experts_per_tok": 8,
+            "rope_theta": 5e6,
+            "tie_word_embeddings": False,
+        },
+        experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
     ),
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.rope import read_yarn, rope_parameters, yarn_magnitude
 from trinity.formats.huggingface.table import attention, gated, pre_norm_layer
@@ -77,20 +76,17 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("Ministral3ForCausalLM",),
-        wrappers=("Mistral3ForConditionalGeneration",),
-        architectures={"silu": "mistral3"},
+        classes={"Ministral3ForCausalLM": "mistral3"},
+        wrappers={"Mistral3ForConditionalGeneration": "mistral3"},
         layer=_LAYER,
         keys=_keys,
-        terms=Terms(
-            windows=True,
-            defaults={
-                "head_dim": 128,
-                "num_key_value_heads": 8,
-                "rms_norm_eps": 1e-5,
-                "rope_parameters": _YARN,
-            },
-            rope_types=("yarn",),
-        ),
+        windows=True,
+        defaults={
+            "head_dim": 128,
+            "num_key_value_heads": 8,
+            "rms_norm_eps": 1e-5,
+            "rope_parameters": _YARN,
+        },
+        rope_types=("yarn",),
     ),
 )

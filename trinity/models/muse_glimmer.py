@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other, window_keys, windowed_layers
 from trinity.formats.huggingface.stored import Stored
@@ -107,32 +106,28 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=(),
-        wrappers=("MuseGlimmerForConditionalGeneration",),
-        architectures={"silu": "muse-glimmer"},
+        wrappers={"MuseGlimmerForConditionalGeneration": "muse-glimmer"},
         layer=_table,
         keys=_keys,
         window_keys=window_keys,
-        terms=Terms(
-            activation="hidden_activation",
-            windows=True,
-            window_period=_PERIOD,
-            fields={
-                "logit_scale": "output_multiplier",
-                "final_logit_softcap": "final_logit_softcapping",
-            },
-            rope_types=(),
-            defaults={
-                "hidden_activation": "silu",
-                "num_key_value_heads": 2,
-                "head_dim": 128,
-                "rms_norm_eps": 1e-5,
-                "sliding_window": 2048,
-                "final_logit_softcapping": 20.0,
-                _QK_SCALE: 3.87,
-                "output_multiplier": 0.19611613513818404,
-                "tie_word_embeddings": False,
-            },
-        ),
+        activation="hidden_activation",
+        windows=True,
+        window_period=_PERIOD,
+        fields={
+            "logit_scale": "output_multiplier",
+            "final_logit_softcap": "final_logit_softcapping",
+        },
+        rope_types=(),
+        defaults={
+            "hidden_activation": "silu",
+            "num_key_value_heads": 2,
+            "head_dim": 128,
+            "rms_norm_eps": 1e-5,
+            "sliding_window": 2048,
+            "final_logit_softcapping": 20.0,
+            _QK_SCALE: 3.87,
+            "output_multiplier": 0.19611613513818404,
+            "tie_word_embeddings": False,
+        },
     ),
 )

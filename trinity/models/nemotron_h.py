@@ -14,7 +14,7 @@ import numpy as np
 from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import field_values
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.recurrent import check_plain, checked, kv_heads, mamba_table
@@ -217,18 +217,16 @@ def _nemotron_keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("NemotronHForCausalLM",),
-        architectures={"relu2": "nemotron_h"},
+        classes={"NemotronHForCausalLM": "nemotron_h"},
+        activations=("relu2",),
         layer=_nemotron_layer,
         ends=_NEMOTRON_ENDS,
         keys=_nemotron_keys,
-        terms=Terms(
-            activation="mlp_hidden_act",
-            epsilon="layer_norm_epsilon",
-            defaults={"layer_norm_epsilon": 1e-5, "use_conv_bias": True},
-            experts=ExpertTerms(("n_routed_experts",), optional=True, kinds=("moe", _EXPERTS)),
-            kinds=(*_NEMOTRON_LISTS, "hybrid_override_pattern"),
-        ),
+        activation="mlp_hidden_act",
+        epsilon="layer_norm_epsilon",
+        defaults={"layer_norm_epsilon": 1e-5, "use_conv_bias": True},
+        experts=ExpertTerms(("n_routed_experts",), optional=True, kinds=("moe", _EXPERTS)),
+        kinds=(*_NEMOTRON_LISTS, "hybrid_override_pattern"),
         unused=r"(model\.)?mtp\..*",
         renames=(("backbone.", "model."),),
         with_experts="nemotron_h_moe",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.rope import rope_parameters
@@ -57,21 +56,17 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("Olmo2ForCausalLM",),
-        architectures={"silu": "olmo2"},
+        classes={"Olmo2ForCausalLM": "olmo2"},
         layer=_LAYER,
-        terms=Terms(defaults={"rms_norm_eps": 1e-5}),
+        defaults={"rms_norm_eps": 1e-5},
     ),
     Family(
-        class_names=("Olmo3ForCausalLM",),
-        architectures={"silu": "olmo2"},
+        classes={"Olmo3ForCausalLM": "olmo2"},
         layer=_LAYER,
         keys=_keys,
-        terms=Terms(
-            windows=True,
-            defaults={"rms_norm_eps": 1e-5, "rope_theta": _THETA, "sliding_window": 4096},
-            window_period=_PERIOD,
-        ),
+        windows=True,
+        defaults={"rms_norm_eps": 1e-5, "rope_theta": _THETA, "sliding_window": 4096},
+        window_period=_PERIOD,
         window_keys=window_keys,
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.table import attention, experts, head_norms, pre_norm_layer
 from trinity.formats.huggingface.values import Values, shown
@@ -58,13 +58,10 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("OlmoeForCausalLM",),
-        architectures={"silu": "olmoe"},
+        classes={"OlmoeForCausalLM": "olmoe"},
         layer=_LAYER,
         keys=_keys,
-        terms=Terms(
-            defaults={"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8},
-            experts=ExpertTerms(("num_experts", "num_local_experts"), width="intermediate_size"),
-        ),
+        defaults={"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8},
+        experts=ExpertTerms(("num_experts", "num_local_experts"), width="intermediate_size"),
     ),
 )

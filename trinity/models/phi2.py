@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention, tensor
 from trinity.formats.huggingface.values import Values
@@ -54,19 +53,17 @@ def _phi2_keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("PhiForCausalLM",),
-        architectures={"gelu_new": "phi2", "gelu_pytorch_tanh": "phi2"},
+        classes={"PhiForCausalLM": "phi2"},
+        activations=("gelu_new", "gelu_pytorch_tanh"),
         layer=_PHI2,
         ends=_PHI2_ENDS,
         keys=_phi2_keys,
-        terms=Terms(
-            defaults={
-                "hidden_act": "gelu_new",
-                "partial_rotary_factor": 0.5,
-                "layer_norm_eps": 1e-5,
-            },
-            epsilon="layer_norm_eps",
-            partial_rope=True,
-        ),
+        defaults={
+            "hidden_act": "gelu_new",
+            "partial_rotary_factor": 0.5,
+            "layer_norm_eps": 1e-5,
+        },
+        epsilon="layer_norm_eps",
+        partial_rope=True,
     ),
 )

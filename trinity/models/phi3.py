@@ -8,7 +8,6 @@ Source: llama.cpp src/models/phi3.cpp; transformers' Phi3, whose window llama.cp
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import Table
 from trinity.models import blocks
@@ -42,17 +41,14 @@ _PHI3: Table = {
 
 FAMILIES = (
     Family(
-        class_names=("Phi3ForCausalLM",),
-        architectures={"silu": "phi3"},
+        classes={"Phi3ForCausalLM": "phi3"},
         layer=_PHI3,
         # A window of 0 distinguishes Phi 4 from the others.
         window_keys=lambda config: {"sliding_window": config.sliding_window},
-        terms=Terms(
-            windows=True,
-            fields={"rope_original_context": "original_max_position_embeddings"},
-            defaults={"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
-            rope_types=("longrope", "su"),
-            partial_rope=True,
-        ),
+        windows=True,
+        fields={"rope_original_context": "original_max_position_embeddings"},
+        defaults={"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
+        rope_types=("longrope", "su"),
+        partial_rope=True,
     ),
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 
 from trinity.formats.huggingface.classifier import with_classifier
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import attention, gated, head_norms, pre_norm_layer
 from trinity.models.architecture import Architecture
@@ -35,17 +34,19 @@ _LAYER3 = pre_norm_layer(
     {**attention(bias="attention_bias", output_bias="attention_bias"), **head_norms()}, gated()
 )
 _QWEN2 = Family(
-    class_names=("Qwen2ForCausalLM",),
-    architectures={"silu": "qwen2"},
+    classes={"Qwen2ForCausalLM": "qwen2"},
     layer=_LAYER2,
-    terms=Terms(windows=True, max_window_layers="after", defaults=WINDOW_OFF),
+    windows=True,
+    max_window_layers="after",
+    defaults=WINDOW_OFF,
 )
 _QWEN3 = Family(
-    class_names=("Qwen3ForCausalLM",),
-    architectures={"silu": "qwen3"},
+    classes={"Qwen3ForCausalLM": "qwen3"},
     layer=_LAYER3,
     renames=WITHOUT_HEAD,
-    terms=Terms(windows=True, max_window_layers="after", defaults={"head_dim": 128, **WINDOW_OFF}),
+    windows=True,
+    max_window_layers="after",
+    defaults={"head_dim": 128, **WINDOW_OFF},
 )
 FAMILIES = (
     _QWEN2,
@@ -53,14 +54,13 @@ FAMILIES = (
     with_classifier(_QWEN2),
     with_classifier(_QWEN3),
     Family(  # the form in which sentence-transformers saves an embedder
-        class_names=("Qwen3Model",),
-        architectures={"silu": "qwen3"},
+        classes={"Qwen3Model": "qwen3"},
         layer=_LAYER3,
         renames=WITHOUT_HEAD,
         unused=r"lm_head\..*",
         headless=True,
-        terms=Terms(
-            windows=True, max_window_layers="after", defaults={"head_dim": 128, **WINDOW_OFF}
-        ),
+        windows=True,
+        max_window_layers="after",
+        defaults={"head_dim": 128, **WINDOW_OFF},
     ),
 )

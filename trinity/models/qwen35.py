@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig, SSMConfig
 from trinity.formats.config_limits import field_values
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import convolution, decay, layer_kinds
 from trinity.formats.huggingface.rope import rope_sections
@@ -309,27 +309,24 @@ _SIZES: dict[str, object] = {
 _EXPERT_SIZES = {**_SIZES, "intermediate_size": 5632, _SHARED: 512, "norm_topk_prob": True}
 FAMILIES = (
     Family(
-        class_names=("Qwen3NextForCausalLM",),
-        architectures={"silu": "qwen3next"},
+        classes={"Qwen3NextForCausalLM": "qwen3next"},
         layer=_table, ends=_ENDS, keys=_next_keys,
-        terms=Terms(defaults=_EXPERT_SIZES, experts=_EXPERTS, partial_rope=True),
+        defaults=_EXPERT_SIZES, experts=_EXPERTS, partial_rope=True,
         unused=_UNUSED, drafting=_DRAFTING, mlx_turns=True,
     ),
     Family(
-        class_names=("Qwen3_5ForCausalLM",),
-        architectures={"silu": "qwen35"},
+        classes={"Qwen3_5ForCausalLM": "qwen35"},
         layer=_table, ends=_ENDS, keys=_newer_keys,
-        terms=Terms(defaults=_SIZES, partial_rope=True),
+        defaults=_SIZES, partial_rope=True,
         renames=_WITHIN_MLX,
         unused=_UNUSED, drafting=_DRAFTING, mlx_turns=True,
-        wrappers=("Qwen3_5ForConditionalGeneration",),
+        wrappers={"Qwen3_5ForConditionalGeneration": "qwen35"},
     ),
     Family(
-        class_names=("Qwen3_5MoeForCausalLM",),
-        architectures={"silu": "qwen35moe"},
+        classes={"Qwen3_5MoeForCausalLM": "qwen35moe"},
         layer=_table, ends=_ENDS, keys=_newer_keys, renames=_WITHIN_MLX,
-        terms=Terms(defaults=_EXPERT_SIZES, experts=_EXPERTS, partial_rope=True),
+        defaults=_EXPERT_SIZES, experts=_EXPERTS, partial_rope=True,
         unused=_UNUSED, drafting=_DRAFTING, mlx_turns=True,
-        wrappers=("Qwen3_5MoeForConditionalGeneration",),
+        wrappers={"Qwen3_5MoeForConditionalGeneration": "qwen35moe"},
     ),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.table import (
     Table,
@@ -99,24 +99,22 @@ def _qwen3_keys(config: ModelConfig, values: Values) -> Keys:
 _EXPERTS = ExpertTerms(("num_experts", "num_local_experts"))
 FAMILIES = (
     Family(
-        class_names=("Qwen2MoeForCausalLM",),
-        architectures={"silu": "qwen2moe"},
+        classes={"Qwen2MoeForCausalLM": "qwen2moe"},
         layer=_LAYER2,
         keys=_qwen2_keys,
-        terms=Terms(
-            windows=True,
-            fields={"shared_intermediate_size": "shared_expert_intermediate_size"},
-            window_period=2,
-            max_window_layers="before",
-            defaults={"qkv_bias": True, **WINDOW_OFF},
-            experts=_EXPERTS,
-        ),
+        windows=True,
+        fields={"shared_intermediate_size": "shared_expert_intermediate_size"},
+        window_period=2,
+        max_window_layers="before",
+        defaults={"qkv_bias": True, **WINDOW_OFF},
+        experts=_EXPERTS,
     ),
     Family(
-        class_names=("Qwen3MoeForCausalLM",),
-        architectures={"silu": "qwen3moe"},
+        classes={"Qwen3MoeForCausalLM": "qwen3moe"},
         layer=_LAYER3,
         keys=_qwen3_keys,
-        terms=Terms(windows=True, defaults=WINDOW_OFF, experts=_EXPERTS),
+        windows=True,
+        defaults=WINDOW_OFF,
+        experts=_EXPERTS,
     ),
 )

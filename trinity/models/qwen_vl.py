@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import ExpertTerms, Terms
+from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import check_even_heads
 from trinity.formats.huggingface.rope import rope_sections
@@ -75,43 +75,37 @@ def _expert_table(config: ModelConfig, values: Values) -> Table:
 
 FAMILIES = (
     Family(
-        class_names=(),
-        wrappers=("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration"),
-        architectures={"silu": "qwen2vl"},
+        wrappers={
+            "Qwen2VLForConditionalGeneration": "qwen2vl",
+            "Qwen2_5_VLForConditionalGeneration": "qwen2vl",
+        },
         layer=pre_norm_layer(attention(bias=True), gated()),
         keys=_keys2,
-        terms=Terms(
-            windows=True,
-            max_window_layers="after",
-            rope_types=_ROPE_TYPES,
-            defaults={
-                "num_key_value_heads": 8,
-                "rms_norm_eps": 1e-5,
-                "rope_theta": 1e6,
-                "max_window_layers": 80,
-                **WINDOW_OFF,
-            },
-        ),
+        windows=True,
+        max_window_layers="after",
+        rope_types=_ROPE_TYPES,
+        defaults={
+            "num_key_value_heads": 8,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 1e6,
+            "max_window_layers": 80,
+            **WINDOW_OFF,
+        },
     ),
     Family(
-        class_names=(),
-        wrappers=("Qwen3VLForConditionalGeneration",),
-        architectures={"silu": "qwen3vl"},
+        wrappers={"Qwen3VLForConditionalGeneration": "qwen3vl"},
         layer=pre_norm_layer(_ATTENTION3, gated()),
         keys=_keys3,
-        terms=Terms(rope_types=_ROPE_TYPES, defaults={"head_dim": 128, "rope_theta": 500_000.0}),
+        rope_types=_ROPE_TYPES,
+        defaults={"head_dim": 128, "rope_theta": 500_000.0},
     ),
     Family(
-        class_names=(),
-        wrappers=("Qwen3VLMoeForConditionalGeneration",),
-        architectures={"silu": "qwen3vlmoe"},
+        wrappers={"Qwen3VLMoeForConditionalGeneration": "qwen3vlmoe"},
         layer=_expert_table,
         keys=_expert_keys,
-        terms=Terms(
-            rope_types=_ROPE_TYPES,
-            # The class has no such key and always normalizes the weights of experts.
-            defaults={"rope_theta": 500_000.0, "norm_topk_prob": True},
-            experts=ExpertTerms(("num_experts", "num_local_experts")),
-        ),
+        rope_types=_ROPE_TYPES,
+        # The class has no such key and always normalizes the weights of experts.
+        defaults={"rope_theta": 500_000.0, "norm_topk_prob": True},
+        experts=ExpertTerms(("num_experts", "num_local_experts")),
     ),
 )

@@ -7,7 +7,6 @@ Source: llama.cpp src/models/seed-oss.cpp; transformers' SeedOss.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import Table, attention, gated
 from trinity.models import blocks
@@ -36,11 +35,8 @@ _LAYER: Table = {
 
 FAMILIES = (
     Family(
-        class_names=("SeedOssForCausalLM",),
-        architectures={"silu": "seed_oss"},
+        classes={"SeedOssForCausalLM": "seed_oss"},
         layer=_LAYER,
-        terms=Terms(
-            defaults={"head_dim": 128, "num_key_value_heads": 8, "attention_bias": True},
-        ),
+        defaults={"head_dim": 128, "num_key_value_heads": 8, "attention_bias": True},
     ),
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks
@@ -48,18 +47,15 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("SmolLM3ForCausalLM",),
-        architectures={"silu": "smollm3"},
+        classes={"SmolLM3ForCausalLM": "smollm3"},
         layer=LAYER,
         keys=_keys,
-        terms=Terms(
-            windows=True,
-            defaults={
-                "num_key_value_heads": 4,
-                "rope_theta": 2_000_000.0,
-                "use_sliding_window": False,
-                "tie_word_embeddings": True,
-            },
-        ),
+        windows=True,
+        defaults={
+            "num_key_value_heads": 4,
+            "rope_theta": 2_000_000.0,
+            "use_sliding_window": False,
+            "tie_word_embeddings": True,
+        },
     ),
 )

@@ -8,7 +8,6 @@ Source: llama.cpp src/models/stablelm.cpp; transformers' StableLm.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import check_even_heads
 from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention, gated
@@ -62,21 +61,18 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        class_names=("StableLmForCausalLM", "StableLMEpochForCausalLM"),
-        architectures={"silu": "stablelm"},
+        classes={"StableLmForCausalLM": "stablelm", "StableLMEpochForCausalLM": "stablelm"},
         layer=_table,
         ends={**EMBEDDING, "output_norm": at("model.norm", bias=True)},
         keys=_keys,
-        terms=Terms(
-            epsilon="layer_norm_eps",
-            partial_rope=True,
-            defaults={
-                "layer_norm_eps": 1e-5,
-                "num_key_value_heads": 32,
-                "partial_rotary_factor": 0.25,
-                "tie_word_embeddings": False,
-            },
-            older={"partial_rotary_factor": "rope_pct"},
-        ),
+        epsilon="layer_norm_eps",
+        partial_rope=True,
+        defaults={
+            "layer_norm_eps": 1e-5,
+            "num_key_value_heads": 32,
+            "partial_rotary_factor": 0.25,
+            "tie_word_embeddings": False,
+        },
+        older={"partial_rotary_factor": "rope_pct"},
     ),
 )

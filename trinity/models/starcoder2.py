@@ -6,7 +6,6 @@ Source: llama.cpp src/models/starcoder2.cpp; transformers' Starcoder2.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention
 from trinity.models import blocks
@@ -42,20 +41,18 @@ _ENDS: Table = {**EMBEDDING, "output_norm": at("model.norm", bias=True)}
 
 FAMILIES = (
     Family(
-        class_names=("Starcoder2ForCausalLM",),
-        architectures={_TANH: "starcoder2"},
+        classes={"Starcoder2ForCausalLM": "starcoder2"},
+        activations=(_TANH,),
         layer=_LAYER,
         ends=_ENDS,
-        terms=Terms(
-            windows=True,
-            defaults={
-                "hidden_act": _TANH,
-                "num_key_value_heads": 2,
-                "norm_epsilon": 1e-5,
-                "use_bias": True,
-                "tie_word_embeddings": True,
-            },
-            epsilon="norm_epsilon",
-        ),
+        windows=True,
+        defaults={
+            "hidden_act": _TANH,
+            "num_key_value_heads": 2,
+            "norm_epsilon": 1e-5,
+            "use_bias": True,
+            "tie_word_embeddings": True,
+        },
+        epsilon="norm_epsilon",
     ),
 )

@@ -181,7 +181,7 @@ def test_classes_that_are_not_known() -> None:
 
 
 def test_every_class_belongs_to_one_family() -> None:
-    names = [name for family in families() for name in (*family.class_names, *family.wrappers)]
+    names = [name for family in families() for name in (*family.classes, *family.wrappers)]
     assert len(set(names)) == len(names)
 
 

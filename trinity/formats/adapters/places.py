@@ -116,7 +116,7 @@ def _add_other_form(
 
 
 def _of_family(base: Base, family: Family) -> Iterator[tuple[str, TargetModule]]:
-    values = Values(family.terms.defaults, base.path)
+    values = Values(family.defaults, base.path)
     try:
         ends, layer = (
             table_rows(part, base.config, values) for part in (family.ends, family.layer)

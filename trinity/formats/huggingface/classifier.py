@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from trinity.config import ModelConfig
@@ -44,7 +43,7 @@ def with_classifier(family: Family) -> Family:
 
     return replace(
         family,
-        class_names=_named(family.class_names),
+        classes={_named(name): value for name, value in family.classes.items()},
         ends=ends,
         keys=keys,
         unused=r"lm_head\..*",
@@ -52,5 +51,5 @@ def with_classifier(family: Family) -> Family:
     )
 
 
-def _named(class_names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name.removesuffix(_WRITES) + CLASSIFIES for name in class_names)
+def _named(class_name: str) -> str:
+    return class_name.removesuffix(_WRITES) + CLASSIFIES

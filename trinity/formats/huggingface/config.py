@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trinity.formats.huggingface.rope import RopeParameters
 
 _KINDS = ("full_attention", "sliding_attention")
+ROPE_TYPES = ("linear", "llama3", "yarn")
 _ROTATED = "prism_hadamard_qwen35"  # of Ternary-Bonsai 2
 # The meaning of null for keys that may be null in a class of transformers and have another default.
 # Other keys count as missing if they are null: transformers fills them in, or refuses null.
@@ -47,7 +48,7 @@ class ExpertTerms:
     by_layer: bool = False  # numbers may be lists with a value for each layer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """A class's names and defaults of the values that every configuration has."""
 
@@ -63,7 +64,7 @@ class Terms:
     """A missing intermediate_size is this many times hidden_size; 0: it must not be missing."""
     window_period: int = 0
     """If layers are not listed, the last one of each period has no window; 0: all have one."""
-    rope_types: tuple[str, ...] = ("linear", "llama3", "yarn")
+    rope_types: tuple[str, ...] = ROPE_TYPES
     """The kinds of scaling that GGUF can express for the architecture."""
     partial_rope: bool = False  # a part of a head may rotate
     rope_size: str = ""  # the key of the number of a head's values that rotate; "": all

@@ -13,21 +13,24 @@ from trinity.formats.huggingface.values import Values
 
 LAYER = "model.layers."
 Keys = Mapping[str, object]
-NO_TERMS = Terms()
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Classes whose checkpoints are alike."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family(Terms):
+    """Classes whose checkpoints are alike: how config.json says their values, and their tensors."""
 
-    # The classes of transformers.
-    class_names: tuple[str, ...]
-    # The activation to the value of general.architecture.
-    architectures: Mapping[str, str]
+    # The classes of transformers, each with the value of general.architecture.
+    classes: Mapping[str, str] = field(default_factory=dict)
+    # Classes that hold such a model and other networks, which are not read.
+    wrappers: Mapping[str, str] = field(default_factory=dict)
+    # The activations that are supported.
+    activations: tuple[str, ...] = ("silu",)
+    # The value of general.architecture of models with an activation, if it differs.
+    by_activation: Mapping[str, str] = field(default_factory=dict)
+    # The value of general.architecture of models with experts, if it differs.
+    with_experts: str = ""
     # The tensors of a layer, after "model.layers.N.". Each layer takes those that it needs.
     layer: Tables
-    # The classes' words and defaults for the values that every configuration has.
-    terms: Terms = NO_TERMS
     # The tensors outside of layers. The embedding is the first; the output's weight, which may be
     # tied to it, is not among them.
     ends: Tables = field(default_factory=lambda: PLAIN_ENDS)
@@ -45,10 +48,6 @@ class Family:
     tokenizer: str | None = None
     # A regular expression for tensors that the class loads and does not use.
     unused: str | Callable[[ModelConfig, Values], str] = ""
-    # Classes that hold such a model and other networks, which are not read.
-    wrappers: tuple[str, ...] = ()
-    # The value of general.architecture of models with experts, if it differs.
-    with_experts: str = ""
     # GGUF's weight of the output is multiplied by it.
     head_factor: Callable[[Values], float] = lambda values: 1.0
     # mlx-lm uses a checkpoint's output weight even if tie_word_embeddings is true.
@@ -67,14 +66,22 @@ class Family:
     # The key of config.json that such a layer requires; "": none.
     drafting_key: str = ""
 
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """All values of general.architecture."""
+        named = *self.classes.values(), *self.wrappers.values(), *self.by_activation.values()
+        return *named, self.with_experts
+
     def architecture(self, config: ModelConfig, values: Values) -> str:
         """Return general.architecture. Raises UnsupportedError for another activation."""
-        activation = values.text(self.terms.activation, "silu")
-        if activation not in self.architectures:
+        activation = values.text(self.activation, "silu")
+        if activation not in self.activations:
             raise UnsupportedError(
-                f"{values.source}: {self.terms.activation} is {activation[:40]!r}; trinity reads "
-                f"{class_name_of(values)} with {', '.join(self.architectures)}"
+                f"{values.source}: {self.activation} is {activation[:40]!r}; trinity reads "
+                f"{class_name_of(values)} with {', '.join(self.activations)}"
             )
         if config.experts is not None and self.with_experts:
             return self.with_experts
-        return self.architectures[activation]
+        if activation in self.by_activation:
+            return self.by_activation[activation]
+        return {**self.classes, **self.wrappers}[class_name_of(values)]

@@ -49,15 +49,14 @@ def hf_model(given: Mapping[str, object], source: str, family: Family) -> HFMode
     Raises ConfigError for missing, impossible or contradictory values; UnsupportedError for what
     trinity does not support or GGUF cannot express for the architecture.
     """
-    terms = family.terms
-    values = with_defaults(given, source, terms)
-    config, rope = common_config(values, terms)
+    values = with_defaults(given, source, family)
+    config, rope = common_config(values, family)
     tied = values.flag("tie_word_embeddings") if values.has("tie_word_embeddings") else None
-    ternary = read_quantization(values, terms.quantization)
+    ternary = read_quantization(values, family.quantization)
     if ternary is None and family.ternary:
         ternary = TernaryPacking(packed=False)
     config = replace(config, architecture=family.architecture(config, values))
-    fields = {name: values.of_field(key, name) for name, key in terms.fields.items()}
+    fields = {name: values.of_field(key, name) for name, key in family.fields.items()}
     windows = family.window_keys(config) if family.window_keys else {}
     own_fields = {**fields, **windows, **family.keys(config, values)}
     return HFModel(family, values, config, rope, own_fields, tied, ternary)

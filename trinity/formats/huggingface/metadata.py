@@ -25,7 +25,7 @@ _WINDOWED = frozenset(
 def model_metadata(model: HFModel, name: str) -> dict[str, object]:
     """Return the model's keys without its tokenizer's; ``name`` is general.name."""
     config, rope = model.config, model.rope
-    epsilon = "rms_epsilon" if model.family.terms.epsilon == "rms_norm_eps" else "epsilon"
+    epsilon = "rms_epsilon" if model.family.epsilon == "rms_norm_eps" else "epsilon"
     keys: dict[str, object] = {
         "num_layers": config.num_layers,
         "context_length": usable_context(model),
