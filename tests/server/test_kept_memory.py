@@ -229,22 +229,33 @@ LENGTH = b"Content-Length: %d\r\n\r\n"
     ids=["whole", "malformed", "stream", "half a body", "too long", "chunks of a byte"],
 )
 @pytest.mark.parametrize("reads", [True, False])
-def test_a_closed_connection_is_gone_at_once(make: MakeApp, sent: bytes, reads: bool) -> None:
-    def there() -> int:
-        return sum(isinstance(one, Connection) for one in gc.get_objects())
+def test_a_closed_connection_is_gone_at_once(
+    make: MakeApp, monkeypatch: pytest.MonkeyPatch, sent: bytes, reads: bool
+) -> None:
+    seen = []  # a weak reference to each connection that has received bytes
+    received = Connection.data_received
 
-    before = there()
+    def noted(self: Connection, data: bytes) -> None:
+        if weakref.ref(self) not in seen:
+            seen.append(weakref.ref(self))
+        received(self, data)
+
+    monkeypatch.setattr(Connection, "data_received", noted)
+
+    def connect(port: int, count: int) -> None:
+        """Connect, as the connection of this number, and disconnect."""
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as client,
+            suppress(OSError),
+        ):
+            client.sendall(sent)
+            wait_for(lambda: len(seen) == count)
+            if reads:
+                client.shutdown(socket.SHUT_WR)
+                while client.recv(1 << 16):
+                    pass
+
     with socket_server(make()) as url:
-        for _ in range(3):
-            with (
-                socket.create_connection(
-                    ("127.0.0.1", int(url.rsplit(":", 1)[1])), timeout=LIMIT
-                ) as client,
-                suppress(OSError),
-            ):
-                client.sendall(sent)
-                if reads:
-                    client.shutdown(socket.SHUT_WR)
-                    while client.recv(1 << 16):
-                        pass
-        wait_for(lambda: there() <= before)
+        for number in range(3):
+            connect(int(url.rsplit(":", 1)[1]), number + 1)
+        wait_for(lambda: not any(one() for one in seen))
