@@ -12,18 +12,10 @@ import math
 from functools import partial
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface import mixture
+from trinity.formats.huggingface import mixture, table
 from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other, window_keys
-from trinity.formats.huggingface.table import (
-    Table,
-    attention,
-    experts,
-    gated,
-    head_norms,
-    tensor,
-)
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -56,18 +48,18 @@ ARCHITECTURES = (
 
 # -- In transformers' checkpoints --
 
-_LAYER: Table = {
+_LAYER: table.Table = {
     "attn_norm": "input_layernorm",
-    **attention(bias="attention_bias", output_bias="attention_bias"),
-    **head_norms(),
+    **table.attention(bias="attention_bias", output_bias="attention_bias"),
+    **table.head_norms(),
     "attn_gate": "self_attn.gate_proj",
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "pre_mlp_layernorm",
-    **gated(),
+    **table.gated(),
     "ffn_gate_inp": "mlp.router.gate",
-    "exp_probs_b.bias": tensor("mlp.expert_bias"),
-    **experts("mlp.experts"),
-    **gated("mlp.shared_experts", suffix="_shexp"),
+    "exp_probs_b.bias": table.tensor("mlp.expert_bias"),
+    **table.experts("mlp.experts"),
+    **table.gated("mlp.shared_experts", suffix="_shexp"),
     "post_ffw_norm": "post_mlp_layernorm",
 }
 

@@ -21,9 +21,7 @@ from trinity.models.operations import Linear, Operation, Product
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     size = config.intermediate_size
     return [
-        *blocks.attention_branch(
-            config, has, blocks.attention(config, blocks.rotation_of(config)), head_norms=True
-        ),
+        *blocks.attention_branch(config, has, head_norms=True),
         Linear("h", config.hidden_size, (Product("ffn_up", "gate", size),), scales_bias=True),
         _activation(config, index),
         blocks.feed_forward_output(config),

@@ -19,9 +19,8 @@ from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    attention = blocks.attention(config, blocks.rotation_of(config))
     return [
-        *blocks.attention_branch(config, has, attention, head_norms=True),
+        *blocks.attention_branch(config, has, head_norms=True),
         *expert_blocks.after_dense_layers(config, index, has, gating="sigmoid"),
     ]
 

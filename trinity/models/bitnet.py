@@ -9,6 +9,7 @@ BitNet b1.58 2B-4T has transformers' names, the 1bitLLM reproductions have their
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from trinity.config import ModelConfig
@@ -67,24 +68,21 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return {}
 
 
+_FAMILY = Family(
+    classes={"BitNetForCausalLM": "bitnet-b1.58"},
+    activations=("relu2", "silu"),
+    by_activation={"silu": "bitnet"},
+    layer=_LAYER,
+    keys=_keys,
+    defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5, "rope_theta": 500_000.0},
+    quantization=("bitnet",),
+)
 FAMILIES = (
-    Family(
-        classes={"BitNetForCausalLM": "bitnet-b1.58"},
-        activations=("relu2", "silu"),
-        by_activation={"silu": "bitnet"},
-        layer=_LAYER,
-        keys=_keys,
-        defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5, "rope_theta": 500_000.0},
-        quantization=("bitnet",),
-    ),
-    Family(
+    _FAMILY,
+    replace(
+        _FAMILY,
         classes={"BitnetForCausalLM": "bitnet-b1.58"},
-        activations=("relu2", "silu"),
-        by_activation={"silu": "bitnet"},
-        layer=_LAYER,
-        keys=_keys,
         defaults={"rms_norm_eps": 1e-5},
-        quantization=("bitnet",),
         ternary=True,
     ),
 )

@@ -120,6 +120,11 @@ def attention(
     ]  # fmt: skip
 
 
+def plain_attention(config: ModelConfig) -> list[Operation]:
+    """The configuration's rotation, and attention over all positions."""
+    return attention(config, rotation_of(config))
+
+
 def unscaled_in_windows(config: ModelConfig, window: int, theta: float = 0.0) -> Rotation:
     """The rotation of the configuration; layers with a ``window`` have no scaling.
 
@@ -151,14 +156,16 @@ def attention_output(
 
 
 def attention_branch(
-    config: ModelConfig, has: Has, attention: list[Operation], *,
+    config: ModelConfig, has: Has, attention: list[Operation] | None = None, *,
     head_norms: bool | None = None, kind: Literal["rms", "layer"] = "rms",
     ffn_norm: str = "ffn_norm",
 ) -> list[Operation]:  # fmt: skip
     """The first half of most layers: ``attention`` between norms; then h is the input of the rest.
 
-    ``head_norms``: see ``projections``; ``kind``: of both norms.
+    ``attention``: None for the usual one, over all positions. ``head_norms``: see ``projections``;
+    ``kind``: of both norms.
     """
+    attention = plain_attention(config) if attention is None else attention
     return [
         norm(config, "x", "attn_norm", "h", kind=kind),
         *projections(config, has, head_norms=head_norms),

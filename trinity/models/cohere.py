@@ -29,7 +29,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
             norms.append(
                 Norm(name, weight, name, config.head_dim, heads, kind="layer", per_group=True)
             )
-    return _side_by_side(config, has, norms, blocks.attention(config, blocks.rotation_of(config)))
+    return _side_by_side(config, has, norms, blocks.plain_attention(config))
 
 
 def _layer_of_2(config: ModelConfig, index: int, has: Has) -> list[Operation]:

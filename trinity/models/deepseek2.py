@@ -37,7 +37,7 @@ from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.rope import read_yarn
 from trinity.formats.huggingface.stored import Stored, transposed
-from trinity.formats.huggingface.table import Table, TableRow, Tables, at
+from trinity.formats.huggingface.table import Table, TableRow, Tables, at, pre_norm_layer
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -205,12 +205,7 @@ def latent_sizes(config: ModelConfig, values: Values) -> tuple[LatentConfig, int
 
 
 def _table(config: ModelConfig, values: Values, feed_forward: Table) -> Table:
-    return {
-        "attn_norm": "input_layernorm",
-        **attention_table(config),
-        "ffn_norm": "post_attention_layernorm",
-        **feed_forward,
-    }
+    return pre_norm_layer(attention_table(config), feed_forward)
 
 
 def attention_table(config: ModelConfig) -> Table:

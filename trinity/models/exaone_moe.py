@@ -32,11 +32,8 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (
-    Architecture(
-        ("exaone-moe",), _layer, rope_halves=True,
-        needs=("experts", "sliding_window"),
-    ),
-)  # fmt: skip
+    Architecture(("exaone-moe",), _layer, rope_halves=True, needs=("experts", "sliding_window")),
+)
 
 # -- In transformers' checkpoints --
 

@@ -29,7 +29,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.norm(config, "x", "attn_norm", "h", kind="layer"),
         *([second] if has("attn_norm_2") else []),
         *blocks.projections(config, has, source),
-        *blocks.attention(config, blocks.rotation_of(config)),
+        *blocks.plain_attention(config),
         blocks.attention_output(config),
         *blocks.feed_forward(config, "gelu_erf", form="up"),
     ]

@@ -9,13 +9,10 @@ from __future__ import annotations
 from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.config_limits import field_values
+from trinity.formats.huggingface import table
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import check_plain, checked, mamba_table
 from trinity.formats.huggingface.stored import Stored, as_it_is, rows
-from trinity.formats.huggingface.table import (
-    Table,
-    TableRow,
-)
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, mamba_blocks
 from trinity.models.architecture import Architecture, Has
@@ -65,23 +62,23 @@ def _factor(values: Values, key: str) -> float:
     return values.real(key, "multiplier", 1.0)
 
 
-def _times(module: str, *factors: tuple[float, ...], ends: tuple[int, ...] = ()) -> TableRow:
+def _times(module: str, *factors: tuple[float, ...], ends: tuple[int, ...] = ()) -> table.TableRow:
     """A weight whose rows are multiplied by factors; ``ends`` are the rows where they change."""
     name = (f"{module}.weight",)
     if all(factor == 1.0 for of_part in factors for factor in of_part):
-        return TableRow((Stored(name),))
+        return table.TableRow((Stored(name),))
     views = tuple(rows(first, last) for first, last in zip((0, *ends), (*ends, None), strict=True))
-    return TableRow((Stored(name, parts=views if ends else (as_it_is,)),), factors=factors)
+    return table.TableRow((Stored(name, parts=views if ends else (as_it_is,)),), factors=factors)
 
 
-def _falcon_ends(config: ModelConfig, values: Values) -> Table:
+def _falcon_ends(config: ModelConfig, values: Values) -> table.Table:
     return {
         "token_embd": _times("model.embed_tokens", (_factor(values, "embedding_multiplier"),)),
         "output_norm": "model.final_layernorm",
     }
 
 
-def _falcon_layer(config: ModelConfig, values: Values) -> Table:
+def _falcon_layer(config: ModelConfig, values: Values) -> table.Table:
     into = _factor(values, "attention_in_multiplier")
     out, key = _factor(values, "attention_out_multiplier"), _factor(values, "key_multiplier")
     ends: tuple[int, ...] = ()

@@ -37,7 +37,7 @@ _WINDOWED_THETA_OF_3 = 10000.0
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [
-        *blocks.attention_branch(config, has, blocks.attention(config, blocks.rotation_of(config))),
+        *blocks.attention_branch(config, has),
         *blocks.feed_forward(config, "gelu"),
     ]
 

@@ -18,17 +18,10 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
+from trinity.formats.huggingface import table
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other, window_keys
 from trinity.formats.huggingface.stored import Stored
-from trinity.formats.huggingface.table import (
-    Table,
-    TableRow,
-    attention,
-    head_norms,
-    table_rows,
-    tensor,
-)
 from trinity.formats.huggingface.values import Values
 from trinity.formats.tensor_names import complete
 from trinity.models import blocks, gemma4, layer_inputs
@@ -179,19 +172,19 @@ ARCHITECTURES = (
 # -- In transformers' checkpoints --
 
 _TANH = "gelu_pytorch_tanh"
-_ENDS: Table = {
+_ENDS: table.Table = {
     **gemma4.ENDS,
-    "altup_proj": TableRow((Stored(("model.altup_projections.{}.weight",)),)),
-    "altup_unembd_proj": TableRow((Stored(("model.altup_unembed_projections.{}.weight",)),)),
+    "altup_proj": table.TableRow((Stored(("model.altup_projections.{}.weight",)),)),
+    "altup_unembd_proj": table.TableRow((Stored(("model.altup_unembed_projections.{}.weight",)),)),
 }
-_LAYER: Table = {
+_LAYER: table.Table = {
     "attn_norm": "input_layernorm",
-    **attention(bias="attention_bias", output_bias="attention_bias"),
-    **head_norms(),
+    **table.attention(bias="attention_bias", output_bias="attention_bias"),
+    **table.head_norms(),
     **gemma4.FEED_FORWARD,
     **gemma4.LAYER_INPUT,
     "altup_correct_coef": "altup.correction_coefs",
-    "altup_correct_scale": tensor("altup.correct_output_scale"),
+    "altup_correct_scale": table.tensor("altup.correct_output_scale"),
     "altup_predict_coef": "altup.prediction_coefs",
     "altup_router": "altup.modality_router",
     "altup_router_norm": "altup.router_norm",
@@ -201,7 +194,7 @@ _LAYER: Table = {
 }
 
 
-def _table(config: ModelConfig, values: Values) -> Table:
+def _table(config: ModelConfig, values: Values) -> table.Table:
     """Return all tensors of a layer, with the unused ones, which llama.cpp requires."""
     keys = config.num_kv_heads * config.head_dim
     shapes = {
@@ -209,7 +202,7 @@ def _table(config: ModelConfig, values: Values) -> Table:
         "attn_v": (keys, config.hidden_size),
         "attn_k_norm": (config.head_dim,),
     }
-    rows = table_rows(_LAYER, config, values)
+    rows = table.table_rows(_LAYER, config, values)
     return rows | {
         complete(name): replace(rows[complete(name)], shape=shape, optional=True)
         for name, shape in shapes.items()

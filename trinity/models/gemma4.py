@@ -20,20 +20,11 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.huggingface import table
 from trinity.formats.huggingface.config import ExpertTerms, check_heads
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys, windowed_layers
 from trinity.formats.huggingface.stored import Stored
-from trinity.formats.huggingface.table import (
-    EMBEDDING,
-    Table,
-    TableRow,
-    attention,
-    both_rows,
-    gated,
-    head_norms,
-    tensor,
-)
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks, layer_inputs
 from trinity.models.architecture import Architecture, Has
@@ -233,55 +224,55 @@ def softcap_keys(values: Values) -> Keys:
     return {"final_logit_softcap": values.real("final_logit_softcapping", "final_logit_softcap")}
 
 
-ENDS: Table = {
-    **EMBEDDING,
+ENDS: table.Table = {
+    **table.EMBEDDING,
     "output_norm": "model.norm",
     "per_layer_token_embd": "model.embed_tokens_per_layer",
     "per_layer_model_proj": "model.per_layer_model_projection",
     "per_layer_proj_norm": "model.per_layer_projection_norm",
 }
 # A layer's dense feed-forward with the norms around it, and the layer's own embedding.
-FEED_FORWARD: Table = {
+FEED_FORWARD: table.Table = {
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "pre_feedforward_layernorm",
-    **gated(),
+    **table.gated(),
     "post_ffw_norm": "post_feedforward_layernorm",
 }
-LAYER_INPUT: Table = {
+LAYER_INPUT: table.Table = {
     "inp_gate": "per_layer_input_gate",
     "proj": "per_layer_projection",
     "post_norm": "post_per_layer_input_norm",
 }
 _GATE_UP = "experts.gate_up_proj"
-_GATE, _UP = both_rows(_GATE_UP, f"{_SWITCH}.{{}}_proj.weight")
-_ATTENTION = {**attention(), **head_norms()}
+_GATE, _UP = table.both_rows(_GATE_UP, f"{_SWITCH}.{{}}_proj.weight")
+_ATTENTION = {**table.attention(), **table.head_norms()}
 _ORDER = ("attn_q", "attn_q_norm", "attn_k", "attn_k_norm", "attn_v", "attn_output")
-_EXPERTS: Table = {
+_EXPERTS: table.Table = {
     "ffn_gate_inp": "router.proj",
-    "ffn_gate_inp.scale": tensor("router.scale"),
-    "ffn_down_exps.scale": tensor("router.per_expert_scale"),
-    "ffn_gate_up_exps": TableRow((Stored((_GATE_UP,)),), optional=True),
+    "ffn_gate_inp.scale": table.tensor("router.scale"),
+    "ffn_down_exps.scale": table.tensor("router.per_expert_scale"),
+    "ffn_gate_up_exps": table.TableRow((Stored((_GATE_UP,)),), optional=True),
     "ffn_gate_exps": _GATE,
     "ffn_up_exps": _UP,
-    "ffn_down_exps": tensor("experts.down_proj", f"{_SWITCH}.down_proj.weight"),
+    "ffn_down_exps": table.tensor("experts.down_proj", f"{_SWITCH}.down_proj.weight"),
     "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
     "post_ffw_norm_1": "post_feedforward_layernorm_1",
     "post_ffw_norm_2": "post_feedforward_layernorm_2",
 }
 
 
-def _table(config: ModelConfig, values: Values) -> Table:
+def _table(config: ModelConfig, values: Values) -> table.Table:
     layers = None
     if values.flag("attention_k_eq_v"):
         layers = {index for index in range(config.num_layers) if config.window_of(index, 1)}
-    value = TableRow((Stored(("self_attn.v_proj.weight",)),), layers=layers)
+    value = table.TableRow((Stored(("self_attn.v_proj.weight",)),), layers=layers)
     return {
         "attn_norm": "input_layernorm",
         **{name: value if name == "attn_v" else _ATTENTION[name] for name in _ORDER},
         **FEED_FORWARD,
         **_EXPERTS,
         **LAYER_INPUT,
-        "layer_output_scale": tensor("layer_scalar"),
+        "layer_output_scale": table.tensor("layer_scalar"),
     }
 
 

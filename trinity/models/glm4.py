@@ -14,10 +14,9 @@ from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    attention = blocks.attention(config, blocks.rotation_of(config))
     return blocks.between_norms(
         config,
-        [*blocks.projections(config, has), *attention],
+        [*blocks.projections(config, has), *blocks.plain_attention(config)],
         blocks.feed_forward(config, "silu", form="fused", out="h"),
     )
 

@@ -12,16 +12,15 @@ from trinity.config import ModelConfig
 from trinity.formats.huggingface import mixture
 from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.table import Table, attention, head_norms
+from trinity.formats.huggingface.table import attention, head_norms, pre_norm_layer
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    attention = blocks.attention(config, blocks.rotation_of(config))
     return [
-        *blocks.attention_branch(config, has, attention, ffn_norm="post_attention_norm"),
+        *blocks.attention_branch(config, has, ffn_norm="post_attention_norm"),
         *expert_blocks.after_dense_layers(config, index, has, gating="sigmoid"),
     ]
 
@@ -37,22 +36,20 @@ ARCHITECTURES = (
 
 # -- In transformers' checkpoints --
 
-_LAYER_OF_EXPERTS: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(bias="attention_bias"),
-    **head_norms(when="use_qk_norm"),
-    "post_attention_norm": "post_attention_layernorm",
-    **mixture.CHOSEN_WITH_BIAS,
-}
+_LAYER = pre_norm_layer(
+    {**attention(bias="attention_bias"), **head_norms(when="use_qk_norm")},
+    mixture.CHOSEN_WITH_BIAS,
+    ffn_norm="post_attention_norm",
+)
 
 
 FAMILIES = (
     Family(
         classes={"Glm4MoeForCausalLM": "glm4moe"},
-        layer=_LAYER_OF_EXPERTS,
+        layer=_LAYER,
         keys=lambda config, values: mixture.keys_of_experts(config, values, sigmoid=True),
         unused=mixture.unused,
-        drafting=mixture.drafting(_LAYER_OF_EXPERTS),
+        drafting=mixture.drafting(_LAYER),
         drafting_key=mixture.DRAFTING_KEY,
         defaults={
             "num_key_value_heads": 8,

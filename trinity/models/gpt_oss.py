@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
+from trinity.formats.huggingface import table
 from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.stored import Stored, View, as_it_is, transposed
-from trinity.formats.huggingface.table import Table, TableRow, at, attention, tensor
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -45,11 +45,8 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (
-    Architecture(
-        ("gpt-oss",), _layer, rope_halves=True,
-        needs=("experts", "sliding_window"),
-    ),
-)  # fmt: skip
+    Architecture(("gpt-oss",), _layer, rope_halves=True, needs=("experts", "sliding_window")),
+)
 
 # -- In transformers' checkpoints --
 
@@ -75,8 +72,8 @@ def _every_second_column(start: int) -> View:
     return view
 
 
-def _experts() -> Table:
-    rows: dict[str, TableRow] = {}
+def _experts() -> table.Table:
+    rows: dict[str, table.TableRow] = {}
     for name, together, start in (
         ("gate", "gate_up_proj", 0), ("up", "gate_up_proj", 1), ("down", "down_proj", None),
     ):  # fmt: skip
@@ -89,18 +86,21 @@ def _experts() -> Table:
             Stored((f"{apart}.weight",)),
         )
         biases = Stored((f"{source}_bias",), packed), Stored((f"{apart}.bias",))
-        rows |= {f"ffn_{name}_exps": TableRow(forms), f"ffn_{name}_exps.bias": TableRow(biases)}
+        rows |= {
+            f"ffn_{name}_exps": table.TableRow(forms),
+            f"ffn_{name}_exps.bias": table.TableRow(biases),
+        }
     return rows
 
 
-_LAYER: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(bias="attention_bias", output_bias="attention_bias"),
-    "attn_sinks": tensor("self_attn.sinks"),
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_gate_inp": at("mlp.router", bias=True),
-    **_experts(),
-}
+_LAYER = table.pre_norm_layer(
+    {
+        **table.attention(bias="attention_bias", output_bias="attention_bias"),
+        "attn_sinks": table.tensor("self_attn.sinks"),
+    },
+    {"ffn_gate_inp": table.at("mlp.router", bias=True), **_experts()},
+    ffn_norm="post_attention_norm",
+)
 
 
 def _keys(config: ModelConfig, values: Values) -> Keys:

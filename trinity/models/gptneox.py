@@ -28,7 +28,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.norm(config, "x", "attn_norm", "h", kind="layer"),
         *([ffn_norm] if config.parallel_residual else []),
         *blocks.projections(config, has),
-        *blocks.attention(config, blocks.rotation_of(config)),
+        *blocks.plain_attention(config),
         blocks.attention_output(config),
         *([] if config.parallel_residual else [ffn_norm]),
         *blocks.feed_forward(config, "gelu_erf", "ffn_input", form="up"),

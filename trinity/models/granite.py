@@ -15,24 +15,10 @@ from typing import Literal
 from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.config_limits import field_values
+from trinity.formats.huggingface import recurrent, table
 from trinity.formats.huggingface.config import ExpertTerms, class_name_of
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.recurrent import (
-    check_plain,
-    checked,
-    kv_heads,
-    layer_kinds,
-    mamba_table,
-)
 from trinity.formats.huggingface.stored import Stored
-from trinity.formats.huggingface.table import (
-    Table,
-    TableRow,
-    at,
-    attention,
-    both_rows,
-    pre_norm_layer,
-)
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks, mamba_blocks
 from trinity.models.architecture import Architecture, Has
@@ -108,22 +94,22 @@ SCALES = {
 NO_SCALES: dict[str, object] = dict.fromkeys(SCALES.values(), 1.0)
 
 
-ATTENTION = attention(bias="attention_bias", output_bias="attention_bias", permuted=True)
+ATTENTION = table.attention(bias="attention_bias", output_bias="attention_bias", permuted=True)
 _MOE, _SHARED = "block_sparse_moe", "shared_mlp"
-_GATE, _UP = both_rows(f"{_MOE}.input_linear.weight", f"{_MOE}.switch_mlp.{{}}_proj.weight")
-_SHARED_GATE, _SHARED_UP = both_rows(f"{_SHARED}.input_linear.weight")
+_GATE, _UP = table.both_rows(f"{_MOE}.input_linear.weight", f"{_MOE}.switch_mlp.{{}}_proj.weight")
+_SHARED_GATE, _SHARED_UP = table.both_rows(f"{_SHARED}.input_linear.weight")
 _DOWN = ("output_linear", "switch_mlp.down_proj")  # of transformers and of mlx-lm
 # Experts and the shared expert.
-EXPERTS: Table = {
+EXPERTS: table.Table = {
     "ffn_gate_inp": f"{_MOE}.router.layer",
     "ffn_gate_exps": _GATE,
     "ffn_up_exps": _UP,
-    "ffn_down_exps": TableRow(tuple(Stored((f"{_MOE}.{name}.weight",)) for name in _DOWN)),
+    "ffn_down_exps": table.TableRow(tuple(Stored((f"{_MOE}.{name}.weight",)) for name in _DOWN)),
     "ffn_gate_shexp": _SHARED_GATE,
     "ffn_up_shexp": _SHARED_UP,
     "ffn_down_shexp": f"{_SHARED}.output_linear",
 }
-_EXPERT_LAYER = pre_norm_layer(ATTENTION, EXPERTS)
+_EXPERT_LAYER = table.pre_norm_layer(ATTENTION, EXPERTS)
 
 
 def _shared_width(values: Values) -> int:
@@ -147,9 +133,9 @@ _GRANITE_KINDS = {
 
 
 def _granite_states(config: ModelConfig, values: Values) -> SSMConfig:
-    check_plain(values, "mamba_proj_bias")
+    recurrent.check_plain(values, "mamba_proj_bias")
     expand = values.size("mamba_expand", "ssm_expand", 2)
-    return checked(
+    return recurrent.checked(
         values, "mamba_n_heads",
         SSMConfig(
             values.size("mamba_d_conv", "ssm_conv_kernel", 4),
@@ -162,26 +148,21 @@ def _granite_states(config: ModelConfig, values: Values) -> SSMConfig:
 
 
 # The second names are mlx-lm's.
-_DENSE_GATE, _DENSE_UP = both_rows("shared_mlp.input_linear.weight", "mlp.{}_proj.weight")
+_DENSE_GATE, _DENSE_UP = table.both_rows("shared_mlp.input_linear.weight", "mlp.{}_proj.weight")
 
 
-def _granite_layer(config: ModelConfig, values: Values) -> Table:
+def _granite_layer(config: ModelConfig, values: Values) -> table.Table:
     dense = {
         "ffn_gate": _DENSE_GATE,
         "ffn_up": _DENSE_UP,
-        "ffn_down": at("shared_mlp.output_linear", "mlp.down_proj"),
+        "ffn_down": table.at("shared_mlp.output_linear", "mlp.down_proj"),
     }
-    return {
-        "attn_norm": "input_layernorm",
-        **mamba_table(config, "mamba", "mamba_conv_bias"),
-        **ATTENTION,
-        "ffn_norm": "post_attention_layernorm",
-        **(EXPERTS if config.experts else dense),
-    }
+    states = recurrent.mamba_table(config, "mamba", "mamba_conv_bias")
+    return table.pre_norm_layer({**states, **ATTENTION}, EXPERTS if config.experts else dense)
 
 
 def _granite_keys(config: ModelConfig, values: Values) -> Keys:
-    recurrent = layer_kinds(config, values, _GRANITE_KINDS)
+    has_states = recurrent.layer_kinds(config, values, _GRANITE_KINDS)
     kinds = ("rope", "nope", None)
     position = values.values.get("position_embedding_type")
     if position not in kinds:
@@ -192,7 +173,7 @@ def _granite_keys(config: ModelConfig, values: Values) -> Keys:
     shared = values.size("shared_intermediate_size", "shared_intermediate_size", 0, smallest=0)
     return {
         **field_values(_granite_states(config, values)),
-        "num_kv_heads": kv_heads(config, recurrent),
+        "num_kv_heads": recurrent.kv_heads(config, has_states),
         "rope_finetuned": position == "rope",
         "intermediate_size": config.intermediate_size if config.experts else shared,
         "num_experts": config.experts.num_experts if config.experts else 0,

@@ -12,16 +12,10 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
+from trinity.formats.huggingface import table
 from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys, windowed_layers
-from trinity.formats.huggingface.table import (
-    Table,
-    both_rows,
-    gated,
-    pre_norm_layer,
-    tensor,
-)
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, granite
 from trinity.models.architecture import Has
@@ -52,17 +46,19 @@ ARCHITECTURES = (granite.architecture("granite_swa", _layer, "sliding_window"),)
 # -- In transformers' checkpoints --
 
 _DEFAULTS = {**granite.NO_SCALES, "sliding_window": 128}
-_ATTENTION: Table = {**granite.ATTENTION, "attn_sinks": tensor("self_attn.sinks")}
-_DENSE_LAYER = pre_norm_layer(_ATTENTION, gated(bias="mlp_bias"))
+_ATTENTION: table.Table = {**granite.ATTENTION, "attn_sinks": table.tensor("self_attn.sinks")}
+_DENSE_LAYER = table.pre_norm_layer(_ATTENTION, table.gated(bias="mlp_bias"))
 _MOE = "block_sparse_moe"
-_GATE, _UP = both_rows(f"{_MOE}.experts.gate_up_proj", f"{_MOE}.switch_mlp.{{}}_proj.weight")
-_EXPERT_LAYER = pre_norm_layer(
+_GATE, _UP = table.both_rows(f"{_MOE}.experts.gate_up_proj", f"{_MOE}.switch_mlp.{{}}_proj.weight")
+_EXPERT_LAYER = table.pre_norm_layer(
     _ATTENTION,
     {
         "ffn_gate_inp": f"{_MOE}.router",
         "ffn_gate_exps": _GATE,
         "ffn_up_exps": _UP,
-        "ffn_down_exps": tensor(f"{_MOE}.experts.down_proj", f"{_MOE}.switch_mlp.down_proj.weight"),
+        "ffn_down_exps": table.tensor(
+            f"{_MOE}.experts.down_proj", f"{_MOE}.switch_mlp.down_proj.weight"
+        ),
         "ffn_up_shexp": "shared_mlp.input_linear",
         "ffn_down_shexp": "shared_mlp.output_linear",
     },

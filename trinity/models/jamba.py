@@ -8,16 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trinity.config import ModelConfig
+from trinity.formats.huggingface import recurrent, table
 from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.recurrent import (
-    check_plain,
-    kv_heads,
-    mamba_1_states,
-    mamba_1_table,
-)
 from trinity.formats.huggingface.stored import Stored
-from trinity.formats.huggingface.table import Table, TableRow, attention, experts, gated
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks, mamba_blocks
 from trinity.models.architecture import Architecture, Has
@@ -55,32 +49,32 @@ ARCHITECTURES = (Architecture(("jamba",), _layer, rope_halves=False, needs=("ssm
 # -- In transformers' checkpoints --
 
 
-def _table(config: ModelConfig, values: Values) -> Table:
+def _table(config: ModelConfig, values: Values) -> table.Table:
     period = values.size("expert_layer_period", "expert_layer_step", 2)
     offset = values.size("expert_layer_offset", "num_layers", 1, smallest=0)
     sparse = [layer for layer in range(config.num_layers) if layer % period == offset]
     return {
         "attn_norm": "input_layernorm",
-        **mamba_1_table("mamba", "mamba_conv_bias", norms=True),
-        **attention(),
+        **recurrent.mamba_1_table("mamba", "mamba_conv_bias", norms=True),
+        **table.attention(),
         "ffn_norm": "pre_ff_layernorm",
-        **gated("feed_forward"),
+        **table.gated("feed_forward"),
         # Layers of experts are those with this tensor.
-        "ffn_gate_inp": TableRow((Stored(("feed_forward.router.weight",)),), layers=sparse),
-        **experts("feed_forward.experts"),
+        "ffn_gate_inp": table.TableRow((Stored(("feed_forward.router.weight",)),), layers=sparse),
+        **table.experts("feed_forward.experts"),
     }
 
 
 def _keys(config: ModelConfig, values: Values) -> Keys:
-    check_plain(values, "mamba_proj_bias")
+    recurrent.check_plain(values, "mamba_proj_bias")
     period = values.size("attn_layer_period", "num_layers", 8)
     offset = values.size("attn_layer_offset", "num_layers", 4, smallest=0)
     without = tuple(layer % period != offset for layer in range(config.num_layers))
     return {
-        **mamba_1_states(
+        **recurrent.mamba_1_states(
             config, values, "mamba_d_conv", "mamba_d_state", "mamba_expand", "mamba_dt_rank"
         ),
-        "num_kv_heads": kv_heads(config, without),
+        "num_kv_heads": recurrent.kv_heads(config, without),
         "expert_intermediate_size": None,  # feed_forward_length is an expert's
         **dict.fromkeys(("rope_dim", "rope_theta")),
     }

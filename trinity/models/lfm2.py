@@ -12,19 +12,11 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.huggingface import table
 from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import layer_kinds
 from trinity.formats.huggingface.stored import Stored, taps
-from trinity.formats.huggingface.table import (
-    EMBEDDING,
-    Table,
-    TableRow,
-    at,
-    attention,
-    experts,
-    tensor,
-)
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -49,7 +41,7 @@ def _mixer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     config = replace(config, num_kv_heads=config.kv_heads_of(index))
     return [
         *blocks.projections(config, has, head_norms=True),
-        *blocks.attention(config, blocks.rotation_of(config)),
+        *blocks.plain_attention(config),
         blocks.attention_output(config),
     ]
 
@@ -93,23 +85,23 @@ ARCHITECTURES = tuple(
 _KINDS = {"conv": True, "full_attention": False}
 
 
-_ENDS: Table = {**EMBEDDING, "token_embd_norm": "model.embedding_norm"}
-_LAYER: Table = {
+_ENDS: table.Table = {**table.EMBEDDING, "token_embd_norm": "model.embedding_norm"}
+_LAYER: table.Table = {
     "attn_norm": "operator_norm",
     "shortconv.in_proj": "conv.in_proj",
-    "shortconv.conv": TableRow((Stored(("conv.conv.weight",), taps),)),
+    "shortconv.conv": table.TableRow((Stored(("conv.conv.weight",), taps),)),
     "shortconv.out_proj": "conv.out_proj",
-    **attention(output="out_proj"),
+    **table.attention(output="out_proj"),
     "attn_q_norm": "self_attn.q_layernorm",
     "attn_k_norm": "self_attn.k_layernorm",
     "ffn_norm": "ffn_norm",
     # The second names are mlx-lm's.
-    "ffn_gate": at("feed_forward.w1", "feed_forward.gate_proj"),
-    "ffn_up": at("feed_forward.w3", "feed_forward.up_proj"),
-    "ffn_down": at("feed_forward.w2", "feed_forward.down_proj"),
+    "ffn_gate": table.at("feed_forward.w1", "feed_forward.gate_proj"),
+    "ffn_up": table.at("feed_forward.w3", "feed_forward.up_proj"),
+    "ffn_down": table.at("feed_forward.w2", "feed_forward.down_proj"),
     "ffn_gate_inp": "feed_forward.gate",
-    "exp_probs_b.bias": tensor("feed_forward.expert_bias", when="use_expert_bias"),
-    **experts("feed_forward.experts", gate="w1", up="w3", down="w2"),
+    "exp_probs_b.bias": table.tensor("feed_forward.expert_bias", when="use_expert_bias"),
+    **table.experts("feed_forward.experts", gate="w1", up="w3", down="w2"),
 }
 
 

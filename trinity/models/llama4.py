@@ -20,7 +20,7 @@ from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.stored import Stored, part, transposed
-from trinity.formats.huggingface.table import Table, TableRow, attention, gated
+from trinity.formats.huggingface.table import TableRow, attention, gated, pre_norm_layer
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -91,17 +91,17 @@ def _apart(name: str) -> Stored:
 
 
 _DOWN = Stored(("feed_forward.experts.down_proj",), transposed, turned=True)
-_LAYER: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(),
-    "ffn_norm": "post_attention_layernorm",
-    **gated("feed_forward"),
-    "ffn_gate_inp": "feed_forward.router",
-    "ffn_gate_exps": TableRow((_part_of_turned(0), _apart("gate"))),
-    "ffn_up_exps": TableRow((_part_of_turned(1), _apart("up"))),
-    "ffn_down_exps": TableRow((_DOWN, _apart("down"))),
-    **gated("feed_forward.shared_expert", suffix="_shexp"),
-}
+_LAYER = pre_norm_layer(
+    attention(),
+    {
+        **gated("feed_forward"),
+        "ffn_gate_inp": "feed_forward.router",
+        "ffn_gate_exps": TableRow((_part_of_turned(0), _apart("gate"))),
+        "ffn_up_exps": TableRow((_part_of_turned(1), _apart("up"))),
+        "ffn_down_exps": TableRow((_DOWN, _apart("down"))),
+        **gated("feed_forward.shared_expert", suffix="_shexp"),
+    },
+)
 
 
 def _keys(config: ModelConfig, values: Values) -> Keys:

@@ -34,11 +34,8 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (
-    Architecture(
-        ("maple",), _layer, rope_halves=True,
-        needs=("experts", "sliding_window"),
-    ),
-)  # fmt: skip
+    Architecture(("maple",), _layer, rope_halves=True, needs=("experts", "sliding_window")),
+)
 
 # -- In checkpoints --
 

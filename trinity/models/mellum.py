@@ -10,11 +10,11 @@ from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other, window_keys
-from trinity.formats.huggingface.table import attention, experts, head_norms, pre_norm_layer
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
+from trinity.models.qwen_moe import LAYER3
 
 _PERIOD = 4  # the last layer of each period sees all positions
 
@@ -33,11 +33,6 @@ ARCHITECTURES = (Architecture(("mellum",), _layer, rope_halves=True, needs=("exp
 
 # -- In transformers' checkpoints --
 
-_LAYER = pre_norm_layer(
-    {**attention(bias="attention_bias", output_bias="attention_bias"), **head_norms()},
-    {"ffn_gate_inp": "mlp.gate", **experts("mlp.experts")},
-)
-
 
 def _keys(config: ModelConfig, values: Values) -> Keys:
     sparse = ["sparse"] * config.num_layers
@@ -48,7 +43,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 FAMILIES = (
     Family(
         classes={"MellumForCausalLM": "mellum"},
-        layer=_LAYER,
+        layer=LAYER3,
         keys=_keys,
         window_keys=window_keys,
         unused=r"(model\.)?mtp\..*",

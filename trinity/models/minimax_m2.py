@@ -7,17 +7,11 @@ Source: llama.cpp src/models/minimax-m2.cpp; transformers' MiniMaxM2.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.formats.huggingface import table
 from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.mixture import SIGMOID
-from trinity.formats.huggingface.table import (
-    attention,
-    experts,
-    head_norms,
-    pre_norm_layer,
-    tensor,
-)
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -38,12 +32,12 @@ ARCHITECTURES = (Architecture(("minimax-m2",), _layer, rope_halves=True, needs=(
 # -- In transformers' checkpoints --
 
 _MOE = "block_sparse_moe"
-_LAYER = pre_norm_layer(
-    {**attention(), **head_norms()},
+_LAYER = table.pre_norm_layer(
+    {**table.attention(), **table.head_norms()},
     {
         "ffn_gate_inp": f"{_MOE}.gate",
-        "exp_probs_b.bias": tensor(f"{_MOE}.e_score_correction_bias"),
-        **experts(f"{_MOE}.experts", gate="w1", up="w3", down="w2"),
+        "exp_probs_b.bias": table.tensor(f"{_MOE}.e_score_correction_bias"),
+        **table.experts(f"{_MOE}.experts", gate="w1", up="w3", down="w2"),
     },
 )
 

@@ -14,19 +14,12 @@ import numpy as np
 from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import field_values
+from trinity.formats.huggingface import table
 from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.recurrent import check_plain, checked, kv_heads, mamba_table
 from trinity.formats.huggingface.stored import Stored
-from trinity.formats.huggingface.table import (
-    Table,
-    TableRow,
-    at,
-    attention,
-    experts,
-    tensor,
-)
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks, mamba_blocks
 from trinity.models.architecture import Architecture, Has
@@ -147,23 +140,23 @@ def _nemotron_states(values: Values) -> SSMConfig:
     )  # fmt: skip
 
 
-_NEMOTRON_ENDS: Table = {
-    "token_embd": at("model.embeddings", "model.embed_tokens"),
-    "output_norm": at("model.norm_f", "model.norm"),
+_NEMOTRON_ENDS: table.Table = {
+    "token_embd": table.at("model.embeddings", "model.embed_tokens"),
+    "output_norm": table.at("model.norm_f", "model.norm"),
 }
 
 
-def _nemotron_layer(config: ModelConfig, values: Values) -> Table:
+def _nemotron_layer(config: ModelConfig, values: Values) -> table.Table:
     source = "mixer"
     return {
         "attn_norm": "norm",
         **mamba_table(config, source, "use_conv_bias"),
         # GGUF permutes the rows of Q and K, although they do not rotate.
-        **attention(module=source, permuted=True),
+        **table.attention(module=source, permuted=True),
         # Layers of experts are those with this tensor.
-        "ffn_gate_inp": TableRow((Stored((f"{source}.gate.weight",)),), optional=True),
-        "exp_probs_b.bias": tensor(f"{source}.gate.e_score_correction_bias"),
-        **experts(f"{source}.experts", gate=""),
+        "ffn_gate_inp": table.TableRow((Stored((f"{source}.gate.weight",)),), optional=True),
+        "exp_probs_b.bias": table.tensor(f"{source}.gate.e_score_correction_bias"),
+        **table.experts(f"{source}.experts", gate=""),
         "ffn_latent_down": f"{source}.fc1_latent_proj",
         "ffn_latent_up": f"{source}.fc2_latent_proj",
         "ffn_up": f"{source}.up_proj",

@@ -24,7 +24,7 @@ def attention_branch(config: ModelConfig, has: Has) -> list[Operation]:
         *blocks.projections(config, has, head_norms=False),
         Norm("q", "attn_q_norm", "q", config.num_heads * config.head_dim),
         Norm("k", "attn_k_norm", "k", config.num_kv_heads * config.head_dim),
-        *blocks.attention(config, blocks.rotation_of(config)),
+        *blocks.plain_attention(config),
         blocks.attention_output(config),
     ]
 

@@ -20,7 +20,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [
         blocks.norm(config, "x", "attn_norm", "h", kind="layer"),
         *blocks.projections(config, has),
-        *blocks.attention(config, blocks.rotation_of(config)),
+        *blocks.plain_attention(config),
         blocks.attention_output(config),
         *blocks.feed_forward(config, "gelu", form="up"),
     ]

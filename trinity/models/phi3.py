@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.table import Table
+from trinity.formats.huggingface.table import pre_norm_layer
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
@@ -29,20 +29,16 @@ ARCHITECTURES = (Architecture(("phi3",), _layer, rope_halves=True),)
 
 # -- In transformers' checkpoints --
 
-_PHI3: Table = {
-    "attn_norm": "input_layernorm",
-    "attn_qkv": "self_attn.qkv_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_up": "mlp.gate_up_proj",
-    "ffn_down": "mlp.down_proj",
-}
+_LAYER = pre_norm_layer(
+    {"attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj"},
+    {"ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"},
+)
 
 
 FAMILIES = (
     Family(
         classes={"Phi3ForCausalLM": "phi3"},
-        layer=_PHI3,
+        layer=_LAYER,
         # A window of 0 distinguishes Phi 4 from the others.
         window_keys=lambda config: {"sliding_window": config.sliding_window},
         windows=True,

@@ -22,21 +22,12 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig, SSMConfig
 from trinity.formats.config_limits import field_values
+from trinity.formats.huggingface import table
 from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.recurrent import convolution, decay, layer_kinds
 from trinity.formats.huggingface.rope import rope_sections
 from trinity.formats.huggingface.stored import Stored, View, heads_in_turns, rows
-from trinity.formats.huggingface.table import (
-    EMBEDDING,
-    Table,
-    TableRow,
-    at,
-    attention,
-    gated,
-    head_norms,
-    tensor,
-)
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -176,29 +167,32 @@ def _states(values: Values) -> SSMConfig:
     return SSMConfig(kernel, heads * value_dim, key_dim, groups, heads)
 
 
-_ENDS: Table = {**EMBEDDING, "output_norm": at("model.norm", add=1)}
+_ENDS: table.Table = {**table.EMBEDDING, "output_norm": table.at("model.norm", add=1)}
 # The query's projection has the rows of a gate after those of each head.
-_PROJECTIONS = attention(bias="attention_bias", output_bias="attention_bias")
-_ATTENTION: Table = {
+_PROJECTIONS = table.attention(bias="attention_bias", output_bias="attention_bias")
+_ATTENTION: table.Table = {
     **{name: _PROJECTIONS[name] for name in ("attn_k", "attn_v", "attn_output", "attn_q")},
-    **head_norms(add=1),
+    **table.head_norms(add=1),
 }
-_FEED_FORWARD: Table = {
-    "post_attention_norm": at("post_attention_layernorm", add=1),
-    **gated(),
+_FEED_FORWARD: table.Table = {
+    "post_attention_norm": table.at("post_attention_layernorm", add=1),
+    **table.gated(),
     **WITH_SHARED,
 }
-_DRAFTING: tuple[tuple[str, Table], ...] = (
+_DRAFTING: tuple[tuple[str, table.Table], ...] = (
     (
         "mtp.",
         {
             "nextn.eh_proj": "fc",
-            "nextn.enorm": at("pre_fc_norm_embedding", add=1),
-            "nextn.hnorm": at("pre_fc_norm_hidden", add=1),
-            "nextn.shared_head_norm": at("norm", add=1),
+            "nextn.enorm": table.at("pre_fc_norm_embedding", add=1),
+            "nextn.hnorm": table.at("pre_fc_norm_hidden", add=1),
+            "nextn.shared_head_norm": table.at("norm", add=1),
         },
     ),
-    ("mtp.layers.0.", {"attn_norm": at("input_layernorm", add=1), **_ATTENTION, **_FEED_FORWARD}),
+    (
+        "mtp.layers.0.",
+        {"attn_norm": table.at("input_layernorm", add=1), **_ATTENTION, **_FEED_FORWARD},
+    ),
 )
 
 
@@ -208,22 +202,22 @@ def _ssm(config: ModelConfig) -> SSMConfig:
     return config.ssm
 
 
-def _delta_rule_table(config: ModelConfig) -> Table:
+def _delta_rule_table(config: ModelConfig) -> table.Table:
     """Return the table of Qwen 3.5, whose value heads are interleaved."""
     ssm = _ssm(config)
     groups, heads, keys = ssm.num_groups, ssm.num_heads, 2 * ssm.keys_size
     turned, values = heads_in_turns(groups, heads), heads_in_turns(groups, heads, first=keys)
     both = (rows(0, keys), values)
 
-    def stored(name: str, view: View) -> TableRow:
-        return TableRow((Stored((f"{_DELTA}.{name}",), view),))
+    def stored(name: str, view: View) -> table.TableRow:
+        return table.TableRow((Stored((f"{_DELTA}.{name}",), view),))
 
     def columns(array: NDArray[Any]) -> NDArray[Any]:
         parts = array.reshape(len(array), groups, heads // groups, -1)
         return parts.swapaxes(1, 2)
 
     return {
-        "attn_qkv": TableRow((Stored((f"{_DELTA}.in_proj_qkv.weight",), parts=both),)),
+        "attn_qkv": table.TableRow((Stored((f"{_DELTA}.in_proj_qkv.weight",), parts=both),)),
         "attn_gate": stored("in_proj_z.weight", turned),
         "ssm_beta": stored("in_proj_b.weight", turned),
         "ssm_alpha": stored("in_proj_a.weight", turned),
@@ -235,7 +229,7 @@ def _delta_rule_table(config: ModelConfig) -> Table:
     }
 
 
-def _delta_rule_of_next_table(config: ModelConfig) -> Table:
+def _delta_rule_of_next_table(config: ModelConfig) -> table.Table:
     """Return the table of Qwen3-Next, with one weight for q, k, v and z of each key head."""
     ssm = _ssm(config)
     groups, dim, of_group = ssm.num_groups, ssm.state_size, ssm.inner_size // ssm.num_groups
@@ -250,21 +244,21 @@ def _delta_rule_of_next_table(config: ModelConfig) -> Table:
     ends = (0, dim, 2 * dim, 2 * dim + of_group, 2 * (dim + of_group))
     query, key, value, z = (part(*pair) for pair in itertools.pairwise(ends))
     return {
-        "attn_qkv": TableRow((Stored(name, parts=(query, key, value)),)),
-        "attn_gate": TableRow((Stored(name, parts=(z,)),)),
+        "attn_qkv": table.TableRow((Stored(name, parts=(query, key, value)),)),
+        "attn_gate": table.TableRow((Stored(name, parts=(z,)),)),
         "ssm_ba": f"{_DELTA}.in_proj_ba",
         "ssm_conv1d": convolution(f"{_DELTA}.conv1d"),
         "ssm_a.": decay(_DELTA),
-        "ssm_dt.bias": tensor(f"{_DELTA}.dt_bias"),
+        "ssm_dt.bias": table.tensor(f"{_DELTA}.dt_bias"),
         "ssm_norm": f"{_DELTA}.norm",
         "ssm_out": f"{_DELTA}.out_proj",
     }
 
 
-def _table(config: ModelConfig, values: Values) -> Table:
+def _table(config: ModelConfig, values: Values) -> table.Table:
     of_next = config.architecture == "qwen3next"
     return {
-        "attn_norm": at("input_layernorm", add=1),
+        "attn_norm": table.at("input_layernorm", add=1),
         **_ATTENTION,
         **(_delta_rule_of_next_table(config) if of_next else _delta_rule_table(config)),
         **_FEED_FORWARD,

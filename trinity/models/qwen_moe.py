@@ -9,16 +9,9 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
+from trinity.formats.huggingface import table
 from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.table import (
-    Table,
-    attention,
-    experts,
-    gated,
-    head_norms,
-    pre_norm_layer,
-)
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -73,16 +66,16 @@ def check_routing(values: Values, *, normalizes: bool) -> None:
 
 
 # Experts and a shared expert.
-WITH_SHARED: Table = {
+WITH_SHARED: table.Table = {
     "ffn_gate_inp": "mlp.gate",
-    **experts("mlp.experts"),
+    **table.experts("mlp.experts"),
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
-    **gated("mlp.shared_expert", suffix="_shexp"),
+    **table.gated("mlp.shared_expert", suffix="_shexp"),
 }
-_LAYER2 = pre_norm_layer(attention(bias="qkv_bias"), WITH_SHARED)
-_LAYER3 = pre_norm_layer(
-    {**attention(bias="attention_bias", output_bias="attention_bias"), **head_norms()},
-    {"ffn_gate_inp": "mlp.gate", **experts("mlp.experts")},
+_LAYER2 = table.pre_norm_layer(table.attention(bias="qkv_bias"), WITH_SHARED)
+LAYER3 = table.pre_norm_layer(
+    {**table.attention(bias="attention_bias", output_bias="attention_bias"), **table.head_norms()},
+    {"ffn_gate_inp": "mlp.gate", **table.experts("mlp.experts")},
 )
 
 
@@ -111,7 +104,7 @@ FAMILIES = (
     ),
     Family(
         classes={"Qwen3MoeForCausalLM": "qwen3moe"},
-        layer=_LAYER3,
+        layer=LAYER3,
         keys=_qwen3_keys,
         windows=True,
         defaults=WINDOW_OFF,

@@ -11,18 +11,11 @@ from __future__ import annotations
 from functools import partial
 
 from trinity.config import ModelConfig
+from trinity.formats.huggingface import table
 from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import check_even_heads
 from trinity.formats.huggingface.rope import rope_sections
-from trinity.formats.huggingface.table import (
-    Table,
-    attention,
-    gated,
-    head_norms,
-    pre_norm_layer,
-    turned_experts,
-)
 from trinity.formats.huggingface.values import Values
 from trinity.models.architecture import Architecture
 from trinity.models.llama import layer
@@ -44,8 +37,8 @@ ARCHITECTURES = (
 _SECTIONS_OF_2, _SECTIONS_OF_3 = (16, 24, 24), (24, 20, 20)  # where config.json has none
 _ROPE_TYPES = ("mrope", "linear", "yarn")
 _ATTENTION3 = {
-    **attention(bias="attention_bias", output_bias="attention_bias"),
-    **head_norms(),
+    **table.attention(bias="attention_bias", output_bias="attention_bias"),
+    **table.head_norms(),
 }
 
 
@@ -67,10 +60,10 @@ def _expert_keys(config: ModelConfig, values: Values) -> Keys:
     return _keys3(config, values)
 
 
-def _expert_table(config: ModelConfig, values: Values) -> Table:
+def _expert_table(config: ModelConfig, values: Values) -> table.Table:
     width = config.experts.intermediate_size if config.experts else 0
-    stacks = turned_experts("mlp.experts", config.hidden_size, width)
-    return pre_norm_layer(_ATTENTION3, {"ffn_gate_inp": "mlp.gate", **stacks})
+    stacks = table.turned_experts("mlp.experts", config.hidden_size, width)
+    return table.pre_norm_layer(_ATTENTION3, {"ffn_gate_inp": "mlp.gate", **stacks})
 
 
 FAMILIES = (
@@ -79,7 +72,7 @@ FAMILIES = (
             "Qwen2VLForConditionalGeneration": "qwen2vl",
             "Qwen2_5_VLForConditionalGeneration": "qwen2vl",
         },
-        layer=pre_norm_layer(attention(bias=True), gated()),
+        layer=table.pre_norm_layer(table.attention(bias=True), table.gated()),
         keys=_keys2,
         windows=True,
         max_window_layers="after",
@@ -94,7 +87,7 @@ FAMILIES = (
     ),
     Family(
         wrappers={"Qwen3VLForConditionalGeneration": "qwen3vl"},
-        layer=pre_norm_layer(_ATTENTION3, gated()),
+        layer=table.pre_norm_layer(_ATTENTION3, table.gated()),
         keys=_keys3,
         rope_types=_ROPE_TYPES,
         defaults={"head_dim": 128, "rope_theta": 500_000.0},

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.table import Table, attention, gated
+from trinity.formats.huggingface.table import attention, gated, pre_norm_layer
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    attention = blocks.attention(config, blocks.rotation_of(config))
     return [
-        *blocks.attention_branch(config, has, attention, ffn_norm="post_attention_norm"),
+        *blocks.attention_branch(config, has, ffn_norm="post_attention_norm"),
         *blocks.feed_forward(config, "silu"),
     ]
 
@@ -26,17 +25,12 @@ ARCHITECTURES = (Architecture(("seed_oss",), _layer, rope_halves=True),)
 
 # -- In transformers' checkpoints --
 
-_LAYER: Table = {
-    "attn_norm": "input_layernorm",
-    **attention(bias="attention_bias"),
-    "post_attention_norm": "post_attention_layernorm",
-    **gated(),
-}
-
 FAMILIES = (
     Family(
         classes={"SeedOssForCausalLM": "seed_oss"},
-        layer=_LAYER,
+        layer=pre_norm_layer(
+            attention(bias="attention_bias"), gated(), ffn_norm="post_attention_norm"
+        ),
         defaults={"head_dim": 128, "num_key_value_heads": 8, "attention_bias": True},
     ),
 )

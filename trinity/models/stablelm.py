@@ -28,7 +28,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.norm(config, "x", "attn_norm", "h", kind="layer"),
         *blocks.projections(config, has, head_norms=False),
         *norms,
-        *blocks.attention(config, blocks.rotation_of(config)),
+        *blocks.plain_attention(config),
         blocks.attention_output(config),
         *([ffn_norm] if has("ffn_norm") else []),
         *blocks.feed_forward(config, "silu"),

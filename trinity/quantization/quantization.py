@@ -203,23 +203,16 @@ def write_quantized(
     return done
 
 
+@dataclass(slots=True)
 class _Making:
     """Adds tensors to the writer; their bytes are computed when they are written."""
 
-    def __init__(
-        self,
-        provider: WeightProvider,
-        importance: Importance | None,
-        pool: Executor,
-        ahead: int,
-        progress: Progress,
-    ) -> None:
-        self.provider = provider
-        self.importance = importance
-        self.pool = pool
-        self.ahead = ahead
-        self.progress = progress
-        self.total = 0
+    provider: WeightProvider
+    importance: Importance | None
+    pool: Executor
+    ahead: int
+    progress: Progress
+    total: int = 0
 
     def add(self, writer: GGUFWriter, step: QuantizationStep) -> QuantizedTensor:
         """Announce one tensor."""

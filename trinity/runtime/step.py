@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -94,23 +95,15 @@ class Step:
             self.turns[: len(rows)] = self.turns[rows]
 
 
+@dataclass(frozen=True, slots=True)
 class StepInput:
     """Checks a batch of rows and writes it to a ``Step``."""
 
-    def __init__(
-        self,
-        step: Step,
-        config: ModelConfig,
-        *,
-        context_length: int,
-        encodes: bool,
-        windowed: bool,
-    ) -> None:
-        self._step = step
-        self._config = config
-        self._context_length = context_length
-        self._encodes = encodes
-        self._windowed = windowed
+    step: Step
+    config: ModelConfig
+    context_length: int
+    encodes: bool
+    windowed: bool
 
     def take(self, batch: Sequence[Rows], pool: PagePool) -> tuple[NDArray[np.integer], int]:
         """Check a batch, reserve its pages and fill the step's arrays.
@@ -118,12 +111,12 @@ class StepInput:
         Returns all token ids (M,), and the number of positions of the longest sequence.
         Raises: InputError, ContextLengthError; TrinityError if no page is left.
         """
-        step, all_ids, first, longest = self._step, [], 0, 0
+        step, all_ids, first, longest = self.step, [], 0, 0
         step.places.clear()
         wanted_rows: list[int] = []
         for rows in batch:
             cache = rows.cache
-            ids = self._ids(rows.tokens, 2 * FIRST_ID if rows.images else self._config.vocab_size)
+            ids = self._ids(rows.tokens, 2 * FIRST_ID if rows.images else self.config.vocab_size)
             count = len(ids)
             end = first + count
             self._check(rows, count, end, pool)
@@ -143,7 +136,7 @@ class StepInput:
             if rows.images:
                 step.join(rows.images, first, cache.length, count)
             step.caches[first:end] = cache.address
-            if self._windowed:
+            if self.windowed:
                 step.window_caches[first:end] = cache.window_address
                 cache.state_tables(step.state_tables[first:end], revocable=revocable > 0)
             wanted_rows.extend(range(end - rows.logits, end))
@@ -159,8 +152,8 @@ class StepInput:
         return all_ids[0] if len(all_ids) == 1 else np.concatenate(all_ids), longest
 
     def _check(self, rows: Rows, count: int, end: int, pool: PagePool) -> None:
-        cache, config = rows.cache, self._config
-        most = len(self._step.positions)
+        cache, config = rows.cache, self.config
+        most = len(self.step.positions)
         if end > most:
             raise InputError(f"a step takes {most} rows, got {end}")
         if not 0 <= rows.logits <= count:
@@ -171,7 +164,7 @@ class StepInput:
                 "the cache is not one of this engine's; take one from its new_cache(), got "
                 f"{type(cache).__name__}"
             )
-        if self._encodes and (rows.logits or cache.length):
+        if self.encodes and (rows.logits or cache.length):
             raise InputError(
                 f"the model ({config.architecture}) is an encoder: it has no logits, and "
                 "takes a whole text in one step; use embed() or rank()"
@@ -181,9 +174,9 @@ class StepInput:
                 f"the states of {count} rows have shape {(count, config.hidden_size)}, "
                 f"the array for them {rows.states.shape}"
             )
-        if cache.length + count > self._context_length:
+        if cache.length + count > self.context_length:
             raise ContextLengthError(
-                f"{cache.length} + {count} tokens do not fit a context of {self._context_length}"
+                f"{cache.length} + {count} tokens do not fit a context of {self.context_length}"
             )
 
     def _ids(self, tokens: Any, end: int) -> NDArray[np.integer]:
@@ -196,7 +189,7 @@ class StepInput:
             )
         if ids.min() < 0 or ids.max() >= end:
             raise InputError(
-                f"token ids must be in 0..{self._config.vocab_size - 1}, "
+                f"token ids must be in 0..{self.config.vocab_size - 1}, "
                 f"got {ids.min()}..{ids.max()}"
             )
         return ids

@@ -141,12 +141,12 @@ def gated(module: str = "mlp", *, suffix: str = "", bias: bool | str = False) ->
     }
 
 
-def pre_norm_layer(attention: Table, feed_forward: Table) -> Table:
+def pre_norm_layer(attention: Table, feed_forward: Table, *, ffn_norm: str = "ffn_norm") -> Table:
     """Return a layer that normalizes the inputs of its attention and of its feed-forward."""
     return {
         "attn_norm": "input_layernorm",
         **attention,
-        "ffn_norm": "post_attention_layernorm",
+        ffn_norm: "post_attention_layernorm",
         **feed_forward,
     }
 
