@@ -9,13 +9,12 @@ Source: llama.cpp src/models/afmoe.cpp; transformers' Afmoe.
 from __future__ import annotations
 
 import math
-from functools import partial
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface import mixture, table
-from trinity.formats.huggingface.config import ExpertTerms
+from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import refuse_other, window_keys
+from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -76,9 +75,7 @@ FAMILIES = (
         classes={"AfmoeForCausalLM": "afmoe"},
         layer=_LAYER,
         keys=_keys,
-        window_keys=partial(window_keys, period=_PERIOD),
-        windows=True,
-        window_period=_PERIOD,
+        windows=WindowTerms(_PERIOD, gguf="unusual layers"),
         defaults={
             "head_dim": 128,
             "rms_norm_eps": 1e-5,

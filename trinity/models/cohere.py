@@ -7,11 +7,9 @@ Source: llama.cpp src/models/command-r.cpp and cohere2.cpp; transformers' Cohere
 
 from __future__ import annotations
 
-from functools import partial
-
 from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import Table, attention, gated, head_norms
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
@@ -95,12 +93,10 @@ FAMILIES = (
         classes={"Cohere2ForCausalLM": "cohere2"},
         layer=_LAYER,
         keys=_keys,
-        windows=True,
+        windows=WindowTerms(_PERIOD, gguf="unusual layers"),
         fields=_FIELDS,
         defaults={**_DEFAULTS, "sliding_window": 4096},
         epsilon="layer_norm_eps",
-        window_period=_PERIOD,
         rope_types=(),
-        window_keys=partial(window_keys, period=_PERIOD),
     ),
 )

@@ -13,10 +13,11 @@ from trinity.errors import UnsupportedError
 from trinity.formats.huggingface import mixture
 from trinity.formats.huggingface.config import (
     ExpertTerms,
+    WindowTerms,
     every_layer_but_each_last_of,
 )
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import refuse_other, window_keys, windowed_layers
+from trinity.formats.huggingface.keys import refuse_other, windowed_layers
 from trinity.formats.huggingface.table import Table, attention
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
@@ -126,10 +127,8 @@ FAMILIES = (
         classes={"Cohere2MoeForCausalLM": "cohere2moe"},
         layer=_LAYER,
         keys=_keys,
-        window_keys=window_keys,
         unused=mixture.unused,
-        windows=True,
-        window_period=_PERIOD,
+        windows=WindowTerms(_PERIOD, gguf="layers"),
         fields={"logit_scale": "logit_scale"},
         epsilon="layer_norm_eps",
         rope_types=(),

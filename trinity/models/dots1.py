@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.config import ExpertTerms
+from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import attention, head_norms, pre_norm_layer
 from trinity.models import expert_blocks
@@ -37,8 +37,7 @@ FAMILIES = (
         classes={"Dots1ForCausalLM": "dots1"},
         layer=_LAYER,
         keys=lambda config, values: mixture.keys_of_experts(config, values, sigmoid=True),
-        windows=True,
-        max_window_layers="after",
+        windows=WindowTerms(max_window_layers="after"),
         defaults={
             "num_key_value_heads": 32,
             "sliding_window": 4096,

@@ -8,8 +8,8 @@ of 64 layers.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import WindowTerms
 from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import attention, gated, head_norms, post_norm_layer
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
@@ -36,9 +36,7 @@ FAMILIES = (
     Family(
         classes={"Exaone4ForCausalLM": "exaone4"},
         layer=_LAYER,
-        windows=True,
+        windows=WindowTerms(_PERIOD, gguf="layers"),
         defaults={"rms_norm_eps": 1e-5, "sliding_window": 4096},
-        window_period=_PERIOD,
-        window_keys=window_keys,
     ),
 )

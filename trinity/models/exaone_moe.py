@@ -7,13 +7,10 @@ Source: llama.cpp src/models/exaone-moe.cpp; transformers' ExaoneMoe.
 
 from __future__ import annotations
 
-from functools import partial
-
 from trinity.config import ModelConfig
 from trinity.formats.huggingface import mixture
-from trinity.formats.huggingface.config import ExpertTerms
+from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import attention, head_norms, pre_norm_layer, tensor
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
@@ -67,10 +64,8 @@ FAMILIES = (
         classes={"ExaoneMoeForCausalLM": "exaone-moe", "ExaoneMoEForCausalLM": "exaone-moe"},
         layer=_LAYER,
         keys=_keys,
-        window_keys=partial(window_keys, period=_PERIOD),
         unused=r"mtp\..*",
-        windows=True,
-        window_period=_PERIOD,
+        windows=WindowTerms(_PERIOD, gguf="unusual layers"),
         rope_types=(),
         defaults={
             "num_key_value_heads": 32,

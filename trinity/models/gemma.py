@@ -17,9 +17,8 @@ from functools import partial
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.config import class_name_of
+from trinity.formats.huggingface.config import WindowTerms, class_name_of
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention, gated, head_norms
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
@@ -210,11 +209,9 @@ _FAMILY3 = Family(
     layer=_LAYER3,
     ends=_ENDS,
     keys=_gemma3_keys,
-    windows=True,
+    windows=WindowTerms(_PERIOD_OF_3, gguf="unusual layers"),
     defaults=_OF_3,
     activation="hidden_activation",
-    window_period=_PERIOD_OF_3,
-    window_keys=partial(window_keys, period=_PERIOD_OF_3),
     mlx_head=True,
 )
 FAMILIES = (
@@ -232,7 +229,7 @@ FAMILIES = (
         layer=_LAYER2,
         ends=_ENDS,
         keys=_gemma2_keys,
-        windows=True,
+        windows=WindowTerms(_PERIOD_OF_2, gguf="unusual layers"),
         defaults={
             "head_dim": 256,
             "hidden_activation": _TANH,
@@ -242,8 +239,6 @@ FAMILIES = (
             **_TIED,
         },
         activation="hidden_activation",
-        window_period=_PERIOD_OF_2,
-        window_keys=partial(window_keys, period=_PERIOD_OF_2),
     ),
     _FAMILY3,
     replace(

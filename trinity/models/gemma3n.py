@@ -19,8 +19,9 @@ import numpy as np
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface import table
+from trinity.formats.huggingface.config import WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import refuse_other, window_keys
+from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.stored import Stored
 from trinity.formats.huggingface.values import Values
 from trinity.formats.tensor_names import complete
@@ -254,8 +255,7 @@ FAMILIES = (
         ends=_ENDS,
         keys=_keys,
         unused=gemma4.unused,
-        windows=True,
-        window_period=_PERIOD,
+        windows=WindowTerms(_PERIOD, gguf="layers"),
         by_layer=("intermediate_size",),
         activation="hidden_activation",
         rope_types=(),
@@ -278,6 +278,5 @@ FAMILIES = (
             "laurel_rank": _LAUREL_RANK,
             "attention_bias": False,
         },
-        window_keys=window_keys,
     ),
 )

@@ -21,9 +21,9 @@ import numpy as np
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.huggingface import table
-from trinity.formats.huggingface.config import ExpertTerms, check_heads
+from trinity.formats.huggingface.config import ExpertTerms, WindowTerms, check_heads
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import window_keys, windowed_layers
+from trinity.formats.huggingface.keys import windowed_layers
 from trinity.formats.huggingface.stored import Stored
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks, layer_inputs
@@ -328,7 +328,7 @@ FAMILIES = (
         keys=_keys,
         unused=unused,
         tokenizer="gemma4",
-        windows=True,
+        windows=WindowTerms(6, gguf="layers"),
         defaults={
             "head_dim": 256,
             "global_head_dim": 512,
@@ -352,8 +352,6 @@ FAMILIES = (
             used="top_k_experts",
             switch="enable_moe_block",
         ),
-        window_period=6,
         rope_types=("proportional",),
-        window_keys=window_keys,
     ),
 )

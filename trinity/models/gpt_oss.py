@@ -11,7 +11,6 @@ Source: llama.cpp src/models/openai-moe.cpp; transformers' GptOss.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -19,9 +18,8 @@ from numpy.typing import NDArray
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface import table
-from trinity.formats.huggingface.config import ExpertTerms
+from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.stored import Stored, View, as_it_is, transposed
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
@@ -118,7 +116,7 @@ FAMILIES = (
         classes={"GptOssForCausalLM": "gpt-oss"},
         layer=_LAYER,
         keys=_keys,
-        windows=True,
+        windows=WindowTerms(_PERIOD, gguf="unusual layers"),
         defaults={
             "head_dim": 64,
             "num_key_value_heads": 8,
@@ -130,8 +128,6 @@ FAMILIES = (
             "num_experts_per_tok": 4,
         },
         experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
-        window_period=_PERIOD,
         quantization=("mxfp4",),
-        window_keys=partial(window_keys, period=_PERIOD),
     ),
 )

@@ -13,9 +13,9 @@ import numpy as np
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface import table
-from trinity.formats.huggingface.config import ExpertTerms
+from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import window_keys, windowed_layers
+from trinity.formats.huggingface.keys import windowed_layers
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, granite
 from trinity.models.architecture import Has
@@ -115,8 +115,7 @@ _DENSE = Family(
     classes={"GraniteSWAForCausalLM": "granite_swa"},
     layer=_DENSE_LAYER,
     keys=_keys,
-    window_keys=window_keys,
-    windows=True,
+    windows=WindowTerms(gguf="layers"),
     fields=granite.SCALES,
     defaults={**_DEFAULTS, **_DENSE_DEFAULTS},
 )

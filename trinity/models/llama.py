@@ -8,7 +8,7 @@ architecture llama.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import ExpertTerms
+from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import attention, experts, gated, pre_norm_layer
 from trinity.models import blocks, expert_blocks
@@ -89,7 +89,7 @@ FAMILIES = (
     Family(
         classes={"MistralForCausalLM": "llama"},
         layer=LAYER,
-        windows=True,
+        windows=WindowTerms(),
         defaults={"sliding_window": 4096},
         quantization=("bitnet",),
     ),
@@ -98,7 +98,7 @@ FAMILIES = (
         layer=_EXPERT_LAYER,
         # If the key is missing, GGUF readers use feed_forward_length.
         keys=lambda config, values: {"expert_intermediate_size": None},
-        windows=True,
+        windows=WindowTerms(),
         defaults={"rms_norm_eps": 1e-5, "rope_theta": 1e6},
         experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
     ),

@@ -10,9 +10,8 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError
-from trinity.formats.huggingface.config import ExpertTerms
+from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.table import attention, experts, head_norms, pre_norm_layer
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
@@ -59,7 +58,8 @@ FAMILIES = (
             {"ffn_gate_inp": "mlp.gate", **experts("mlp.experts")},
         ),
         keys=_keys,
-        windows=True, partial_rope=True, experts=ExpertTerms(("num_experts",)),
-        window_keys=window_keys,
+        windows=WindowTerms(gguf="layers"),
+        partial_rope=True,
+        experts=ExpertTerms(("num_experts",)),
     ),
 )  # fmt: skip

@@ -7,9 +7,9 @@ base of the others; here they have the file's base for them, as in transformers.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import ExpertTerms
+from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import refuse_other, window_keys
+from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -45,10 +45,8 @@ FAMILIES = (
         classes={"MellumForCausalLM": "mellum"},
         layer=LAYER3,
         keys=_keys,
-        window_keys=window_keys,
         unused=r"(model\.)?mtp\..*",
-        windows=True,
-        window_period=1,  # no layer has a window if they are not listed
+        windows=WindowTerms(1, gguf="layers"),  # if layers are not listed, none has a window
         defaults={
             "head_dim": 128,
             "num_key_value_heads": 4,

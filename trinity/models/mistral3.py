@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.config import WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.rope import read_yarn, rope_parameters, yarn_magnitude
 from trinity.formats.huggingface.table import attention, gated, pre_norm_layer
@@ -80,7 +81,7 @@ FAMILIES = (
         wrappers={"Mistral3ForConditionalGeneration": "mistral3"},
         layer=_LAYER,
         keys=_keys,
-        windows=True,
+        windows=WindowTerms(),
         defaults={
             "head_dim": 128,
             "num_key_value_heads": 8,

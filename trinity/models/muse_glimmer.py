@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.config import WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import refuse_other, window_keys, windowed_layers
+from trinity.formats.huggingface.keys import refuse_other, windowed_layers
 from trinity.formats.huggingface.stored import Stored
 from trinity.formats.huggingface.table import Table, TableRow, at, attention, gated
 from trinity.formats.huggingface.values import Values, shown
@@ -109,10 +110,8 @@ FAMILIES = (
         wrappers={"MuseGlimmerForConditionalGeneration": "muse-glimmer"},
         layer=_table,
         keys=_keys,
-        window_keys=window_keys,
         activation="hidden_activation",
-        windows=True,
-        window_period=_PERIOD,
+        windows=WindowTerms(_PERIOD, gguf="layers"),
         fields={
             "logit_scale": "output_multiplier",
             "final_logit_softcap": "final_logit_softcapping",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.config import WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.rope import rope_parameters
 from trinity.formats.huggingface.table import attention, gated, head_norms, post_norm_layer
 from trinity.formats.huggingface.values import Values
@@ -64,9 +64,7 @@ FAMILIES = (
         classes={"Olmo3ForCausalLM": "olmo2"},
         layer=_LAYER,
         keys=_keys,
-        windows=True,
+        windows=WindowTerms(_PERIOD, gguf="layers"),
         defaults={"rms_norm_eps": 1e-5, "rope_theta": _THETA, "sliding_window": 4096},
-        window_period=_PERIOD,
-        window_keys=window_keys,
     ),
 )

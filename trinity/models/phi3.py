@@ -8,6 +8,7 @@ Source: llama.cpp src/models/phi3.cpp; transformers' Phi3, whose window llama.cp
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import WindowTerms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import pre_norm_layer
 from trinity.models import blocks
@@ -40,8 +41,7 @@ FAMILIES = (
         classes={"Phi3ForCausalLM": "phi3"},
         layer=_LAYER,
         # A window of 0 distinguishes Phi 4 from the others.
-        window_keys=lambda config: {"sliding_window": config.sliding_window},
-        windows=True,
+        windows=WindowTerms(gguf="size"),
         fields={"rope_original_context": "original_max_position_embeddings"},
         defaults={"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
         rope_types=("longrope", "su"),

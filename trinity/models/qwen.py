@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from trinity.formats.huggingface.classifier import with_classifier
+from trinity.formats.huggingface.config import WindowTerms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import attention, gated, head_norms, pre_norm_layer
 from trinity.models.architecture import Architecture
@@ -36,16 +37,14 @@ _LAYER3 = pre_norm_layer(
 _QWEN2 = Family(
     classes={"Qwen2ForCausalLM": "qwen2"},
     layer=_LAYER2,
-    windows=True,
-    max_window_layers="after",
+    windows=WindowTerms(max_window_layers="after"),
     defaults=WINDOW_OFF,
 )
 _QWEN3 = Family(
     classes={"Qwen3ForCausalLM": "qwen3"},
     layer=_LAYER3,
     renames=WITHOUT_HEAD,
-    windows=True,
-    max_window_layers="after",
+    windows=WindowTerms(max_window_layers="after"),
     defaults={"head_dim": 128, **WINDOW_OFF},
 )
 FAMILIES = (
@@ -59,8 +58,7 @@ FAMILIES = (
         renames=WITHOUT_HEAD,
         unused=r"lm_head\..*",
         headless=True,
-        windows=True,
-        max_window_layers="after",
+        windows=WindowTerms(max_window_layers="after"),
         defaults={"head_dim": 128, **WINDOW_OFF},
     ),
 )

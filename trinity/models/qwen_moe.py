@@ -10,7 +10,7 @@ from __future__ import annotations
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface import table
-from trinity.formats.huggingface.config import ExpertTerms
+from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import expert_blocks
@@ -95,10 +95,8 @@ FAMILIES = (
         classes={"Qwen2MoeForCausalLM": "qwen2moe"},
         layer=_LAYER2,
         keys=_qwen2_keys,
-        windows=True,
+        windows=WindowTerms(2, max_window_layers="before"),
         fields={"shared_intermediate_size": "shared_expert_intermediate_size"},
-        window_period=2,
-        max_window_layers="before",
         defaults={"qkv_bias": True, **WINDOW_OFF},
         experts=_EXPERTS,
     ),
@@ -106,7 +104,7 @@ FAMILIES = (
         classes={"Qwen3MoeForCausalLM": "qwen3moe"},
         layer=LAYER3,
         keys=_qwen3_keys,
-        windows=True,
+        windows=WindowTerms(),
         defaults=WINDOW_OFF,
         experts=_EXPERTS,
     ),

@@ -12,7 +12,7 @@ from functools import partial
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface import table
-from trinity.formats.huggingface.config import ExpertTerms
+from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import check_even_heads
 from trinity.formats.huggingface.rope import rope_sections
@@ -74,8 +74,7 @@ FAMILIES = (
         },
         layer=table.pre_norm_layer(table.attention(bias=True), table.gated()),
         keys=_keys2,
-        windows=True,
-        max_window_layers="after",
+        windows=WindowTerms(max_window_layers="after"),
         rope_types=_ROPE_TYPES,
         defaults={
             "num_key_value_heads": 8,

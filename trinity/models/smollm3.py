@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.config import WindowTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks
@@ -50,7 +51,7 @@ FAMILIES = (
         classes={"SmolLM3ForCausalLM": "smollm3"},
         layer=LAYER,
         keys=_keys,
-        windows=True,
+        windows=WindowTerms(),
         defaults={
             "num_key_value_heads": 4,
             "rope_theta": 2_000_000.0,

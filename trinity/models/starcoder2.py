@@ -6,6 +6,7 @@ Source: llama.cpp src/models/starcoder2.cpp; transformers' Starcoder2.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
+from trinity.formats.huggingface.config import WindowTerms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention
 from trinity.models import blocks
@@ -45,7 +46,7 @@ FAMILIES = (
         activations=(_TANH,),
         layer=_LAYER,
         ends=_ENDS,
-        windows=True,
+        windows=WindowTerms(),
         defaults={
             "hidden_act": _TANH,
             "num_key_value_heads": 2,

@@ -48,6 +48,19 @@ class ExpertTerms:
     by_layer: bool = False  # numbers may be lists with a value for each layer
 
 
+@dataclass(frozen=True, slots=True)
+class WindowTerms:
+    """The sliding windows of a class, and what GGUF's files of it say about them."""
+
+    period: int = 0
+    """If layers are not listed, the last one of each period has no window; 0: all have one."""
+    max_window_layers: Literal["", "after", "before"] = ""
+    """If layers are not listed, only those after, or before, this number have a window."""
+    gguf: Literal["", "size", "layers", "unusual layers"] = ""
+    """Nothing, so that the context must not exceed the window; the window's size; the size and the
+    layers that have it; or the size, and the layers unless they follow from the period."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """A class's names and defaults of the values that every configuration has."""
@@ -62,16 +75,13 @@ class Terms:
     experts: ExpertTerms | None = None
     feed_forward_times: int = 0
     """A missing intermediate_size is this many times hidden_size; 0: it must not be missing."""
-    window_period: int = 0
-    """If layers are not listed, the last one of each period has no window; 0: all have one."""
     rope_types: tuple[str, ...] = ROPE_TYPES
     """The kinds of scaling that GGUF can express for the architecture."""
     partial_rope: bool = False  # a part of a head may rotate
     rope_size: str = ""  # the key of the number of a head's values that rotate; "": all
     quantization: tuple[str, ...] = ()  # supported methods
-    windows: bool = False  # the class reads sliding_window, which others ignore
-    max_window_layers: Literal["", "after", "before"] = ""
-    """If layers are not listed, only those after, or before, this number have a window."""
+    windows: WindowTerms | None = None
+    """None: the class ignores sliding_window."""
     by_layer: tuple[str, ...] = ()
     """Keys that may have lists of equal numbers, one for each layer."""
     kinds: tuple[str, ...] = ()
@@ -134,7 +144,7 @@ def common_config(values: Values, terms: Terms) -> tuple[ModelConfig, RopeParame
     num_layers = values.size("num_hidden_layers", "num_layers", counted)
     check_heads(values, num_layers, num_heads, num_kv_heads, head_dim)
     context_length = values.size(values.first_of(terms.context), "context_length")
-    window, windowed = _windows(values, terms, num_layers)
+    window, windowed = _windows(values, terms.windows, num_layers)
     rotated = values.size(terms.rope_size, "rope_dim") if terms.rope_size else head_dim
     rope = _rope(values, terms, context_length, rotated)
     config = ModelConfig(
@@ -206,22 +216,20 @@ def _rope(values: Values, terms: Terms, context_length: int, head_dim: int) -> R
     return rope
 
 
-def _windows(values: Values, terms: Terms, num_layers: int) -> tuple[int, tuple[bool, ...]]:
+def _windows(
+    values: Values, terms: WindowTerms | None, num_layers: int
+) -> tuple[int, tuple[bool, ...]]:
     """Return the window, and which layers have it."""
     none = (False,) * num_layers
-    is_off = (
-        not terms.windows
-        or values.values.get("use_sliding_window") is False
-        or not values.has("sliding_window")
-    )
-    if is_off or values.values["sliding_window"] == 0:
+    is_off = values.values.get("use_sliding_window") is False or not values.has("sliding_window")
+    if terms is None or is_off or values.values["sliding_window"] == 0:
         return 0, none
     window = values.size("sliding_window", "sliding_window")
     windowed = _windowed(values, terms, num_layers)
     return (window, windowed) if any(windowed) else (0, none)
 
 
-def _windowed(values: Values, terms: Terms, num_layers: int) -> tuple[bool, ...]:
+def _windowed(values: Values, terms: WindowTerms, num_layers: int) -> tuple[bool, ...]:
     kinds = values.values.get("layer_types")
     if kinds is not None:
         if not isinstance(kinds, list) or len(kinds) != num_layers:
@@ -241,7 +249,7 @@ def _windowed(values: Values, terms: Terms, num_layers: int) -> tuple[bool, ...]
     if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:
         return tuple(pattern[layer % len(pattern)] == "L" for layer in range(num_layers))
     period = values.size(
-        "sliding_window_pattern", "sliding_window_pattern", terms.window_period, smallest=0
+        "sliding_window_pattern", "sliding_window_pattern", terms.period, smallest=0
     )
     windowed = every_layer_but_each_last_of(period, num_layers)
     if not terms.max_window_layers:

@@ -39,9 +39,6 @@ class Family(Terms):
     keys: Callable[[ModelConfig, Values], Keys] = lambda config, values: {}
     # Fields of ModelConfig with a number for each layer, and the layer's tensors that have them.
     numbers: Mapping[str, str] = field(default_factory=dict)
-    # GGUF's keys of windows, where ``keys`` has no others. None: GGUF can only express a context
-    # not longer than the window.
-    window_keys: Callable[[ModelConfig], Keys] | None = None
     # The class itself has ternary layers.
     ternary: bool = False
     # The value of tokenizer.ggml.model where the tokenizer's files do not tell it.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import common_config, with_defaults
 from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.quantization import TernaryPacking, read_quantization
 from trinity.formats.huggingface.rope import RopeParameters, Tensors
 from trinity.formats.huggingface.values import Values
@@ -57,6 +58,6 @@ def hf_model(given: Mapping[str, object], source: str, family: Family) -> HFMode
         ternary = TernaryPacking(packed=False)
     config = replace(config, architecture=family.architecture(config, values))
     fields = {name: values.of_field(key, name) for name, key in family.fields.items()}
-    windows = family.window_keys(config) if family.window_keys else {}
+    windows = window_keys(config, family.windows)
     own_fields = {**fields, **windows, **family.keys(config, values)}
     return HFModel(family, values, config, rope, own_fields, tied, ternary)

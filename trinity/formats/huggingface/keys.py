@@ -8,7 +8,11 @@ import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.huggingface.config import class_name_of, every_layer_but_each_last_of
+from trinity.formats.huggingface.config import (
+    WindowTerms,
+    class_name_of,
+    every_layer_but_each_last_of,
+)
 from trinity.formats.huggingface.values import Values, shown
 
 
@@ -38,16 +42,16 @@ def windowed_layers(config: ModelConfig) -> tuple[bool, ...]:
     return pattern if isinstance(pattern, tuple) else ()
 
 
-def window_keys(config: ModelConfig, period: int = 0) -> dict[str, object]:
-    """Return the window, and which layers have it.
-
-    Readers of GGUF assume that every layer except each last of ``period`` has it; with 0 they
-    assume nothing.
-    """
-    if not config.sliding_window:
+def window_keys(config: ModelConfig, terms: WindowTerms | None) -> dict[str, object]:
+    """Return what GGUF has of a class's windows."""
+    if terms is None or not terms.gguf:
         return {}
     keys: dict[str, object] = {"sliding_window": config.sliding_window}
-    usual = every_layer_but_each_last_of(period, config.num_layers)
-    if not period or config.sliding_window_pattern != usual:
+    if terms.gguf == "size":
+        return keys
+    if not config.sliding_window:
+        return {}
+    usual = every_layer_but_each_last_of(terms.period, config.num_layers)
+    if terms.gguf == "layers" or config.sliding_window_pattern != usual:
         keys["sliding_window_pattern"] = np.array(windowed_layers(config), np.bool_)
     return keys

@@ -80,7 +80,8 @@ def usable_context(model: HFModel) -> int:
     If GGUF cannot store a sliding window, full attention is the same up to the window's length.
     """
     config = model.config
-    window = 0 if model.family.window_keys else config.sliding_window
+    windows = model.family.windows
+    window = 0 if windows is None or windows.gguf else config.sliding_window
     return min(window, config.context_length) if window else config.context_length
 
 
