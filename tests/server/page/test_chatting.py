@@ -35,6 +35,13 @@ def test_an_answer_streams_and_is_kept(page: Page) -> None:
     assert page.driver.get_log("browser") == []
 
 
+def test_a_long_first_message_is_cut_to_a_title(page: Page) -> None:
+    page.say("many words " * 10)
+    page.idle()
+    title = page.texts("#title")[0]
+    assert title == ("many words " * 10)[:59].rstrip() + "…"
+
+
 def test_escape_stops_an_answer(page: Page, model: Model) -> None:
     page.server.pause = 0.15
     page.say("Who was Prince Andrew?")

@@ -283,7 +283,8 @@ async function send() {
   pictures.set();
   grow();
   if (!chosen.messages.length && chosen.title === "New chat") {
-    chosen.title = text.replace(/\s+/g, " ").slice(0, 60) || "Image";
+    const line = text.replace(/\s+/g, " ");
+    chosen.title = line.length > 60 ? `${line.slice(0, 59).trimEnd()}…` : line || "Image";
   }
   conversations = [chosen, ...conversations.filter((one) => one !== chosen)];
   const message = { role: "user", content: text.replaceAll("\r", ""), ...(images.length && { images }) };
