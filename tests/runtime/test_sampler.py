@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.distribution import best, log_normalizer
-from trinity.runtime.logprobs import token_logprob
+from trinity.runtime.logprobs import token_logprob, token_logprobs
 from trinity.runtime.sampler import Sampler
 from trinity.runtime.sampling_params import SamplingParams
 
@@ -327,6 +327,18 @@ def test_alternatives_are_a_sequence_of_objects_that_are_made_when_read() -> Non
     many = token_logprob(random_logits(2, 20_000), 5, 1000, str)
     assert len(gc.get_objects()) - before < 20
     assert len(many.top) == 1000
+
+
+@pytest.mark.parametrize("size", [5, 512, 8193, 20_000])
+@pytest.mark.parametrize("top", [0, 1, 20])
+def test_rows_together_have_the_bits_of_each_row(size: int, top: int) -> None:
+    logits = random_logits(4, 200 * size).reshape(200, size)
+    logits[0, : size // 2] = 1.0  # equal ones
+    logits[-1, 1] = -np.inf
+    targets = [number % size for number in range(len(logits))]
+    pairs = zip(logits, targets, strict=True)
+    expected = [token_logprob(row, target, top, str).plain() for row, target in pairs]
+    assert list(token_logprobs(logits, targets, top, str)) == expected
 
 
 @pytest.mark.parametrize("masked", [False, True])

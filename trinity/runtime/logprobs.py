@@ -9,7 +9,11 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.runtime.distribution import best, log_normalizer
+from trinity.runtime.distribution import best, best_of_rows, log_normalizer, log_normalizers
+
+# Logits that are looked at together: with a small vocabulary, calls of NumPy cost more than their
+# work, and each of them may lose the interpreter's lock.
+_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +91,23 @@ def token_logprob(
     return TokenLogprob(
         token_id, float(logits[token_id]) - normalizer, text(token_id), alternatives
     )
+
+
+def token_logprobs(
+    logits: NDArray[np.float32], token_ids: Sequence[int], top: int, text: Callable[[int], str]
+) -> Iterator[TokenLogprob]:
+    """``token_logprob`` for each row of ``logits`` and the token of it, as ``plain`` ones."""
+    step = max(1, _AT_ONCE // logits.shape[1])
+    for start in range(0, len(logits), step):
+        rows, targets = logits[start : start + step], token_ids[start : start + step]
+        normalizers = np.array(log_normalizers(rows))
+        best_ids = best_of_rows(rows, top)
+        own = np.take_along_axis(rows, np.array(targets)[:, None], 1)[:, 0] - normalizers
+        others = np.take_along_axis(rows, best_ids, 1) - normalizers[:, None]
+        for target, logprob, ids, values in zip(
+            targets, own.tolist(), best_ids.tolist(), others.tolist(), strict=True
+        ):
+            yield TokenLogprob(
+                target, logprob, text(target),
+                tuple(TokenLogprob(*pair, text(pair[0])) for pair in zip(ids, values, strict=True)),
+            )  # fmt: skip

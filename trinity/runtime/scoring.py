@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
-from trinity.runtime.logprobs import TokenLogprob, token_logprob
+from trinity.runtime.logprobs import TokenLogprob, token_logprobs
 from trinity.runtime.page import AdapterWeights
 from trinity.runtime.perplexity import negative_log_likelihoods
 from trinity.runtime.sequence import Logits, Sequence
@@ -101,7 +102,7 @@ class PromptLogprobs(_Given):
         super().__init__(tokens[:-1], sink, adapters=adapters)
         self._targets = tokens[1:]
         self._top = top
-        self._text = text
+        self._text = cache(text)
         self._found: list[TokenLogprob] = []
 
     @property
@@ -116,8 +117,7 @@ class PromptLogprobs(_Given):
 
     def advance(self, logits: Logits) -> None:
         """Look up the log-probabilities of the tokens that follow."""
-        for row in logits:
-            target = self._targets[len(self._found)]
-            self._found.append(token_logprob(row, target, self._top, self._text).plain())
+        targets = self._targets[len(self._found) : len(self._found) + len(logits)]
+        self._found += token_logprobs(logits, targets, self._top, self._text)
         if len(self._found) == len(self._targets):
             self.end(self._found)
