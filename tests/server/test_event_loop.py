@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from tests.server.asgi import Asked
 from tests.server.conftest import LIMIT, MakeApp
 from tests.server.held import Held
 from trinity.server import bodies, service
+from trinity.server.endpoint import Endpoint
+from trinity.server.endpoints import health, openapi
 from trinity.server.schemas import MOST_MEMBERS, MOST_TEXTS, MOST_VALUES, values_in
 
 CHAT = "/v1/chat/completions"
@@ -155,6 +159,24 @@ def test_endpoints_work_in_the_threads_that_clients_share(
             assert answer.status == 200, (path, answer.bytes)
 
     asyncio.run(test())
+
+
+def test_threads_make_the_document_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes 0.2 s of the interpreter's lock, which the event loop needs, too."""
+    made = list[int]()
+
+    def slow(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
+        made.append(threading.get_ident())
+        time.sleep(0.01)
+        return {"paths": [one.path for one in endpoints]}
+
+    monkeypatch.setattr(openapi, "document", slow)
+    openapi._encoded.cache_clear()
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(openapi.encoded, [health.ENDPOINTS] * 8))
+    openapi._encoded.cache_clear()
+    assert found == {b'{"paths":["/health","/v1/health"]}'}
+    assert len(made) == 1
 
 
 def test_a_large_form_is_collected_without_holding_the_loop(held: Held) -> None:

@@ -14,7 +14,7 @@ async def metrics(call: Call[Any]) -> ASGI:
     """Return all metrics, including the current values."""
     figures = call.service.metrics
     return Response(
-        figures.text(call.service.models),
+        await call.run(figures.text, call.service.models),
         media_type=CONTENT_TYPE_PLAIN_1_0_0,
         headers={"Process-Start-Time-Unix": str(figures.began)},
     )

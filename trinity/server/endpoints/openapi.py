@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import msgspec
 
 from trinity import __version__
-from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoint import ASGI, Call, Document, Endpoint
+from trinity.server.schemas import encode
 
 PLACE = "#/components/schemas/{name}"
 # Responses that every endpoint may give in addition to its own.
@@ -24,14 +26,25 @@ REFUSALS = {
     "504": "The request took too much time.",
 }  # fmt: skip
 
+_making = Lock()
+
 
 async def openapi(call: Call[Any]) -> ASGI:
     """Return the OpenAPI document of all endpoints."""
-    endpoints = call.request.app.state.endpoints
-    return await call.run(lambda: Json(document(endpoints)))
+    return Document(await call.run(encoded, call.request.app.state.endpoints), "application/json")
+
+
+def encoded(endpoints: tuple[Endpoint, ...]) -> bytes:
+    """``document`` as JSON. It takes some 0.2 s, so a second thread waits for the first."""
+    with _making:
+        return _encoded(endpoints)
 
 
 @cache
+def _encoded(endpoints: tuple[Endpoint, ...]) -> bytes:
+    return encode(document(endpoints))
+
+
 def document(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
     """The OpenAPI 3.2 document of endpoints."""
     kinds = _kinds(endpoints)
