@@ -106,6 +106,33 @@ def test_the_client_with_most_connections_makes_room(
         assert not is_closed(kept)
 
 
+def test_a_crowd_makes_room_before_its_connections_begin() -> None:
+    """Only silent ones of the client with the most, the oldest first, as many as are spare."""
+    state = connections.Connections(32)
+    with ExitStack() as stack:
+
+        def accepted(network: str, age: float, sent: bytes = b"") -> accepting.Accepted:
+            client, server = map(stack.enter_context, socket.socketpair())
+            server.setblocking(False)
+            client.sendall(sent)
+            made = accepting.Accepted(server, network)
+            made.since -= age
+            state.accepted.add(made)
+            return made
+
+        other = accepted("other", 9.0)
+        asks = accepted("many", 8.0, b"GET")
+        old = [accepted("many", 1.0 + number) for number in range(3)]
+        young = accepted("many", 0.0)
+        young.since += LIMIT
+        assert state.drop_accepted()
+        assert [one.is_closed for one in old] == [False, True, True]
+        assert state.drop_accepted()
+        assert not state.drop_accepted()
+        assert state.accepted == {other, asks, young}
+        assert not any(one.is_closed for one in state.accepted)
+
+
 def test_where_all_work_one_more_is_told(make: MakeApp, model: Model) -> None:
     with socket_server(make(), max_connections=8) as url, clients(url) as made:
         text = b'{"messages":[{"role":"user","content":"x"}],"max_tokens":2}'

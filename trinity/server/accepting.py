@@ -39,7 +39,7 @@ class Accepted:
     def __init__(self, client: socket.socket, network: str) -> None:
         self.client, self.network = client, network
         self.is_closed = False
-        self._since = time.monotonic()
+        self.since = time.monotonic()
 
     @property
     def waiting_since(self) -> float | None:
@@ -47,7 +47,7 @@ class Accepted:
         try:
             self.client.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
-            return self._since
+            return self.since
         except OSError:
             pass
         return None
@@ -100,7 +100,9 @@ class Accepting:
         ends = time.perf_counter() + TURN_SECONDS
         while True:
             while self._connections.full:
-                room_comes = is_waited_for(self._listener) and self._connections.make_room()
+                room_comes = is_waited_for(self._listener) and (
+                    self._connections.drop_accepted() or self._connections.make_room()
+                )
                 await asyncio.sleep(0 if room_comes else BACK_OFF)
             try:
                 try:

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections import Counter
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from uvicorn.server import ServerState
@@ -61,6 +62,25 @@ class Connections(ServerState):
         """Every connection."""
         return list(self.connections)  # type: ignore[arg-type]
 
+    def drop_accepted(self) -> bool:
+        """Close silent connections that have not begun, of the client with the most connections.
+
+        Returns whether there were some. To begin a connection and to end it takes ten times as
+        long, while others wait to be accepted.
+        """
+        every: list[Connection | Accepted] = [*self.all, *self.accepted, *self.beginning]
+        ((network, _),) = Counter(one.network for one in every).most_common(1)
+        own = sorted((one for one in self.accepted if one.network == network), key=_since)
+        before = time.monotonic() - SILENT_SECONDS
+        old = takewhile(lambda one: one.since <= before, own)
+        silent = list(islice((one for one in old if one.waiting_since is not None), self.spare))
+        for accepted in silent:
+            accepted.give_up()
+            self.accepted.discard(accepted)
+        if silent:
+            self._warn_full()
+        return bool(silent)
+
     def make_room(self) -> bool:
         """End some connections that wait for their clients. Returns whether there will be room.
 
@@ -68,11 +88,7 @@ class Connections(ServerState):
         client's are just beginning or ending, it ends none of another client.
         """
         now = time.monotonic()
-        self.warn(
-            "there are more than %d connections; those that have waited longest for their "
-            "clients are closed",
-            self.most,
-        )
+        self._warn_full()
         alive: list[Connection | Accepted] = [
             connection for connection in self.all if not connection.transport.is_closing()
         ]
@@ -119,12 +135,23 @@ class Connections(ServerState):
             connection.check(now)
         self.check_unread()
 
+    def _warn_full(self) -> None:
+        self.warn(
+            "there are more than %d connections; those that have waited longest for their "
+            "clients are closed",
+            self.most,
+        )
+
     def warn(self, message: str, *values: object) -> None:
         """Log a warning, unless the same one was logged recently."""
         now = time.monotonic()
         if now - self._warned.get(message, -WARNED_SECONDS) >= WARNED_SECONDS:
             self._warned[message] = now
             log.warning(message, *values)
+
+
+def _since(accepted: Accepted) -> float:
+    return accepted.since
 
 
 def most_connections() -> int:
