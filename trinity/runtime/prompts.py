@@ -42,9 +42,11 @@ def checked_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
     return [int(i) for i in array]
 
 
-def check_ids(ids: NDArray[np.generic], vocab_size: int) -> None:
-    """Raise InputError if an id is outside the vocabulary."""
-    for bad in (int(ids.min()), int(ids.max())):
+def check_ids(ids: NDArray[np.generic] | list[int], vocab_size: int) -> None:
+    """Raise InputError if an id is outside the vocabulary. There must be at least one."""
+    # An array of a list takes longer to make than to search.
+    ends = (min(ids), max(ids)) if isinstance(ids, list) else (int(ids.min()), int(ids.max()))
+    for bad in ends:
         if not 0 <= bad < vocab_size:
             raise InputError(f"token id {bad} does not exist: the model has 0 to {vocab_size - 1}")
 
@@ -67,7 +69,7 @@ def prompt_ids(
     else:
         ids = checked_ids(prompt, vocab_size)
     ids = ids_or_bos(ids, tokenizer)
-    check_ids(np.asarray(ids), vocab_size)
+    check_ids(ids, vocab_size)
     check_context(len(ids), context_length)
     return ids
 

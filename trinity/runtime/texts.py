@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from trinity.errors import ContextLengthError, InputError
 from trinity.formats.text_rules import TextRules
 from trinity.runtime.prompts import LONG_TEXT, check_ids, check_length, checked_ids
@@ -86,7 +84,7 @@ class TextReader:
                 ids = checked_ids(text, self.vocab_size)
             if not ids:
                 raise InputError(f"text {number} is empty: it has no tokens to embed")
-            check_ids(np.asarray(ids), self.vocab_size)
+            check_ids(ids, self.vocab_size)
             if len(ids) > self.limit:
                 if not truncate:
                     raise self._too_long(f"text {number}", len(ids))

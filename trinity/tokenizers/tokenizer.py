@@ -267,9 +267,10 @@ class Tokenizer:
 
     def _piece(self, token_id: int) -> tuple[bytes, bool]:
         """Return a token's bytes, and whether it is plain text, not special or user-defined."""
-        token_id = self._checked(token_id)
-        piece = self._pieces.get(token_id)
+        # Only ids of the vocabulary are in the table; ``True`` would be found as 1.
+        piece = self._pieces.get(token_id) if type(token_id) is int else None
         if piece is None:
+            token_id = self._checked(token_id)
             piece = self._pieces[token_id] = self._read_piece(token_id)
         return piece
 
