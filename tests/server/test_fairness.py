@@ -26,7 +26,7 @@ from tests.soak import fairness, fairness_report
 from tests.soak.attacked_server import write_models
 from tests.soak.attacks.target import Attack, all_attacks
 from tests.soak.fairness import Measured, Range
-from tests.soak.ordinary_client import Times
+from tests.soak.ordinary_client import Times, Watch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, uses 127.0.0.2")
 SECONDS, SCALE, TRIES = 0.5, 3.0, 3
@@ -122,13 +122,22 @@ def test_a_report_has_the_strict_limits(tmp_path: Path, monkeypatch: pytest.Monk
     assert "4 attacks: 1 kept every limit, 2 kept them" in table
 
 
-def test_an_attack_on_an_application_that_blocks_its_loop_is_seen(servers: Range) -> None:
+def test_an_attack_on_an_application_that_blocks_its_loop_is_seen(
+    servers: Range, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A planted defect: the server's process is stopped for a while during the attack."""
     server = servers.server("usual")
-    pauses = threading.Timer(0.6, lambda: os.kill(server.process.pid, signal.SIGSTOP))
-    goes_on = threading.Timer(1.3, lambda: os.kill(server.process.pid, signal.SIGCONT))
-    pauses.start()
-    goes_on.start()
+
+    class Pausing(Watch):
+        """Stops the attacked server while it is watched."""
+
+        def __init__(self, port: int) -> None:
+            super().__init__(port)
+            if port == server.port:
+                os.kill(server.process.pid, signal.SIGSTOP)
+                threading.Timer(3.0, os.kill, (server.process.pid, signal.SIGCONT)).start()
+
+    monkeypatch.setattr(fairness, "Watch", Pausing)
     found = fairness.measured(
         all_attacks()["idle_connections"], server, servers.server("apart"), 1.0
     )
