@@ -15,7 +15,7 @@ from functools import partial
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError
 from trinity.formats.huggingface.config import class_name_of
-from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import Table, at, attention, gated
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
@@ -58,14 +58,13 @@ _LAYER: Table = {
 }
 
 
-def _keys(config: ModelConfig, values: Values) -> Keys:
+def _check(config: ModelConfig, values: Values) -> None:
     if config.num_heads * config.head_dim != config.hidden_size:
         raise ConfigError(
             f"{values.source}: num_attention_heads {config.num_heads} x head_dim "
             f"{config.head_dim} is not hidden_size {config.hidden_size}, as it must be in "
             f"{class_name_of(values)}"
         )
-    return {}
 
 
 _FAMILY = Family(
@@ -73,7 +72,7 @@ _FAMILY = Family(
     activations=("relu2", "silu"),
     by_activation={"silu": "bitnet"},
     layer=_LAYER,
-    keys=_keys,
+    check=_check,
     defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5, "rope_theta": 500_000.0},
     quantization=("bitnet",),
 )

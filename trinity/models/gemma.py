@@ -130,9 +130,8 @@ _LAYER2: Table = {
 _LAYER3: Table = {**_LAYER2, **head_norms(add=1)}
 
 
-def _gemma1_keys(config: ModelConfig, values: Values) -> Keys:
+def _gemma1_check(config: ModelConfig, values: Values) -> None:
     _check_causal(values)
-    return {}
 
 
 def _gemma2_keys(config: ModelConfig, values: Values) -> Keys:
@@ -220,7 +219,7 @@ FAMILIES = (
         activations=(_TANH, "gelu"),
         layer=_LAYER1,
         ends=_ENDS,
-        keys=_gemma1_keys,
+        check=_gemma1_check,
         defaults={"head_dim": 256, "hidden_act": _TANH, **_TIED},
     ),
     Family(

@@ -19,7 +19,7 @@ from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface import table
 from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
-from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.stored import Stored, View, as_it_is, transposed
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
@@ -101,21 +101,20 @@ _LAYER = table.pre_norm_layer(
 )
 
 
-def _keys(config: ModelConfig, values: Values) -> Keys:
+def _check(config: ModelConfig, values: Values) -> None:
     for key, expected in _LIMITS.items():
         if values.values.get(key, expected) != expected:
             raise UnsupportedError(
                 f"{values.source}: {key} is {values.values[key]!r:.40}, which is not supported: "
                 f"GGUF files of this model class always imply {expected}"
             )
-    return {}
 
 
 FAMILIES = (
     Family(
         classes={"GptOssForCausalLM": "gpt-oss"},
         layer=_LAYER,
-        keys=_keys,
+        check=_check,
         windows=WindowTerms(_PERIOD, gguf="unusual layers"),
         defaults={
             "head_dim": 64,

@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.keys import check_even_heads, refuse_other
 from trinity.formats.huggingface.stored import Stored, View
 from trinity.formats.huggingface.table import Table, TableRow
@@ -50,10 +50,9 @@ def _layer(config: ModelConfig, values: Values) -> Table:
     }
 
 
-def _keys(config: ModelConfig, values: Values) -> Keys:
+def _check(config: ModelConfig, values: Values) -> None:
     check_even_heads(config, values)
     refuse_other(values, {"bias": (None, False)})
-    return {}
 
 
 FAMILIES = (
@@ -61,7 +60,7 @@ FAMILIES = (
         classes={"InternLM2ForCausalLM": "internlm2"},
         layer=_layer,
         ends={"token_embd": "model.tok_embeddings", "output_norm": "model.norm"},
-        keys=_keys,
+        check=_check,
         renames=(("output.", "lm_head."),),
         rope_types=("dynamic", "linear"),
         defaults={"rms_norm_eps": 1e-6, "tie_word_embeddings": False},

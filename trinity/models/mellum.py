@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
-from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
@@ -34,17 +34,16 @@ ARCHITECTURES = (Architecture(("mellum",), _layer, rope_halves=True, needs=("exp
 # -- In transformers' checkpoints --
 
 
-def _keys(config: ModelConfig, values: Values) -> Keys:
+def _check(config: ModelConfig, values: Values) -> None:
     sparse = ["sparse"] * config.num_layers
     refuse_other(values, {"norm_topk_prob": (True,), "mlp_layer_types": (None, sparse)})
-    return {}
 
 
 FAMILIES = (
     Family(
         classes={"MellumForCausalLM": "mellum"},
         layer=LAYER3,
-        keys=_keys,
+        check=_check,
         unused=r"(model\.)?mtp\..*",
         windows=WindowTerms(1, gguf="layers"),  # if layers are not listed, none has a window
         defaults={

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.config import WindowTerms
-from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.keys import refuse_other, windowed_layers
 from trinity.formats.huggingface.stored import Stored
 from trinity.formats.huggingface.table import Table, TableRow, at, attention, gated
@@ -85,7 +85,7 @@ def _table(config: ModelConfig, values: Values) -> Table:
     }
 
 
-def _keys(config: ModelConfig, values: Values) -> Keys:
+def _check(config: ModelConfig, values: Values) -> None:
     refuse_other(values, {"post_norm_eps": (None, _POST_EPS)})
     if config.num_layers % _PERIOD and not values.has("layer_types"):
         raise UnsupportedError(
@@ -102,14 +102,13 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
             f"{values.source}: layer_rope_theta is {shown(bases)}{given}; trinity reads rope_theta "
             f"{theta} for windowed layers and 0 for the others"
         )
-    return {}
 
 
 FAMILIES = (
     Family(
         wrappers={"MuseGlimmerForConditionalGeneration": "muse-glimmer"},
         layer=_table,
-        keys=_keys,
+        check=_check,
         activation="hidden_activation",
         windows=WindowTerms(_PERIOD, gguf="layers"),
         fields={

@@ -9,7 +9,7 @@ from __future__ import annotations
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.config import WindowTerms
-from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.rope import rope_parameters
 from trinity.formats.huggingface.table import attention, gated, head_norms, post_norm_layer
 from trinity.formats.huggingface.values import Values
@@ -43,7 +43,7 @@ _LAYER = post_norm_layer(
 _THETA = 500_000.0
 
 
-def _keys(config: ModelConfig, values: Values) -> Keys:
+def _check(config: ModelConfig, values: Values) -> None:
     parameters = rope_parameters(values)
     by_kind = parameters.has("full_attention") or parameters.has("sliding_attention")
     if not by_kind and config.rope_theta != _THETA:
@@ -51,7 +51,6 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
             f"{values.source}: rope_theta is {config.rope_theta:g}; in transformers only layers "
             f"without a window have it, others {_THETA:g}, which GGUF cannot express for this class"
         )
-    return {}
 
 
 FAMILIES = (
@@ -63,7 +62,7 @@ FAMILIES = (
     Family(
         classes={"Olmo3ForCausalLM": "olmo2"},
         layer=_LAYER,
-        keys=_keys,
+        check=_check,
         windows=WindowTerms(_PERIOD, gguf="layers"),
         defaults={"rms_norm_eps": 1e-5, "rope_theta": _THETA, "sliding_window": 4096},
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention, tensor
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
@@ -43,12 +43,11 @@ _PHI2_ENDS: Table = {
 }
 
 
-def _phi2_keys(config: ModelConfig, values: Values) -> Keys:
+def _phi2_check(config: ModelConfig, values: Values) -> None:
     if values.flag("qk_layernorm"):
         raise UnsupportedError(
             f"{values.source}: qk_layernorm is true; GGUF's phi2 has no norms of Q and K"
         )
-    return {}
 
 
 FAMILIES = (
@@ -57,7 +56,7 @@ FAMILIES = (
         activations=("gelu_new", "gelu_pytorch_tanh"),
         layer=_PHI2,
         ends=_PHI2_ENDS,
-        keys=_phi2_keys,
+        check=_phi2_check,
         defaults={
             "hidden_act": "gelu_new",
             "partial_rotary_factor": 0.5,

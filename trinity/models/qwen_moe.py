@@ -11,7 +11,7 @@ from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface import table
 from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
-from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -79,22 +79,12 @@ LAYER3 = table.pre_norm_layer(
 )
 
 
-def _qwen2_keys(config: ModelConfig, values: Values) -> Keys:
-    check_routing(values, normalizes=False)
-    return {}
-
-
-def _qwen3_keys(config: ModelConfig, values: Values) -> Keys:
-    check_routing(values, normalizes=True)
-    return {}
-
-
 _EXPERTS = ExpertTerms(("num_experts", "num_local_experts"))
 FAMILIES = (
     Family(
         classes={"Qwen2MoeForCausalLM": "qwen2moe"},
         layer=_LAYER2,
-        keys=_qwen2_keys,
+        check=lambda config, values: check_routing(values, normalizes=False),
         windows=WindowTerms(2, max_window_layers="before"),
         fields={"shared_intermediate_size": "shared_expert_intermediate_size"},
         defaults={"qkv_bias": True, **WINDOW_OFF},
@@ -103,7 +93,7 @@ FAMILIES = (
     Family(
         classes={"Qwen3MoeForCausalLM": "qwen3moe"},
         layer=LAYER3,
-        keys=_qwen3_keys,
+        check=lambda config, values: check_routing(values, normalizes=True),
         windows=WindowTerms(),
         defaults=WINDOW_OFF,
         experts=_EXPERTS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.config import WindowTerms
-from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
@@ -33,7 +33,7 @@ ARCHITECTURES = (Architecture(("smollm3",), _layer, rope_halves=False),)
 # -- In transformers' checkpoints --
 
 
-def _keys(config: ModelConfig, values: Values) -> Keys:
+def _check(config: ModelConfig, values: Values) -> None:
     listed = values.values.get("no_rope_layers")
     interval = values.values.get("no_rope_layer_interval", _PERIOD)
     usual = [int((layer + 1) % _PERIOD != 0) for layer in range(config.num_layers)]
@@ -43,14 +43,13 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
             f"{shown(interval)}, which is not supported: in GGUF files of this model class every "
             "fourth layer has no RoPE, and all others have it"
         )
-    return {}
 
 
 FAMILIES = (
     Family(
         classes={"SmolLM3ForCausalLM": "smollm3"},
         layer=LAYER,
-        keys=_keys,
+        check=_check,
         windows=WindowTerms(),
         defaults={
             "num_key_value_heads": 4,

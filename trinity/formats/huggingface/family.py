@@ -34,8 +34,10 @@ class Family(Terms):
     # The tensors outside of layers. The embedding is the first; the output's weight, which may be
     # tied to it, is not among them.
     ends: Tables = field(default_factory=lambda: PLAIN_ENDS)
+    # Raises UnsupportedError or ConfigError for what GGUF cannot express or the class never has.
+    check: Callable[[ModelConfig, Values], None] = lambda config, values: None
     # Fields of ModelConfig beside those of every class, and GGUF's other keys, without the
-    # architecture; None removes one that every model has. Raises for what GGUF cannot express.
+    # architecture; None removes one that every model has. Raises as ``check``.
     keys: Callable[[ModelConfig, Values], Keys] = lambda config, values: {}
     # Fields of ModelConfig with a number for each layer, and the layer's tensors that have them.
     numbers: Mapping[str, str] = field(default_factory=dict)

@@ -59,5 +59,6 @@ def hf_model(given: Mapping[str, object], source: str, family: Family) -> HFMode
     config = replace(config, architecture=family.architecture(config, values))
     fields = {name: values.of_field(key, name) for name, key in family.fields.items()}
     windows = window_keys(config, family.windows)
+    family.check(config, values)
     own_fields = {**fields, **windows, **family.keys(config, values)}
     return HFModel(family, values, config, rope, own_fields, tied, ternary)
