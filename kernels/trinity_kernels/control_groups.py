@@ -30,20 +30,20 @@ def limits(root: Path = Path("/")) -> Limits:
     sizes: list[int] = []
     throttled: list[float] = []
     for folder in _folders(root):
-        quota, _, period = _text(folder / "cpu.max").partition(" ")
+        quota, _, period = text_of(folder / "cpu.max").partition(" ")
         if quota.isdecimal() and period.isdecimal() and int(period):
             cpus.append(int(quota) / int(period))
-        sizes += [int(size) for size in [_text(folder / "memory.max")] if size.isdecimal()]
-        lines = _text(folder / "cpu.stat").splitlines()
+        sizes += [int(size) for size in [text_of(folder / "memory.max")] if size.isdecimal()]
+        lines = text_of(folder / "cpu.stat").splitlines()
         pairs = (line.partition(" ")[::2] for line in lines)
         counts = {name: int(count) for name, count in pairs if count.isdecimal()}
         if counts.get("nr_periods"):
             throttled.append(counts.get("nr_throttled", 0) / counts["nr_periods"])
     old = root / GROUPS / "cpu"
-    quota, period = _text(old / "cpu.cfs_quota_us"), _text(old / "cpu.cfs_period_us")
+    quota, period = text_of(old / "cpu.cfs_quota_us"), text_of(old / "cpu.cfs_period_us")
     if quota.isdecimal() and period.isdecimal() and int(period):  # -1: no quota
         cpus.append(int(quota) / int(period))
-    size = _text(root / GROUPS / "memory" / "memory.limit_in_bytes")
+    size = text_of(root / GROUPS / "memory" / "memory.limit_in_bytes")
     if size.isdecimal() and int(size) < 1 << 60:  # without a limit, a number of nearly 64 bits
         sizes.append(int(size))
     return Limits(min(cpus, default=None), min(sizes, default=None), max(throttled, default=None))
@@ -53,7 +53,7 @@ def _folders(root: Path) -> Iterator[Path]:
     """The process's group of version 2 and all its parents."""
     top = root / GROUPS
     own = ""
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         if line.startswith("0::/"):
             own = line.removeprefix("0::/")
     folder = top / own
@@ -64,7 +64,8 @@ def _folders(root: Path) -> Iterator[Path]:
     yield top
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """A file of Linux, without the white space at its ends; "" if there is none."""
     try:
         return path.read_text("utf-8", errors="replace").strip()
     except OSError:

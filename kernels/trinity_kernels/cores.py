@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from trinity_kernels.control_groups import limits
+from trinity_kernels.control_groups import limits, text_of
 
 
 def default_threads(root: Path = Path("/")) -> int:
@@ -24,7 +24,7 @@ def default_threads(root: Path = Path("/")) -> int:
     cores = set()
     for cpu in fast(cpus, root):
         siblings = _cpu(root, cpu) / "topology" / "thread_siblings_list"
-        cores.add(_text(siblings) or str(cpu))
+        cores.add(text_of(siblings) or str(cpu))
     count = len(cores)
     if sys.platform == "darwin":
         with suppress(OSError, AttributeError):
@@ -44,11 +44,11 @@ def fast(cpus: set[int], root: Path = Path("/")) -> set[int]:
     0.45 of it, the middle ones of three kinds at least 0.7. x86: small cores are in "cpu_atom".
     Source: Linux, Documentation/ABI/testing/sysfs-devices-system-cpu; arch/x86/events/intel/core.c.
     """
-    capacities = {cpu: _text(_cpu(root, cpu) / "cpu_capacity") for cpu in cpus}
+    capacities = {cpu: text_of(_cpu(root, cpu) / "cpu_capacity") for cpu in cpus}
     known = {cpu: int(text) for cpu, text in capacities.items() if text.isdecimal()}
     largest = max(known.values(), default=0)
     small = {cpu for cpu, capacity in known.items() if 2 * capacity < largest}
-    small |= _listed(_text(root / "sys/devices/cpu_atom/cpus"))
+    small |= _listed(text_of(root / "sys/devices/cpu_atom/cpus"))
     return cpus - small or cpus
 
 
@@ -64,10 +64,3 @@ def _listed(text: str) -> set[int]:
         if first.isdecimal() and (last or first).isdecimal():
             found.update(range(int(first), int(last or first) + 1))
     return found
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", errors="replace").strip()
-    except OSError:
-        return ""

@@ -15,12 +15,12 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32, slots_of
+from trinity_kernels.memory import get_f64, get_i64, slots_of
 from trinity_kernels.ops.exponential import exp_f32, exp_f32x16
+from trinity_kernels.ops.in_place import in_place
 from trinity_kernels.ops.shares import shares
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
-from trinity_kernels.tags import per_level
 
 X, STRIDE, K, ALPHA_P, ALPHA_N, BETA, EPS = range(3, 10)
 
@@ -28,37 +28,27 @@ _ONE, _ZERO = np.float32(1), np.float32(0)
 
 
 @inline
-def _one_by_one(x: int, ap: Any, an: Any, beta: Any, eps: Any, first: int, last: int) -> None:
-    for i in range(first, last):
-        v = get_f32(x + 4 * i)
-        if v > _ZERO:
-            y = np.float32(np.float32(ap * v) * v)
-        else:
-            e = exp_f32(eps if v > eps else v)
-            y = np.float32(np.float32(np.float32(e - _ONE) - v) * an)
-        set_f32(x + 4 * i, np.float32(y + np.float32(beta * v)))
+def _xielu(v: Any, numbers: Any) -> Any:
+    ap, an, beta, eps = numbers
+    if v > _ZERO:
+        y = np.float32(np.float32(ap * v) * v)
+    else:
+        e = exp_f32(eps if v > eps else v)
+        y = np.float32(np.float32(np.float32(e - _ONE) - v) * an)
+    return np.float32(y + np.float32(beta * v))
 
 
-def _range(isa: Any, x: int, ap: Any, an: Any, beta: Any, eps: Any, first: int, last: int) -> None:
-    _one_by_one(x, ap, an, beta, eps, first, last)
+@inline
+def _xielu_f32x16(v: Any, numbers: Any) -> Any:
+    ap, an, beta, eps = numbers
+    above = simd.splat_f32x16(ap) * v * v
+    e = exp_f32x16(simd.min_f32x16(simd.splat_f32x16(eps), v))
+    below = (e - simd.splat_f32x16(_ONE) - v) * simd.splat_f32x16(an)
+    y = simd.select_less(simd.splat_f32x16(_ZERO), v, above, below)
+    return y + simd.splat_f32x16(beta) * v
 
 
-def _range_vector(
-    isa: Any, x: int, ap: Any, an: Any, beta: Any, eps: Any, first: int, last: int
-) -> None:
-    whole = first + (last - first) // 16 * 16
-    zero = simd.splat_f32x16(_ZERO)
-    for i in range(first, whole, 16):
-        v = simd.load_f32x16(x + 4 * i)
-        above = simd.splat_f32x16(ap) * v * v
-        e = exp_f32x16(simd.min_f32x16(simd.splat_f32x16(eps), v))
-        below = (e - simd.splat_f32x16(_ONE) - v) * simd.splat_f32x16(an)
-        y = simd.select_less(zero, v, above, below)
-        simd.store_f32x16(x + 4 * i, y + simd.splat_f32x16(beta) * v)
-    _one_by_one(x, ap, an, beta, eps, whole, last)
-
-
-per_level(_range_vector)(_range)
+_replace = in_place(_xielu, _xielu_f32x16)
 
 
 @kernel
@@ -72,4 +62,4 @@ def xielu(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     eps = np.float32(get_f64(record + 8 * EPS))
     start, step, first, last = shares(tokens, k, thread, threads)
     for t in range(start, tokens, positive(step)):
-        _range(isa, x + t * stride, ap, an, beta, eps, first, last)
+        _replace(isa, x + t * stride, (ap, an, beta, eps), first, last)

@@ -16,10 +16,12 @@ from trinity_kernels.quantizers.groups import SCRATCH_FLOATS, codes_and_minima, 
 from trinity_kernels.quantizers.tables import table_codes
 from trinity_kernels.quants import iq4, q2_k, q4_k, q6_k
 from trinity_kernels.quants.q4 import pack_nibbles
+from trinity_kernels.quants.quant_type import QuantType
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 Quantizer = Callable[[Floats, Floats | None], NDArray[np.void]]
+Search = tuple[float, float, int, int]  # first, step, steps, plain of find_scale_and_minimum
 BLOCK = 256
 
 
@@ -44,7 +46,7 @@ def scratch() -> Floats:
 
 def _with_minima(
     values: Floats, weights: Floats, size: int, top_code: int, scale_top: int,
-    search: tuple[float, float, int, int], refine: bool,
+    search: Search, refine: bool,
 ) -> tuple[Bytes, Bytes, Bytes, Floats, Floats]:  # fmt: skip
     """Codes (blocks, 256), scales and minima (blocks, groups), d and dmin (blocks,)."""
     groups = values.reshape(-1, size)
@@ -60,7 +62,6 @@ def _with_minima(
     return codes.reshape(blocks, BLOCK), scales.reshape(shape), minima.reshape(shape), d, dmin
 
 
-# first, step, steps and plain of find_scale_and_minimum.
 _WITH_IMPORTANCE = (-0.9, 0.05, 36, 0)
 
 
@@ -127,31 +128,30 @@ def _pack_six_bits(scales: Bytes, minima: Bytes) -> Bytes:
     return packed
 
 
-def _q4_k(values: Floats, importance: Floats | None) -> NDArray[np.void]:
-    search = (-1.0, 0.1, 20, 0) if importance is None else _WITH_IMPORTANCE
+def _with_six_bits(
+    type: QuantType, values: Floats, importance: Floats | None, top_code: int, search: Search
+) -> tuple[NDArray[np.void], Bytes]:
+    """Blocks of Q4_K or Q5_K with the low four bits of their codes, and the whole codes."""
+    search = search if importance is None else _WITH_IMPORTANCE
     weights = _weights_of_32(values, importance)
     codes, scales, minima, d, dmin = _with_minima(
-        values, weights, 32, 15, 63, search, importance is not None
+        values, weights, 32, top_code, 63, search, importance is not None
     )
-    blocks = np.empty(len(d), q4_k.TYPES[0].block)
-    blocks["d"], blocks["dmin"] = d, dmin
-    blocks["scales"] = _pack_six_bits(scales, minima)
-    pairs = codes.reshape(-1, 4, 2, 32)
-    blocks["qs"] = (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(-1, 128)
-    return blocks
-
-
-def _q5_k(values: Floats, importance: Floats | None) -> NDArray[np.void]:
-    search = (-0.5, 0.1, 15, 0) if importance is None else _WITH_IMPORTANCE
-    weights = _weights_of_32(values, importance)
-    codes, scales, minima, d, dmin = _with_minima(
-        values, weights, 32, 31, 63, search, importance is not None
-    )
-    blocks = np.empty(len(d), q4_k.TYPES[1].block)
+    blocks = np.empty(len(d), type.block)
     blocks["d"], blocks["dmin"] = d, dmin
     blocks["scales"] = _pack_six_bits(scales, minima)
     low = (codes & np.uint8(15)).reshape(-1, 4, 2, 32)
     blocks["qs"] = (low[:, :, 0] | low[:, :, 1] << 4).reshape(-1, 128)
+    return blocks, codes
+
+
+def _q4_k(values: Floats, importance: Floats | None) -> NDArray[np.void]:
+    blocks, _ = _with_six_bits(q4_k.TYPES[0], values, importance, 15, (-1.0, 0.1, 20, 0))
+    return blocks
+
+
+def _q5_k(values: Floats, importance: Floats | None) -> NDArray[np.void]:
+    blocks, codes = _with_six_bits(q4_k.TYPES[1], values, importance, 31, (-0.5, 0.1, 15, 0))
     fifth = (codes.reshape(-1, 8, 32) >> 4) << np.arange(8, dtype=np.uint8)[:, None]
     blocks["qh"] = np.bitwise_or.reduce(fifth, axis=1)
     return blocks

@@ -15,7 +15,14 @@ from trinity_kernels.ops import attention as op
 from trinity_kernels.ops import kv_layout
 from trinity_kernels.selftest import kv_cache
 from trinity_kernels.selftest.checks import NO_TAG, Check
-from trinity_kernels.selftest.comparing import aligned, at, differs, random_numbers, run_kernel
+from trinity_kernels.selftest.comparing import (
+    aligned,
+    at,
+    differs,
+    first_error,
+    random_numbers,
+    run_kernel,
+)
 from trinity_kernels.selftest.kv_cache import DIM, HEADS, KV_HEADS, VALUE_DIM
 
 Array = NDArray[Any]
@@ -79,24 +86,23 @@ def _case(kv_type: str, positions: Array, firsts: Array, has_firsts: bool) -> _C
     return _Case(out, parts, slots, expected, expected_parts, kept)
 
 
-def check_attention(kernel: Kernel, level: str, tag: str) -> str | None:
-    """Compare the results of whole attention."""
+def _ran(kernel: Kernel, level: str, tag: str) -> Iterator[_Case]:
+    """Each case, after the kernel ran on it."""
     for case in _cases(tag):
         run_kernel(kernel, level, tag, len(case.out), case.slots)
-        error = differs(case.out, case.expected, 1e-5)
-        if error:
-            return error
-    return None
+        yield case
+
+
+def check_attention(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Compare the results of whole attention."""
+    cases = _ran(kernel, level, tag)
+    return first_error(differs(case.out, case.expected, 1e-5) for case in cases)
 
 
 def check_attention_parts(kernel: Kernel, level: str, tag: str) -> str | None:
     """Compare the parts of single blocks."""
-    for case in _cases(tag):
-        run_kernel(kernel, level, tag, len(case.out), case.slots)
-        error = differs(case.parts, case.expected_parts, 1e-4)
-        if error:
-            return error
-    return None
+    cases = _ran(kernel, level, tag)
+    return first_error(differs(case.parts, case.expected_parts, 1e-4) for case in cases)
 
 
 def check_attention_merge(kernel: Kernel, level: str, tag: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,11 @@ def same(found: Array, expected: Array) -> str | None:
         return None
     place = int(np.flatnonzero(found.reshape(-1) != expected.reshape(-1))[0])
     return f"value {place}: {found.reshape(-1)[place]} instead of {expected.reshape(-1)[place]}"
+
+
+def first_error(errors: Iterable[str | None]) -> str | None:
+    """The first of several checks' errors; the checks after it do not run."""
+    return next(filter(None, errors), None)
 
 
 def random_numbers() -> np.random.Generator:

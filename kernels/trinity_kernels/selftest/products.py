@@ -26,7 +26,14 @@ from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.quants import TYPES
 from trinity_kernels.selftest.activation_forms import form_of
 from trinity_kernels.selftest.checks import NO_TAG, Check
-from trinity_kernels.selftest.comparing import aligned, at, differs, random_numbers, run_kernel
+from trinity_kernels.selftest.comparing import (
+    aligned,
+    at,
+    differs,
+    first_error,
+    random_numbers,
+    run_kernel,
+)
 from trinity_kernels.selftest.weights import random_weights
 
 Array = NDArray[Any]
@@ -101,11 +108,7 @@ def check_tile_split(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 def _check_tiles(prepare: Kernel, multiply: Kernel, level: str, tag: str) -> str | None:
-    for tokens in (21, 11):
-        error = _check_tiles_of(tokens, prepare, multiply, level, tag)
-        if error:
-            return error
-    return None
+    return first_error(_check_tiles_of(n, prepare, multiply, level, tag) for n in (21, 11))
 
 
 def _check_tiles_of(

@@ -12,7 +12,7 @@ from trinity_kernels.ops import kv_layout
 from trinity_kernels.ops import rope as op
 from trinity_kernels.selftest import kv_cache
 from trinity_kernels.selftest.checks import Check
-from trinity_kernels.selftest.comparing import at, differs, random_numbers, run_kernel
+from trinity_kernels.selftest.comparing import at, differs, first_error, random_numbers, run_kernel
 from trinity_kernels.selftest.kv_cache import DIM, HEADS, KV_HEADS, VALUE_DIM
 
 Array = NDArray[Any]
@@ -22,11 +22,7 @@ _FIRST, _ROTATED = 5, 16
 
 def check_rope_store(kernel: Kernel, level: str, tag: str) -> str | None:
     """Store two tokens; pairs of elements are halves apart, then neighbours."""
-    for interleaved in (0, 1):
-        error = _check_rope_store(kernel, level, tag, interleaved)
-        if error:
-            return error
-    return None
+    return first_error(_check_rope_store(kernel, level, tag, interleaved) for interleaved in (0, 1))
 
 
 def _check_rope_store(kernel: Kernel, level: str, tag: str, interleaved: int) -> str | None:

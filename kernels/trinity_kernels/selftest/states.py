@@ -23,7 +23,7 @@ from trinity_kernels.ops import (
     state,
 )
 from trinity_kernels.selftest.checks import NO_TAG, Check
-from trinity_kernels.selftest.comparing import at, differs, random_numbers, run_kernel
+from trinity_kernels.selftest.comparing import at, differs, first_error, random_numbers, run_kernel
 
 Array = NDArray[Any]
 _HEADS, _GROUPS, _KEYS, _VALUES, _OFFSET = 4, 2, 5, 37, 64
@@ -82,11 +82,7 @@ def _compare(out: Array, parts: Array, expected: Array, states: Array) -> str | 
 
 def check_delta_rule(kernel: Kernel, level: str, tag: str) -> str | None:
     """Compare both ways in which heads share keys."""
-    for tiled in (0, 1):
-        error = _check_delta_rule(kernel, level, tag, tiled)
-        if error:
-            return error
-    return None
+    return first_error(_check_delta_rule(kernel, level, tag, tiled) for tiled in (0, 1))
 
 
 def _check_delta_rule(kernel: Kernel, level: str, tag: str, tiled: int) -> str | None:

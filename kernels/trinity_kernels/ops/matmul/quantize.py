@@ -164,6 +164,28 @@ def _q8_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> Non
         )  # fmt: skip
 
 
+@inline
+def _scale_and_inverse(x: int, exists: bool, top: Any) -> tuple[Any, Any]:
+    """The scale of 32 values, which makes ``top`` of the largest magnitude, and its inverse.
+
+    The scale is NaN if a value is no finite number, and 0 if the values do not exist.
+    """
+    largest = np.float32(0)
+    poison = np.float32(0)
+    if exists:
+        for i in range(32):
+            v = get_f32(x + 4 * i)
+            magnitude = np.float32(abs(v))
+            largest = magnitude if magnitude > largest else largest
+            poison = np.float32(poison + np.float32(v * np.float32(0)))
+    d = np.float32(0)
+    inverse = np.float32(0)
+    if largest > TINY:
+        d = np.float32(largest / top)
+        inverse = np.float32(top / largest)
+    return np.float32(d + poison), inverse
+
+
 @per_level(_q8_vector)
 def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
     padded = q8_scales(k)
@@ -172,20 +194,7 @@ def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
         if 32 * b >= padded:
             _no_q8_block(out, k, b)
             continue
-        largest = np.float32(0)
-        poison = np.float32(0)
-        if 32 * b < k:
-            for i in range(32):
-                v = get_f32(x + 128 * b + 4 * i)
-                magnitude = np.float32(abs(v))
-                largest = magnitude if magnitude > largest else largest
-                poison = np.float32(poison + np.float32(v * np.float32(0)))
-        d = np.float32(0)
-        inverse = np.float32(0)
-        if largest > TINY:
-            d = np.float32(largest / np.float32(127))
-            inverse = np.float32(np.float32(127) / largest)
-        d = np.float32(d + poison)
+        d, inverse = _scale_and_inverse(x + 128 * b, 32 * b < k, np.float32(127))
         set_f32(out + padded + 4 * b, d)
         low = 0
         high = 0
@@ -280,20 +289,7 @@ def _q19(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
     sums = out + q19_sums(k)
     groups, halves = out + q19_groups(k), out + q19_halves(k)
     for b in range(first, last):
-        largest = np.float32(0)
-        poison = np.float32(0)
-        if 32 * b < k:
-            for i in range(32 * b, 32 * b + 32):
-                v = get_f32(x + 4 * i)
-                magnitude = np.float32(abs(v))
-                largest = magnitude if magnitude > largest else largest
-                poison = np.float32(poison + np.float32(v * np.float32(0)))
-        d = np.float32(0)
-        inverse = np.float32(0)
-        if largest > TINY:
-            d = np.float32(largest / TOP)
-            inverse = np.float32(TOP / largest)
-        d = np.float32(d + poison)
+        d, inverse = _scale_and_inverse(x + 128 * b, 32 * b < k, TOP)
         set_f32(scales + 4 * b, d)
         if 32 * b >= padded:
             _store_sums(sums, halves, b, d, 0, 0)
