@@ -44,14 +44,7 @@ if TYPE_CHECKING:
     )
     from trinity.formats.provider import Tensor, WeightProvider
     from trinity.grammar.grammar import Grammar
-    from trinity.loading import (
-        chat_model,
-        demo_model,
-        generate,
-        load,
-        load_tokenizer,
-        open_weights,
-    )
+    from trinity.loading import chat_model, demo_model, generate, load, load_tokenizer, open_weights
     from trinity.model import Model
     from trinity.quantization import Quantization, quantize
     from trinity.runtime.generation import Chunk, Completion, FinishReason, Timings

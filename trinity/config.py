@@ -260,9 +260,7 @@ class ModelConfig:
     num_heads: Annotated[
         int,
         Key(
-            "attention.head_count",
-            high=1 << 12,
-            hf=("num_attention_heads", "num_heads", "n_heads"),
+            "attention.head_count", high=1 << 12, hf=("num_attention_heads", "num_heads", "n_heads")
         ),
     ]
     # The largest number of all layers if they differ.

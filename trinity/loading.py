@@ -30,10 +30,7 @@ Progress = Callable[[str], None]
 
 
 def load(
-    path: Path,
-    *,
-    progress: Callable[[str], None] | None = None,
-    **options: Unpack[LoadKeywords],
+    path: Path, *, progress: Callable[[str], None] | None = None, **options: Unpack[LoadKeywords]
 ) -> Model:
     """Load the model that ``path`` names.
 

@@ -24,8 +24,7 @@ def chat(
     system: Annotated[str | None, Flag("--system", help="System message.")] = None,
     template: options.ChatTemplate = None,
     history: Annotated[
-        bool,
-        Flag("--history/--no-history", help="Store a history of the input."),
+        bool, Flag("--history/--no-history", help="Store a history of the input.")
     ] = True,
     *,
     generation: options.Given,

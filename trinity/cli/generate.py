@@ -31,12 +31,10 @@ def generate(
         Argument(metavar="PROMPT", help="The prompt; standard input if it is - or not given."),
     ] = None,
     flagged: Annotated[
-        str | None,
-        Flag("--prompt", "-p", metavar="PROMPT", help="The prompt, as an option."),
+        str | None, Flag("--prompt", "-p", metavar="PROMPT", help="The prompt, as an option.")
     ] = None,
     file: Annotated[
-        str | None,
-        Flag("--file", "-f", metavar="FILE", help="Read the prompt from a file."),
+        str | None, Flag("--file", "-f", metavar="FILE", help="Read the prompt from a file.")
     ] = None,
     *,
     generation: options.Given,
@@ -61,8 +59,7 @@ def generate(
         ),
     ] = None,
     echo: Annotated[
-        bool,
-        Flag("--echo", help="Print the prompt before the completion, as the model reads it."),
+        bool, Flag("--echo", help="Print the prompt before the completion, as the model reads it.")
     ] = False,
     json_schema: Annotated[
         str | None,
@@ -168,12 +165,7 @@ def in_chat_format(
 
 
 def completed(
-    model: Model,
-    ids: list[int],
-    request: options.Given,
-    cancel: threading.Event,
-    *,
-    show: bool,
+    model: Model, ids: list[int], request: options.Given, cancel: threading.Event, *, show: bool
 ) -> Completion:
     """Generate the completion, and write its text to standard output as it arrives."""
     from trinity.runtime.generation import collect

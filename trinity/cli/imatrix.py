@@ -31,13 +31,11 @@ SHOWN = 8  # at most so many experts that got no tokens are named
 def imatrix(
     out: Annotated[str, Flag("--out", "-o", metavar="OUT", help="The importance matrix to write.")],
     model: Annotated[
-        str | None,
-        Flag("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}."),
+        str | None, Flag("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}.")
     ] = None,
     file: options.TextFile = None,
     ctx_size: Annotated[
-        int,
-        Flag("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a chunk."),
+        int, Flag("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a chunk.")
     ] = CHUNK,
     chunks: Annotated[
         int | None, Flag("--chunks", min=1, help="Number of chunks to process; all if not given.")

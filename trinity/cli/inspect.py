@@ -24,8 +24,7 @@ LONGEST_SHOWN = 16  # longer arrays are shown by their length
 
 def inspect(
     model: Annotated[
-        str | None,
-        Argument(metavar="MODEL", help=options.MODEL_HELP + ".", show_default=False),
+        str | None, Argument(metavar="MODEL", help=options.MODEL_HELP + ".", show_default=False)
     ] = None,
     diff: Annotated[
         str | None,

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from trinity.tools.installed import Installed
 
 
-def list_models(
-    as_json: options.Json = False,
-) -> None:
+def list_models(as_json: options.Json = False) -> None:
     """Show the models in trinity's cache, in huggingface_hub's and in Ollama's stores."""
     from trinity.tools.amounts import size_text
     from trinity.tools.installed import installed

@@ -33,8 +33,7 @@ def quantize(
         Flag("--token-embedding-type", metavar="TYPE", help="Type of token_embd.weight."),
     ] = None,
     output_tensor_type: Annotated[
-        str | None,
-        Flag("--output-tensor-type", metavar="TYPE", help="Type of output.weight."),
+        str | None, Flag("--output-tensor-type", metavar="TYPE", help="Type of output.weight.")
     ] = None,
     tensor_type: Annotated[
         list[str] | None,
@@ -51,8 +50,7 @@ def quantize(
         bool, Flag("--pure", help="Use one type for all matrices instead of a mix.")
     ] = False,
     imatrix: Annotated[
-        str | None,
-        Flag("--imatrix", metavar="FILE", help="An importance matrix of this model."),
+        str | None, Flag("--imatrix", metavar="FILE", help="An importance matrix of this model.")
     ] = None,
     allow_requantize: Annotated[
         bool,

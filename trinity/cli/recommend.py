@@ -46,8 +46,7 @@ def recommend(
         Flag("--ctx", "-c", "--ctx-size", min=1, help="Tokens of context; default 4096."),
     ] = None,
     bandwidth: Annotated[
-        float | None,
-        Flag("--bandwidth", help="Memory bandwidth in GB/s; measured if not given."),
+        float | None, Flag("--bandwidth", help="Memory bandwidth in GB/s; measured if not given.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:

@@ -18,8 +18,7 @@ def tokenize(
         str | None, Argument(help="The text; standard input if it is - or not given.")
     ] = None,
     flagged: Annotated[
-        str | None,
-        Flag("--prompt", "-p", metavar="TEXT", help="The text, as an option."),
+        str | None, Flag("--prompt", "-p", metavar="TEXT", help="The text, as an option.")
     ] = None,
     file: Annotated[
         str | None, Flag("--file", "-f", metavar="FILE", help="Read the text from a file.")

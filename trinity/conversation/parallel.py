@@ -50,11 +50,7 @@ def renders_all_calls(template: ChatTemplate) -> bool:
         calls.append({"id": f"call0000{number}", "type": "function", "function": function})
     messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Hello"},
-        {
-            "role": "assistant",
-            "content": "" if traits.empty_content else None,
-            "tool_calls": calls,
-        },
+        {"role": "assistant", "content": "" if traits.empty_content else None, "tool_calls": calls},
     ]
     for call in calls:
         messages.append(

@@ -78,11 +78,7 @@ def _conversation(as_text: bool, empty: bool) -> list[dict[str, Any]]:
     arguments: object = {_KEY: _VALUE}
     function = {"name": _NAME, "arguments": json.dumps(arguments) if as_text else arguments}
     call = {"id": "call00001", "type": "function", "function": function}
-    answer = {
-        "role": "assistant",
-        "content": "" if empty else None,
-        "tool_calls": [call],
-    }
+    answer = {"role": "assistant", "content": "" if empty else None, "tool_calls": [call]}
     result = {
         "role": "tool",
         "content": _RESULT,

@@ -14,14 +14,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from trinity.config import (
-    ExpertConfig,
-    Key,
-    LatentConfig,
-    ModelConfig,
-    RopeScaling,
-    SSMConfig,
-)
+from trinity.config import ExpertConfig, Key, LatentConfig, ModelConfig, RopeScaling, SSMConfig
 from trinity.errors import ConfigError
 
 MAX_QUERY_WIDTH = 1 << 18  # num_heads * head_dim; Llama 405B has 16,384

@@ -92,11 +92,7 @@ def _shared_size(reader: ConfigReader, expert_size: int) -> int:
     count = reader.integer("num_shared_experts", default=0, smallest=0)
     if count and not expert_size:
         raise reader.clash(
-            "num_shared_experts",
-            count,
-            "expert_intermediate_size",
-            "missing",
-            "is multiplied by",
+            "num_shared_experts", count, "expert_intermediate_size", "missing", "is multiplied by"
         )
     return count * expert_size
 

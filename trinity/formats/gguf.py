@@ -17,12 +17,7 @@ from trinity.formats.configuration import config_from_metadata
 from trinity.formats.defaults import Defaults
 from trinity.formats.gguf_layout import MAX_KEYS, MAX_PARTS, MAX_TENSORS, ROTATION_KEYS
 from trinity.formats.gguf_metadata import GGUFMetadata
-from trinity.formats.gguf_reader import (
-    GGUFStructure,
-    TensorInfo,
-    read_structure,
-    refuse_too_many,
-)
+from trinity.formats.gguf_reader import GGUFStructure, TensorInfo, read_structure, refuse_too_many
 from trinity.formats.mapping import MappedFile, path_text
 from trinity.formats.provider import Tensor
 from trinity.formats.sampling_keys import sampling_of

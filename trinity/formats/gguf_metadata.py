@@ -9,13 +9,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError
 from trinity.formats.gguf_cursor import Buffer, GGUFCursor, read_u64
-from trinity.formats.gguf_layout import (
-    ARRAY_ID,
-    BOOL_ID,
-    MAX_TEXT_BYTES,
-    STRING_ID,
-    ValueType,
-)
+from trinity.formats.gguf_layout import ARRAY_ID, BOOL_ID, MAX_TEXT_BYTES, STRING_ID, ValueType
 from trinity.formats.gguf_reader import KeyLocation
 
 

@@ -131,9 +131,7 @@ def tensor_shapes(config: SpeechConfig) -> dict[str, tuple[int, ...]]:
 
 
 def check_tensors(
-    config: SpeechConfig,
-    names: Collection[str],
-    shape: Callable[[str], tuple[int, ...]],
+    config: SpeechConfig, names: Collection[str], shape: Callable[[str], tuple[int, ...]]
 ) -> None:
     """Check that the model has exactly the tensors that the configuration needs.
 
@@ -258,6 +256,5 @@ class _Keys:
             ):
                 return pairs
         raise self.error(
-            key,
-            f"must be pairs of a layer below {decoder.layers} and a head below {decoder.heads}",
+            key, f"must be pairs of a layer below {decoder.layers} and a head below {decoder.heads}"
         )

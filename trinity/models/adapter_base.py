@@ -29,10 +29,5 @@ def base_of(decoder: Decoder, provider: WeightProvider, families: tuple[Family, 
     }
     shapes |= embeddings | {HEAD: (config.vocab_size, config.hidden_size)}
     return Base(
-        provider.path,
-        config,
-        shapes,
-        frozenset(embeddings),
-        provider.rope_interleaved,
-        families,
+        provider.path, config, shapes, frozenset(embeddings), provider.rope_interleaved, families
     )

@@ -16,10 +16,7 @@ from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    return [
-        *attention_branch(config, index, has),
-        *blocks.feed_forward(config, "relu2", form="up"),
-    ]
+    return [*attention_branch(config, index, has), *blocks.feed_forward(config, "relu2", form="up")]
 
 
 ARCHITECTURES = (Architecture(("arcee",), _layer, rope_halves=False),)

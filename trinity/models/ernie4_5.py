@@ -56,11 +56,7 @@ def _expert_keys(config: ModelConfig, values: Values) -> Keys:
     width = config.experts.intermediate_size if config.experts else 0
     shared = keys["num_shared_experts"]
     assert isinstance(shared, int)
-    return {
-        **keys,
-        "shared_intermediate_size": width * shared or None,
-        "expert_layer_step": step,
-    }
+    return {**keys, "shared_intermediate_size": width * shared or None, "expert_layer_step": step}
 
 
 FAMILIES = (

@@ -37,10 +37,7 @@ ARCHITECTURES = (
 _BIAS = "e_score_correction_bias"
 _LAYER = pre_norm_layer(
     {**attention(), **head_norms()},
-    {
-        **mixture.CHOSEN_WITH_BIAS,
-        "exp_probs_b.bias": tensor(f"mlp.{_BIAS}", f"mlp.gate.{_BIAS}"),
-    },
+    {**mixture.CHOSEN_WITH_BIAS, "exp_probs_b.bias": tensor(f"mlp.{_BIAS}", f"mlp.gate.{_BIAS}")},
 )
 
 
@@ -52,11 +49,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     width = config.experts.intermediate_size if config.experts else 0
     shared = keys["num_shared_experts"]
     assert isinstance(shared, int)
-    return {
-        **keys,
-        "shared_intermediate_size": width * shared or None,
-        "rope_type": "none",
-    }
+    return {**keys, "shared_intermediate_size": width * shared or None, "rope_type": "none"}
 
 
 FAMILIES = (

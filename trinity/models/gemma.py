@@ -35,10 +35,7 @@ _WINDOWED_THETA_OF_3 = 10000.0
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    return [
-        *blocks.attention_branch(config, has),
-        *blocks.feed_forward(config, "gelu"),
-    ]
+    return [*blocks.attention_branch(config, has), *blocks.feed_forward(config, "gelu")]
 
 
 def _layer_of_2(config: ModelConfig, index: int, has: Has) -> list[Operation]:

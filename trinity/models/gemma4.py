@@ -348,9 +348,7 @@ FAMILIES = (
         },
         activation="hidden_activation",
         experts=ExpertTerms(
-            ("num_experts", "num_local_experts"),
-            used="top_k_experts",
-            switch="enable_moe_block",
+            ("num_experts", "num_local_experts"), used="top_k_experts", switch="enable_moe_block"
         ),
         rope_types=("proportional",),
     ),

@@ -185,10 +185,7 @@ def _granite_keys(config: ModelConfig, values: Values) -> Keys:
 
 FAMILIES = (
     Family(
-        classes={"GraniteForCausalLM": "granite"},
-        layer=LAYER,
-        fields=SCALES,
-        defaults=NO_SCALES,
+        classes={"GraniteForCausalLM": "granite"}, layer=LAYER, fields=SCALES, defaults=NO_SCALES
     ),
     Family(
         classes={

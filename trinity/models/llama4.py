@@ -106,12 +106,7 @@ _LAYER = pre_norm_layer(
 
 def _keys(config: ModelConfig, values: Values) -> Keys:
     refuse_other(
-        values,
-        {
-            "attention_bias": (None, False),
-            "floor_scale": (_CHUNK,),
-            "attn_scale": (0.1,),
-        },
+        values, {"attention_bias": (None, False), "floor_scale": (_CHUNK,), "attn_scale": (0.1,)}
     )
     rotates = [(layer + 1) % _PERIOD != 0 for layer in range(config.num_layers)]
     chunk = _chunk(values, rotates)

@@ -31,10 +31,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         window=config.window_of(index, 0),
         temperature=temperature,
     )
-    return [
-        *blocks.attention_branch(config, has, attention),
-        *blocks.feed_forward(config, "silu"),
-    ]
+    return [*blocks.attention_branch(config, has, attention), *blocks.feed_forward(config, "silu")]
 
 
 ARCHITECTURES = (Architecture(("mistral3",), _layer, rope_halves=False),)

@@ -52,10 +52,7 @@ def _mixer(config: ModelConfig, has: Has) -> list[Operation]:
 def _feed_forward(config: ModelConfig, has: Has) -> list[Operation]:
     if config.experts is None or not has("ffn_gate_inp"):
         return blocks.feed_forward(config, "relu2", form="up")
-    return [
-        *_experts(config, has),
-        *expert_blocks.shared_expert(config, "relu2", form="up"),
-    ]
+    return [*_experts(config, has), *expert_blocks.shared_expert(config, "relu2", form="up")]
 
 
 def _experts(config: ModelConfig, has: Has) -> list[Operation]:

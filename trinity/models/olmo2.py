@@ -54,11 +54,7 @@ def _check(config: ModelConfig, values: Values) -> None:
 
 
 FAMILIES = (
-    Family(
-        classes={"Olmo2ForCausalLM": "olmo2"},
-        layer=_LAYER,
-        defaults={"rms_norm_eps": 1e-5},
-    ),
+    Family(classes={"Olmo2ForCausalLM": "olmo2"}, layer=_LAYER, defaults={"rms_norm_eps": 1e-5}),
     Family(
         classes={"Olmo3ForCausalLM": "olmo2"},
         layer=_LAYER,

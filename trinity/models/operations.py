@@ -251,10 +251,7 @@ class Attention(Operation):
 
     def buffers(self) -> Widths:
         """The number of values per row of each buffer."""
-        return {
-            "q": self.num_heads * self.head_dim,
-            "a": self.num_heads * self.width_of_values,
-        }
+        return {"q": self.num_heads * self.head_dim, "a": self.num_heads * self.width_of_values}
 
     def weights(self) -> Shapes:
         """Shape of each weight."""

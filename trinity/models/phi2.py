@@ -57,11 +57,7 @@ FAMILIES = (
         layer=_PHI2,
         ends=_PHI2_ENDS,
         check=_phi2_check,
-        defaults={
-            "hidden_act": "gelu_new",
-            "partial_rotary_factor": 0.5,
-            "layer_norm_eps": 1e-5,
-        },
+        defaults={"hidden_act": "gelu_new", "partial_rotary_factor": 0.5, "layer_norm_eps": 1e-5},
         epsilon="layer_norm_eps",
         partial_rope=True,
     ),

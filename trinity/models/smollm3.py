@@ -22,10 +22,7 @@ _PERIOD = 4  # the last layer of each period does not rotate
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     rotation = None if (index + 1) % _PERIOD == 0 else blocks.rotation_of(config)
     attention = blocks.attention(config, rotation, scale=config.attention_scale)
-    return [
-        *blocks.attention_branch(config, has, attention),
-        *blocks.feed_forward(config, "silu"),
-    ]
+    return [*blocks.attention_branch(config, has, attention), *blocks.feed_forward(config, "silu")]
 
 
 ARCHITECTURES = (Architecture(("smollm3",), _layer, rope_halves=False),)

@@ -72,8 +72,7 @@ class LoadOptions:
         ),
     ] = None
     batch_size: Annotated[
-        int | None,
-        Option("Maximum number of prompt tokens per step; default: up to 512.", low=1),
+        int | None, Option("Maximum number of prompt tokens per step; default: up to 512.", low=1)
     ] = None
     batch_invariant: Annotated[
         bool,

@@ -66,11 +66,7 @@ def _opened(
             described = WhisperDescription(path, directory, files, name=model_name(directory))
             return WhisperProvider(described, checkpoint)
         provider = HuggingFaceProvider(
-            path,
-            files,
-            checkpoint,
-            name=model_name(directory),
-            weight_scale=options.weight_scale,
+            path, files, checkpoint, name=model_name(directory), weight_scale=options.weight_scale
         )
     except BaseException:
         checkpoint.close()

@@ -201,9 +201,7 @@ class CheckpointLayout:
                 name,
                 shape,
                 replace(
-                    form,
-                    names=names_of(form, group.source, shape),
-                    numbered="{}" in form.names[0],
+                    form, names=names_of(form, group.source, shape), numbered="{}" in form.names[0]
                 ),
                 linear,
                 heads,

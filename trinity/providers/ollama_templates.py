@@ -59,10 +59,7 @@ def _prefers(jinja: str, parsed: GoTemplate, text: str) -> bool:
     chosen = os.environ.get("OLLAMA_GO_TEMPLATE", "").strip().strip("\"'")
     if chosen in (*_FALSE, *_TRUE):
         return chosen in _FALSE
-    of_jinja = {
-        "tools": "tools" in jinja or "tool_call" in jinja,
-        "thinking": _thinks(jinja),
-    }
+    of_jinja = {"tools": "tools" in jinja or "tool_call" in jinja, "thinking": _thinks(jinja)}
     of_go = {
         "tools": "tools" in parsed.names,
         "insert": "suffix" in parsed.names,

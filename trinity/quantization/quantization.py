@@ -168,11 +168,7 @@ def write_quantized(
     is_gguf = isinstance(provider, GGUFProvider)
     model = provider if is_gguf else GGUFOrder(provider)
     steps = planned(
-        model,
-        mix,
-        overrides,
-        has_imatrix=importance is not None,
-        allow_requantize=allow_requantize,
+        model, mix, overrides, has_imatrix=importance is not None, allow_requantize=allow_requantize
     )
     remarks = notes(model, steps)
     if importance is not None:

@@ -55,10 +55,7 @@ USUAL_SEQUENCES, MEMORY_SHARE = 16, 4
 
 
 def load_engine(
-    provider: WeightProvider,
-    *,
-    progress: Progress | None = None,
-    **options: Unpack[LoadKeywords],
+    provider: WeightProvider, *, progress: Progress | None = None, **options: Unpack[LoadKeywords]
 ) -> CPUEngine:
     """An engine for a provider's model. ``options`` are those of ``trinity.load``."""
     return build_engine(provider, LoadOptions(**options), progress)

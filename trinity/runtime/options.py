@@ -222,8 +222,7 @@ class Request:
         ),
     ] = None
     cancel: Annotated[
-        Cancel | None,
-        Option("Ends generation once it is set.", values="anything with is_set()"),
+        Cancel | None, Option("Ends generation once it is set.", values="anything with is_set()")
     ] = None
 
     def __post_init__(self) -> None:

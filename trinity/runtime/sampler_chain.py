@@ -27,13 +27,7 @@ from trinity.runtime.dry import Dry
 from trinity.runtime.dry_breakers import Breakers
 from trinity.runtime.penalties import Penalties
 from trinity.runtime.sampling_params import SamplingParams
-from trinity.runtime.selection import (
-    AdaptiveP,
-    Mirostat1,
-    Mirostat2,
-    PlainSelection,
-    Selection,
-)
+from trinity.runtime.selection import AdaptiveP, Mirostat1, Mirostat2, PlainSelection, Selection
 
 Step = Callable[[Candidates, Sequence[int]], None]
 

@@ -66,8 +66,7 @@ class SamplingParams:
         Option("Subtracted from a token's logit for each occurrence.", ("--frequency-penalty",)),
     ] = 0.0
     presence_penalty: Annotated[
-        float,
-        Option("Subtracted from the logit of each used token.", ("--presence-penalty",)),
+        float, Option("Subtracted from the logit of each used token.", ("--presence-penalty",))
     ] = 0.0
     penalty_last_n: Annotated[
         int,

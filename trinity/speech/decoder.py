@@ -46,16 +46,8 @@ class SpeechDecoder:
         self._embeddings = weights.rows("token_embd.weight", config.vocab_size, d)
         self._positions = weights.table("dec.position_embd.weight", stack.positions, d)
         rows = max(FEW, stack.positions)
-        self._x, self._h, self._a = (
-            RowBuffer(rows, d),
-            RowBuffer(rows, d),
-            RowBuffer(rows, d),
-        )
-        self._q, self._k, self._v = (
-            RowBuffer(rows, d),
-            RowBuffer(rows, d),
-            RowBuffer(rows, d),
-        )
+        self._x, self._h, self._a = (RowBuffer(rows, d), RowBuffer(rows, d), RowBuffer(rows, d))
+        self._q, self._k, self._v = (RowBuffer(rows, d), RowBuffer(rows, d), RowBuffer(rows, d))
         self._inner = RowBuffer(rows, stack.inner)
         self._logits = RowBuffer(FEW, config.vocab_size)
         self._count, self._wanted = recorder.number(0), recorder.number(0)

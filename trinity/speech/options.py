@@ -36,8 +36,7 @@ class SpeechOptions:
         Option("Print the times of segments within a window of 30 s.", ("--times/--no-times",)),
     ] = True
     word_times: Annotated[
-        bool,
-        Option("Add the times of each word to --json.", ("--word-times/--no-word-times",)),
+        bool, Option("Add the times of each word to --json.", ("--word-times/--no-word-times",))
     ] = False
     beams: Annotated[
         int,
@@ -58,8 +57,7 @@ class SpeechOptions:
         ),
     ] = 0.0
     initial_prompt: Annotated[
-        str,
-        Option("Names and words that occur in the audio, for their spelling.", ("--prompt",)),
+        str, Option("Names and words that occur in the audio, for their spelling.", ("--prompt",))
     ] = ""
     carry: Annotated[
         bool,

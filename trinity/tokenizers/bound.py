@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from trinity.tokenizers.bpe import BYTE_CHARACTERS
 from trinity.tokenizers.spm import SPACE
-from trinity.tokenizers.vocabulary import (
-    CONTROL,
-    UNKNOWN,
-    USER_DEFINED,
-    Vocabulary,
-    matched_ids,
-)
+from trinity.tokenizers.vocabulary import CONTROL, UNKNOWN, USER_DEFINED, Vocabulary, matched_ids
 
 
 def longest_token(vocab: Vocabulary) -> int | None:

@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from trinity.errors import (
-    ConfinedError,
-    ConfinedUnavailableError,
-    TokenizerError,
-    UnsupportedError,
-)
+from trinity.errors import ConfinedError, ConfinedUnavailableError, TokenizerError, UnsupportedError
 from trinity.formats.defaults import ChatTemplate
 from trinity.processes import json_parts
 from trinity.processes.confined import Confined

@@ -149,12 +149,7 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...], bool, bool], ...] = (
     ),
     ("falcon", (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"), False, False),
     ("deepseek-llm", _DEEPSEEK_LLM, False, False),
-    (
-        "deepseek-coder",
-        (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}"),
-        False,
-        False,
-    ),
+    ("deepseek-coder", (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}"), False, False),
     ("deepseek-v3 hunyuan-dense joyai-llm hy_v4", _DEEPSEEK_V3, False, False),
     ("afmoe", _AFMOE, False, False),
     ("laguna", (r"[^\n]+|\n+", _QWEN2), False, False),
@@ -171,12 +166,7 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...], bool, bool], ...] = (
     ("tekken", (_TEKKEN,), True, True),
     ("gpt-4o llama4 kanana2 minimax-m2 talkie", (_GPT4O,), False, False),
     ("tiny_aya cohere2moe", (r"\d{1,3}(?=(?:\d{3})*\b)", _GPT4O), False, False),
-    (
-        "default",
-        (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
-        False,
-        False,
-    ),
+    ("default", (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"), False, False),
 )
 
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {

@@ -10,13 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.tokenizers.vocabulary import (
-    CONTROL,
-    UNKNOWN,
-    USER_DEFINED,
-    Vocabulary,
-    matched_ids,
-)
+from trinity.tokenizers.vocabulary import CONTROL, UNKNOWN, USER_DEFINED, Vocabulary, matched_ids
 
 _WHITE_SPACE = b" \t\n\v\f\r"  # C's isspace
 _TAKEN = b"\xff"  # a byte that no text has

@@ -10,12 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trinity.errors import (
-    ConfinedError,
-    ConfinedUnavailableError,
-    FormatError,
-    UnsupportedError,
-)
+from trinity.errors import ConfinedError, ConfinedUnavailableError, FormatError, UnsupportedError
 from trinity.formats.huggingface.values import shown
 from trinity.processes.confined import Confined
 

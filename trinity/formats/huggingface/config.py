@@ -151,9 +151,7 @@ def common_config(values: Values, terms: Terms) -> tuple[ModelConfig, RopeParame
         architecture="",
         hidden_size=hidden_size,
         intermediate_size=values.size(
-            "intermediate_size",
-            "intermediate_size",
-            terms.feed_forward_times * hidden_size or None,
+            "intermediate_size", "intermediate_size", terms.feed_forward_times * hidden_size or None
         ),
         num_layers=num_layers,
         num_heads=num_heads,

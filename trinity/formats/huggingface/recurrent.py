@@ -10,11 +10,7 @@ from numpy.typing import NDArray
 from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.huggingface.stored import Stored, View, as_it_is, taps
-from trinity.formats.huggingface.table import (
-    TableRow,
-    at,
-    tensor,
-)
+from trinity.formats.huggingface.table import TableRow, at, tensor
 from trinity.formats.huggingface.values import Values, shown
 
 

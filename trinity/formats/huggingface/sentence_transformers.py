@@ -11,13 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from trinity.errors import FormatError, UnsupportedError
-from trinity.formats.huggingface.files import (
-    DENSE,
-    LOGIT_SCORE,
-    MODULES,
-    POOLING,
-    optional_object,
-)
+from trinity.formats.huggingface.files import DENSE, LOGIT_SCORE, MODULES, POOLING, optional_object
 from trinity.formats.huggingface.sentence_settings import transformer_settings
 from trinity.formats.json_object import read_json_list, read_json_object
 from trinity.formats.provider import Tensor

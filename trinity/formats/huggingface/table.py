@@ -14,14 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.stored import (
-    Change,
-    Stored,
-    View,
-    as_it_is,
-    part,
-    transposed,
-)
+from trinity.formats.huggingface.stored import Change, Stored, View, as_it_is, part, transposed
 from trinity.formats.huggingface.values import Values
 from trinity.formats.tensor_names import beside, complete
 

@@ -18,12 +18,7 @@ from trinity.formats.huggingface.files import CONFIG, GENERATION_CONFIG, optiona
 from trinity.formats.huggingface.values import Values
 from trinity.formats.json_object import read_json_object
 from trinity.formats.other_models import SPEECH
-from trinity.formats.speech_config import (
-    ACTIVATIONS,
-    EPS,
-    MOST_BANDS,
-    MOST_POSITIONS,
-)
+from trinity.formats.speech_config import ACTIVATIONS, EPS, MOST_BANDS, MOST_POSITIONS
 
 _PREPROCESSOR = "preprocessor_config.json"
 _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")

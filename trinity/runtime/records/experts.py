@@ -98,10 +98,7 @@ def _write_activations(
 
 
 def _write_tiles(
-    writer: RecordWriter,
-    linear: ExpertLinear,
-    weights: list[ExpertWeight],
-    operand: RowsView,
+    writer: RecordWriter, linear: ExpertLinear, weights: list[ExpertWeight], operand: RowsView
 ) -> None:
     buffers, own = writer.buffers, buffers_of(writer)
     form, source, index = weights[0].form, operand, 0

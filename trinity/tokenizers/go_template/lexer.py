@@ -20,11 +20,7 @@ STATEMENTS = (
 KEYWORDS = frozenset((*STATEMENTS, "nil", "true", "false"))
 _SPACES = " \t\r\n"
 _SINGLE = {"|": PIPE, "(": OPEN, ")": CLOSE, ",": COMMA, "=": ASSIGN}
-_RADIX = {
-    "x": "0123456789abcdefABCDEF_",
-    "o": "01234567_",
-    "b": "01_",
-}
+_RADIX = {"x": "0123456789abcdefABCDEF_", "o": "01234567_", "b": "01_"}
 
 
 class Token(NamedTuple):

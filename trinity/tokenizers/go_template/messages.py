@@ -117,8 +117,5 @@ def _tool_call(call: Mapping[str, object]) -> Struct:
         "Name": _text(function, "name"),
         "Arguments": Map(given.values, as_json=True, is_nil=arguments is None),
     }
-    fields: dict[str, Value] = {
-        "ID": _text(call, "id"),
-        "Function": Struct(called, tuple(called)),
-    }
+    fields: dict[str, Value] = {"ID": _text(call, "id"), "Function": Struct(called, tuple(called))}
     return Struct(fields, tuple(fields))

@@ -94,12 +94,7 @@ class GoTemplate:
             )
         if "messages" in self.names:
             whole = Slice.of([message.value() for message in joined] if joined else None)
-            values = {
-                "System": system,
-                "Messages": whole,
-                "Tools": listed,
-                **thinking,
-            }
+            values = {"System": system, "Messages": whole, "Tools": listed, **thinking}
             return self._once(budget, {**values, _RESPONSE: ""})
         return self._in_turns(joined, budget, thinking)
 

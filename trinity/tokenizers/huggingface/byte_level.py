@@ -23,11 +23,7 @@ from trinity.tokenizers.huggingface.pre_tokenizer import (
     pre_tokenizer_of,
     unknown,
 )
-from trinity.tokenizers.huggingface.tokenizer_json import (
-    merges_of,
-    read_added_tokens,
-    read_vocab,
-)
+from trinity.tokenizers.huggingface.tokenizer_json import merges_of, read_added_tokens, read_vocab
 from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
 from trinity.tokenizers.rules import steps
 

@@ -24,11 +24,7 @@ from trinity.tokenizers import Tokenizer, tokenizer_from_metadata
 from trinity.tokenizers.huggingface.byte_level import byte_level_source
 from trinity.tokenizers.huggingface.chat_template import chat_template
 from trinity.tokenizers.huggingface.escaped_bpe import escaped_bpe_source
-from trinity.tokenizers.huggingface.metaspace import (
-    is_metaspace,
-    metaspace_source,
-    with_json_rules,
-)
+from trinity.tokenizers.huggingface.metaspace import is_metaspace, metaspace_source, with_json_rules
 from trinity.tokenizers.huggingface.special_tokens import (
     SPECIALS,
     adds_around,

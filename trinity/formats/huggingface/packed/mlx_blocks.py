@@ -108,9 +108,7 @@ def nvfp4_floats(scales: SafeTensor, codes: Bytes, d: Bytes, factors: Floats) ->
     (rows, groups), group = d.shape, 16
     fill = -groups % 4
     padded = nvfp4(
-        scales,
-        np.pad(codes, ((0, 0), (0, fill * group // 2))),
-        np.pad(d, ((0, 0), (0, fill))),
+        scales, np.pad(codes, ((0, 0), (0, fill * group // 2))), np.pad(d, ((0, 0), (0, fill)))
     )
     values = dequantize("NVFP4", padded.reshape(-1), (rows, (groups + fill) * group))
     values *= factors
