@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from trinity.tools.bench import Plan, Report
     from trinity.tools.bench_report import Measured
 
-NUMBERS = "N[,N]..."
+
+def _numbers(*flags: str, help: str) -> Flag:
+    """Flags of an option whose values are separate tests."""
+    return Flag(*flags, metavar="N[,N]...", help=help)
 
 
 @options.takes(loading=options.without(options.LOADING, "isa"))
@@ -36,40 +39,32 @@ def bench(
     ] = None,
     prompt_tokens: Annotated[
         list[str] | None,
-        Flag(
+        _numbers(
             "--prompt-tokens",
             "-p",
             "--n-prompt",
-            metavar=NUMBERS,
             help="Tokens of the prompt test; 0 skips it. 512 if not given.",
         ),
     ] = None,
     generated_tokens: Annotated[
         list[str] | None,
-        Flag(
+        _numbers(
             "--generated-tokens",
             "-n",
             "--n-gen",
-            metavar=NUMBERS,
             help="Tokens of the generation test; 0 skips it. 128 if not given.",
         ),
     ] = None,
     batch: Annotated[
         list[str] | None,
-        Flag(
-            "--batch",
-            "-b",
-            metavar=NUMBERS,
-            help="Sequences generated together, 1 to 16. 1 if not given.",
-        ),
+        _numbers("--batch", "-b", help="Sequences generated together, 1 to 16. 1 if not given."),
     ] = None,
     depth: Annotated[
         list[str] | None,
-        Flag(
+        _numbers(
             "--depth",
             "-d",
             "--n-depth",
-            metavar=NUMBERS,
             help="Positions in the cache before each test. 0 if not given.",
         ),
     ] = None,

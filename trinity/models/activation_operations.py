@@ -8,42 +8,36 @@ from trinity.models.operations import Operation, Widths
 
 
 @dataclass(frozen=True, slots=True)
-class XIELU(Operation):
-    """x = alpha_p x^2 + beta x for x > 0, else alpha_n (exp(min(x, eps)) - 1 - x) + beta x."""
+class InPlace(Operation):
+    """Replaces the ``width`` values of each row of x."""
 
     x: str
     width: int
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        return {self.x: self.width}
+
+
+@dataclass(frozen=True, slots=True)
+class XIELU(InPlace):
+    """x = alpha_p x^2 + beta x for x > 0, else alpha_n (exp(min(x, eps)) - 1 - x) + beta x."""
+
     alpha_p: float
     alpha_n: float
     beta: float
     eps: float
 
-    def buffers(self) -> Widths:
-        """The number of values per row of each buffer."""
-        return {self.x: self.width}
-
 
 @dataclass(frozen=True, slots=True)
-class Softcap(Operation):
+class Softcap(InPlace):
     """x = cap * tanh(x / cap)."""
 
-    x: str
-    width: int
     cap: float = 1.0
-
-    def buffers(self) -> Widths:
-        """The number of values per row of each buffer."""
-        return {self.x: self.width}
 
 
 @dataclass(frozen=True, slots=True)
-class GaussianTop(Operation):
+class GaussianTop(InPlace):
     """x = max(x - (mean + factor * std), 0), with the mean and deviation of a row's values."""
 
-    x: str
-    width: int
     factor: float
-
-    def buffers(self) -> Widths:
-        """The number of values per row of each buffer."""
-        return {self.x: self.width}

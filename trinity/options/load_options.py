@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Annotated, TypedDict
 
 from trinity.errors import InputError
@@ -15,6 +16,8 @@ from trinity.options.option import Option, check_options
 
 MOST_THREADS = 1024
 LONGEST_CONTEXT = (1 << 31) - 1  # positions are int32
+
+_yarn = partial(Option, low=1e-6, high=1e6, none=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,32 +221,23 @@ class LoadOptions:
     ] = None
     yarn_attn_factor: Annotated[
         float | None,
-        Option(
+        _yarn(
             "Factor of rotated values, if --yarn-ext-factor is 0; YaRN has its own.",
             ("--yarn-attn-factor",),
-            low=1e-6,
-            high=1e6,
-            none=-1,
         ),
     ] = None
     yarn_beta_slow: Annotated[
         float | None,
-        Option(
+        _yarn(
             "YaRN: turns in the original context up to which a frequency is scaled fully.",
             ("--yarn-beta-slow",),
-            low=1e-6,
-            high=1e6,
-            none=-1,
         ),
     ] = None
     yarn_beta_fast: Annotated[
         float | None,
-        Option(
+        _yarn(
             "YaRN: turns in the original context from which a frequency is not scaled.",
             ("--yarn-beta-fast",),
-            low=1e-6,
-            high=1e6,
-            none=-1,
         ),
     ] = None
     override_kv: Annotated[

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from itertools import count
 from queue import Empty
 from typing import Any, TypeVar
@@ -34,6 +35,7 @@ TARGET_SECONDS = 0.1
 POLL_SECONDS = 0.2
 
 
+@dataclass(eq=False, repr=False)
 class EngineThread:
     """Computes sequences, submitted from any thread, in steps of one engine.
 
@@ -43,19 +45,17 @@ class EngineThread:
     step.
     """
 
-    def __init__(
-        self, engine: Engine, *, target_seconds: float = TARGET_SECONDS,
-        release: Callable[[], object] = lambda: None, max_sequences: int | None = None,
-        batch_size: int | None = None,
-    ) -> None:  # fmt: skip
-        self.engine = engine
-        self.max_sequences = max_sequences
-        self.batch_size = batch_size
-        self.target_seconds = target_seconds
+    engine: Engine
+    _: KW_ONLY
+    target_seconds: float = TARGET_SECONDS
+    release: Callable[[], object] = lambda: None
+    max_sequences: int | None = None
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
         self.closing = False
         self.closed = False
         self.abandoned = False
-        self._release = release
         self._error: BaseException | None = None  # raised while closing
         self._arrivals = count(1)
         # By the number of forks: a child process has its own thread, queue and pages.
@@ -198,7 +198,7 @@ class EngineThread:
             self.engine.close()
             if self.engine.pool.store is not None:
                 self.engine.pool.store.close()
-            self._release()
+            self.release()
         except BaseException as error:
             self._error = error
         finally:

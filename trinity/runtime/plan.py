@@ -8,6 +8,7 @@ run, executes them. The numbers of a single step (token count, positions, KV cac
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,23 +88,23 @@ class Buffers:
         return array.reshape(-1, self._stride[name] // 4)[:, :width]
 
 
+@dataclass(eq=False, repr=False)
 class PlanBuilder:
     """Writes a decoder's operations as records, with one model's weights and buffers."""
 
-    def __init__(
-        self, decoder: Decoder, weights: Weights, context_length: int, threads: int,
-        interleaved: bool, address: Address,
-    ) -> None:  # fmt: skip
-        self.decoder = decoder
+    decoder: Decoder
+    weights: Weights
+    context_length: int
+    threads: int
+    interleaved: bool
+    address: Address
+
+    def __post_init__(self) -> None:
+        decoder = self.decoder
         self.config = decoder.config
-        self.weights = weights
-        self.context_length = context_length
-        self.threads = threads
-        self.address = address
-        self.interleaved = interleaved
         self.kernel = matmul
         self.layout = PageLayout(
-            decoder.attention, context_length, context_length,
+            decoder.attention, self.context_length, self.context_length,
             [operation.state_width for _, operation in decoder.states],
         )  # fmt: skip
         self.reached = 0.0  # positions that all tables contain
@@ -127,7 +128,7 @@ class PlanBuilder:
             self.axes = axes_of_pairs(sections, order)
         self.rotations = {rotation: self._table(rotation) for rotation in decoder.rotations}
         self.temperatures = {
-            temperature: TemperatureTable(temperature, context_length)
+            temperature: TemperatureTable(temperature, self.context_length)
             for temperature in decoder.temperatures
         }
 

@@ -30,7 +30,7 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
@@ -207,18 +207,18 @@ class Owned:
     responses: KeptResponses
 
 
+@dataclass(eq=False, repr=False)
 class Service:
     """What all requests share: settings, models, metrics, threads, and what each owner keeps."""
 
-    def __init__(
-        self, settings: ServerOptions, models: Models, metrics: Metrics,
-        defaults: Mapping[str, Any] = NO_DEFAULTS, speech: Speech | None = None,
-    ) -> None:  # fmt: skip
-        self.settings = settings
-        self.defaults = defaults
-        self.models = models
-        self.metrics = metrics
-        self.speech = speech
+    settings: ServerOptions
+    models: Models
+    metrics: Metrics
+    defaults: Mapping[str, Any] = field(default_factory=lambda: NO_DEFAULTS)
+    speech: Speech | None = None
+
+    def __post_init__(self) -> None:
+        settings = self.settings
         self.keys = Keys(settings.all_keys())
         owners = len(self.keys.owners)
         self.owned = {

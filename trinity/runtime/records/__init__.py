@@ -8,6 +8,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
+from trinity.models import recurrent_operations
 from trinity.models.activation_operations import XIELU, GaussianTop, Softcap
 from trinity.models.altup_operations import AltUpCorrect, AltUpPredict, MatchMagnitude
 from trinity.models.expert_operations import ExpertGated, ExpertInput, ExpertLinear, Mix, Route
@@ -24,14 +25,6 @@ from trinity.models.operations import (
     Operation,
     Rope,
     Scale,
-)
-from trinity.models.recurrent_operations import (
-    CausalConv,
-    ChannelDecay,
-    ChannelDeltaRule,
-    ChannelScan,
-    DeltaRule,
-    SelectiveScan,
 )
 from trinity.runtime.records import (
     attention,
@@ -51,12 +44,12 @@ _RARE: Mapping[str, tuple[type[Operation], ...]] = {
     "activations": (GaussianTop, Softcap, XIELU),
     "altup": (AltUpCorrect, AltUpPredict, MatchMagnitude),
     "recurrent": (
-        CausalConv,
-        ChannelDecay,
-        ChannelDeltaRule,
-        ChannelScan,
-        DeltaRule,
-        SelectiveScan,
+        recurrent_operations.CausalConv,
+        recurrent_operations.ChannelDecay,
+        recurrent_operations.ChannelDeltaRule,
+        recurrent_operations.ChannelScan,
+        recurrent_operations.DeltaRule,
+        recurrent_operations.SelectiveScan,
     ),
 }
 

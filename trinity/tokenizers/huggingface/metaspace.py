@@ -14,21 +14,13 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from trinity.errors import UnsupportedError
+from trinity.tokenizers.huggingface import tokenizer_json
 from trinity.tokenizers.huggingface.file_rules import (
     add_rules,
     check_escapes,
     decodes_alike,
     has_normalized,
     reference_of,
-)
-from trinity.tokenizers.huggingface.tokenizer_json import (
-    BYTE_TEXT,
-    ESCAPE,
-    NO_SPLIT,
-    has_all_bytes,
-    merges_of,
-    read_added_tokens,
-    read_vocab,
 )
 from trinity.tokenizers.huggingface.vocabulary_source import VocabularySource
 from trinity.tokenizers.rules import prepends, steps
@@ -55,21 +47,21 @@ def metaspace_source(values: Mapping[str, object], path: str, rows: int) -> Voca
     prefix = _adds_prefix(values)
     reference = reference_of(values, path, rows)
     source = VocabularySource(path, "llama", rows, [], [], reference, add_space_prefix=prefix)
-    read_vocab(model.get("vocab"), source)
-    merges = merges_of(model, path)
+    tokenizer_json.read_vocab(model.get("vocab"), source)
+    merges = tokenizer_json.merges_of(model, path)
     ranks, in_order = _ranks(merges)
     source.scores = [0.0] * len(source.tokens)
     for token_id, token in enumerate(source.tokens):
         if token is None:
             continue
-        if BYTE_TEXT.fullmatch(token):
+        if tokenizer_json.BYTE_TEXT.fullmatch(token):
             source.types[token_id] = BYTE
         elif token == model.get("unk_token") or token == "<unk>":
             source.types[token_id] = UNKNOWN
         elif token in ranks:
             source.scores[token_id] = -float(ranks[token])
-    read_added_tokens(values, source)
-    is_plain = in_order and _are_listed(source, merges) and has_all_bytes(source)
+    tokenizer_json.read_added_tokens(values, source)
+    is_plain = in_order and _are_listed(source, merges) and tokenizer_json.has_all_bytes(source)
     add_rules(source, values, is_plain=is_plain and _escapes_only(values, prefix))
     if source.rules is not None:
         source.merges = merges
@@ -88,7 +80,7 @@ def with_json_rules(source: VocabularySource, values: Mapping[str, object], path
             f"{path}: not BPE with byte_fallback, as {source.source} is; remove the file that "
             "does not belong to the model"
         )
-    prefix, merges = _adds_prefix(values), merges_of(model, path)
+    prefix, merges = _adds_prefix(values), tokenizer_json.merges_of(model, path)
     ranks, in_order = _ranks(merges)
     is_plain = (
         prefix is source.add_space_prefix
@@ -96,7 +88,7 @@ def with_json_rules(source: VocabularySource, values: Mapping[str, object], path
         and in_order
         and _have_scores_order(source, ranks)
         and _are_listed(source, merges)
-        and has_all_bytes(source)
+        and tokenizer_json.has_all_bytes(source)
     )
     add_rules(source, values, is_plain=is_plain)
     if source.rules is not None:
@@ -113,10 +105,10 @@ def _escapes_only(values: Mapping[str, object], prefix: bool) -> bool:
     if not decodes_alike(values, prefix):
         return False
     normalizers = list(steps(values.get("normalizer")))
-    if values.get("pre_tokenizer") not in (None, NO_SPLIT):
+    if values.get("pre_tokenizer") not in (None, tokenizer_json.NO_SPLIT):
         return False
-    return normalizers == [ESCAPE] or (
-        normalizers == [_PREPEND, ESCAPE] and not has_normalized(values)
+    return normalizers == [tokenizer_json.ESCAPE] or (
+        normalizers == [_PREPEND, tokenizer_json.ESCAPE] and not has_normalized(values)
     )
 
 

@@ -17,19 +17,9 @@ import numpy as np
 
 from trinity.errors import FormatError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
-from trinity.formats.huggingface.packed import mlx_blocks
+from trinity.formats.huggingface.packed import integers, mlx_blocks
 from trinity.formats.huggingface.packed.fp8 import CODES, scaled_codes
 from trinity.formats.huggingface.packed.ignored import ignored
-from trinity.formats.huggingface.packed.integers import (
-    BITS,
-    FLOATS,
-    check_groups,
-    check_order,
-    expect,
-    rows_of_blocks,
-    type_of,
-    words,
-)
 from trinity.formats.huggingface.packed.nvfp4 import nvfp4_weight
 from trinity.formats.huggingface.packed.weight import Bytes, Packed, PackedWeights, Part
 from trinity.formats.huggingface.values import Values, shown
@@ -119,23 +109,23 @@ def _packed(name: str, codes: SafeTensor, parts: dict[str, SafeTensor]) -> Packe
         )
     rows, columns = _shape(parts[_SHAPE])
     bits = 32 * codes.shape[1] // columns
-    if bits not in BITS or bits * columns != 32 * codes.shape[1]:
+    if bits not in integers.BITS or bits * columns != 32 * codes.shape[1]:
         raise UnsupportedError(
             f"{codes.source}: tensor {codes.name!r} has {codes.shape[1]} words for {columns} codes "
-            f"of a row; trinity reads codes of {', '.join(map(str, BITS))} bits: take the model "
-            "it was made from"
+            f"of a row; trinity reads codes of {', '.join(map(str, integers.BITS))} bits: take the "
+            "model it was made from"
         )
-    expect(codes, ("I32",), (rows, columns * bits // 32))
+    integers.expect(codes, ("I32",), (rows, columns * bits // 32))
     groups = scales.shape[1]
-    expect(scales, FLOATS, (rows, groups))
-    check_groups(scales, columns, groups)
+    integers.expect(scales, integers.FLOATS, (rows, groups))
+    integers.check_groups(scales, columns, groups)
     zeros = parts.get(_ZERO)
     if zeros is not None:
-        expect(zeros, ("I32",), (-(-rows * bits // 32), groups))
+        integers.expect(zeros, ("I32",), (-(-rows * bits // 32), groups))
     if _ORDER in parts:
-        check_order(parts[_ORDER], columns, groups)
+        integers.check_order(parts[_ORDER], columns, groups)
     return Packed(
-        name, (rows, columns), type_of(bits, columns, groups), codes.source,
+        name, (rows, columns), integers.type_of(bits, columns, groups), codes.source,
         partial(_parts, codes, scales),
         partial(_pack, bits, scales, zeros),
     )  # fmt: skip
@@ -162,11 +152,11 @@ def _pack(
 ) -> Bytes:
     """Return rows of AFFINE types. Codes and zero points are shifted alike."""
     if zeros is None:
-        return rows_of_blocks(bits, scales, codes, d, 1 << (bits - 1))
+        return integers.rows_of_blocks(bits, scales, codes, d, 1 << (bits - 1))
     rows = numbers[:, 0]
     shifts = (rows * bits % 32).astype(np.uint32)[:, None]
-    zero = words(zeros)[rows * bits // 32] >> shifts & np.uint32((1 << bits) - 1)
-    return rows_of_blocks(bits, scales, codes, d, zero)
+    zero = integers.words(zeros)[rows * bits // 32] >> shifts & np.uint32((1 << bits) - 1)
+    return integers.rows_of_blocks(bits, scales, codes, d, zero)
 
 
 def _int8(name: str, codes: SafeTensor, scales: SafeTensor) -> Packed:
@@ -178,21 +168,21 @@ def _int8(name: str, codes: SafeTensor, scales: SafeTensor) -> Packed:
     rows, columns = codes.shape
     groups = scales.shape[1] if len(scales.shape) == 2 else 1
     if scales.shape in ((), (1,), (1, 1)):
-        expect(scales, FLOATS, scales.shape)
+        integers.expect(scales, integers.FLOATS, scales.shape)
     else:
-        expect(scales, FLOATS, (rows, groups)[: len(scales.shape)])
-    check_groups(scales, columns, groups)
+        integers.expect(scales, integers.FLOATS, (rows, groups)[: len(scales.shape)])
+    integers.check_groups(scales, columns, groups)
 
     def parts() -> tuple[Part, ...]:
         given = scales.elements().reshape(-1, groups)
         return codes.elements(), np.broadcast_to(given, (rows, groups))
 
-    kind = type_of(8, columns, groups)
+    kind = integers.type_of(8, columns, groups)
     return Packed(name, (rows, columns), kind, codes.source, parts, partial(_pack8, scales))
 
 
 def _pack8(scales: SafeTensor, codes: Bytes, d: Part) -> Bytes:
-    return rows_of_blocks(8, scales, codes ^ np.uint8(0x80), d, 128)
+    return integers.rows_of_blocks(8, scales, codes ^ np.uint8(0x80), d, 128)
 
 
 def _mxfp4(name: str, codes: SafeTensor, scales: SafeTensor) -> Packed:
@@ -203,8 +193,8 @@ def _mxfp4(name: str, codes: SafeTensor, scales: SafeTensor) -> Packed:
             "are damaged"
         )
     rows, columns = codes.shape[0], 2 * codes.shape[1]
-    expect(scales, ("U8", "F8_E8M0"), (rows, columns // _MX_GROUP))
-    check_groups(scales, columns, scales.shape[1])
+    integers.expect(scales, ("U8", "F8_E8M0"), (rows, columns // _MX_GROUP))
+    integers.check_groups(scales, columns, scales.shape[1])
 
     def parts() -> tuple[Part, ...]:
         return codes.elements(), scales.elements()

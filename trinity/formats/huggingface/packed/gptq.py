@@ -14,16 +14,7 @@ import numpy as np
 
 from trinity.errors import ConfigError, FormatError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
-from trinity.formats.huggingface.packed.integers import (
-    BITS,
-    FLOATS,
-    check_groups,
-    check_order,
-    expect,
-    rows_of_blocks,
-    type_of,
-    words,
-)
+from trinity.formats.huggingface.packed import integers
 from trinity.formats.huggingface.packed.weight import Bytes, Packed, PackedWeights, Part
 from trinity.formats.huggingface.values import Values, shown
 from trinity.formats.safetensors import SafeTensor
@@ -96,7 +87,7 @@ def bits_of(codes: SafeTensor, zeros: SafeTensor, scales: SafeTensor, config: Va
         )
     outputs = scales.shape[1]
     said = config.values.get("bits", config.values.get("w_bit"))
-    if said in BITS and -(-outputs * said // 32) == zeros.shape[1]:
+    if said in integers.BITS and -(-outputs * said // 32) == zeros.shape[1]:
         return int(said)
     bits = 32 * zeros.shape[1] // max(1, outputs)
     if bits * outputs != 32 * zeros.shape[1] or not 1 <= bits <= 8:
@@ -104,7 +95,7 @@ def bits_of(codes: SafeTensor, zeros: SafeTensor, scales: SafeTensor, config: Va
             f"{zeros.source}: tensor {zeros.name!r} has shape {zeros.shape}, but its scales have "
             f"shape {scales.shape}; expected 1 to 8 bits for each scale: the files are damaged"
         )
-    if bits not in BITS:
+    if bits not in integers.BITS:
         raise UnsupportedError(
             f"{codes.source}: tensor {codes.name!r} has codes of {bits} bits; trinity reads 2, 4 "
             "and 8: use the unquantized model"
@@ -122,14 +113,14 @@ def _weight(module: str, tensors: dict[str, SafeTensor], less: int, config: Valu
     bits = bits_of(codes, zeros, scales, config)
     groups, outputs = scales.shape
     inputs = codes.shape[0] * 32 // bits
-    expect(codes, ("I32",), (inputs * bits // 32, outputs))
-    expect(zeros, ("I32",), (groups, -(-outputs * bits // 32)))
-    expect(scales, FLOATS, (groups, outputs))
-    check_groups(scales, inputs, groups)
+    integers.expect(codes, ("I32",), (inputs * bits // 32, outputs))
+    integers.expect(zeros, ("I32",), (groups, -(-outputs * bits // 32)))
+    integers.expect(scales, integers.FLOATS, (groups, outputs))
+    integers.check_groups(scales, inputs, groups)
     if f"{module}.g_idx" in tensors:
-        check_order(tensors[f"{module}.g_idx"], inputs, groups)
+        integers.check_order(tensors[f"{module}.g_idx"], inputs, groups)
     return Packed(
-        f"{module}.weight", (outputs, inputs), type_of(bits, inputs, groups), codes.source,
+        f"{module}.weight", (outputs, inputs), integers.type_of(bits, inputs, groups), codes.source,
         partial(row_numbers, outputs),
         partial(_pack, bits, less, codes, zeros, scales),
     )  # fmt: skip
@@ -146,9 +137,11 @@ def _pack(
     """Return rows of AFFINE types for the outputs ``numbers`` (rows, 1)."""
     rows = np.asarray(numbers[:, 0], np.int64)
     first, end = int(rows[0]), int(rows[-1]) + 1
-    turned = np.ascontiguousarray(words(codes)[:, first:end].T)[rows - first]
+    turned = np.ascontiguousarray(integers.words(codes)[:, first:end].T)[rows - first]
     shifts = (rows * bits % 32).astype(np.uint32)
-    stored = words(zeros)[:, rows * bits // 32] >> shifts
+    stored = integers.words(zeros)[:, rows * bits // 32] >> shifts
     # The sum wraps around: a zero point of 0 is stored as the largest code.
     zero = stored + np.uint32(less) & np.uint32((1 << bits) - 1)
-    return rows_of_blocks(bits, scales, turned.view(np.uint8), scales.elements()[:, rows].T, zero.T)
+    return integers.rows_of_blocks(
+        bits, scales, turned.view(np.uint8), scales.elements()[:, rows].T, zero.T
+    )
