@@ -124,15 +124,15 @@ $(RUN):
 wheel: $(VENV)/installed-dev
 	$(RUN) scripts/kernels/package_code.py build/code --workers $(WORKERS)
 	rm -rf build/wheel && mkdir -p build/wheel
-	cp -R pyproject.toml README.md LICENSE trinity kernels build/wheel/
+	cp -R pyproject.toml setup.py README.md LICENSE trinity kernels build/wheel/
 	find build/wheel -name __pycache__ -prune -exec rm -rf {} +
 	cp -R build/code build/wheel/kernels/trinity_kernels/code
 	chmod -R u=rwX,go=rX build/wheel
-	umask 022 && SOURCE_DATE_EPOCH=1577836800 $(RUN) -m build --wheel --outdir dist build/wheel
+	umask 022 && $(RUN) -m build --wheel --outdir dist build/wheel
 
 sdist: $(VENV)/installed-dev
 	rm -rf build/sdist && mkdir -p build/sdist
-	cp -R pyproject.toml README.md LICENSE trinity kernels build/sdist/
+	cp -R pyproject.toml setup.py README.md LICENSE trinity kernels build/sdist/
 	find build/sdist -name __pycache__ -prune -exec rm -rf {} +
 	$(RUN) -m build --sdist --outdir dist build/sdist
 
