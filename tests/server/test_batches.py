@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -21,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from tests.server.conftest import LIMIT, MakeApp, socket_server, wait_for
 from tests.server.test_process import process
-from trinity.server import batches
+from trinity.server import batch_rows, batches
 from trinity.server.batch_queue import BatchQueue
 from trinity.server.batch_store import BatchObject
 
@@ -129,6 +130,17 @@ def test_files_that_are_no_batch(
     assert "/" not in error["message"].partition(":")[0]  # no path of the server's
     if "line" in words:
         assert error["line"] == int(words.split("line ")[1].split(":")[0].split(" ")[0])
+
+
+@pytest.mark.parametrize(("line", "count", "rests"), [(b"{}\n", 200, 3), (b"x" * 70_000, 5, 5)])
+def test_a_thread_that_reads_many_lines_rests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, count: int, rests: int
+) -> None:
+    path, rested = tmp_path / "rows", list[float]()
+    path.write_bytes((line.strip() + b"\n") * count)
+    monkeypatch.setattr(batch_rows, "time", SimpleNamespace(sleep=rested.append))
+    assert len(list(batch_rows.lines_of(path, 1 << 20))) == count
+    assert rested == [batch_rows.REST_SECONDS] * rests
 
 
 def test_requests_that_are_refused(served: TestClient, client: TestClient) -> None:

@@ -193,11 +193,34 @@ def test_a_large_form_is_collected_without_holding_the_loop(held: Held) -> None:
 
         length = b"%d" % (count * len(part))
         scope = {"headers": [(b"content-length", length)]}
-        body = await bodies.read_body(scope, receive, 1 << 30, is_form=True)
+        body = await bodies.read_body(scope, receive, 1 << 30, asyncio.to_thread, is_form=True)
         assert len(body) == count * len(part)
         assert body[-len(part) :] == part
 
     held.check(lambda: asyncio.run(test()))
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 64])
+def test_a_large_body_is_joined_in_a_thread(count: int) -> None:
+    part, threads = b"x" * (64 << 10), list[object]()
+
+    async def run(function: Any, chunks: list[bytes]) -> Any:
+        threads.append(function)
+        return await asyncio.to_thread(function, chunks)
+
+    async def test() -> None:
+        messages = [
+            {"type": "http.request", "body": part, "more_body": number + 1 < count}
+            for number in range(count)
+        ]
+
+        async def receive() -> dict[str, object]:
+            return messages.pop(0)
+
+        assert await bodies.read_body({"headers": []}, receive, 1 << 30, run) == part * count
+        assert len(threads) == (count >= 16)
+
+    asyncio.run(test())
 
 
 def test_a_callback_that_blocks_the_loop_is_found(held: Held) -> None:

@@ -131,15 +131,21 @@ class CountedBody:
 
 
 async def read_body(
-    scope: Scope, receive: Receive, most: int, *, is_form: bool = False
+    scope: Scope, receive: Receive, most: int, run: Run, *, is_form: bool = False
 ) -> bytes | mmap:
     """The whole body; a large form is in pages of its own.
+
+    ``run`` joins another large body in a thread: for 4 MB that takes 4 ms.
 
     Raises: ApiError 413 for a long body; LeftError.
     """
     length = length_of(scope, most) if is_form else 0
     if length < MAPPED_BYTES:
-        return b"".join([chunk async for chunk in chunks_of(scope, receive, most)])
+        chunks = [chunk async for chunk in chunks_of(scope, receive, most)]
+        if sum(map(len, chunks)) < MAPPED_BYTES:
+            return b"".join(chunks)
+        joined: bytes = await run(b"".join, chunks)
+        return joined
     pages = mmap(-1, length)
     async for chunk in chunks_of(scope, receive, most):
         pages.write(chunk)

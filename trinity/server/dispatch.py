@@ -146,7 +146,7 @@ class Dispatch:
                 else:
                     # The Content-Length of a compressed form is not its length.
                     is_form = self._endpoint.form is not None and coding is None
-                    body = await read_body(scope, received, most, is_form=is_form)
+                    body = await read_body(scope, received, most, run, is_form=is_form)
         except TimeoutError:
             raise ApiError(408, "the body did not arrive in time") from None
         caller = caller_of(scope, len(body))

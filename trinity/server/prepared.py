@@ -96,9 +96,9 @@ def prepared(
     """
     if isinstance(job, TextJob):
         prepare_grammar(model, job.options)
-        return Prepared(
-            [text_ids(ignored, model, prompt, job) for prompt in job.prompts], job.options
-        )
+        request = Request.of(**{**model.defaults.options, **job.options})
+        prompts = [text_ids(ignored, model, prompt, job, request) for prompt in job.prompts]
+        return Prepared(prompts, job.options)
     if job.reasoning_budget is not None and not can_think(template_of(model, job)):
         ignored.add(job.effort_param)
         job = replace(job, reasoning_budget=None)
@@ -137,10 +137,9 @@ def prepare_grammar(model: Model, options: Mapping[str, Any]) -> None:
 
 
 def text_ids(
-    ignored: Ignored, model: Model, prompt: str | Sequence[int], job: TextJob
+    ignored: Ignored, model: Model, prompt: str | Sequence[int], job: TextJob, request: Request
 ) -> list[int]:
-    """The tokens of a prompt, read as the options say. Raises: ContextLengthError, ApiError."""
-    request = Request.of(**{**model.defaults.options, **job.options})
+    """The tokens of a prompt, read as ``request`` says. Raises: ContextLengthError, ApiError."""
     limit = model.context_length if job.cut_after is None else sys.maxsize
     try:
         ids = prompt_ids(
