@@ -15,7 +15,9 @@ from starlette.testclient import TestClient
 from tests.server.asgi import Asked, strict
 from tests.server.conftest import MakeApp, is_idle, wait_for
 from trinity.model import Model
-from trinity.server.endpoints.vectors import MOST_NUMBERS, MOST_TEXTS
+from trinity.server.endpoints.embeddings import Embedding, Embeddings, EmbeddingUsage
+from trinity.server.endpoints.vectors import LIST, MOST_NUMBERS, MOST_TEXTS, with_list
+from trinity.server.schemas import encode
 
 PATH = "/v1/embeddings"
 TEXTS = ["Prince Andrew", "Pierre", "a longer text of the same book"]
@@ -162,3 +164,12 @@ def test_the_server_may_pool_otherwise(make: MakeApp, model: Model, pooling: Any
     client = TestClient(make(pooling=pooling), base_url="http://localhost")
     expected = model.embed(TEXTS, pooling=pooling)
     assert np.array_equal(rows(post(client, input=TEXTS)), expected)
+
+
+def test_a_list_is_written_into_its_document() -> None:
+    usage = EmbeddingUsage(3, 3)
+    for count in (0, 1, 3):
+        parts = [Embedding([0.5] * number, number) for number in range(count)]
+        made = with_list(Embeddings(LIST, 'a":[],"\0', usage), iter(parts))
+        assert made.body == encode(Embeddings(parts, 'a":[],"\0', usage))
+        assert with_list(LIST, parts).body == encode(parts)

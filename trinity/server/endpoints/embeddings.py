@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoint import ASGI, Call, Endpoint
 from trinity.server.endpoints.messages import TextPart
-from trinity.server.endpoints.vectors import Text, vectors, written
+from trinity.server.endpoints.vectors import LIST, Text, vectors, with_list, written
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable
 from trinity.server.schemas import Body
@@ -114,8 +114,9 @@ async def embeddings(call: Call[EmbeddingsRequest]) -> ASGI:
         )
     else:
         texts = await written(call, embedded.rows)
-    data = [Embedding(text, number) for number, text in enumerate(texts)]
-    return Json(Embeddings(data, embedded.name, EmbeddingUsage(embedded.tokens, embedded.tokens)))
+    usage = EmbeddingUsage(embedded.tokens, embedded.tokens)
+    parts = (Embedding(text, number) for number, text in enumerate(texts))
+    return await call.run(with_list, Embeddings(LIST, embedded.name, usage), parts)
 
 
 ENDPOINTS = (

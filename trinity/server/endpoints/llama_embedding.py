@@ -9,9 +9,9 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoint import ASGI, Call, Endpoint
 from trinity.server.endpoints.embeddings import EmbeddingsRequest
-from trinity.server.endpoints.vectors import Text, vectors, written
+from trinity.server.endpoints.vectors import LIST, Text, vectors, with_list, written
 from trinity.server.errors import ApiError
 from trinity.server.schemas import Body, converted
 
@@ -58,8 +58,9 @@ async def embedding(call: Call[LlamaEmbeddingRequest]) -> ASGI:
 
     texts = await call.run(read)
     embedded = await vectors(call, body.model, texts, param=name)
-    rows = await written(call, divided(embedded.rows, norm))
-    return Json([LlamaEmbedding(number, [row]) for number, row in enumerate(rows)])
+    rows = await written(call, await call.run(divided, embedded.rows, norm))
+    parts = (LlamaEmbedding(number, [row]) for number, row in enumerate(rows))
+    return await call.run(with_list, LIST, parts)
 
 
 def divided(rows: NDArray[np.float32], norm: int) -> NDArray[np.float32]:

@@ -108,7 +108,7 @@ async def rerank(call: Call[RerankRequest]) -> ASGI:
         for i in order
     ]
     tokens = sum(map(len, pairs.rows))
-    return Json(Reranked(lease.name, results, RerankUsage(tokens, tokens)))
+    return await call.run(Json, Reranked(lease.name, results, RerankUsage(tokens, tokens)))
 
 
 ENDPOINTS = tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from trinity.errors import ContextLengthError, InputError
 from trinity.model import Model
 from trinity.runtime.texts import Texts
-from trinity.server.endpoint import Call
+from trinity.server.endpoint import Call, Document
 from trinity.server.endpoints.llama_completion import mixed_ids
 from trinity.server.errors import ApiError
 from trinity.server.schemas import encode
@@ -78,7 +78,7 @@ async def vectors(
             )  # fmt: skip
             service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
     if dimensions is not None:
-        rows = unit(rows[:, :dimensions])
+        rows = await call.run(unit, rows[:, :dimensions])
     return Vectors(lease.name, rows, sum(map(len, whole.rows)), whole.cut)
 
 
@@ -96,6 +96,21 @@ async def written(call: Call[Any], rows: NDArray[np.float32]) -> list[Any]:
     Encoding all at once would block the event loop.
     """
     return await call.run(lambda: [msgspec.Raw(encode(row.tolist())) for row in rows])
+
+
+# In the place of a list, which ``with_list`` writes; no JSON text contains this byte.
+LIST: Any = msgspec.Raw(b"\0")
+
+
+def with_list(answer: object, parts: Iterable[object]) -> Document:
+    """The JSON document of ``answer`` with a list of ``parts`` in the place of ``LIST``.
+
+    Encoding many vectors together would hold the interpreter's lock, joining does not. Call it in
+    a thread.
+    """
+    begin, _, end = encode(answer).partition(b"\0")
+    listed = b",".join(map(encode, parts))
+    return Document(b"".join((begin, b"[", listed, b"]", end)), "application/json")
 
 
 def _read(

@@ -12,7 +12,7 @@ from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.ollama.answer import NANO
 from trinity.server.endpoints.ollama.errors import OLLAMA
 from trinity.server.endpoints.ollama.options import RUNNER, Asking
-from trinity.server.endpoints.vectors import unit, vectors, written
+from trinity.server.endpoints.vectors import LIST, unit, vectors, with_list, written
 from trinity.server.ignored import Ignored
 
 if TYPE_CHECKING:
@@ -70,9 +70,10 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
         call, name, texts, param="input", dimensions=dimensions, truncate=body.truncate is not False
     )
     body.keep(call, name)
-    rows = await written(call, unit(embedded.rows))
-    spent = int((time.perf_counter() - began) * NANO)
-    return Json(EmbedAnswer(body.shown, rows, spent, int((loaded - began) * NANO), embedded.tokens))
+    rows = await written(call, await call.run(unit, embedded.rows))
+    spent, loading = time.perf_counter() - began, loaded - began
+    answer = EmbedAnswer(body.shown, LIST, int(spent * NANO), int(loading * NANO), embedded.tokens)
+    return await call.run(with_list, answer, rows)
 
 
 async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
