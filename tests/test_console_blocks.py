@@ -146,6 +146,7 @@ def test_console_blocks_run(
         PATH=os.pathsep.join([str(folder / "bin"), os.environ["PATH"]]),
         TRINITY_CACHE_DIR=str(cache),
         OLLAMA_MODELS=str(folder / "ollama"),
+        TRINITY_STORE=str(folder / "created"),
     )
     for block in blocks(document):
         done = subprocess.run(

@@ -124,4 +124,13 @@ row("pull", async () => {
   await assert.rejects(client.pull({ model: "nope" }), /is not on the Hugging Face hub/);
 });
 
+row("create, copy, delete", async () => {
+  const made = await client.create({ model: "wario", from: chat, system: "You are Wario." });
+  assert.equal(made.status, "success");
+  await client.copy({ source: "wario", destination: "waluigi" });
+  assert.equal((await client.show({ model: "waluigi" })).system, "You are Wario.");
+  for (const model of ["wario", "waluigi"]) await client.delete({ model });
+  await assert.rejects(client.show({ model: "wario" }), /not found/);
+});
+
 await main();

@@ -8,12 +8,14 @@ import asyncio
 import json
 import math
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ollama
 from pydantic import BaseModel
 from rows import CHAT, DEMO, EMBEDDER, SCRIPTED, SCRIPTED_URL, URL, main, row
 
+DEMO_FILE = Path(__file__).parents[2] / "trinity" / "data" / "demo-chat.gguf"
 client = ollama.Client(host=URL)
 scripted = ollama.Client(host=SCRIPTED_URL)
 HELLO: Any = [{"role": "user", "content": "Say hello."}]
@@ -316,12 +318,28 @@ def _() -> None:
     refused(400, "is not on the Hugging Face hub", partial(client.pull, "nope"))
 
 
-@row(
-    "create from existing",
-    excused="the server's models are those of `--model`: it creates, copies and deletes none",
-)
+@row("create from existing, copy, delete")
 def _() -> None:
-    assert client.create("mario", from_=CHAT, system="You are Mario.").status == "success"
+    system, options = "You are Mario.", ollama.Options(temperature=0.5, stop=["###"], num_ctx=1024)
+    made = client.create("mario", from_=CHAT, system=system, parameters=options, messages=HELLO)
+    assert made.status == "success"
+    *_, last = client.create("mario", from_=CHAT, system=system, stream=True)
+    assert last.status == "success"
+    assert client.chat("mario", HELLO, options=SHORT).message.content
+    assert client.copy("mario", "luigi").status == "success"
+    assert {"mario", "luigi"} <= {one.model for one in client.list().models}
+    for name in ("mario", "luigi"):
+        assert client.delete(name).status == "success"
+    refused(404, "not found", partial(client.chat, "mario", HELLO))
+    refused(403, "store of created models", partial(client.delete, CHAT))
+
+
+@row("create from a blob")
+def _() -> None:
+    digest = client.create_blob(DEMO_FILE)
+    assert client.create("blob/demo", files={"demo.gguf": digest}).status == "success"
+    assert client.chat("blob/demo", HELLO, options=SHORT).message.content
+    assert client.delete("blob/demo").status == "success"
 
 
 @row("delete unknown -> 404 ResponseError")

@@ -82,11 +82,12 @@ def serve(log: Path) -> Iterator[str]:
     """``trinity serve`` with the published models and the demo chat model.
 
     The settings are the defaults but for the seed, since a small model's draws would make rows
-    vary, and for pulls, whose hub is a server here with the repository ``trinity/demo``.
+    vary, and for pulls, whose hub is a server here with the repository ``trinity/demo``, and for
+    models that rows create.
     """
     port, models = free_port(), published()
     command = [sys.executable, "-m", "trinity", "serve", "--port", str(port), "--log-requests"]
-    command += ["--seed", "7", "--allow-pull"]
+    command += ["--seed", "7", "--allow-pull", "--allow-create"]
     for name, path in {**models, "demo": ROOT / "trinity" / "data" / "demo-chat.gguf"}.items():
         command += ["--model", f"{name}={path}"]
     speech = real_models.path_of("whisper-base")
@@ -95,7 +96,7 @@ def serve(log: Path) -> Iterator[str]:
     with hub_server.running() as hub, TemporaryDirectory() as home:
         demo = (ROOT / "trinity" / "data" / "demo.gguf").read_bytes()
         hub.repositories["trinity/demo"] = hub_server.Repository({"demo.gguf": demo})
-        variables = {"HF_ENDPOINT": hub.url, "HF_HOME": home}
+        variables = {"HF_ENDPOINT": hub.url, "HF_HOME": home, "TRINITY_STORE": f"{home}/store"}
         with process(command, port, log, variables) as url:
             yield url
 

@@ -278,7 +278,7 @@ def test_version(client: TestClient) -> None:
          {"model": "llava", "messages": [
              {"role": "user", "content": "what is in this image?", "images": ["iVBORw0KGgo="]}]},
          400),
-        # The server's models are those that it was started with.
+        # Without --allow-create the server's models are those that it was started with.
         ("POST", "/api/create",
          {"model": "mario", "from": "llama3.2", "system": "You are Mario from Super Mario Bros."},
          501),
@@ -289,7 +289,7 @@ def test_version(client: TestClient) -> None:
          {"model": "my-gguf-model", "files": {"test.gguf": "sha256:432f310a77f4650a"}}, 501),
         ("POST", "/api/create",
          {"model": "fred", "files": {"config.json": "sha256:dd3443e529fb2290"}}, 501),
-        ("HEAD", "/api/blobs/sha256:29fdb92e57cf0827", None, 404),
+        ("HEAD", "/api/blobs/sha256:29fdb92e57cf0827", None, 400),
         ("POST", "/api/blobs/sha256:29fdb92e57cf0827", None, 501),
         ("POST", "/api/copy", {"source": "llama3.2", "destination": "llama3-backup"}, 501),
         ("DELETE", "/api/delete", {"model": "llama3:13b"}, 501),

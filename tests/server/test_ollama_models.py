@@ -116,13 +116,18 @@ def test_a_pull_of_a_served_model_succeeds(client: TestClient) -> None:
     [
         ("POST", "pull", {"model": "nope"}, 501, "model 'nope' not found"),
         ("POST", "push", {"model": "demo"}, 501, "uploads no models"),
-        ("POST", "create", {"model": "mario", "from": "demo", "system": "S"}, 501, "creates no"),
-        ("POST", "copy", {"source": "demo", "destination": "b"}, 501, "copies no models"),
-        ("POST", "copy", {"source": "nope", "destination": "b"}, 404, "model 'nope' not found"),
-        ("DELETE", "delete", {"model": "demo"}, 501, "deletes no models"),
-        ("DELETE", "delete", {"model": "nope"}, 404, "model 'nope' not found"),
-        ("HEAD", "blobs/sha256:00", None, 404, ""),
-        ("POST", "blobs/sha256:00", None, 501, "does not store model files"),
+        (
+            "POST",
+            "create",
+            {"model": "mario", "from": "demo", "system": "S"},
+            501,
+            "creates, copies",
+        ),
+        ("POST", "copy", {"source": "demo", "destination": "b"}, 501, "--allow-create"),
+        ("DELETE", "delete", {"model": "demo"}, 501, "--allow-create"),
+        ("HEAD", f"blobs/sha256:{'0' * 64}", None, 404, ""),
+        ("HEAD", "blobs/sha256:00", None, 400, ""),
+        ("POST", f"blobs/sha256:{'0' * 64}", None, 501, "--allow-create"),
     ],
 )
 def test_what_the_server_does_not_manage_says_so(

@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 
 
 def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
+    return open_manifest(_manifest(name), options, notice)
+
+
+def open_manifest(manifest: Manifest, options: LoadOptions, notice: Notice) -> WeightProvider:
+    """Open the model of a manifest. Raises: as ``open_weights``."""
     from trinity.formats.ollama.model import OllamaModel, read_layers
     from trinity.providers.ollama_templates import templates_of
 
-    layers = read_layers(_manifest(name))
+    layers = read_layers(manifest)
     for line in layers.notices:
         notice(line)
     model: OllamaModel | OllamaTensors

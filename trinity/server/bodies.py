@@ -130,6 +130,18 @@ class CountedBody:
             self.counts += more
 
 
+@asynccontextmanager
+async def upload(
+    scope: Scope, receive: Receive, coming: CountedBody, most: int
+) -> AsyncGenerator[AsyncGenerator[bytes]]:
+    """Within ``async with``, the chunks of a body that its handler reads.
+
+    Raises: ApiError 408 if they arrive too slowly, 413 for a long body; LeftError.
+    """
+    async with coming.coming(receive, in_memory=False) as received:
+        yield chunks_of(scope, received, most)
+
+
 async def read_body(
     scope: Scope, receive: Receive, most: int, run: Run, *, is_form: bool = False
 ) -> bytes | mmap:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from trinity.errors import ConfigError, FormatError
-from trinity.server.bodies import CountedBody, LeftError, read_body, store_body
+from trinity.server.bodies import CountedBody, LeftError, read_body, store_body, upload
 from trinity.server.caller import OF_BATCH, OWNER, Caller, caller_of
 from trinity.server.compressed import coding_of, decompressed
 from trinity.server.connection import CROWDED
@@ -135,7 +135,16 @@ class Dispatch:
                 folder = self._service.batches.of(scope.get(OWNER, "")).files.folder
         in_memory = folder is None and not scope.get(OF_BATCH, False)
         run = partial(self._service.threads.run, caller_of(scope))
+        if self._endpoint.upload:
+            most = settings.max_store
         source = receive if coding is None else decompressed(receive, coding, most, run)
+        if self._endpoint.upload:
+            chunks = upload(scope, source, coming, most)
+            call = Call(self._service, caller_of(scope), chunks, Request(scope, receive), ignored)
+            async with asyncio.timeout_at(deadline):
+                answer = await self._endpoint.handle(call)
+            await answer(scope, receive, send)
+            return
         try:
             async with (
                 asyncio.timeout_at(deadline),

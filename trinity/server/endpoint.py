@@ -80,6 +80,7 @@ class Endpoint:
     body: Any = None  # the Struct of a JSON body
     form: Any = None  # the Struct of a multipart/form-data body
     limit: Literal["max_audio", "max_file"] = "max_audio"  # the setting that limits a form
+    upload: bool = False  # the handler reads the body; ``Call.body`` is of ``bodies.upload``
     answer: Any = None  # the type of the JSON response
     event: Any = None  # the type of the data of a streamed response
     media_type: str = "application/json"

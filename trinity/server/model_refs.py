@@ -129,13 +129,15 @@ def usual_context(ref: str, memory: int | None = None) -> int | None:
 
     It is the model's own limit, if keys and values of so many tokens have room in a quarter of
     ``memory`` in float32; else as many tokens as have, and at least 4096. ``memory``: bytes, by
-    default the free memory. None, the engine's own default, is the context of encoders and of
-    models with two sets of rotary factors, which depend on the context, and of files that cannot
-    be read: loading reports the error.
+    default the free memory. None, the engine's own default, is the context of encoders, of models
+    whose files give one (``num_ctx``), of models with two sets of rotary factors, which depend on
+    the context, and of files that cannot be read: loading reports the error.
     """
     provider = open_weights(ref)
     try:
         config, names = provider.config, provider.tensor_names()
+        if "context_length" in provider.defaults.loading:
+            return None
         if find_architecture(config.architecture, provider.path, names).encodes:
             return None
         if any("rope_factors_long" in name for name in names):

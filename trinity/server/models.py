@@ -11,13 +11,17 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakSet
 
 from trinity.errors import TrinityError
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
 from trinity.server.loop_turns import CLIENT
 from trinity.server.served import ModelLease, Served
+
+if TYPE_CHECKING:
+    from trinity.server.created import CreatedModels
 
 T = TypeVar("T")
 
@@ -80,6 +84,7 @@ class Models:
         # Makes a model of a name and a reference, if requests may add models.
         self.of_ref: Callable[[str, str], Served] | None = None
         self.pulling = asyncio.Lock()  # held by the one download that may run
+        self.created: CreatedModels | None = None  # if requests may create models
         self._by_name = {alias: model for model in served for alias in model.aliases} | self.served
         self.first = served[0]
         self.began = any(model.model is not None for model in served)  # a model has been loaded
@@ -93,13 +98,42 @@ class Models:
         self._thread = ThreadPoolExecutor(1, "trinity-models")
         self._freed = asyncio.Event()
         self._uses = count(1)
-        self._timers: dict[str, asyncio.TimerHandle] = {}  # by the name of an idle model
+        self._timers: dict[Served, asyncio.TimerHandle] = {}  # by idle model
+        self._removed = WeakSet[Served]()  # models that are no longer offered, but may be loaded
         self._unloading = set[asyncio.Task[None]]()
 
     def add(self, served: Served) -> None:
         """Serve another model, unless its name is taken."""
         if served.name not in self._by_name:
             self.served[served.name] = self._by_name[served.name] = served
+
+    def replace(self, served: Served) -> None:
+        """Serve a model in place of the one of its name. Responses of that one go on."""
+        old = self.served.get(served.name)
+        self.served[served.name] = self._by_name[served.name] = served
+        if old is not None:
+            served.aliases, served.tags = old.aliases, old.tags
+            self._by_name.update(dict.fromkeys(old.aliases, served))
+            self._retire(old, served)
+
+    def remove(self, served: Served) -> None:
+        """Serve a model no longer. Responses of it go on.
+
+        Raises: ApiError 400 for the only model.
+        """
+        if len(self.served) == 1:
+            raise ApiError(400, f"{served.name} is the server's only model, so it stays")
+        del self.served[served.name]
+        for name in [name for name, one in self._by_name.items() if one is served]:
+            del self._by_name[name]
+        self._retire(served, next(iter(self.served.values())))
+
+    def _retire(self, served: Served, other: Served) -> None:
+        """Unload a model once it is idle; if it is the first, ``other`` becomes the first."""
+        self._removed.add(served)
+        if self.first is served:
+            self.first = other
+        self._set_timer(served)
 
     @property
     def reads_images(self) -> bool:
@@ -183,16 +217,18 @@ class Models:
     def _set_timer(self, served: Served) -> None:
         """Unload a model after its time, if it is idle; an earlier timer of it ends."""
         seconds = max(served.keep_seconds.values(), default=self._idle_seconds)
+        if served in self._removed:
+            seconds = 0
         served.expires = time.time() + seconds
-        timer = self._timers.pop(served.name, None)
+        timer = self._timers.pop(served, None)
         if timer is not None:
             timer.cancel()
         if served.model is not None and not served.users and seconds < math.inf:
             later = asyncio.get_running_loop().call_later
-            self._timers[served.name] = later(seconds, self._unload_soon, served)
+            self._timers[served] = later(seconds, self._unload_soon, served)
 
     def _unload_soon(self, served: Served) -> None:
-        del self._timers[served.name]
+        del self._timers[served]
         task = asyncio.create_task(self._unload_idle(served))
         self._unloading.add(task)
         task.add_done_callback(self._unloading.discard)
@@ -228,7 +264,7 @@ class Models:
         """
         limit = self._memory_limit
         while limit is not None:
-            loaded = [served for served in self.served.values() if served.model is not None]
+            loaded = [served for served in self._all() if served.model is not None]
             if sum(served.bytes for served in loaded) + need <= limit:
                 return
             others = [served for served in loaded if served is not wanted]
@@ -246,6 +282,10 @@ class Models:
                 await self._freed.wait()
             else:
                 return
+
+    def _all(self) -> list[Served]:
+        """All models, with those that are no longer offered."""
+        return [*self.served.values(), *self._removed]
 
     async def _unload(self, served: Served) -> None:
         model, served.model, served.bytes = served.model, None, 0
@@ -266,5 +306,5 @@ class Models:
             timer.cancel()
         for task in self._unloading:
             task.cancel()
-        for served in self.served.values():
+        for served in self._all():
             await self._unload(served)

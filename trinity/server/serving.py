@@ -70,6 +70,11 @@ def serve(
         return model
 
     models.of_ref = added if options.allow_pull else None
+    if options.allow_create:
+        from trinity.server.created import CreatedModels
+
+        models.created = CreatedModels(added, options.max_store)
+        models.created.offer(models)
     errors: list[BaseException] = []
 
     def failed(error: BaseException) -> None:

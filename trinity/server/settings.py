@@ -88,6 +88,17 @@ class ServerOptions:
         bool,
         Option("Let POST /api/pull download models of the hub and serve them.", ("--allow-pull",)),
     ] = False
+    allow_create: Annotated[
+        bool,
+        Option(
+            "Let POST /api/create and /api/copy add models, and DELETE /api/delete remove them.",
+            ("--allow-create",),
+        ),
+    ] = False
+    max_store: Annotated[
+        int,
+        size("Models are refused once the store of created ones exceeds this size.", "--max-store"),
+    ] = 64 << 30
     strict: Annotated[
         bool,
         Option(

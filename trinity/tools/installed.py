@@ -17,7 +17,7 @@ from trinity.errors import InputError, TrinityError
 from trinity.formats.checkpoint import INDEX, SINGLE
 from trinity.formats.huggingface.files import CONFIG
 from trinity.formats.ollama.manifest import PREFIX as OLLAMA
-from trinity.formats.ollama.store import stores
+from trinity.formats.ollama.store import own_store, stores
 from trinity.hub.cache import CachedRepository, cached_repositories
 from trinity.hub.choice import gguf_models, missing_parts
 from trinity.hub.download import UNFINISHED
@@ -87,7 +87,10 @@ def own_file(name: str) -> str:
         )
     if name.startswith(OLLAMA):
         model = name.removeprefix(OLLAMA)
-        raise InputError(f"{name}: this model is kept by Ollama; `ollama rm {model}` removes it")
+        raise InputError(
+            f"{name}: this model is kept by Ollama; `ollama rm {model}` removes it. A model that "
+            "`trinity serve --allow-create` made is removed by DELETE /api/delete"
+        )
     folder = str(cache_folder("weights"))
     above, base = os.path.split(name)
     path = os.path.join(folder, base)
@@ -171,10 +174,11 @@ def _unfinished(cached: CachedRepository) -> int:
 def _ollama() -> Iterator[Installed]:
     seen: set[str] = set()
     for store in stores():
+        kept_by = "trinity's server" if store == own_store() else "Ollama"
         for name in store.names():
             if name not in seen:
                 seen.add(name)
-                yield _opened(OLLAMA + name, "Ollama", store.root, OLLAMA + name)
+                yield _opened(OLLAMA + name, kept_by, store.root, OLLAMA + name)
 
 
 def _listed(folder: str, ending: str = "") -> list[str]:

@@ -14,7 +14,7 @@ from trinity.errors import FormatError, InputError, TrinityError
 from trinity.formats.json_object import read_json_object
 from trinity.formats.ollama.store import Store
 
-_DIGEST = r"sha256[:-]([0-9a-fA-F]{64})"
+_DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})", re.ASCII)
 _MOST_LAYERS = 100_000  # a model of tensor blobs has one for each tensor
 PREFIX = "ollama:"
 IMAGE = "application/vnd.ollama.image."
@@ -97,8 +97,8 @@ def _layer(manifest: Manifest, value: object) -> Layer:
     size, name = value.get("size"), value.get("name") or ""
     if not isinstance(media, str) or not isinstance(name, str):
         raise manifest.error(FormatError, 'it has a layer whose "mediaType" or "name" is not text')
-    match = re.fullmatch(_DIGEST, digest, re.ASCII) if isinstance(digest, str) else None
-    if match is None:
+    sha256 = sha256_of(digest) if isinstance(digest, str) else None
+    if sha256 is None:
         raise manifest.error(
             FormatError,
             f"it has a {media[-40:]!r} layer with the digest {digest!r:.100}; expected sha256: "
@@ -109,4 +109,10 @@ def _layer(manifest: Manifest, value: object) -> Layer:
             FormatError, f"the layer {digest} has the size {size!r:.40}; expected a number of bytes"
         )
     kind = media.removeprefix(IMAGE)
-    return Layer(kind, "sha256:" + match[1].lower(), size, name)
+    return Layer(kind, f"sha256:{sha256}", size, name)
+
+
+def sha256_of(digest: str) -> str | None:
+    """The 64 lower-case hexadecimal digits of a digest, or None if it is malformed."""
+    match = _DIGEST.fullmatch(digest)
+    return None if match is None else match[1].lower()

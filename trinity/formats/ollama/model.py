@@ -82,7 +82,7 @@ def read_layers(manifest: Manifest) -> Layers:
     Raises FormatError or ConfigError if one is damaged or malformed, InputError if it is missing,
     UnsupportedError for a model that trinity does not support.
     """
-    config = _object(manifest, manifest.config) if manifest.config else {}
+    config = config_of(manifest)
     _refuse(manifest, config)
     notices = [
         f"{manifest.typed}: its {layer.kind} layer is ignored"
@@ -110,6 +110,17 @@ def read_layers(manifest: Manifest) -> Layers:
         tuple(blob_path(manifest, layer) for layer in manifest.of_kind("adapter")),
         (*notices, *(f"{manifest.typed}: {notice}; it is ignored" for notice in options.notices)),
     )
+
+
+def config_of(manifest: Manifest) -> dict[str, object]:
+    """The object of a manifest's configuration. Raises: as ``read_layers``."""
+    return _object(manifest, manifest.config) if manifest.config else {}
+
+
+def params_of(manifest: Manifest) -> dict[str, object]:
+    """The object of a model's params layer, in Ollama's names. Raises: as ``read_layers``."""
+    params = _last(manifest, "params")
+    return {} if params is None else _object(manifest, params)
 
 
 class OllamaModel(GGUFProvider):

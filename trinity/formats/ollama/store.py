@@ -65,13 +65,29 @@ class Store(NamedTuple):
                 return
 
 
+def own_store() -> Store:
+    """trinity's own store, of the models that requests have created. It need not exist."""
+    chosen = os.environ.get("TRINITY_STORE", "").strip()
+    if chosen:
+        return Store(chosen)
+    data = os.environ.get("XDG_DATA_HOME") or os.path.join(
+        os.path.expanduser("~"), ".local", "share"
+    )
+    return Store(os.path.join(data, "trinity", "models"))
+
+
 def stores() -> tuple[Store, ...]:
-    """Return possible stores: OLLAMA_MODELS alone, or the user's and the service's."""
+    """Return possible stores: trinity's own if it exists, then Ollama's.
+
+    Ollama's are OLLAMA_MODELS alone, or the user's and the service's.
+    """
+    own = own_store()
+    first = (own,) if os.path.isdir(own.manifests) else ()
     chosen = os.environ.get("OLLAMA_MODELS", "").strip().strip("\"'")
     if chosen:
-        return (Store(chosen),)
+        return (*first, Store(chosen))
     home = os.path.join(os.path.expanduser("~"), ".ollama", "models")
-    return (Store(home), Store(SERVICE_STORE))
+    return (*first, Store(home), Store(SERVICE_STORE))
 
 
 def _is_there(path: str) -> bool:

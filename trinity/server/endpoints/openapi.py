@@ -110,6 +110,9 @@ def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[s
             "required": not endpoint.bodiless,
             "content": {"application/json": {"schema": schemas[repr(endpoint.body)]}},
         }
+    if endpoint.upload:
+        content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        operation["requestBody"] = {"required": True, "content": content}
     if endpoint.form is not None:
         operation["requestBody"] = {
             "required": True,

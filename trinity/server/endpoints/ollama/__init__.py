@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from trinity.server.endpoints.ollama import embed, generate, manage, models
+from trinity.server.endpoints.ollama import create, embed, generate, manage, models
 
-ENDPOINTS = (*generate.ENDPOINTS, *embed.ENDPOINTS, *models.ENDPOINTS, *manage.ENDPOINTS)
+ENDPOINTS = (
+    *generate.ENDPOINTS,
+    *embed.ENDPOINTS,
+    *models.ENDPOINTS,
+    *manage.ENDPOINTS,
+    *create.ENDPOINTS,
+)

@@ -1,13 +1,12 @@
-"""Ollama's management of models. Most requests are refused.
+"""Ollama's pull and push.
 
 A pull of a served model succeeds; with ``--allow-pull`` other models are downloaded from the hub.
-Nothing is created, copied or deleted.
+Nothing is uploaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from trinity.server.endpoint import ASGI, Call, Document, Endpoint, Json
 from trinity.server.endpoints.ollama.errors import OLLAMA
@@ -19,8 +18,6 @@ from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable
 from trinity.server.schemas import Body, encode
 
-START = "start it with --model, or run `python -m trinity serve --help`"
-
 
 class PullRequest(Body):
     """The body of POST /api/pull and /api/push."""
@@ -29,27 +26,6 @@ class PullRequest(Body):
     name: str | None = None
     stream: bool | None = None
     insecure: Ignorable[bool | None] = None
-
-
-class CreateRequest(Body):
-    """The body of POST /api/create."""
-
-    model: str | None = None
-    name: str | None = None
-
-
-class CopyRequest(Body):
-    """The body of POST /api/copy."""
-
-    source: str
-    destination: str
-
-
-class DeleteRequest(Body):
-    """The body of DELETE /api/delete."""
-
-    model: str | None = None
-    name: str | None = None
 
 
 async def pull(call: Call[PullRequest]) -> ASGI:
@@ -90,34 +66,6 @@ async def push(call: Call[PullRequest]) -> ASGI:
     raise refused("this server uploads no models")
 
 
-async def create(call: Call[CreateRequest]) -> ASGI:
-    """Refuse to create a model. Raises: ApiError."""
-    raise refused(f"this server creates no models: serve the model's file or folder; {START}")
-
-
-async def copy(call: Call[CopyRequest]) -> ASGI:
-    """Refuse to copy a model. Raises: ApiError."""
-    served_name(call.ignored, call.service.models, call.body.source)
-    raise refused(f"this server copies no models: for a second name serve it twice; {START}")
-
-
-async def delete(call: Call[DeleteRequest]) -> ASGI:
-    """Refuse to delete a model. Raises: ApiError."""
-    served_name(call.ignored, call.service.models, call.body.model, call.body.name)
-    raise refused("this server deletes no models; keep_alive 0 unloads one from memory")
-
-
-async def blob(call: Call[Any]) -> ASGI:
-    """Report that a blob does not exist. Raises: ApiError."""
-    digest = call.request.path_params["digest"]
-    raise ApiError(404, f'blob "{digest:.100}" not found')
-
-
-async def create_blob(call: Call[Any]) -> ASGI:
-    """Refuse to store a blob. Raises: ApiError."""
-    raise refused(f"this server does not store model files: {START}")
-
-
 def refused(message: str) -> ApiError:
     """Return the error for what this server does not do."""
     return ApiError(501, message, code="not_supported")
@@ -127,14 +75,5 @@ ENDPOINTS = (
     Endpoint("POST", "/api/pull", pull, "Report a served model, or download one.",
              body=PullRequest, answer=Progress, event=Progress, stream_type=NDJSON, family=OLLAMA),
     Endpoint("POST", "/api/push", push, "Refused: nothing is uploaded.", body=PullRequest,
-             family=OLLAMA),
-    Endpoint("POST", "/api/create", create, "Refused: no models are made.", body=CreateRequest,
-             family=OLLAMA),
-    Endpoint("POST", "/api/copy", copy, "Refused: no models are copied.", body=CopyRequest,
-             family=OLLAMA),
-    Endpoint("DELETE", "/api/delete", delete, "Refused: no models are deleted.",
-             body=DeleteRequest, family=OLLAMA),
-    Endpoint("GET", "/api/blobs/{digest}", blob, "There are no blobs.", family=OLLAMA),
-    Endpoint("POST", "/api/blobs/{digest}", create_blob, "Refused: nothing is uploaded.",
              family=OLLAMA),
 )  # fmt: skip

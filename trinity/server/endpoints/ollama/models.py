@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sized
@@ -15,6 +16,8 @@ from msgspec import UNSET, UnsetType
 
 from trinity import __version__
 from trinity.errors import TrinityError
+from trinity.formats.ollama.blob import small_text
+from trinity.formats.ollama.model import Layers, params_of
 from trinity.model import Model
 from trinity.model_defaults import made_for
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
@@ -102,6 +105,9 @@ class Shown(msgspec.Struct):
     model_info: dict[str, Any]
     capabilities: list[str]
     modified_at: str
+    system: str | UnsetType = UNSET
+    license: str | UnsetType = UNSET
+    messages: list[dict[str, Any]] | UnsetType = UNSET
 
 
 class Version(msgspec.Struct):
@@ -216,18 +222,39 @@ def short_count(count: int) -> str:
 
 def shown(served: Served, model: Model, verbose: bool) -> Shown:
     """Return the description of a model."""
-    templates = model.chat_templates
-    template = templates[0].text if templates else ""
-    parameters = "\n".join(f"{name:<30} {value}" for name, value in model.defaults.options.items())
+    templates, defaults = model.chat_templates, model.defaults
+    parameters, license = defaults.options, ""
+    layers = getattr(model.weights, "layers", None)
+    if isinstance(layers, Layers):  # a model of a store: in Ollama's names
+        manifest = layers.manifest
+        parameters = params_of(manifest)
+        license = "\n".join(small_text(manifest, one) for one in manifest.of_kind("license"))
+    pairs = [
+        (name, value)
+        for name, given in parameters.items()
+        for value in (given if isinstance(given, list | tuple) else [given])
+    ]
+    modelfile = [f"FROM {served.ref}\n"]
+    if defaults.system:
+        modelfile.append(f'SYSTEM """{defaults.system}"""\n')
+    modelfile += [f"PARAMETER {name} {written(value)}\n" for name, value in pairs]
     return Shown(
-        f"FROM {served.ref}\n",
-        parameters,
-        template,
+        "".join(modelfile),
+        "\n".join(f"{name:<30} {written(value)}" for name, value in pairs),
+        templates[0].text if templates else "",
         details_of(model),
         model_info(model, verbose),
         capabilities_of(model),
         timestamp(datetime.fromtimestamp(served.created, UTC)),
+        defaults.system or UNSET,
+        license or UNSET,
+        [dict(message) for message in defaults.messages] or UNSET,
     )
+
+
+def written(value: object) -> str:
+    """A parameter's value as in a Modelfile: texts in quotation marks."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
 def capabilities_of(model: Model) -> list[str]:
