@@ -52,12 +52,12 @@ def start(store: Path) -> Iterator[Start]:
             return served
 
         models = Models([made(f"demo={DEMO}")])
-        models.created = CreatedModels(added, most)
-        models.created.offer(models)
+        created = CreatedModels(added, most)
+        created.offer(models)
         settings = ServerOptions(preload=False, **options)
-        client = TestClient(make_app(models, settings), base_url="http://localhost")
+        app = make_app(models, settings, created=created)
+        client = TestClient(app, base_url="http://localhost")
         client.__enter__()
-        client.models = models  # type: ignore[attr-defined]
         clients.append(client)
         return client
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,11 +15,14 @@ import trinity
 from tests.server.asgi import strict
 from tests.server.conftest import wait_for
 from tests.server.ollama_calls import CHAT, HELLO, lines, post
+from trinity.errors import InputError
 from trinity.model import Model
+from trinity.server import model_refs
 from trinity.server.app import make_app
 from trinity.server.endpoints.ollama.models import short_count
 from trinity.server.endpoints.ollama.names import seconds_of
 from trinity.server.errors import ApiError
+from trinity.server.model_refs import served_models
 from trinity.server.models import Models
 from trinity.server.served import Served
 
@@ -137,6 +142,67 @@ def test_what_the_server_does_not_manage_says_so(
     assert response.status_code == status
     if method != "HEAD":
         assert words in strict(response.text)["error"]
+
+
+def test_a_longer_context_is_loaded_when_a_request_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once the model is idle; up to its own limit, and in few steps."""
+    monkeypatch.setattr(model_refs, "usual_context", lambda ref: 128)
+    (served,) = served_models([f"demo={trinity.demo_model()}"], {"threads": 1}, print)
+    loads: list[int | None] = []
+    load = served.load
+
+    def counted() -> Model:
+        loads.append(served.context)
+        return load()
+
+    served.load = counted
+    models = Models([served])
+
+    def asked(client: TestClient, length: int, ignored: str | None = None) -> None:
+        options = {"num_predict": 4, "num_ctx": length}
+        body = {**CHAT, "options": options, "stream": False}
+        answer = client.post("/api/chat", json=body)
+        assert answer.json()["done"], answer.text
+        assert answer.headers.get("x-trinity-ignored") == ignored
+
+    with TestClient(make_app(models), base_url="http://localhost") as client:
+        asked(client, 100)
+        with client.stream("POST", "/api/chat", json=CHAT) as running, ThreadPoolExecutor() as pool:
+            more = [pool.submit(asked, client, 200) for _ in range(3)]
+            assert json.loads([*running.iter_lines()][-1])["done"]
+            for one in more:
+                one.result()
+        assert loads == [None, 256]
+        (loaded,) = client.get("/api/ps").json()["models"]
+        assert loaded["context_length"] == 256
+        asked(client, 130)
+        asked(client, 100_000, "options.num_ctx")
+        asked(client, 200_000, "options.num_ctx")
+        post(client, "/api/embed", model="demo", input="a", options={"num_ctx": 512})
+        assert loads == [None, 256, 512]
+
+
+def test_a_context_that_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_refs, "usual_context", lambda ref: 128)
+    (served,) = served_models([f"demo={trinity.demo_model()}"], {"threads": 1}, print)
+    models = Models([served])
+    body = {**CHAT, "options": {"num_predict": 4, "num_ctx": 512}, "stream": False}
+
+    def broken() -> Model:
+        raise InputError("too little memory")
+
+    with TestClient(make_app(models), base_url="http://localhost") as client:
+        wait_for(lambda: models.ready)
+        with monkeypatch.context() as patched:
+            patched.setattr("trinity.server.models.available_memory", lambda: 1 << 16)
+            answer = post(client, "/api/chat", **body)
+            assert (answer["done"], served.context) == (True, None)
+        load, served.most_context = served.load, None
+        served.load = lambda: load() if served.context is None else broken()
+        answer = post(client, "/api/chat", **body)
+        assert (answer["done"], served.context, served.most_context) == (True, None, 128)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 from starlette.applications import Starlette
@@ -30,6 +30,9 @@ from trinity.server.service import NO_DEFAULTS, Service
 from trinity.server.settings import ServerOptions
 from trinity.server.speech import Speech
 
+if TYPE_CHECKING:
+    from trinity.server.created import CreatedModels
+
 log = logging.getLogger("trinity.server")
 # Seconds for models to end their current step when the server stops.
 CLOSE_SECONDS = 2.0
@@ -44,15 +47,17 @@ def make_app(
     ready: Callable[[], None] = lambda: None,
     defaults: Mapping[str, Any] = NO_DEFAULTS,
     speech: Speech | None = None,
+    created: CreatedModels | None = None,
 ) -> Starlette:
     """The application that serves ``models``. With ``preload`` it loads the first at its start.
 
     ``ready`` is called after that, or without ``preload`` at the start; ``failed`` gets the error
     if it fails. ``defaults`` are GenerationOptions of requests that do not give them. ``speech`` is
-    the model for recordings, also loaded at the start.
+    the model for recordings, also loaded at the start; ``created`` are the models that requests may
+    create.
     """
     settings = settings or ServerOptions()
-    service = Service(settings, models, Metrics(), defaults, speech)
+    service = Service(settings, models, Metrics(), defaults, speech, created)
 
     async def load_first() -> None:
         try:

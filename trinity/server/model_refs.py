@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from trinity.errors import InputError, TrinityError
 from trinity.formats.defaults import ChatTemplate
@@ -36,19 +36,27 @@ def served_models(
     """The models of a command line, with ``template`` in place of their own chat templates.
 
     Several models share ``loading``: each has the context that was asked for, or its own limit if
-    that is smaller. Without one each has ``usual_context``. Raises: InputError for a name that is
-    used twice.
+    that is smaller. Without one each has ``usual_context``, and a request may ask for more.
+    Raises: InputError for a name that is used twice.
     """
     wanted = loading.get("context_length")
 
-    def loaded(ref: str) -> Model:
-        length = usual_context(ref) if wanted is None else wanted
-        if wanted is not None and len(refs) > 1:
-            length = min(wanted, context_limit(ref))
+    def loaded(one: Served) -> Model:
+        ref = one.ref
+        if wanted is None:
+            length = one.context or usual_context(ref)
+        else:
+            length = min(wanted, context_limit(ref)) if len(refs) > 1 else wanted
         model = load(ref, **{**loading, "context_length": length}, progress=notice)
         if template is not None:
             model.use_chat_template(template)
         return model
+
+    def made(name: str, ref: str) -> Served:
+        one = Served(name, ref, lambda: loaded(one), partial(weight_bytes, ref))
+        if wanted is None:
+            one.longest = partial(longest_context, ref)
+        return one
 
     served: dict[str, Served] = {}
     for text in refs:
@@ -57,7 +65,7 @@ def served_models(
             raise InputError(
                 f"two models are called {name!r:.80}; give one another name: NAME={ref:.200}"
             )
-        served[name] = Served(name, ref, partial(loaded, ref), partial(weight_bytes, ref))
+        served[name] = made(name, ref)
     return list(served.values())
 
 
@@ -129,25 +137,53 @@ def usual_context(ref: str, memory: int | None = None) -> int | None:
 
     It is the model's own limit, if keys and values of so many tokens have room in a quarter of
     ``memory`` in float32; else as many tokens as have, and at least 4096. ``memory``: bytes, by
-    default the free memory. None, the engine's own default, is the context of encoders, of models
-    whose files give one (``num_ctx``), of models with two sets of rotary factors, which depend on
-    the context, and of files that cannot be read: loading reports the error.
+    default the free memory. None, the engine's own default, is the context of models whose files
+    give one (``num_ctx``) and of those that ``_room`` does not know.
+    """
+    room = _room(ref)
+    if room is None or room.is_given:
+        return None
+    share = (available_memory() if memory is None else memory) // MEMORY_SHARE
+    return min(room.limit, max(USUAL_CONTEXT, room.tokens(share)))
+
+
+def longest_context(ref: str, memory: int) -> int:
+    """The longest context of a model for which ``memory`` has room; 0 if ``_room`` is None."""
+    room = _room(ref)
+    return 0 if room is None else min(room.limit, room.tokens(memory))
+
+
+class _Room(NamedTuple):
+    """A model's own limit, bytes of a token's keys and values, whether its files give a context."""
+
+    limit: int
+    per_token: float
+    is_given: bool
+
+    def tokens(self, memory: int) -> int:
+        """How many tokens have room, in whole pages."""
+        if self.per_token * self.limit <= memory:
+            return self.limit
+        return int(memory / self.per_token) // PAGE * PAGE
+
+
+def _room(ref: str) -> _Room | None:
+    """What limits a model's context.
+
+    None for encoders, for models with two sets of rotary factors, which depend on the context, and
+    for files that cannot be read: loading reports the error.
     """
     provider = open_weights(ref)
     try:
         config, names = provider.config, provider.tensor_names()
-        if "context_length" in provider.defaults.loading:
-            return None
         if find_architecture(config.architecture, provider.path, names).encodes:
             return None
         if any("rope_factors_long" in name for name in names):
             return None
         per_token = 2 * of_file(provider).kv_bytes_per_token  # of float32
+        given = "context_length" in provider.defaults.loading
+        return _Room(config.context_length, per_token, given)
     except TrinityError:
         return None
     finally:
         provider.close()
-    share = (available_memory() if memory is None else memory) // MEMORY_SHARE
-    if per_token * config.context_length <= share:
-        return config.context_length
-    return min(config.context_length, max(USUAL_CONTEXT, int(share / per_token) // PAGE * PAGE))

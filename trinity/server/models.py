@@ -10,18 +10,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from weakref import WeakSet
 
 from trinity.errors import TrinityError
+from trinity.runtime.paging import available_memory
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
 from trinity.server.loop_turns import CLIENT
 from trinity.server.served import ModelLease, Served
-
-if TYPE_CHECKING:
-    from trinity.server.created import CreatedModels
 
 T = TypeVar("T")
 
@@ -84,7 +83,6 @@ class Models:
         # Makes a model of a name and a reference, if requests may add models.
         self.of_ref: Callable[[str, str], Served] | None = None
         self.pulling = asyncio.Lock()  # held by the one download that may run
-        self.created: CreatedModels | None = None  # if requests may create models
         self._by_name = {alias: model for model in served for alias in model.aliases} | self.served
         self.first = served[0]
         self.began = any(model.model is not None for model in served)  # a model has been loaded
@@ -189,7 +187,7 @@ class Models:
         """
         served = self.find(ignored, name)
         served.used = next(self._uses)
-        while served.model is None or self._wanted not in (None, served):
+        while served.model is None or served.reloading or self._wanted not in (None, served):
             try:
                 await self._load(served)
             except TrinityError as error:
@@ -239,23 +237,74 @@ class Models:
 
     async def _load(self, served: Served) -> None:
         async with self._loading:
-            if served.model is not None:
+            if served.model is None:
+                await self._load_in_turn(served)
+
+    async def _load_in_turn(self, served: Served) -> None:
+        """Load a model; the caller holds ``_loading``."""
+        served.loading = True
+        try:
+            need = 0
+            if self._memory_limit is not None:
+                need = await self._run(served.weigh)
+                await self._make_room(need, served)
+            served.model = await self._run(served.load)
+            served.keep_seconds.clear()
+            self.began = True
+        finally:
+            served.loading, self._wanted = False, None
+        # The limit of the KV cache is known only after loading.
+        engine = served.model.engine
+        served.bytes = need + engine.pool.limit + engine.other_bytes
+        await self._make_room(0, served)
+
+    async def lengthen(self, served: Served, tokens: int) -> None:
+        """Load a loaded model again, with a context of ``tokens`` or more.
+
+        It gets no more than its own limit and than half of the free memory has room for. It is
+        loaded again once it is idle; requests that come meanwhile wait. Without room, or with a
+        fixed context, it stays as it is.
+        """
+        if not self._is_short(served, tokens):
+            return
+        async with self._loading:
+            model = served.model
+            if model is None or served.longest is None:
                 return
-            served.loading = True
+            if served.most_context is None:
+                room = await self._room(served)
+                served.most_context = await self._run(partial(served.longest, room))
+            if not self._is_short(served, tokens):
+                return
+            # Few different lengths, so that requests cannot reload it again and again.
+            context = min(1 << (tokens - 1).bit_length(), served.most_context)
+            served.reloading = True
             try:
-                need = 0
-                if self._memory_limit is not None:
-                    need = await self._run(served.weigh)
-                    await self._make_room(need, served)
-                served.model = await self._run(served.load)
-                served.keep_seconds.clear()
-                self.began = True
+                while served.users:
+                    self._freed.clear()
+                    await self._freed.wait()
+                await self._unload(served)
+                served.context = context
+                await self._load_in_turn(served)
+            except TrinityError as error:
+                log.error("%s cannot have a context of %d: %s", served.name, context, error)
+                served.context, served.most_context = None, model.context_length
             finally:
-                served.loading, self._wanted = False, None
-            # The limit of the KV cache is known only after loading.
-            engine = served.model.engine
-            served.bytes = need + engine.pool.limit + engine.other_bytes
-            await self._make_room(0, served)
+                served.reloading = False
+
+    def _is_short(self, served: Served, tokens: int) -> bool:
+        """Whether a loaded model's context is shorter than ``tokens``, and could be longer."""
+        model, most = served.model, served.most_context
+        if model is None or served.longest is None or model.context_length >= tokens:
+            return False
+        return most is None or most > model.context_length
+
+    async def _room(self, served: Served) -> int:
+        """Bytes that a model's keys and values may have."""
+        room = available_memory() // 2
+        if self._memory_limit is None:
+            return room
+        return max(0, min(room, self._memory_limit - await self._run(served.weigh)))
 
     async def _make_room(self, need: int, wanted: Served) -> None:
         """Unload the least recently used idle models until ``need`` bytes are free.

@@ -68,6 +68,9 @@ class Served:
     ref: str
     load: Callable[[], Model]
     weigh: Callable[[], int] = lambda: 0  # bytes that it takes, known before it is loaded
+    # The longest context that fits in so many bytes; None: the context is fixed.
+    longest: Callable[[int], int] | None = None
+    context: int | None = None  # with which it is loaded, if a request asked for one
     created: int = field(default_factory=lambda: int(time.time()))
     model: Model | None = None
     users: int = 0  # leases
@@ -76,6 +79,8 @@ class Served:
     used: int = 0  # number of the newest lease among those of all models
     bytes: int = 0
     loading: bool = False
+    reloading: bool = False  # waits until it is idle, to be loaded with a longer context
+    most_context: int | None = None  # the longest context that was found to fit
     # By owner that has used it since it was loaded: seconds to keep it after its last use.
     keep_seconds: dict[str, float] = field(default_factory=dict)
     expires: float = math.inf  # when it is unloaded unless it is used before, as time.time()

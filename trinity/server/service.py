@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from trinity.model import Model
     from trinity.runtime.client import AsyncAnswers
     from trinity.runtime.generation import Chunk
+    from trinity.server.created import CreatedModels
 
 # Most log-probabilities of alternative tokens in a response that is not streamed.
 MOST_LOGPROBS = 500_000
@@ -216,6 +217,7 @@ class Service:
     metrics: Metrics
     defaults: Mapping[str, Any] = field(default_factory=lambda: NO_DEFAULTS)
     speech: Speech | None = None
+    created: CreatedModels | None = None  # if requests may create models
 
     def __post_init__(self) -> None:
         settings = self.settings

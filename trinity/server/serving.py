@@ -70,11 +70,12 @@ def serve(
         return model
 
     models.of_ref = added if options.allow_pull else None
+    created = None
     if options.allow_create:
         from trinity.server.created import CreatedModels
 
-        models.created = CreatedModels(added, options.max_store)
-        models.created.offer(models)
+        created = CreatedModels(added, options.max_store)
+        created.offer(models)
     errors: list[BaseException] = []
 
     def failed(error: BaseException) -> None:
@@ -92,7 +93,7 @@ def serve(
         for address in addresses:
             say(f"listening on {address}")
 
-    app = make_app(models, options, failed, ready, defaults, speech)
+    app = make_app(models, options, failed, ready, defaults, speech, created)
     if options.log_requests:
         log_to(say)
     with ExitStack() as open_sockets:

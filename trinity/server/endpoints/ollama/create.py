@@ -139,7 +139,7 @@ async def delete(call: Call[DeleteRequest]) -> ASGI:
 
 async def blob(call: Call[Any]) -> ASGI:
     """Whether a blob is there."""
-    created = call.service.models.created
+    created = call.service.created
     digest = checked_digest(call)
     if created is None or not await call.run(created.has_blob, digest):
         raise ApiError(404, f'blob "{digest}" not found')
@@ -184,7 +184,7 @@ async def together(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
 
 def created_of(call: Call[Any]) -> CreatedModels:
     """The models that requests have created. Raises: ApiError 501 if none may be."""
-    created = call.service.models.created
+    created = call.service.created
     if created is None:
         raise ApiError(
             501, "this server creates, copies and deletes no models unless it is started with "

@@ -58,7 +58,7 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
         texts = []
     name = body.served(call.ignored, call.service.models)
     dimensions = body.dimensions
-    with await call.lease(name) as model:
+    with await body.lease(call, name) as model:
         loaded = time.perf_counter()
         check(call.ignored, body, model)
         if dimensions is not None and not 0 < dimensions < model.embedding_size:
@@ -80,7 +80,7 @@ async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
     """Embed a text."""
     body = call.body
     name = body.served(call.ignored, call.service.models)
-    with await call.lease(name) as model:
+    with await body.lease(call, name) as model:
         check(call.ignored, body, model)
     rows: list[Any] = [[]]
     if body.prompt:

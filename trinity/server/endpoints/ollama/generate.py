@@ -166,7 +166,7 @@ async def _answered(
     if body.empty and seconds_of(body.keep_alive) == 0:
         call.keep(name, 0)
         return Json(only(line(body.shown, "", "", []), "unload"))
-    with await call.lease(name) as model:
+    with await body.lease(call, name) as model:
         check(call.ignored, body, model, call.request.url.path.rpartition("/")[2])
         if body.empty:
             body.keep(call, name)

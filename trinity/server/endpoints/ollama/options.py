@@ -18,6 +18,7 @@ from trinity.server.thinking import NONE, SOME
 if TYPE_CHECKING:
     from trinity.model import Model
     from trinity.server.models import Models
+    from trinity.server.served import ModelLease
 
 One = Ignorable[Annotated[float, Meta(ge=1, le=1)] | None]
 On = Ignorable[Literal[True] | None]
@@ -52,7 +53,7 @@ class Options(Body):
 
     seed: int | None = None
     num_predict: int | None = None
-    num_ctx: int | None = None  # has no effect: the context length is fixed at loading
+    num_ctx: int | None = None  # a loaded model with less is loaded again, if memory allows
     num_keep: int | None = None
     temperature: Annotated[float, Meta(ge=0)] | None = None
     top_k: int | None = None
@@ -121,6 +122,17 @@ class Asking(Body, kw_only=True):
     def shown(self) -> str:
         """The model's name as the response repeats it."""
         return self.model or self.name or ""
+
+    async def lease(self, call: Call[Any], name: str) -> ModelLease:
+        """Lease the model of the server's ``name``, with the context of ``num_ctx`` if possible."""
+        tokens = None if self.options is None else self.options.num_ctx
+        lease = await call.lease(name)
+        if tokens is not None and tokens > lease.model.context_length:
+            lease.release()
+            models = call.service.models
+            await models.lengthen(models.find(call.ignored, name), tokens)
+            lease = await call.lease(name)
+        return lease
 
     def keep(self, call: Call[Any], name: str) -> None:
         """Keep the model of the server's ``name`` loaded as long as ``keep_alive`` says."""
