@@ -17,11 +17,20 @@ import trinity
 from scripts.models.make_synthetic import SHAPES, write_model
 from tests.server.conftest import LIMIT, wait_for
 from trinity.errors import FormatError, InputError
+from trinity.formats.defaults import ChatTemplate
 from trinity.server.app import make_app
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
 from trinity.server.loop_turns import CLIENT
-from trinity.server.model_refs import name_and_ref, served_models, usual_context, weight_bytes
+from trinity.server.model_refs import (
+    GLOBAL,
+    Preset,
+    longest_context,
+    name_and_ref,
+    served_models,
+    usual_context,
+    weight_bytes,
+)
 from trinity.server.models import Models
 from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
@@ -214,8 +223,41 @@ def test_a_served_model_has_the_context_that_it_was_made_for(tmp_path: Path) -> 
     assert usual_context(path, 0) == 4096
     assert usual_context(trinity.demo_model(), 0) == 512  # all that it has
     (served,) = served_models([path], {"threads": 1}, print)
+    assert longest_context(path, 50_000 * 2048) == 50_000 // 128 * 128
+    assert longest_context(path, 1 << 40) == 131_072
     with served.load() as model:
         assert model.context_length == usual_context(path)
+
+
+def test_presets() -> None:
+    """A model's options: those of the command line override them, and it may load at the start."""
+    demo = trinity.demo_model()
+    presets = {
+        GLOBAL: Preset(loading={"context_length": 128, "threads": 1}),
+        "a": Preset(loading={"context_length": 64, "threads": 1},
+                    generation={"max_tokens": 3, "seed": 1},
+                    template=ChatTemplate("{{ bos_token }}Hi"),
+                    aliases=("first",), at_start=True),
+    }  # fmt: skip
+    made = served_models([f"{name}={demo}" for name in "abc"], {}, print, None, presets)
+    models = Models(made)
+    app = make_app(models, ServerOptions(preload=False), defaults={"max_tokens": 2})
+    with TestClient(app, base_url="http://localhost") as client:
+        wait_for(lambda: models.ready)
+        assert loaded(models) == ["a"]
+        body = {"messages": [{"role": "user", "content": "a"}]}
+        lengths = {}
+        for name in ("first", "b"):
+            answer = client.post("/v1/chat/completions", json={**body, "model": name}).json()
+            assert answer["usage"]["completion_tokens"] == 2
+            lengths[name] = answer["usage"]["prompt_tokens"]
+        assert lengths["first"] < lengths["b"]
+        contexts = [one.model and one.model.context_length for one in made]
+        assert contexts == [64, 128, None]
+    own = served_models([f"a={demo}"], {"context_length": 256}, print, None, presets)[0]
+    assert own.longest is None
+    with own.load() as model:
+        assert model.context_length == 256
 
 
 def test_encoders_keep_the_engines_default(shared_data: Path) -> None:

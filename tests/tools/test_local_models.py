@@ -117,6 +117,17 @@ def test_the_command(places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     served, said, _ = run(monkeypatch, "--models-dir", str(folder), "--memory-limit", "1G")
     assert served.options.memory_limit == 1 << 30
 
+    preset = tmp_path / "presets.ini"
+    preset.write_text(f"[a]\nc = 64\n[mine]\nmodel = {folder / 'a.gguf'}\n")
+    served, said, _ = run(monkeypatch, "--models-preset", str(preset))
+    assert served.refs == [f"mine={folder / 'a.gguf'}"]
+    assert "no model 'a'" in said
+    found = ("--models-dir", str(folder), "--models-preset", str(preset))
+    served, _, _ = run(monkeypatch, *found)
+    assert [ref.partition("=")[0] for ref in served.refs] == ["mine", "a", "b"]
+    served, _, _ = run(monkeypatch, "--model", "x.gguf", *found[2:])
+    assert [ref.partition("=")[0] for ref in served.refs] == ["x.gguf", "mine"]
+
     *_, said, status = run(monkeypatch, "--models-dir", str(folder), "--model", "x.gguf")
     assert status == 2
     assert "--model and --models-dir exclude each other" in said

@@ -92,6 +92,14 @@ def serve(
             help="Serve the models of this folder, each loaded when it is requested.",
         ),
     ] = None,
+    models_preset: Annotated[
+        str | None,
+        Flag(
+            "--models-preset",
+            metavar="FILE",
+            help="INI file with a section of options for each model, as llama.cpp's server has.",
+        ),
+    ] = None,
     *,
     serving: options.Given,
     generation: options.Given,
@@ -106,10 +114,18 @@ def serve(
         from trinity.server import serving as server
     if model and models_dir is not None:
         raise BadParameter("--model and --models-dir exclude each other; give only one of them")
-    refs = model or found_models(models_dir)
+    if models_preset is None:
+        presets, refs = {}, model or found_models(models_dir)
+    else:
+        from trinity.cli.presets import read_presets, with_presets
+
+        presets = read_presets(models_preset, DEFAULTS, say)
+        given = model or any(preset.ref for preset in presets.values())
+        found = [] if given and models_dir is None else found_models(models_dir)
+        refs = with_presets(model or (), found, presets, say)
     if not model and len(refs) > 1:
         settings = on_demand(settings)
-    ended_by = server.serve(refs, settings, loading, say, generation)
+    ended_by = server.serve(refs, settings, loading, say, generation, presets)
     status = INTERRUPTED if ended_by == signal.SIGINT else 0
     leave_threads(status)
     raise Exit(status)

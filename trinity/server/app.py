@@ -61,8 +61,10 @@ def make_app(
 
     async def load_first() -> None:
         try:
-            await models.load_first()
-            if speech is not None:
+            if settings.preload:
+                await models.load_first()
+            await models.load_presets()
+            if settings.preload and speech is not None:
                 await speech.load_now()
         except Exception as error:
             failed(error)
@@ -72,7 +74,8 @@ def make_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = FILE_THREADS
-        loading = asyncio.create_task(load_first()) if settings.preload else None
+        at_start = settings.preload or any(model.at_start for model in models.served.values())
+        loading = asyncio.create_task(load_first()) if at_start else None
         if loading is None:
             ready()
         answering = None

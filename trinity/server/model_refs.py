@@ -6,7 +6,9 @@ import gc
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from trinity.errors import InputError, TrinityError
@@ -23,8 +25,25 @@ from trinity.tools.recommend import of_file
 from trinity_kernels.ops.kv_layout import PAGE
 
 Say = Callable[[str], None]
+GLOBAL = "*"  # the name of the preset of models that have none
 # A name before "=": nothing that begins a path or another form of reference.
-_NAMED = re.compile(r"(?P<name>[\w.:-][\w.:/-]*)=(?P<ref>.+)", re.DOTALL)
+NAME = r"[\w.:-][\w.:/-]*"
+_NAMED = re.compile(rf"(?P<name>{NAME})=(?P<ref>.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Options of one model."""
+
+    ref: str | None = None
+    loading: Mapping[str, Any] = field(default_factory=dict)
+    generation: Mapping[str, Any] = field(default_factory=dict)  # for requests without them
+    template: ChatTemplate | None = None
+    aliases: Sequence[str] = ()
+    at_start: bool = False  # whether it is loaded when the server starts
+
+
+NO_PRESETS: Mapping[str, Preset] = MappingProxyType({})
 
 
 def served_models(
@@ -32,17 +51,19 @@ def served_models(
     loading: Mapping[str, Any],
     notice: Say,
     template: ChatTemplate | None = None,
+    presets: Mapping[str, Preset] = NO_PRESETS,
 ) -> list[Served]:
     """The models of a command line, with ``template`` in place of their own chat templates.
+
+    ``presets`` by name are options of one model, which those of the command line override.
 
     Several models share ``loading``: each has the context that was asked for, or its own limit if
     that is smaller. Without one each has ``usual_context``, and a request may ask for more.
     Raises: InputError for a name that is used twice.
     """
-    wanted = loading.get("context_length")
 
-    def loaded(one: Served) -> Model:
-        ref = one.ref
+    def loaded(one: Served, loading: Mapping[str, Any], template: ChatTemplate | None) -> Model:
+        ref, wanted = one.ref, loading.get("context_length")
         if wanted is None:
             length = one.context or usual_context(ref)
         else:
@@ -53,9 +74,13 @@ def served_models(
         return model
 
     def made(name: str, ref: str) -> Served:
-        one = Served(name, ref, lambda: loaded(one), partial(weight_bytes, ref))
-        if wanted is None:
+        preset = presets.get(name) or presets.get(GLOBAL) or Preset()
+        given = {**preset.loading, **loading}
+        chosen = template or preset.template
+        one = Served(name, ref, lambda: loaded(one, given, chosen), partial(weight_bytes, ref))
+        if given.get("context_length") is None:
             one.longest = partial(longest_context, ref)
+        one.defaults, one.aliases, one.at_start = preset.generation, preset.aliases, preset.at_start
         return one
 
     served: dict[str, Served] = {}

@@ -349,6 +349,12 @@ class Models:
         await self._load(self.first)
         self._set_timer(self.first)
 
+    async def load_presets(self) -> None:
+        """Load the models that are to be loaded at the start. Raises: as ``load_first``."""
+        for served in [served for served in self.served.values() if served.at_start]:
+            await self._load(served)
+            self._set_timer(served)
+
     async def close(self) -> None:
         """Unload every model."""
         for timer in self._timers.values():

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.server.errors import ApiError
 
@@ -86,6 +86,8 @@ class Served:
     expires: float = math.inf  # when it is unloaded unless it is used before, as time.time()
     # By owner: weights of adapters for requests that do not give them.
     lora: dict[str, Mapping[int, float]] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # GenerationOptions
+    at_start: bool = False  # whether it is loaded when the server starts
     aliases: Sequence[str] = ()  # further names
     tags: Sequence[str] = ()  # words of the list of models
     estimates: Estimates = field(default_factory=Estimates)
@@ -128,6 +130,11 @@ class ModelLease:
         self._released = released
         self._held = True
         served.users += 1
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Generation options of the model for requests that do not give them."""
+        return self._served.defaults
 
     def lora_of(self, owner: str) -> Mapping[int, float] | None:
         """Weights of adapters for an owner's requests that do not give them; None: as loaded."""

@@ -241,7 +241,8 @@ class Service:
         self._check_size(job)
         lease = await self.models.lease(ignored, name, caller.owner)
         try:
-            defaults = {**self.defaults, "lora": lease.lora_of(caller.owner)}
+            own = {**lease.defaults, **self.defaults}
+            defaults = {**own, "lora": lease.lora_of(caller.owner)}
             options = self._salted(caller, {**defaults, **job.options})
             if "priority" in job.options:
                 options["priority"] = caller.priority(ignored, job.options["priority"])

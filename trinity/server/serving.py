@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -14,7 +15,15 @@ from typing import Any
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.paging import bound_kept_heap
 from trinity.server.app import make_app
-from trinity.server.model_refs import Say, served_models, settled, speech_of, with_prefixes
+from trinity.server.model_refs import (
+    NO_PRESETS,
+    Preset,
+    Say,
+    served_models,
+    settled,
+    speech_of,
+    with_prefixes,
+)
 from trinity.server.models import Models
 from trinity.server.process import Server, config, listening
 from trinity.server.security import EVERYWHERE
@@ -31,20 +40,21 @@ log = logging.getLogger("trinity.server")
 
 def serve(
     refs: Sequence[str], options: ServerOptions, loading: Mapping[str, Any], say: Say,
-    defaults: Mapping[str, Any] = NO_DEFAULTS,
+    defaults: Mapping[str, Any] = NO_DEFAULTS, presets: Mapping[str, Preset] = NO_PRESETS,
 ) -> int | None:  # fmt: skip
     """Serve models until a signal arrives; return its number.
 
     ``refs`` are NAME=REF or REF, with REF as in ``trinity.load``; ``loading`` are its options.
     ``say`` is called with lines for the user. ``defaults`` are GenerationOptions for requests that
-    do not set them. Raises: TrinityError.
+    do not set them, ``presets`` options of single models. Raises: TrinityError.
     """
     options.all_keys()
     template = None if options.chat_template is None else read_template(options.chat_template)
-    loading = {**loading, "max_sequences": options.parallel, "batch_size": options.batch_size}
+    limits = {"max_sequences": options.parallel, "batch_size": options.batch_size}
+    loading = {**loading, **{name: most for name, most in limits.items() if most is not None}}
 
     def made(texts: Sequence[str]) -> list[Served]:
-        served = served_models(texts, loading, say, template)
+        served = served_models(texts, loading, say, template, presets)
         for model in served:
             if options.state is not None and options.prefix_cache_bytes:
                 folder = os.path.join(options.state, "prefixes")
@@ -53,10 +63,12 @@ def serve(
         return served
 
     served = made(refs)
-    taken = {model.name for model in served[1:]}.intersection(options.aliases)
-    if taken:
-        raise InputError(f"the alias {min(taken)!r:.80} is the name of another model")
-    served[0].aliases, served[0].tags = options.aliases, options.all_tags
+    served[0].aliases = (*served[0].aliases, *options.aliases)
+    served[0].tags = options.all_tags
+    taken = Counter(name for model in served for name in {model.name, *model.aliases})
+    twice = [name for name, count in taken.items() if count > 1]
+    if twice:
+        raise InputError(f"the alias {min(twice)!r:.80} is the name of another model")
     if options.slot_save_path is not None:
         check_folder(options.slot_save_path)
     models = Models(

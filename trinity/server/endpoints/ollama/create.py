@@ -63,7 +63,7 @@ class DeleteRequest(Body):
     name: str | None = None
 
 
-class Created:
+class CreationSteps:
     """What Ollama reports of a created model."""
 
     predicted = None
@@ -109,13 +109,13 @@ async def create(call: Call[CreateRequest]) -> ASGI:
         await make()
         return Json(Progress("success"))
 
-    async def made() -> Created:
-        return Created(await make())
+    async def made() -> CreationSteps:
+        return CreationSteps(await make())
 
     return Stream(made, lines, family=OLLAMA, media_type=NDJSON, beat=b"\n")
 
 
-async def lines(made: Created) -> AsyncGenerator[bytes]:
+async def lines(made: CreationSteps) -> AsyncGenerator[bytes]:
     """The steps as lines of JSON."""
     yield b"".join(encode(step) + b"\n" for step in made.steps)
 
