@@ -262,7 +262,6 @@ def test_the_figures_of_the_document(server: TestClient) -> None:
         ("POST", "/v1/systemone", {}, 404),
         ("GET", "/tools", None, 404),
         ("POST", "/v1/chat/completions/control", {"id": "x", "action": "reasoning_end"}, 404),
-        ("GET", "/models/sse", None, 404),
         ("POST", "/models", {"model": "x"}, 405),
         ("DELETE", "/models?model=x", None, 405),
         ("POST", "/v1/embeddings", {"input": [{"content": [{"type": "image_url"}]}]}, 400),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import threading
 from dataclasses import replace
@@ -10,15 +11,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
 import trinity
 from scripts.models.make_synthetic import SHAPES, write_model
-from tests.server.conftest import LIMIT, wait_for
+from tests.server.conftest import LIMIT, MakeApp, socket_server, wait_for
 from trinity.errors import FormatError, InputError
 from trinity.formats.defaults import ChatTemplate
+from trinity.model import Model
 from trinity.server.app import make_app
+from trinity.server.endpoints.llama_models import Watch
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
 from trinity.server.loop_turns import CLIENT
@@ -368,3 +372,53 @@ def test_a_model_in_use_is_not_unloaded() -> None:
         assert not models.ready
 
     asyncio.run(asyncio.wait_for(run(), LIMIT))
+
+
+def test_events_of_models(model: Model) -> None:
+    """A client that watches sees each status, in llama.cpp's words."""
+
+    def broken() -> Model:
+        raise InputError("no file")
+
+    async def test() -> None:
+        made = Served("a", "a.gguf", lambda: model)
+        models = Models([made, Served("b", "b.gguf", broken)])
+        models.close = nothing  # type: ignore[method-assign]
+        watch = Watch(models)
+        (await models.lease(Ignored(), "a")).release()
+        with pytest.raises(ApiError):
+            await models.lease(Ignored(), "b")
+        models.add(served("c"))
+        models.remove(models.served["c"])
+        model.close, close = lambda: None, model.close  # type: ignore[method-assign]
+        await models._unload(made)
+        model.close = close  # type: ignore[method-assign]
+        assert watch.has_next
+        found, events = [], watch.events()
+        while watch.has_next:
+            found.append(json.loads((await anext(events)).decode().removeprefix("data: ")))
+        await events.aclose()
+        watch.close()
+        assert not models.watching
+        assert found == [
+            {"model": "a", "event": "model_status", "data": {"status": "loading"}},
+            {"model": "a", "event": "model_status", "data": {"status": "loaded"}},
+            {"model": "b", "event": "model_status", "data": {"status": "loading"}},
+            {"model": "b", "event": "model_status", "data": {"status": "unloaded", "failed": True}},
+            {"model": "*", "event": "models_reload"},
+            {"model": "c", "event": "model_remove"},
+            {"model": "a", "event": "model_status", "data": {"status": "unloaded"}},
+        ]
+
+    async def nothing() -> None:
+        """The session's model stays."""
+
+    asyncio.run(test())
+
+
+def test_events_are_streamed(make: MakeApp) -> None:
+    with socket_server(make()) as url, httpx.stream("GET", f"{url}/models/sse") as response:
+        assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert httpx.post(f"{url}/models/load", json={"model": "demo"}).json() == {"success": True}
+        failed = [one.get("status") for one in httpx.get(f"{url}/models").json()["data"]]
+        assert failed == [{"value": "loaded"}]

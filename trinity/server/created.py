@@ -185,7 +185,14 @@ class CreatedModels:
         """The manifest of a model that is in the store."""
         if not served.ref.startswith(PREFIX):
             return None
-        return self.store.manifest(parse_name(served.ref.removeprefix(PREFIX)))
+        try:
+            return self.store.manifest(parse_name(served.ref.removeprefix(PREFIX)))
+        except TrinityError as error:
+            # The message names folders of the server, so only the log has it.
+            log.error("%s", error)
+            raise ApiError(
+                500, f"model '{served.name}' cannot be read; the server's log says why"
+            ) from error
 
     def _check_owner(self, manifest: Manifest, name: str, owner: str) -> None:
         if config_of(manifest).get(OWNER, "") not in ("", owner):

@@ -99,11 +99,14 @@ class Models:
         self._timers: dict[Served, asyncio.TimerHandle] = {}  # by idle model
         self._removed = WeakSet[Served]()  # models that are no longer offered, but may be loaded
         self._unloading = set[asyncio.Task[None]]()
+        # Called with the name of a model ("*": of all) and its new status, or None if it changed.
+        self.watching = set[Callable[[str, str | None], None]]()
 
     def add(self, served: Served) -> None:
         """Serve another model, unless its name is taken."""
         if served.name not in self._by_name:
             self.served[served.name] = self._by_name[served.name] = served
+            self._tell("*", None)
 
     def replace(self, served: Served) -> None:
         """Serve a model in place of the one of its name. Responses of that one go on."""
@@ -113,6 +116,7 @@ class Models:
             served.aliases, served.tags = old.aliases, old.tags
             self._by_name.update(dict.fromkeys(old.aliases, served))
             self._retire(old, served)
+        self._tell("*", None)
 
     def remove(self, served: Served) -> None:
         """Serve a model no longer. Responses of it go on.
@@ -125,6 +129,7 @@ class Models:
         for name in [name for name, one in self._by_name.items() if one is served]:
             del self._by_name[name]
         self._retire(served, next(iter(self.served.values())))
+        self._tell(served.name, None)
 
     def _retire(self, served: Served, other: Served) -> None:
         """Unload a model once it is idle; if it is the first, ``other`` becomes the first."""
@@ -242,7 +247,8 @@ class Models:
 
     async def _load_in_turn(self, served: Served) -> None:
         """Load a model; the caller holds ``_loading``."""
-        served.loading = True
+        served.loading, served.failed = True, False
+        self._tell(served.name, "loading")
         try:
             need = 0
             if self._memory_limit is not None:
@@ -253,6 +259,8 @@ class Models:
             self.began = True
         finally:
             served.loading, self._wanted = False, None
+            served.failed = served.model is None
+            self._tell(served.name, "unloaded" if served.failed else "loaded")
         # The limit of the KV cache is known only after loading.
         engine = served.model.engine
         served.bytes = need + engine.pool.limit + engine.other_bytes
@@ -340,6 +348,12 @@ class Models:
         model, served.model, served.bytes = served.model, None, 0
         if model is not None:
             await self._run(model.close)
+            if self.served.get(served.name) is served:
+                self._tell(served.name, "unloaded")
+
+    def _tell(self, name: str, status: str | None) -> None:
+        for told in self.watching:
+            told(name, status)
 
     async def _run(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)

@@ -79,6 +79,7 @@ class Served:
     used: int = 0  # number of the newest lease among those of all models
     bytes: int = 0
     loading: bool = False
+    failed: bool = False  # it could not be loaded
     reloading: bool = False  # waits until it is idle, to be loaded with a longer context
     most_context: int | None = None  # the longest context that was found to fit
     # By owner that has used it since it was loaded: seconds to keep it after its last use.

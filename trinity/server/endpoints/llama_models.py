@@ -1,11 +1,21 @@
-"""Load and unload models as in llama.cpp's router: POST /models/load and /models/unload."""
+"""What llama.cpp's router has: POST /models/load and /models/unload, and events of loading."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from typing import Any, Literal
+
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
-from trinity.server.schemas import Body
+from trinity.server.models import Models
+from trinity.server.schemas import Body, encode
+from trinity.server.stream import Stream, data
+
+MOST_EVENTS = 1000  # that wait for a slow client, which gets the newest
 
 
 class ModelName(Body):
@@ -18,6 +28,72 @@ class Success(msgspec.Struct):
     """The request was accepted."""
 
     success: bool = True
+
+
+class StatusData(msgspec.Struct):
+    """The new status of a model."""
+
+    status: str
+    failed: bool | UnsetType = UNSET
+
+
+class ModelEvent(msgspec.Struct):
+    """A change of a model; "*": the list of models has changed."""
+
+    model: str
+    event: Literal["model_status", "model_remove", "models_reload"]
+    data: StatusData | UnsetType = UNSET
+
+
+class Watch:
+    """The events of all models, from now on."""
+
+    predicted = None
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self._waiting = deque[ModelEvent](maxlen=MOST_EVENTS)
+        self._changed = asyncio.Event()
+        models.watching.add(self._told)
+
+    @property
+    def has_next(self) -> bool:
+        """Whether an event waits."""
+        return bool(self._waiting)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._models.watching.discard(self._told)
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        """The events, as they come."""
+        while True:
+            while self._waiting:
+                yield data(encode(self._waiting.popleft()))
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _told(self, name: str, status: str | None) -> None:
+        if status is not None:
+            served = self._models.served.get(name)
+            failed = True if served is not None and served.failed else UNSET
+            event = ModelEvent(name, "model_status", StatusData(status, failed))
+        elif name == "*":
+            event = ModelEvent(name, "models_reload")
+        else:
+            event = ModelEvent(name, "model_remove")
+        self._waiting.append(event)
+        self._changed.set()
+
+
+async def watch(call: Call[Any]) -> ASGI:
+    """Stream what happens to the models."""
+    models = call.service.models
+
+    async def started() -> Watch:
+        return Watch(models)
+
+    return Stream(started, Watch.events)
 
 
 async def load(call: Call[ModelName]) -> ASGI:
@@ -33,6 +109,7 @@ async def unload(call: Call[ModelName]) -> ASGI:
 
 
 ENDPOINTS = (
+    Endpoint("GET", "/models/sse", watch, "What happens to the models.", event=ModelEvent),
     Endpoint("POST", "/models/load", load, "Load a model.", body=ModelName, answer=Success),
     Endpoint("POST", "/models/unload", unload, "Unload a model.", body=ModelName, answer=Success),
 )

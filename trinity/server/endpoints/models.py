@@ -22,6 +22,7 @@ class Status(msgspec.Struct):
     """Whether a model is there, in the words of llama.cpp's router."""
 
     value: Literal["unloaded", "loading", "loaded"]
+    failed: bool | UnsetType = UNSET  # it could not be loaded
 
 
 class ModelArchitecture(msgspec.Struct):
@@ -80,6 +81,8 @@ def card(served: Served, *, anthropic: bool) -> ModelCard:
     length = None if model is None else model.context_length
     loaded = model is not None
     status = Status("loaded" if loaded else "loading" if served.loading else "unloaded")
+    if served.failed and not served.loading:
+        status.failed = True
     made = ModelCard(
         served.name, served.created, loaded, length, status, [*served.aliases], [*served.tags],
         None if model is None else meta(model),

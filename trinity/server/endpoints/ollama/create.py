@@ -15,7 +15,7 @@ from trinity.formats.ollama.name import Name, parse_name
 from trinity.server.endpoint import ASGI, Call, Document, Endpoint, Json
 from trinity.server.endpoints.ollama.errors import OLLAMA
 from trinity.server.endpoints.ollama.generate import NDJSON
-from trinity.server.endpoints.ollama.messages import OllamaMessage
+from trinity.server.endpoints.ollama.messages import OllamaMessage, messages_of
 from trinity.server.endpoints.ollama.names import served_name
 from trinity.server.endpoints.ollama.pulls import Progress
 from trinity.server.errors import ApiError
@@ -93,6 +93,7 @@ async def create(call: Call[CreateRequest]) -> ASGI:
     base = None
     if body.from_:
         base = models.find(call.ignored, served_name(call.ignored, models, body.from_))
+    messages_of(body.messages or ())  # raises an error for an unknown role
     license = [body.license] if isinstance(body.license, str) else body.license or []
     recipe = Recipe(
         base,
