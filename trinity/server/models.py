@@ -192,7 +192,7 @@ class Models:
         """
         served = self.find(ignored, name)
         served.used = next(self._uses)
-        while served.model is None or served.reloading or self._wanted not in (None, served):
+        while served.model is None or self._wanted not in (None, served):
             try:
                 await self._load(served)
             except TrinityError as error:
@@ -269,9 +269,9 @@ class Models:
     async def lengthen(self, served: Served, tokens: int) -> None:
         """Load a loaded model again, with a context of ``tokens`` or more.
 
-        It gets no more than its own limit and than half of the free memory has room for. It is
-        loaded again once it is idle; requests that come meanwhile wait. Without room, or with a
-        fixed context, it stays as it is.
+        It gets no more than its own limit and than half of the free memory has room for. It stays
+        as it is without room, with a fixed context, and while it is in use: waiting for that would
+        let one client hold up the others.
         """
         if not self._is_short(served, tokens):
             return
@@ -282,23 +282,19 @@ class Models:
             if served.most_context is None:
                 room = await self._room(served)
                 served.most_context = await self._run(partial(served.longest, room))
-            if not self._is_short(served, tokens):
+            if served.users or not self._is_short(served, tokens):
                 return
             # Few different lengths, so that requests cannot reload it again and again.
             context = min(1 << (tokens - 1).bit_length(), served.most_context)
-            served.reloading = True
+            before = model.context_length
+            del model  # its memory is needed
+            await self._unload(served)
+            served.context = context
             try:
-                while served.users:
-                    self._freed.clear()
-                    await self._freed.wait()
-                await self._unload(served)
-                served.context = context
                 await self._load_in_turn(served)
             except TrinityError as error:
                 log.error("%s cannot have a context of %d: %s", served.name, context, error)
-                served.context, served.most_context = None, model.context_length
-            finally:
-                served.reloading = False
+                served.context, served.most_context = None, before
 
     def _is_short(self, served: Served, tokens: int) -> bool:
         """Whether a loaded model's context is shorter than ``tokens``, and could be longer."""

@@ -80,7 +80,6 @@ class Served:
     bytes: int = 0
     loading: bool = False
     failed: bool = False  # it could not be loaded
-    reloading: bool = False  # waits until it is idle, to be loaded with a longer context
     most_context: int | None = None  # the longest context that was found to fit
     # By owner that has used it since it was loaded: seconds to keep it after its last use.
     keep_seconds: dict[str, float] = field(default_factory=dict)
