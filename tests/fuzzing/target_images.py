@@ -46,6 +46,10 @@ _CUTTINGS = (
         tile=0, longest_edge=0, splits=False, resample=3, unit=4, least_pixels=1 << 6,
         most_pixels=1 << 12,
     ), ""),
+    Cutting("filled", ImageSettings(
+        tile=0, longest_edge=0, splits=False, resample=3, unit=6, least_pixels=1,
+        most_pixels=36 * 70,
+    ), ""),
 )  # fmt: skip
 
 

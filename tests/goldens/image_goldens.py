@@ -1,7 +1,7 @@
 """Write tests/data/images.npz: what transformers computes of small vision models.
 
     pip install torch transformers pillow tokenizers numpy numba
-    python tests/goldens/image_goldens.py
+    python tests/goldens/image_goldens.py [MODEL ...]
 
 The tests draw the same models and images (tests/images/small_vision_models.py).
 """
@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
+from tests.images import small_gemma4_models as gemma4  # noqa: E402
 from tests.images import small_qwen_models as qwen  # noqa: E402
 from tests.images import small_vision_models as small  # noqa: E402
 
@@ -35,6 +38,8 @@ def golden(name: str, folder: Path) -> dict[str, np.ndarray]:
     small.write_directory(name, folder)
     if name in qwen.NAMES:
         return golden_of_qwen(name, folder)
+    if name in gemma4.NAMES:
+        return golden_of_gemma4(name, folder)
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     images = IMAGE_PROCESSORS[name].from_pretrained(folder)
     if name == "idefics3":
@@ -111,14 +116,53 @@ def golden_of_qwen(name: str, folder: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def main() -> None:
-    """Write the file."""
+def golden_of_gemma4(name: str, folder: Path) -> dict[str, np.ndarray]:
+    """As ``golden``, with the last prompt of two images."""
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    images = Gemma4ImageProcessorPil.from_pretrained(folder)
+    model_class = getattr(transformers, small.config(name)["architectures"][0])
+    model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    model.eval()
+    mark = small.ROW_TOKENS[name]
+    mark_id = tokenizer.convert_tokens_to_ids(mark)
+    found: dict[str, np.ndarray] = {}
+    for number, (sizes, more) in enumerate(
+        [*(([size], "") for size in small.SIZES), (small.SIZES[:2], "And this?")]
+    ):
+        given = images([small.image(*size) for size in sizes], return_tensors="pt")
+        counts = given.pop("num_soft_tokens_per_image").tolist()
+        shown = [f"\n\n<|image>{mark * count}<image|>\n\n" for count in counts]
+        text = f"<bos><|turn>user\n{more.join(shown)}{small.QUESTION}<turn|>\n<|turn>model\n"
+        ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
+        inputs = {
+            **given, "input_ids": ids, "mm_token_type_ids": (ids == mark_id).int(),
+            "attention_mask": torch.ones_like(ids),
+        }  # fmt: skip
+        seen = model.model.get_image_features(given["pixel_values"], given["image_position_ids"])
+        answer = model.generate(
+            **inputs, max_new_tokens=small.TOKENS, do_sample=False, eos_token_id=1 << 20
+        )
+        found |= {
+            f"{name}_{number}_ids": ids[0].numpy().astype(np.int32),
+            f"{name}_{number}_rows": torch.cat(list(seen.pooler_output)).numpy(),
+            f"{name}_{number}_logits": model(**inputs).logits[0, -4:].numpy(),
+            f"{name}_{number}_tokens": answer[0, -small.TOKENS :].numpy().astype(np.int32),
+        }
+    return found
+
+
+def main(names: Sequence[str]) -> None:
+    """Write the file; with names, only the arrays of these models are made anew."""
+    path = ROOT / "tests" / "data" / "images.npz"
     arrays: dict[str, np.ndarray] = {}
-    for name in small.SPECIAL:
+    if names:
+        with np.load(path) as known:
+            arrays = dict(known)
+    for name in names or small.SPECIAL:
         with tempfile.TemporaryDirectory() as folder:
             arrays |= golden(name, Path(folder))
-    np.savez_compressed(ROOT / "tests" / "data" / "images.npz", **arrays)
+    np.savez_compressed(path, **arrays)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

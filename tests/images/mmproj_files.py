@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.images import small_gemma4_models as gemma4
 from tests.images import small_qwen_models as qwen
 from tests.images import small_vision_models as small
 from trinity.formats.gguf_writer import GGUFWriter
@@ -116,10 +117,71 @@ def _write_qwen(name: str, path: Path) -> Path:
     return path
 
 
+_GEMMA4_ENDS = {
+    "patch_embedder.input_proj.weight": "v.patch_embd.weight",
+    "patch_embedder.position_embedding_table": "v.position_embd.weight",
+    "std_bias": "v.std_bias", "std_scale": "v.std_scale",
+}  # fmt: skip
+_GEMMA4_LAYER = {
+    "input_layernorm": "ln1", "post_attention_layernorm": "attn_post_norm",
+    "pre_feedforward_layernorm": "ln2", "post_feedforward_layernorm": "ffn_post_norm",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_out", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}  # fmt: skip
+
+
+def _gemma4_name(name: str) -> str | None:
+    """As ``_gguf_name``, for Gemma 4's models."""
+    if "embed_vision" in name:
+        return "mm.input_projection.weight"
+    own = name.partition("vision_tower.")[2]
+    if not own or own in _GEMMA4_ENDS:
+        return _GEMMA4_ENDS.get(own)
+    _, _, layer, module = own.replace(".linear.", ".").split(".", 3)
+    stem, _, part = module.rpartition(".")
+    return f"v.blk.{layer}.{_GEMMA4_LAYER[stem]}.{part}"
+
+
+def _write_gemma4(name: str, path: Path) -> Path:
+    values = small.config(name)
+    vision = values["vision_config"]
+    size, merge = vision["patch_size"], vision["pooling_kernel_size"]
+    sizes = {
+        "image_size": 224, "patch_size": size, "embedding_length": vision["hidden_size"],
+        "feed_forward_length": vision["intermediate_size"],
+        "block_count": vision["num_hidden_layers"],
+        "attention.head_count": vision["num_attention_heads"],
+        "projection_dim": values["text_config"]["hidden_size"], "projector.scale_factor": merge,
+        "image_max_pixels": 70 * (size * merge) ** 2,
+    }  # fmt: skip
+    with GGUFWriter(path) as writer:
+        writer.add("general.architecture", "clip")
+        writer.add("general.type", "mmproj")
+        writer.add("clip.has_vision_encoder", True)
+        writer.add("clip.vision.projector_type", "gemma4v")
+        for key, number in sizes.items():
+            writer.add(f"clip.vision.{key}", np.uint32(number))
+        writer.add("clip.vision.attention.layer_norm_epsilon", np.float32(1e-6))
+        writer.add("clip.vision.image_mean", np.zeros(3, np.float32))
+        writer.add("clip.vision.image_std", np.ones(3, np.float32))
+        for own, tensor in small.tensors(name).items():
+            made = _gemma4_name(own)
+            stored = np.atleast_1d(tensor)
+            if made == "v.patch_embd.weight":
+                stored = stored.reshape(-1, size, size, 3).transpose(0, 3, 1, 2)
+            if made is not None:
+                writer.add_tensor(made, stored.shape, "F32", np.ascontiguousarray(stored))
+    return path
+
+
 def write_mmproj(name: str, path: Path, *, swapped: bool = False) -> Path:
     """Write a model's tower; ``swapped``: as old converters did."""
     if name in qwen.NAMES:
         return _write_qwen(name, path)
+    if name in gemma4.NAMES:
+        return _write_gemma4(name, path)
     values = small.config(name)
     vision = values["vision_config"]
     sizes = {

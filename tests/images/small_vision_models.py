@@ -16,6 +16,7 @@ from PIL import Image
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.formats.raw_safetensors import write_safetensors
+from tests.images import small_gemma4_models as gemma4
 from tests.images import small_qwen_models as qwen
 
 SIZES = ((64, 64), (100, 60), (1, 1), (300, 7), (40, 90))  # width, height
@@ -49,15 +50,18 @@ SPECIAL = {
         "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>",
         "<end_of_image>", "<image_soft_token>",
     ),
+    **dict.fromkeys(gemma4.NAMES, gemma4.SPECIAL),
     **dict.fromkeys(qwen.NAMES, qwen.SPECIAL),
 }  # fmt: skip
 _TEMPLATES = {
     "idefics3": _SMOLVLM_TEMPLATE, "gemma3": _GEMMA_TEMPLATE,
+    **dict.fromkeys(gemma4.NAMES, gemma4.TEMPLATE),
     **dict.fromkeys(qwen.NAMES, qwen.TEMPLATE),
 }  # fmt: skip
 # The token of a row, in transformers' ids.
 ROW_TOKENS = {
     "idefics3": "<image>", "gemma3": "<image_soft_token>",
+    **dict.fromkeys(gemma4.NAMES, "<|image|>"),
     **dict.fromkeys(qwen.NAMES, "<|image_pad|>"),
 }  # fmt: skip
 
@@ -70,6 +74,8 @@ def config(name: str) -> dict[str, Any]:
     """Return a model's config.json."""
     if name in qwen.NAMES:
         return qwen.config(name)
+    if name in gemma4.NAMES:
+        return gemma4.config(name)
     ids = {token: 256 + number for number, token in enumerate(SPECIAL[name])}
     text = {
         "hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 4,
@@ -101,6 +107,8 @@ def processor(name: str) -> dict[str, Any]:
     """Return a model's preprocessor_config.json."""
     if name in qwen.NAMES:
         return qwen.processor(name)
+    if name in gemma4.NAMES:
+        return gemma4.processor(name)
     shared = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "do_resize": True}
     if name == "idefics3":
         return {
@@ -116,8 +124,8 @@ def processor(name: str) -> dict[str, Any]:
 
 def _shapes(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of all tensors."""
-    if name in qwen.NAMES:
-        yield from qwen.shapes(name)
+    if name in (*qwen.NAMES, *gemma4.NAMES):
+        yield from (qwen if name in qwen.NAMES else gemma4).shapes(name)
         return
     values = config(name)
     text, vision = values["text_config"], values["vision_config"]
@@ -174,7 +182,8 @@ def _shapes(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 def tensors(name: str) -> dict[str, NDArray[np.float32]]:
     """Return drawn tensors."""
-    rng = np.random.default_rng(42)
+    # With 42, two tokens of "gemma4" are almost equally probable in an answer.
+    rng = np.random.default_rng(43 if name == "gemma4" else 42)
     drawn = {}
     for tensor, shape in _shapes(name):
         values = rng.standard_normal(shape, np.float32)
@@ -183,23 +192,33 @@ def tensors(name: str) -> dict[str, NDArray[np.float32]]:
         without_1 = name in ("gemma3", "qwen35") and "vis" not in tensor
         if is_norm and not without_1:
             drawn[tensor] = drawn[tensor] + np.float32(1)
-    return drawn
+    return gemma4.adjusted(drawn) if name in gemma4.NAMES else drawn
+
+
+def _tokenizer() -> Tokenizer:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {character: number for number, character in enumerate(alphabet)}
+    made = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return made
 
 
 def write_directory(name: str, folder: Path) -> Path:
     """Write a model's directory with its tokenizer, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {character: number for number, character in enumerate(alphabet)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = gemma4.tokenizer() if name in gemma4.NAMES else _tokenizer()
     special = SPECIAL[name]
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
     tokenizer.save(str(folder / "tokenizer.json"))
     named = {"bos_token": special[0], "eos_token": special[1], "pad_token": special[1]}
     if name == "gemma3":
         named |= {"image_token": special[6], "boi_token": special[4], "eoi_token": special[5]}
+    if name in gemma4.NAMES:
+        named |= {
+            "image_token": special[4], "boi_token": special[5], "eoi_token": special[6],
+            "audio_token": special[8], "boa_token": special[9], "eoa_token": special[10],
+        }  # fmt: skip
     named |= {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": _TEMPLATES[name]}
     for file, values in {
         "config.json": config(name),

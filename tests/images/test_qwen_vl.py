@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import trinity
-from tests.images import small_qwen_models as qwen
 from tests.images import small_vision_models as small
 from tests.images.mmproj_files import write_mmproj
-from tests.images.test_vision_models import GREEDY, asked, logits_of, plain
+from tests.images.test_vision_models import asked
 from trinity.errors import ConfigError, InputError
 from trinity.images.cutting import resized
 from trinity.images.patches import resized_table, windows_of
@@ -27,28 +26,6 @@ SETTINGS = ImageSettings(
     tile=0, longest_edge=0, splits=False, resample=3, unit=32, least_pixels=65536,
     most_pixels=4194304,
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("name", qwen.NAMES)
-def test_several_images_have_the_logits_and_tokens_of_transformers(
-    name: str, models: dict[str, trinity.Model], goldens: dict[str, np.ndarray]
-) -> None:
-    model, number = models[name], len(small.SIZES)
-    first, second = (small.image(*size) for size in small.SIZES[:2])
-    content = [
-        {"type": "image", "image": first}, {"type": "text", "text": "And this? "},
-        {"type": "image", "image": second}, {"type": "text", "text": small.QUESTION},
-    ]  # fmt: skip
-    ids = model.apply_chat_template([{"role": "user", "content": content}])
-    assert plain(name, ids) == goldens[f"{name}_{number}_ids"].tolist()
-    expected = goldens[f"{name}_{number}_logits"]
-    np.testing.assert_allclose(logits_of(model, ids, 4), expected, atol=2e-3)
-    tokens = goldens[f"{name}_{number}_tokens"].tolist()
-    assert list(model.generate(ids, **GREEDY).token_ids) == tokens
-    history = [{"role": "user", "content": content}, {"role": "assistant", "content": "Yes."},
-               {"role": "user", "content": "Sure?"}]  # fmt: skip
-    warm = model.chat(history, **GREEDY)
-    assert model.chat(history, cache_prompt=False, **GREEDY).token_ids == warm.token_ids
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import trinity
+from tests.images import small_gemma4_models as gemma4
+from tests.images import small_qwen_models as qwen
 from tests.images import small_vision_models as small
 from tests.images.conftest import NAMES
 from tests.images.mmproj_files import write_mmproj
@@ -58,6 +60,28 @@ def test_transformers_computes_the_same(
     np.testing.assert_allclose(rows, expected["rows"], atol=1e-3 * np.abs(expected["rows"]).max())
     np.testing.assert_allclose(logits_of(model, ids, 4), expected["logits"], atol=2e-3)
     assert list(model.generate(ids, **GREEDY).token_ids) == expected["tokens"].tolist()
+
+
+@pytest.mark.parametrize("name", [*gemma4.NAMES, *qwen.NAMES])
+def test_several_images_have_the_logits_and_tokens_of_transformers(
+    name: str, models: dict[str, trinity.Model], goldens: dict[str, np.ndarray]
+) -> None:
+    model, number = models[name], len(small.SIZES)
+    first, second = (small.image(*size) for size in small.SIZES[:2])
+    content = [
+        {"type": "image", "image": first}, {"type": "text", "text": "And this? "},
+        {"type": "image", "image": second}, {"type": "text", "text": small.QUESTION},
+    ]  # fmt: skip
+    ids = model.apply_chat_template([{"role": "user", "content": content}])
+    assert plain(name, ids) == goldens[f"{name}_{number}_ids"].tolist()
+    expected = goldens[f"{name}_{number}_logits"]
+    np.testing.assert_allclose(logits_of(model, ids, 4), expected, atol=2e-3)
+    tokens = goldens[f"{name}_{number}_tokens"].tolist()
+    assert list(model.generate(ids, **GREEDY).token_ids) == tokens
+    history = [{"role": "user", "content": content}, {"role": "assistant", "content": "Yes."},
+               {"role": "user", "content": "Sure?"}]  # fmt: skip
+    warm = model.chat(history, **GREEDY)
+    assert model.chat(history, cache_prompt=False, **GREEDY).token_ids == warm.token_ids
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -163,7 +187,7 @@ def test_every_form_of_an_image_is_the_same_image(
 @pytest.mark.parametrize("name", NAMES)
 def test_a_user_may_write_the_mark_of_an_image(name: str, models: dict[str, trinity.Model]) -> None:
     model, image = models[name], small.image(50, 50)
-    mark = small.ROW_TOKENS[name] if name == "idefics3" else "<start_of_image>"
+    mark = "<start_of_image>" if name == "gemma3" else small.ROW_TOKENS[name]
     ids = model.apply_chat_template(asked(image, text=f"What does {mark} mean?"))
     usual = model.apply_chat_template(asked(image, text="What does  mean?"))
     assert len(ids.images) == len(usual.images)

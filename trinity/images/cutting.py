@@ -1,8 +1,8 @@
 """How images are cut into squares for a tower.
 
 This runs in the process that decodes an image, so that only the squares reach the server.
-Source: transformers' Gemma3ImageProcessor, Idefics3ImageProcessor and Qwen2VLImageProcessor (their
-Pillow backends).
+Source: transformers' Gemma3ImageProcessor, Gemma4ImageProcessor, Idefics3ImageProcessor and
+Qwen2VLImageProcessor (their Pillow backends).
 """
 
 from __future__ import annotations
@@ -86,6 +86,25 @@ def resized(width: int, height: int, settings: ImageSettings) -> tuple[int, int]
     return found[0], found[1]
 
 
+def filled(image: Image, settings: ImageSettings) -> Cut:
+    """Return one rectangle of about the image's shape, with about ``most_pixels``."""
+    size = filled_size(*image.size, settings)
+    return Cut([image.resize(size, Resampling(settings.resample))])
+
+
+def filled_size(width: int, height: int, settings: ImageSettings) -> tuple[int, int]:
+    """Return the largest size of whole units within ``most_pixels``, about in the shape given."""
+    unit, most = settings.unit, settings.most_pixels
+    factor = math.sqrt(most / (width * height))
+    found = [math.floor(factor * side / unit) * unit for side in (width, height)]
+    longest = max(most // unit**2, 1) * unit
+    if not found[1]:
+        return min(max(width // height, 1) * unit, longest), unit
+    if not found[0]:
+        return unit, min(max(height // width, 1) * unit, longest)
+    return found[0], found[1]
+
+
 def _within(width: int, height: int, longest: int) -> tuple[int, int]:
     """The size of an image whose longer side becomes ``longest``, and at most ``_LONGEST``."""
     ratio = width / height
@@ -109,5 +128,5 @@ def _up(length: int, tile: int) -> int:
 
 
 CUTS: dict[str, Callable[[Image, ImageSettings], Cut]] = {
-    "square": square, "tiles": tiles, "rectangle": rectangle,
+    "square": square, "tiles": tiles, "rectangle": rectangle, "filled": filled,
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from trinity.errors import FormatError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
@@ -17,7 +17,14 @@ from trinity.formats.json_object import read_json_object
 from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily
 from trinity.images.settings import ImageSettings
-from trinity.images.tower_config import Activation, TowerConfig, checked_channels, checked_tower
+from trinity.images.tower_config import (
+    Activation,
+    Channels,
+    TowerConfig,
+    centered,
+    checked_channels,
+    checked_tower,
+)
 from trinity.images.tower_weights import TowerTensors
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -52,9 +59,14 @@ def read_tower(
         raise UnsupportedError(
             f"{vision.source}: hidden_act is {named!r:.40}; trinity reads {', '.join(known)}"
         )
-    for key in ("do_rescale", "do_normalize", "do_resize"):
+    for key in ("do_rescale", "do_resize", *(() if family.centers else ("do_normalize",))):
         if not processor.flag(key, True):
             raise UnsupportedError(f"{source}: {key} is false, which is not supported")
+    mean, std = _channels(processor, "image_mean"), _channels(processor, "image_std")
+    if family.centers:
+        if not processor.flag("do_normalize", False):
+            mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+        mean, std = centered(mean, std)
     tower = TowerConfig(
         family=family.name,
         hidden_size=vision.size("hidden_size", "hidden_size"),
@@ -67,11 +79,12 @@ def read_tower(
         activation=activation,
         projection_size=hidden_size,
         merge=family.merge(config),
-        mean=_channels(processor, "image_mean"),
-        std=_channels(processor, "image_std"),
+        mean=mean,
+        std=std,
         deepstack=_layers(vision, "deepstack_visual_indexes") if family.deepstack else (),
         window=vision.size("window", "num_layers", 0, smallest=0),
         whole_layers=_layers(vision, "fullatt_block_indexes") if vision.has("window") else (),
+        **family.more(vision),
     )
     settings = family.settings(processor)
     return checked_tower(tower, settings, vision.source, rotates=family.rotates), settings
@@ -88,7 +101,7 @@ def _layers(values: Values, key: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _channels(values: Values, key: str) -> tuple[float, float, float]:
+def _channels(values: Values, key: str) -> Channels:
     found = values.values.get(key)
     if isinstance(found, int | float) and not isinstance(found, bool):
         found = [found] * 3
@@ -112,11 +125,12 @@ def tower_tensors(family: ImageFamily, config: TowerConfig, checkpoint: Checkpoi
         }
     tensors: dict[str, Tensor] = {}
     for name, own in wanted.items():
-        for part in ("weight", "bias"):
-            # A parameter that is no module's has a name of its own.
-            forms = [f"{own}.{part}", own] if part == "weight" else [f"{own}.{part}"]
-            found = (prefix + form for prefix in family.prefixes for form in forms)
-            stored = next((known for known in found if known in names), None)
+        for part in ("weight", "bias", *family.parts):
+            # A parameter that is no module's has a name of its own; linears may be in a module.
+            forms = [f"{own}.{part}"]
+            if part == "weight":
+                forms += [f"{own}.linear.{part}", own]
+            stored = _stored(family, names, forms)
             if stored is not None:
                 tensors[f"{name}.{part}"] = _tensor(checkpoint, stored, f"{name}.{part}")
             elif part == "weight":
@@ -124,7 +138,17 @@ def tower_tensors(family: ImageFamily, config: TowerConfig, checkpoint: Checkpoi
                     f"{checkpoint.directory}: there is no tensor {own!r} of the vision tower that "
                     "config.json describes; the checkpoint is incomplete"
                 )
+    for name, own in family.optional.items():
+        stored = _stored(family, names, [own])
+        if stored is not None:
+            tensors[name] = _tensor(checkpoint, stored, name)
     return TowerTensors(checkpoint.directory, family.of_class(tensors))
+
+
+def _stored(family: ImageFamily, names: Collection[str], forms: Sequence[str]) -> str | None:
+    """The name of a tensor in a checkpoint, of which ``forms`` are possible ends."""
+    found = (prefix + form for prefix in family.prefixes for form in forms)
+    return next((known for known in found if known in names), None)
 
 
 def _tensor(checkpoint: Checkpoint, stored: str, name: str) -> Tensor:

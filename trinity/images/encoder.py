@@ -69,10 +69,11 @@ class ImageEncoder:
 
     def __init__(
         self, family: ImageFamily, config: TowerConfig, settings: ImageSettings,
-        tensors: TowerTensors, engine: Engine, *,
+        tensors: TowerTensors, engine: Engine, *, both_ways: bool,
         release: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._release, self._context_length = release, engine.context_length
+        self._both_ways = both_ways
         self.family, self.config, self.settings = family, config, settings
         self._tensors, self._isa, self._threads = tensors, engine.isa, engine.threads
         self._weights = TowerWeights(family, config, tensors)
@@ -115,7 +116,7 @@ class ImageEncoder:
                 ids += tokenize(text + before, not ids)
                 rows = slice(first, first + height * width)
                 columns = width if family.axes else 0
-                placed.append(ImageRows(len(ids), image.rows[rows], family.both_ways, columns))
+                placed.append(ImageRows(len(ids), image.rows[rows], self._both_ways, columns))
                 ids += image.ids[rows]
                 text, first = "", rows.stop
             text = last + after

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.config import ModelConfig
 from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
 from trinity.images.settings import ImageSettings
@@ -48,7 +49,7 @@ class ImageFamily:
     # What chat templates write for an image.
     mark: str
     # How an image is cut into squares: a name in ``cutting.CUTS``.
-    cut: Literal["square", "tiles", "rectangle"]
+    cut: Literal["square", "tiles", "rectangle", "filled"]
     # The texts of an image in a prompt: before, between and after the rows of its squares.
     texts: Callable[[Squares], list[str]]
     # The weights of the projector's products, with GELU between them.
@@ -75,17 +76,32 @@ class ImageFamily:
     merge_key: str = "projector.scale_factor"
     # What config.json says of the tower, with the usual names.
     vision: Callable[[Values], Values] = lambda vision: vision
-    # The positions of patches: a table for one square, a table that is resized to each image, or
-    # none.
-    positions: Literal["table", "resized", "none"] = "table"
+    # The positions of patches: a table for one square, a table that is resized to each image, a
+    # table for columns and one for rows, or none.
+    positions: Literal["table", "resized", "axes", "none"] = "table"
     # The kind of all norms.
     norm: Literal["layer", "rms"] = "layer"
     # The activations of the feed-forward.
     activations: tuple[Activation, ...] = ("gelu", "gelu_erf", "gelu_quick")
+    # The activation of GGUF files that name none.
+    usual_activation: Activation = "gelu_quick"
+    # The feed-forward is gated.
+    gated: bool = False
+    # The heads of queries and keys have norms with weights, those of values one without; the scale
+    # of attention is 1.
+    head_norms: bool = False
+    # There are norms after attention and after the feed-forward.
+    post_norms: bool = False
+    # There is a norm after the last layer.
+    last_norm: bool = True
+    # Pixels p, 0 to 1, become 2 p - 1 if the image processor does not change them.
+    centers: bool = False
     # The side of windows in pixels, for GGUF files without a key; 0: there are none.
     window: int = 0
     # Queries and keys are rotated by the rows and columns of patches.
     rotates: bool = False
+    # Each half of a head rotates by itself, the first by columns, with a base of 100.
+    rotates_halves: bool = False
     # Images have positions in time, height and width in the text model.
     axes: bool = False
     # Names of tensors of a layer of ``TowerConfig.deepstack``, after "v.deepstack.N." and in the
@@ -95,8 +111,17 @@ class ImageFamily:
     of_gguf: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = lambda tensors: tensors
     # The tensors of the class, under GGUF's names, as the tower reads them.
     of_class: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = lambda tensors: tensors
-    # The rows of a square see each other, whatever their order.
-    both_ways: bool = False
+    # GGUF's architecture of the text model; "": any.
+    architecture: str = ""
+    # Whether the rows of a square see each other, whatever their order: the text model's
+    # configuration, and config.json if there is one.
+    both_ways: Callable[[ModelConfig, Values | None], bool] = lambda text, values: False
+    # Names of tensors that a checkpoint may have, in GGUF and in the class.
+    optional: Mapping[str, str] = field(default_factory=dict)
+    # What tensors of products have besides ".weight" and ".bias".
+    parts: tuple[str, ...] = ()
+    # Further fields of TowerConfig, from vision_config.
+    more: Callable[[Values], dict[str, Any]] = lambda vision: {}
     # Defaults of vision_config and of the image processor's file, as in transformers.
     vision_defaults: Mapping[str, object] = field(default_factory=dict)
     processor_defaults: Mapping[str, object] = field(default_factory=dict)

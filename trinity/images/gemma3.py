@@ -106,7 +106,8 @@ GEMMA3 = ImageFamily(
     usual_settings=ImageSettings(tile=896, longest_edge=896, splits=False, resample=_BILINEAR),
     of_gguf=_turned,
     of_class=_of_class,
-    both_ways=True,
+    architecture="gemma3",
+    both_ways=lambda text, values: True,
     vision_defaults={
         "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
         "num_attention_heads": 12, "image_size": 224, "patch_size": 16,

@@ -17,7 +17,9 @@ from trinity.images.family import ImageFamily
 from trinity.images.settings import ImageSettings
 from trinity.images.tower_config import (
     Activation,
+    Channels,
     TowerConfig,
+    centered,
     checked_channels,
     checked_tower,
     pixel_limits,
@@ -62,29 +64,40 @@ class MmprojFile:
         Raises: ConfigError for values that are missing or impossible, and if the projector is for a
         text model of another size.
         """
-        size, width = self._size("image_size"), self._width_of_projector()
+        width = self._width_of_projector()
         if width != hidden_size:
             raise ConfigError(
                 f"{self.path}: its projector makes rows of {width} values, but the text model has "
                 f"rows of {hidden_size}; they belong to different models: use the mmproj file of "
                 "this model"
             )
+        patch = self._size("patch_size", "num_layers")
+        merge = self._size(self.family.merge_key, "num_layers", self.family.usual_merge)
+        mean, std = self._channels("image_mean"), self._channels("image_std")
+        if self.family.centers:
+            mean, std = centered(mean, std)
+        axes = self.family.positions == "axes"
         config = TowerConfig(
             family=self.family.name,
             hidden_size=self._size("embedding_length"),
             intermediate_size=self._size("feed_forward_length", "intermediate_size"),
             num_layers=self._size("block_count", "num_layers"),
             num_heads=self._size("attention.head_count", "num_heads"),
-            image_size=size,
-            patch_size=self._size("patch_size", "num_layers"),
+            image_size=patch * merge if axes else self._size("image_size"),
+            patch_size=patch,
             layer_norm_eps=self._real("attention.layer_norm_epsilon", "rms_norm_eps"),
             activation=self._activation(),
             projection_size=hidden_size,
-            merge=self._size(self.family.merge_key, "num_layers", self.family.usual_merge),
-            mean=self._channels("image_mean"),
-            std=self._channels("image_std"),
+            merge=merge,
+            mean=mean,
+            std=std,
             deepstack=self._deepstack(),
             **self._windows(),
+            positions=self._positions() if axes else 0,
+            clips=any(
+                name.startswith("v.") and name.endswith(self.family.parts) for name in self._names()
+            ),
+            standardizes=any(name in self.family.optional for name in self._names()),
         )
         settings = self._settings(config)
         return checked_tower(config, settings, self.path, rotates=self.family.rotates), settings
@@ -94,13 +107,26 @@ class MmprojFile:
         if usual.tile:
             longest = self._size("preproc_image_size", "hidden_size", 4 * size)
             return replace(usual, tile=size, longest_edge=longest)
+        unit, most_pixels = config.patch_size * config.merge, usual.most_pixels
+        if self.family.cut == "filled":  # the usual number of rows
+            most_pixels = most_pixels // usual.unit**2 * unit**2
         least, most = pixel_limits(
             self._size("image_min_pixels", "image_pixels", usual.least_pixels),
-            self._size("image_max_pixels", "image_pixels", usual.most_pixels),
+            self._size("image_max_pixels", "image_pixels", most_pixels),
             config.patch_size,
         )
-        unit = config.patch_size * config.merge
         return replace(usual, unit=unit, least_pixels=least, most_pixels=most)
+
+    def _names(self) -> list[str]:
+        return self._file.tensor_names()
+
+    def _positions(self) -> int:
+        """The rows of the tables of positions, one for columns and one for rows."""
+        name = "v.position_embd.weight"
+        if name not in self._names():
+            raise ConfigError(f"{self.path}: there is no tensor {name!r}; the file is incomplete")
+        shape = self._file.tensor(name).shape
+        return shape[1] if len(shape) == 3 else 0
 
     def _windows(self) -> dict[str, Any]:
         """The windows: every n-th layer has none."""
@@ -165,10 +191,10 @@ class MmprojFile:
         return checked_real(field, value, f"{self.path}: {_VISION}{key}")
 
     def _activation(self) -> Activation:
-        """The activation; without a key it is the quick GELU."""
+        """The activation; without a key it is the family's usual one, mostly the quick GELU."""
         keys: dict[str, Activation] = {"clip.use_gelu": "gelu", "clip.use_silu": "silu"}
         named = [own for key, own in keys.items() if self._file.metadata.get(key) is True]
-        found = named[0] if named else "gelu_quick"
+        found = named[0] if named else self.family.usual_activation
         if len(named) > 1 or found not in self.family.activations:
             raise UnsupportedError(
                 f"{self.path}: its activation is {' and '.join(named) or found} (clip.use_gelu, "
@@ -177,7 +203,7 @@ class MmprojFile:
             )
         return found
 
-    def _channels(self, key: str) -> tuple[float, float, float]:
+    def _channels(self, key: str) -> Channels:
         found = self._file.metadata.get(_VISION + key)
         return checked_channels(found, f"{self.path}: {_VISION}{key}", positive=key == "image_std")
 

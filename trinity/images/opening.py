@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 from trinity.errors import ConfigError, TrinityError
 from trinity.formats.huggingface.config import class_name_of
@@ -12,14 +13,16 @@ from trinity.images.directory import read_tower, tower_tensors
 from trinity.images.encoder import ImageEncoder
 from trinity.images.family import ImageFamily
 from trinity.images.gemma3 import GEMMA3
+from trinity.images.gemma4 import GEMMA4
 from trinity.images.idefics3 import IDEFICS3
 from trinity.images.mmproj import MmprojFile
 from trinity.images.qwen_vl import QWEN2VL, QWEN3VL, QWEN25VL
+from trinity.images.settings import ImageSettings
 from trinity.images.tower_config import TowerConfig
 from trinity.providers.huggingface import HuggingFaceProvider
 from trinity.runtime.interface import Engine
 
-FAMILIES: tuple[ImageFamily, ...] = (IDEFICS3, GEMMA3, QWEN3VL, QWEN25VL, QWEN2VL)
+FAMILIES: tuple[ImageFamily, ...] = (IDEFICS3, GEMMA3, GEMMA4, QWEN3VL, QWEN25VL, QWEN2VL)
 
 
 def open_encoder(
@@ -53,7 +56,9 @@ def open_encoder(
         config, settings = read_tower(family, provider.files, engine.config.hidden_size)
         _check_text(family, config, engine, provider.path)
         tensors = tower_tensors(family, config, provider.checkpoint)
-        return ImageEncoder(family, config, settings, tensors, engine)
+        both_ways = family.both_ways(engine.config, provider.described.values)
+        settings = _within_a_step(settings, engine, both_ways)
+        return ImageEncoder(family, config, settings, tensors, engine, both_ways=both_ways)
     except TrinityError as error:
         notice(f"note: images are not read: {error}")
         return None
@@ -62,6 +67,11 @@ def open_encoder(
 def _check_text(family: ImageFamily, config: TowerConfig, engine: Engine, source: str) -> None:
     """Raise ConfigError if the text model does not read images as the tower provides them."""
     text = engine.config
+    if family.architecture not in ("", text.architecture):
+        raise ConfigError(
+            f"{source}: the projector {family.name} does not fit the text model "
+            f"({text.architecture}), but {family.architecture}: use the mmproj file of this model"
+        )
     if family.axes != bool(text.rope_sections):
         has = "has no" if family.axes else "has"
         raise ConfigError(
@@ -77,6 +87,14 @@ def _check_text(family: ImageFamily, config: TowerConfig, engine: Engine, source
         )
 
 
+def _within_a_step(settings: ImageSettings, engine: Engine, both_ways: bool) -> ImageSettings:
+    """Return settings with which a step takes all rows of an image if these see each other."""
+    if settings.tile or not both_ways:
+        return settings
+    most = min(settings.most_pixels, engine.prefill_chunk * settings.unit**2)
+    return replace(settings, most_pixels=most)
+
+
 def _of_file(path: str | os.PathLike[str], engine: Engine) -> ImageEncoder:
     """The encoder of an mmproj file, which is closed with it."""
     file = MmprojFile(path, {family.name: family for family in FAMILIES})
@@ -84,7 +102,12 @@ def _of_file(path: str | os.PathLike[str], engine: Engine) -> ImageEncoder:
         config, settings = file.tower(engine.config.hidden_size)
         _check_text(file.family, config, engine, file.path)
         tensors = file.tensors(config)
-        return ImageEncoder(file.family, config, settings, tensors, engine, release=file.close)
+        both_ways = file.family.both_ways(engine.config, None)
+        settings = _within_a_step(settings, engine, both_ways)
+        return ImageEncoder(
+            file.family, config, settings, tensors, engine, both_ways=both_ways,
+            release=file.close,
+        )  # fmt: skip
     except BaseException:
         file.close()
         raise

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _THETA = 10000.0  # the base of the rotary frequencies of a tower
+_THETA_OF_HALVES = 100.0
 
 
 def in_blocks(values: NDArray[np.float32], merge: int) -> NDArray[np.float32]:
@@ -55,10 +56,31 @@ def rotations(height: int, width: int, head_dim: int, merge: int) -> NDArray[np.
 
     The first half of the pairs rotates by the patch's row, the second by its column.
     """
-    quarter = head_dim // 4
-    frequencies = _THETA ** (-np.arange(quarter) / quarter)
-    angles = np.empty((height, width, 2 * quarter))
-    angles[..., :quarter] = np.arange(height)[:, None, None] * frequencies
-    angles[..., quarter:] = np.arange(width)[:, None] * frequencies
+    angles = np.concatenate(_angles(height, width, head_dim // 4, _THETA), axis=-1)
+    return _turns(angles, merge)
+
+
+def rotations_of_halves(
+    height: int, width: int, head_dim: int, merge: int
+) -> list[NDArray[np.float32]]:
+    """Return cosines and sines (height * width, head_dim / 2) of the pairs in each half of a head.
+
+    The first half rotates by the patch's column, the second by its row.
+    """
+    rows, columns = _angles(height, width, head_dim // 4, _THETA_OF_HALVES)
+    return [_turns(columns, merge), _turns(rows, merge)]
+
+
+def _angles(
+    height: int, width: int, count: int, theta: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The angles (height, width, count) by the row, and those by the column."""
+    frequencies = theta ** (-np.arange(count) / count)
+    shape = height, width, count
+    rows = np.broadcast_to(np.arange(height)[:, None, None] * frequencies, shape)
+    return rows, np.broadcast_to(np.arange(width)[:, None] * frequencies, shape)
+
+
+def _turns(angles: NDArray[np.float64], merge: int) -> NDArray[np.float32]:
     both = np.concatenate([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)
     return in_blocks(both, merge)

@@ -208,6 +208,7 @@ QWEN25VL = replace(
     window=_WINDOW,
     norm="rms",
     activations=("silu",),
+    gated=True,
     vision_defaults={
         "hidden_size": 3584, "intermediate_size": 3420, "depth": 32, "num_heads": 16,
         "patch_size": 14, "hidden_act": "silu", "layer_norm_eps": 1e-6,

@@ -22,7 +22,8 @@ class ImageSettings:
     """Without tiles: the sides of a resized image are multiples of it."""
     least_pixels: int = 0
     most_pixels: int = 0
-    """Without tiles: the limits of a resized image."""
+    """Without tiles: the limits of a resized image; the cut "filled" enlarges images to the
+    second."""
 
 
 class Cutting(NamedTuple):

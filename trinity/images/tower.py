@@ -1,8 +1,8 @@
 """A vision transformer as a plan: from the patches of a square to rows of hidden states.
 
 Patches and their positions, layers with norms before attention and feed-forward, bidirectional
-attention, a last norm. Source: transformers' SiglipVisionModel, Qwen3VLVisionModel and
-Qwen2_5_VisionTransformerPretrainedModel; llama.cpp's build_vit.
+attention, a last norm. Source: transformers' SiglipVisionModel, Qwen3VLVisionModel,
+Qwen2_5_VisionTransformerPretrainedModel and Gemma4VisionModel; llama.cpp's build_vit.
 
 Between two attentions every row is independent, so a piece of the rows passes all operations while
 it is in the CPU caches.
@@ -10,16 +10,25 @@ it is in the CPU caches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.images.family import ImageFamily
-from trinity.images.patches import in_blocks, patches_of, resized_table, rotations, windows_of
+from trinity.images.patches import (
+    in_blocks,
+    patches_of,
+    resized_table,
+    rotations,
+    rotations_of_halves,
+    windows_of,
+)
 from trinity.images.tower_config import TowerConfig
-from trinity.images.tower_weights import TowerWeights
+from trinity.images.tower_weights import NO_LIMITS, TowerWeights
 from trinity.runtime.records.full_attention import FullAttention
 from trinity.runtime.records.recorder import Heads, RecordedPlan, Recorder, RowBuffer
 from trinity.runtime.records.rows_view import RowsView
@@ -50,18 +59,27 @@ class Tower:
         self._rows = rows
         self._patch = weights.patches()
         self._positions: NDArray[np.float32] | None = None
-        if family.positions != "none":
+        if family.positions == "axes":
+            table = weights.table("v.position_embd.weight", 2, config.positions, d)
+            self._positions = table[:, : count * config.merge].copy()
+        elif family.positions != "none":
             table = weights.table("v.position_embd.weight", config.rows, d)
             self._positions = table.reshape(config.side, config.side, d)
         self._heads = Heads(config.num_heads, d // config.num_heads)
-        self._rotations = np.zeros((rows if family.rotates else 0, self._heads.dim), np.float32)
+        tables = 1 + family.rotates_halves if family.rotates else 0
+        self._rotations = [
+            np.zeros((rows, self._heads.dim // tables), np.float32) for _ in range(tables)
+        ]
         self._turns = np.arange(rows, dtype=np.int32)
         self._attention = FullAttention(recorder, rows, self._heads)
         self._patches = RowBuffer(rows, self._patch.k)
         self._x, self._h = RowBuffer(self._attention.rows, d), RowBuffer(self._attention.rows, d)
         self._inner = RowBuffer(PIECE, config.intermediate_size)
-        gated = config.activation == "silu"
-        self._up = RowBuffer(PIECE, config.intermediate_size) if gated else self._inner
+        self._up = RowBuffer(PIECE, config.intermediate_size) if family.gated else self._inner
+        # What is added to the rows after a norm, and values within the limits of a product.
+        self._branch = RowBuffer(PIECE, d) if family.post_norms else self._h
+        widest = max(d, config.intermediate_size)
+        self._limited = RowBuffer(PIECE, widest) if config.clips else self._h
         width = d if family.joined else d * config.merge**2
         self._joined_rows = family.joined(config, weights) if family.joined else None
         self._joined = RowBuffer(count, width)
@@ -89,9 +107,16 @@ class Tower:
         positions = self._positions
         if self._family.positions == "resized" and positions is not None:
             positions = resized_table(positions, height, width)
-        if self._family.rotates:
-            turned = rotations(height, width, self._heads.dim, merge)
-            self._rotations[:] = self._in(order, turned)
+        elif self._family.positions == "axes" and positions is not None:
+            positions = positions[0, :width] + positions[1, :height, None]
+        if self._family.rotates_halves:
+            turned = rotations_of_halves(height, width, self._heads.dim, merge)
+        elif self._family.rotates:
+            turned = [rotations(height, width, self._heads.dim, merge)]
+        else:
+            turned = []
+        for table, turns in zip(self._rotations, turned, strict=True):
+            table[:] = self._in(order, turns)
         if positions is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # overflow shows in the logits
                 self._x.values[: self._rows] += self._in(order, in_blocks(positions, merge))
@@ -100,7 +125,8 @@ class Tower:
             self._joined.values[:] = self._x.values[: self._rows].reshape(self.count, -1)
             team.run(stage.projector.records)
         team.run(self._stages[-1].layers.records)
-        blocks = self._h.values[: self._rows].reshape(self.count, merge**2, -1)
+        last = self._h if self._family.last_norm else self._x
+        blocks = last.values[: self._rows].reshape(self.count, merge**2, -1)
         if self._joined_rows is None:
             self._joined.values[:] = blocks.reshape(self.count, -1)
         else:
@@ -138,9 +164,9 @@ class Tower:
             last = layer + 1 == config.num_layers
             for first in self._each_piece():
                 self._write_rest(layer, mixed, first)
-                if last:
+                if last and self._family.last_norm:
                     self._write_norm("v.post_ln", self._x.at(first), self._h.at(first), d)
-                elif layer not in config.deepstack:
+                elif not last and layer not in config.deepstack:
                     self._write_queries(layer + 1, first)
             if layer in config.deepstack:
                 layers, name = recorder.take(), f"v.deepstack.{layer}."
@@ -181,34 +207,82 @@ class Tower:
             yield first
         recorder.rows, recorder.most = self._number, self._rows
 
-    def _write_norm(self, name: str, x: RowsView, out: RowsView, width: int) -> None:
+    def _write_norm(
+        self, name: str, x: RowsView, out: RowsView, width: int, *, add: bool = False
+    ) -> None:
         weight, bias = self._weights.norm(name, width)
-        self._recorder.norm(x, weight, bias, out, eps=self._config.layer_norm_eps)
+        self._recorder.norm(x, weight, bias, out, eps=self._config.layer_norm_eps, add=add)
+
+    def _write_linear(
+        self, x: RowsView, names: Sequence[str], *outputs: tuple[Weight, RowsView],
+        add: bool = False,
+    ) -> None:  # fmt: skip
+        """The products of rows, whose values are limited before and after it."""
+        recorder, limits = self._recorder, [self._weights.limits(name) for name in names]
+        for before in dict.fromkeys((one.low, one.high) for one in limits):
+            source = x
+            if before != NO_LIMITS[:2]:
+                source = self._limited.at()
+                recorder.clamp(x, source, outputs[0][0].k, *before)
+            same = [(one.low, one.high) == before for one in limits]
+            recorder.linear(source, *compress(outputs, same), add=add)
+        for one, (weight, out) in zip(limits, outputs, strict=True):
+            if (one.lowest, one.highest) != NO_LIMITS[2:]:
+                recorder.clamp(out, out, weight.n, one.lowest, one.highest)
+
+    def _write_branch(self, x: RowsView, layer: int, name: str, k: int, out: RowsView) -> None:
+        """Add a product to the rows ``out``, after the norm that follows it in some families."""
+        d, prefix = self._config.hidden_size, f"v.blk.{layer}."
+        weight = self._linear(layer, name, d, k)
+        if not self._family.post_norms:
+            self._write_linear(x, [prefix + name], (weight, out), add=True)
+            return
+        self._write_linear(x, [prefix + name], (weight, self._branch.at()))
+        norm = "attn_post_norm" if name == "attn_out" else "ffn_post_norm"
+        self._write_norm(prefix + norm, self._branch.at(), out, d, add=True)
 
     def _write_queries(self, layer: int, first: int) -> None:
         """The queries, keys and values of a piece."""
         d, own, h = self._config.hidden_size, self._attention, self._h.at(first)
         self._write_norm(f"v.blk.{layer}.ln1", self._x.at(first), h, d)
         views = [buffer.at(first) for buffer in (own.q, own.k, own.v)]
-        self._recorder.linear(h, *zip(self._weights.queries(layer), views, strict=True))
-        if self._family.rotates:
-            for view in views[:2]:
-                turns = self._turns[first:]
-                self._recorder.rotate(view, self._heads, self._rotations, turns)
+        names = [f"v.blk.{layer}.attn_{part}" for part in "qkv"]
+        weights = self._weights.queries(layer)
+        self._write_linear(h, names, *zip(weights, views, strict=True))
+        if self._family.head_norms:
+            self._write_head_norms(layer, views)
+        for view in views[:2]:
+            for i, table in enumerate(self._rotations):
+                turns, start = self._turns[first:], i * table.shape[1]
+                self._recorder.rotate(view, self._heads, table, turns, start)
+
+    def _write_head_norms(self, layer: int, views: Sequence[RowsView]) -> None:
+        """The norms of each head of queries, keys and values."""
+        heads, prefix = self._heads, f"v.blk.{layer}.attn_"
+        # Attention divides by the root, which this family does not.
+        query = self._weights.vector(f"{prefix}q_norm.weight", heads.dim)
+        query = query * np.float32(math.sqrt(heads.dim))
+        key = self._weights.vector(f"{prefix}k_norm.weight", heads.dim)
+        value = np.ones(heads.dim, np.float32)
+        for weight, view in zip((query, key, value), views, strict=True):
+            self._recorder.norm(
+                view, weight, None, view, eps=self._config.layer_norm_eps, groups=heads.number
+            )
 
     def _write_rest(self, layer: int, mixed: RowBuffer, first: int) -> None:
         """The operations of a piece after attention."""
         config, recorder = self._config, self._recorder
-        d, inner = config.hidden_size, config.intermediate_size
+        d, inner, prefix = config.hidden_size, config.intermediate_size, f"v.blk.{layer}."
         x, h, wide = self._x.at(first), self._h.at(first), self._inner.at()
-        recorder.linear(mixed.at(first), (self._linear(layer, "attn_out", d, d), x), add=True)
-        self._write_norm(f"v.blk.{layer}.ln2", x, h, d)
+        self._write_branch(mixed.at(first), layer, "attn_out", d, x)
+        self._write_norm(f"{prefix}ln2", x, h, d)
         up = self._linear(layer, "ffn_up", inner, d)
-        if config.activation == "silu":
+        if self._family.gated:
             gate, other = self._linear(layer, "ffn_gate", inner, d), self._up.at()
-            recorder.linear(h, (gate, wide), (up, other))
-            recorder.activation("silu", wide, inner, other)
+            names = [f"{prefix}ffn_gate", f"{prefix}ffn_up"]
+            self._write_linear(h, names, (gate, wide), (up, other))
+            recorder.activation(config.activation, wide, inner, other)
         else:
-            recorder.linear(h, (up, wide))
+            self._write_linear(h, [f"{prefix}ffn_up"], (up, wide))
             recorder.activation(config.activation, wide, inner)
-        recorder.linear(wide, (self._linear(layer, "ffn_down", d, inner), x), add=True)
+        self._write_branch(wide, layer, "ffn_down", inner, x)

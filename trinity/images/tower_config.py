@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from trinity.errors import ConfigError
 from trinity.images.settings import ImageSettings
 
+Channels: TypeAlias = tuple[float, float, float]
 Activation = Literal["gelu", "gelu_erf", "gelu_quick", "silu"]
 MOST_ROWS = 1 << 14  # patches of a square
 MOST_PIXELS = 1 << 24  # of an image that is resized for a tower, whatever its settings say
@@ -31,13 +32,13 @@ class TowerConfig:
     patch_size: int
     layer_norm_eps: float
     activation: Activation
-    """Of the feed-forward; with "silu" it is gated."""
+    """Of the feed-forward."""
     projection_size: int
     """The hidden size of the text model."""
     merge: int
     """The projector joins ``merge`` x ``merge`` neighbouring rows."""
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: Channels
+    std: Channels
     """A channel's values, 0 to 1, become (value - mean) / std."""
     deepstack: tuple[int, ...] = ()
     """The layers whose states, projected, are added within the text model's first layers."""
@@ -45,6 +46,12 @@ class TowerConfig:
     """The blocks of patches along the side of a window; 0: every layer sees the whole image."""
     whole_layers: tuple[int, ...] = ()
     """With windows: the layers that see the whole image."""
+    positions: int = 0
+    """With a table of positions for columns and one for rows: the number of their rows."""
+    clips: bool = False
+    """The values before and after products have limits."""
+    standardizes: bool = False
+    """Joined rows become (value - v.std_bias) * v.std_scale."""
 
     @property
     def side(self) -> int:
@@ -93,6 +100,12 @@ def checked_tower(
             f"its squares have sides of {max(config.image_size, settings.unit)} pixels; at most "
             f"{MOST_PIXELS} pixels are read",
         ),
+        (
+            not config.positions
+            or settings.most_pixels // settings.unit**2 * config.merge <= config.positions,
+            f"its tables of positions have {config.positions} rows, which are less than the "
+            "patches along a side of an image",
+        ),
         (settings.resample in _FILTERS, f"there is no filter {settings.resample} for resizing"),
         (
             settings.tile in (0, config.image_size),
@@ -111,7 +124,15 @@ def pixel_limits(least: int, most: int, patch_size: int) -> tuple[int, int]:
     return min(least, most), most
 
 
-def checked_channels(found: object, where: str, *, positive: bool) -> tuple[float, float, float]:
+def centered(mean: Channels, std: Channels) -> tuple[Channels, Channels]:
+    """Return the mean and the deviation of channels for a model that turns normalized values v
+    into 2 v - 1.
+    """
+    (a, b, c), (d, e, f) = mean, std
+    return (a + d / 2, b + e / 2, c + f / 2), (d / 2, e / 2, f / 2)
+
+
+def checked_channels(found: object, where: str, *, positive: bool) -> Channels:
     """Return the three numbers, one per channel, that a list or an array holds.
 
     Raises ConfigError, whose message begins with ``where``: the file and the key.

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.errors import ConfigError
 from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily
 from trinity.images.tower_config import TowerConfig
 from trinity.runtime.weights import Weight, Weights
 
+_ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_out")
+PARTS = ("input_min", "input_max", "output_min", "output_max")
 _WIDTHS = {"F32": "u4", "F16": "u2", "BF16": "u2"}
+
+
+class ProductLimits(NamedTuple):
+    """The limits of the values before a linear, and of those after it."""
+
+    low: float
+    high: float
+    lowest: float
+    highest: float
+
+
+NO_LIMITS = ProductLimits(-math.inf, math.inf, -math.inf, math.inf)
 
 
 class TowerTensors:
@@ -51,17 +68,19 @@ class TowerWeights:
         """Compare the tensors with the configuration, before buffers of its sizes are allocated."""
         d, inner = self._config.hidden_size, self._config.intermediate_size
         self.patches()
-        if self._family.positions != "none":
+        if self._family.positions == "axes":
+            self._weights.matrix("v.position_embd.weight", 2, self._config.positions, d)
+        elif self._family.positions != "none":
             self._weights.matrix("v.position_embd.weight", self._config.rows, d)
         for layer in range(self._config.num_layers):
             prefix = f"v.blk.{layer}."
             self.queries(layer)
             self.linear(f"{prefix}attn_out", d, d)
-            for name in (
-                ("ffn_gate", "ffn_up") if self._config.activation == "silu" else ("ffn_up",)
-            ):
+            for name in ("ffn_gate", "ffn_up") if self._family.gated else ("ffn_up",):
                 self.linear(prefix + name, inner, d)
             self.linear(f"{prefix}ffn_down", d, inner)
+            for name in (*_ATTENTION, "ffn_gate", "ffn_up", "ffn_down"):
+                self.limits(prefix + name)
 
     def vector(self, name: str, length: int) -> NDArray[np.float32]:
         """A tensor of ``length`` values."""
@@ -74,9 +93,24 @@ class TowerWeights:
         bias = self.vector(f"{name}.bias", length) if self._family.norm == "layer" else None
         return self.vector(f"{name}.weight", length), bias
 
-    def table(self, name: str, rows: int, width: int) -> NDArray[np.float32]:
-        """A tensor (rows, width) as float32."""
-        return self._weights.matrix(name, rows, width).dequantize()
+    def table(self, name: str, *shape: int) -> NDArray[np.float32]:
+        """A tensor of this shape as float32."""
+        return self._weights.matrix(name, *shape).dequantize()
+
+    def limits(self, name: str) -> ProductLimits:
+        """The limits of a linear. Raises ConfigError for limits that leave no value."""
+        found = list(NO_LIMITS)
+        for i, part in enumerate(PARTS if self._config.clips else ()):
+            if self._weights.has(f"{name}.{part}"):
+                found[i] = float(self.vector(f"{name}.{part}", 1)[0])
+        limits = ProductLimits(*found)
+        if not (limits.low <= limits.high and limits.lowest <= limits.highest):  # also for NaN
+            raise ConfigError(
+                f"{self._weights.provider.path}: the limits of {name!r} are {limits.low:g} to "
+                f"{limits.high:g} before and {limits.lowest:g} to {limits.highest:g} after it; "
+                "the file is damaged: download it again"
+            )
+        return limits
 
     def linear(self, name: str, n: int, k: int) -> Weight:
         """``name``.weight (n, k), with ``name``.bias if there is one."""

@@ -64,8 +64,8 @@ class Architecture:
     """The weight of the output norm."""
     encodes: bool = False
     """An encoder: attention is bidirectional, and the result is the hidden states."""
-    images_both_ways: bool = False
-    """The rows of an image may attend to each other, whatever their order."""
+    images_both_ways: Literal["", "all", "windowed"] = ""
+    """The layers in which the rows of an image may attend to each other, whatever their order."""
     axes: Literal["", "blocks", "interleaved"] = ""
     """Images have positions in time, height and width, and pairs of a head rotate by one of them:
     by each in a block, or interleaved. Empty: images have positions like text."""

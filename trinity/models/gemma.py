@@ -92,7 +92,7 @@ ARCHITECTURES = (
     ),
     Architecture(
         ("gemma3",), _layer_of_3, rope_halves=True, embedding_scale=_embedding_scale,
-        images_both_ways=True,
+        images_both_ways="all",
     ),
     Architecture(
         ("gemma-embedding",), partial(_layer_of_3, encodes=True), rope_halves=True,

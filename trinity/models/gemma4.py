@@ -140,7 +140,7 @@ ARCHITECTURES = (
         ("gemma4",), _layer, rope_halves=True,
         embedding_scale=lambda config: math.sqrt(config.hidden_size),
         tables=layer_inputs.tables, prologue=layer_inputs.prologue,
-        needs=("sliding_window", "sliding_window_pattern"),
+        images_both_ways="windowed", needs=("sliding_window", "sliding_window_pattern"),
         # Unused tensors of layers that share keys and values; some files contain them.
         unread=frozenset({"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"}),
     ),

@@ -148,6 +148,7 @@ def _parts(
     step = Step(
         rows, reaches, windows if architecture.images_both_ways else None, chunks,
         context_length if len(builder.axes) else 0,
+        only_windowed=architecture.images_both_ways == "windowed",
     )  # fmt: skip
     linears = [*bound.all_linears, *heads]
     buffers = Buffers(decoder, linears, bound.all_experts, rows, threads, builder.kernel)

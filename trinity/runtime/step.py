@@ -23,7 +23,7 @@ class Step:
 
     def __init__(
         self, rows: int, reaches: Collection[int] = (), windows: Collection[int] | None = None,
-        chunks: Collection[int] = (), spare: int = 0,
+        chunks: Collection[int] = (), spare: int = 0, *, only_windowed: bool = False,
     ) -> None:  # fmt: skip
         self.tokens = np.zeros(1, np.int64)  # number of rows
         self.positions = np.zeros(rows, np.int32)
@@ -35,6 +35,8 @@ class Step:
         # The last position that a row attends to. Only rows of images may attend to later ones than
         # their own; ``windows`` is not None for models with such images.
         self.lasts = self.positions if windows is None else np.zeros(rows, np.int32)
+        # The same in layers without a window.
+        self.lasts_of_whole = self.positions if only_windowed else self.lasts
         # For each window of such a model: the first position that a row attends to.
         self.firsts = {window: np.zeros(rows, np.int32) for window in windows or () if window}
         # For each size of chunks: the first position of a row's chunk.

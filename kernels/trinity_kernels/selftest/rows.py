@@ -10,6 +10,7 @@ from trinity_kernels import record
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import (
     activation,
+    clamp,
     copy,
     gated_add,
     hadamard,
@@ -108,6 +109,19 @@ def check_softcap(kernel: Kernel, level: str, tag: str) -> str | None:
     return differs(x, expected, 1e-5)
 
 
+def check_clamp(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Limit values, of which some are infinite."""
+    op, k = clamp, 165
+    x = random_numbers().standard_normal((2, k)).astype(np.float32)
+    x[0, :4] = np.inf, -np.inf, 0, 1e-3
+    out = np.zeros_like(x)
+    run_kernel(kernel, level, tag, 2, {
+        op.X: at(x), op.X_STRIDE: 4 * k, op.OUT: at(out), op.OUT_STRIDE: 4 * k, op.K: k,
+        op.LOW: record.float_bits(-0.5), op.HIGH: record.float_bits(1.0),
+    })  # fmt: skip
+    return differs(out, np.clip(x, -0.5, 1.0), 0)
+
+
 def check_xielu(kernel: Kernel, level: str, tag: str) -> str | None:
     """Apply the activation to usual, small and extreme values."""
     op, k, eps = xielu, 165, -1e-6
@@ -175,6 +189,7 @@ CHECKS = {
     "gated_add": Check(gated_add.gated_add, NO_TAG, check_gated_add),
     "scale": Check(scale.scale, NO_TAG, check_scale),
     "softcap": Check(softcap.softcap, NO_TAG, check_softcap),
+    "clamp": Check(clamp.clamp, NO_TAG, check_clamp),
     "xielu": Check(xielu.xielu, NO_TAG, check_xielu),
     "hadamard": Check(hadamard.hadamard, NO_TAG, check_hadamard),
     "copy": Check(copy.copy, NO_TAG, check_copy),

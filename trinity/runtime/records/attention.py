@@ -14,13 +14,14 @@ def write(writer: RecordWriter, attention: Attention) -> None:
     """The attention of the writer's layer over its KV cache."""
     buffers = writer.buffers
     sinks, firsts = 0, 0
-    lasts = writer.step.lasts.ctypes.data
-    if attention.window in writer.step.firsts:
-        firsts = writer.step.firsts[attention.window].ctypes.data
+    step = writer.step
+    lasts = (step.lasts if attention.window else step.lasts_of_whole).ctypes.data
+    if attention.window in step.firsts:
+        firsts = step.firsts[attention.window].ctypes.data
     if attention.chunked:
-        firsts = writer.step.chunk_firsts[attention.window].ctypes.data
+        firsts = step.chunk_firsts[attention.window].ctypes.data
     if attention.both_ways:
-        firsts, lasts = (span.ctypes.data for span in writer.step.spans[attention.reach])
+        firsts, lasts = (span.ctypes.data for span in step.spans[attention.reach])
     if attention.sinks:
         sinks = writer.vector(attention.sinks, attention.num_heads)
     values = {

@@ -15,7 +15,16 @@ from trinity.runtime.records.record_list import RecordList
 from trinity.runtime.records.rows_view import RowsView
 from trinity.runtime.weights import Weight
 from trinity_kernels._jit import Kernel
-from trinity_kernels.ops import activation, attention, byte_attention, copy, kv_layout, norm, rope
+from trinity_kernels.ops import (
+    activation,
+    attention,
+    byte_attention,
+    clamp,
+    copy,
+    kv_layout,
+    norm,
+    rope,
+)
 from trinity_kernels.ops.matmul import operands, variants
 from trinity_kernels.ops.matmul.activations import activation_bytes, tile_bytes
 from trinity_kernels.ops.matmul.rows import matmul
@@ -111,18 +120,21 @@ class Recorder(RecordList):
         index: NDArray[np.int32] | None = None,
         *,
         eps: float = EPS,
+        groups: int = 1,
+        add: bool = False,
     ) -> None:
         """A layer norm, or an RMS norm if there is no bias.
 
-        ``index`` names the input rows, by default all.
+        ``index`` names the input rows, by default all. A row has ``groups`` vectors that share the
+        weight. ``add`` adds to the values in ``out``.
         """
         op = norm
         self._kept += [weight, bias, index]
         self.record(op.norm, "rms" if bias is None else "layer", {
             **x.slots(op.X, op.X_STRIDE), op.WEIGHT: weight.ctypes.data,
             op.BIAS: 0 if bias is None else bias.ctypes.data, **out.slots(op.OUT, op.OUT_STRIDE),
-            op.K: len(weight), op.EPS: float_bits(eps), op.GROUPS: 1,
-            op.INDEX: 0 if index is None else index.ctypes.data,
+            op.K: len(weight), op.EPS: float_bits(eps), op.GROUPS: groups,
+            op.INDEX: 0 if index is None else index.ctypes.data, op.ADD: int(add),
         })  # fmt: skip
 
     def linear(self, x: RowsView, *outputs: tuple[Weight, RowsView], add: bool = False) -> None:
@@ -170,6 +182,14 @@ class Recorder(RecordList):
         values = {op.GATE: x.address, **x.slots(op.OUT, op.STRIDE), op.K: width}
         self.record(op.gated, name, values | factors)
 
+    def clamp(self, x: RowsView, out: RowsView, width: int, low: float, high: float) -> None:
+        """out = x limited to ``low`` .. ``high``."""
+        op = clamp
+        self.record(op.clamp, "none", {
+            **x.slots(op.X, op.X_STRIDE), **out.slots(op.OUT, op.OUT_STRIDE), op.K: width,
+            op.LOW: float_bits(low), op.HIGH: float_bits(high),
+        })  # fmt: skip
+
     def copy(
         self, x: RowsView, x_step: int, out: RowsView, out_step: int, groups: int, width: int,
         barrier: bool,
@@ -197,18 +217,20 @@ class Recorder(RecordList):
         })  # fmt: skip
 
     def rotate(
-        self, x: RowsView, heads: Heads, table: NDArray[np.float32], turns: NDArray[np.int32]
-    ) -> None:
+        self, x: RowsView, heads: Heads, table: NDArray[np.float32], turns: NDArray[np.int32],
+        first: int = 0,
+    ) -> None:  # fmt: skip
         """Rotate the heads of each row by the row of ``table`` that ``turns`` names.
 
-        ``table``: (n, head_dim), cosines and then sines of the pairs (i, i + head_dim / 2).
+        ``table``: (n, width), cosines and then sines of the pairs (first + i, first + i + width /
+        2) of each head.
         """
         op = rope
         self._kept += [table, turns]
         self.record(op.rope_store, KV_TYPE, {
             **x.slots(op.Q, op.Q_STRIDE), op.POSITIONS: turns.ctypes.data,
-            op.TURNS: turns.ctypes.data, op.TABLE: table.ctypes.data, op.ROPE_DIM: heads.dim,
-            op.HEADS: heads.number, op.HEAD_DIM: heads.dim,
+            op.TURNS: turns.ctypes.data, op.TABLE: table.ctypes.data, op.FIRST: first,
+            op.ROPE_DIM: table.shape[1], op.HEADS: heads.number, op.HEAD_DIM: heads.dim,
         })  # fmt: skip
 
     def attention(

@@ -1,0 +1,200 @@
+"""gemma4v: the vision models of Gemma 4, which enlarge an image to about 280 rows.
+
+Positions are a table for columns and one for rows, and rotations. Products may have limits of the
+values before and after them. In models without embeddings for each layer, the rows of an image
+attend to each other in layers with a window.
+Source: transformers' Gemma4ImageProcessor (its Pillow backend), Gemma4Processor, Gemma4VisionModel
+and create_masks_for_vision_model; llama.cpp, tools/mtmd/models/gemma4v.cpp, conversion/gemma.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.config import ModelConfig
+from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.huggingface.values import Values
+from trinity.formats.provider import Tensor
+from trinity.images.family import ImageFamily, Joined
+from trinity.images.settings import ImageSettings
+from trinity.images.tower_config import TowerConfig, pixel_limits
+from trinity.images.tower_weights import PARTS, TowerWeights
+
+_BICUBIC = 3
+_TOKENS = (70, 140, 280, 560, 1120)  # of an image, at most
+_USUAL_TOKENS, _PATCH, _MERGE = 280, 16, 3
+_THETA = 100.0
+_PATCHES = "v.patch_embd.weight"
+
+
+def _joined(config: TowerConfig, weights: TowerWeights) -> Joined:
+    root, eps = np.float32(math.sqrt(config.hidden_size)), np.float32(config.layer_norm_eps)
+    bias, scale = np.zeros(config.hidden_size, np.float32), np.ones(config.hidden_size, np.float32)
+    if config.standardizes:
+        bias = weights.vector("v.std_bias", config.hidden_size)
+        scale = weights.vector("v.std_scale", config.hidden_size)
+
+    def joined(blocks: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The RMS norm of the mean of each block, which is standardized before."""
+        rows = (blocks.mean(axis=1, dtype=np.float32) * root - bias) * scale
+        squares = np.mean(rows * rows, axis=1, keepdims=True, dtype=np.float32)
+        normed: NDArray[np.float32] = rows / np.sqrt(squares + eps)
+        return normed
+
+    return joined
+
+
+def _vision(vision: Values) -> Values:
+    """The object with the usual names. Raises UnsupportedError for other heads and rotations."""
+    heads = vision.size("num_attention_heads", "num_heads")
+    keys = vision.size("num_key_value_heads", "num_heads", heads)
+    dim = vision.size("head_dim", "head_dim")
+    if keys != heads or heads * dim != vision.size("hidden_size", "hidden_size"):
+        raise UnsupportedError(
+            f"{vision.source}: {heads} heads of {dim} values, {keys} of them for keys; trinity "
+            "reads as many of keys, which make up hidden_size"
+        )
+    rope = vision.inner("rope_parameters")
+    kind, theta = rope.text("rope_type", "axial"), rope.real("rope_theta", "rope_theta", _THETA)
+    if kind not in ("axial", "default") or theta != _THETA:
+        raise UnsupportedError(
+            f"{rope.source}: rope_type is {kind!r:.40} and rope_theta {theta:g}; trinity reads "
+            f"'axial' and {_THETA:g}"
+        )
+    size = vision.size("patch_size", "num_layers") * _pool(vision)
+    named = {
+        "hidden_act": vision.text("hidden_activation", "gelu_pytorch_tanh"),
+        "layer_norm_eps": vision.real("rms_norm_eps", "rms_norm_eps"),
+        "image_size": size,
+    }
+    return Values({**vision.values, **named}, vision.source)
+
+
+def _pool(values: Values) -> int:
+    return values.size("pooling_kernel_size", "num_layers", _MERGE)
+
+
+def _more(vision: Values) -> dict[str, Any]:
+    return {
+        "positions": vision.size("position_embedding_size", "hidden_size"),
+        "clips": vision.flag("use_clipped_linears"),
+        "standardizes": vision.flag("standardize"),
+    }
+
+
+def _settings(values: Values) -> ImageSettings:
+    patch, tokens = (
+        values.size("patch_size", "num_layers"),
+        values.size("max_soft_tokens", "hidden_size"),
+    )
+    if tokens not in _TOKENS:
+        raise ConfigError(
+            f"{values.source}: max_soft_tokens is {tokens}; it must be one of "
+            f"{', '.join(map(str, _TOKENS))}"
+        )
+    unit = patch * _pool(values)
+    least, most = pixel_limits(1, tokens * unit**2, patch)
+    return ImageSettings(
+        tile=0, longest_edge=0, splits=False,
+        resample=values.size("resample", "num_layers", smallest=0),
+        unit=unit, least_pixels=least, most_pixels=most,
+    )  # fmt: skip
+
+
+def _of_class(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return the tensors with patches in the order channel, y, x; the class has y, x, channel."""
+    stored = tensors[_PATCHES]
+    shape = stored.shape
+    size = math.isqrt(shape[-1] // 3)
+    if len(shape) != 2 or shape[1] != 3 * size * size:
+        raise ConfigError(f"{stored.where} has shape {shape}; expected (n, 3 * patch_size ** 2)")
+    values = stored.dequantize().reshape(-1, size, size, 3).transpose(0, 3, 1, 2)
+    data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return {**tensors, _PATCHES: replace(stored, shape=values.shape, type="F32", data=data)}
+
+
+def _both_ways(text: ModelConfig, values: Values | None) -> bool:
+    """Whether an image's rows attend to each other, which GGUF has no key for."""
+    if values is None:
+        return not text.per_layer_input_size
+    own = values.inner("text_config")
+    padding = own.size("pad_token_id", "vocab_size", 0, smallest=0)
+    if text.per_layer_input_size and padding:  # whose embeddings rows of images have
+        raise UnsupportedError(f"{own.source}: pad_token_id is {padding}; trinity reads 0")
+    return own.text("use_bidirectional_attention", "") == "vision"
+
+
+GEMMA4 = ImageFamily(
+    name="gemma4v",
+    class_names=("Gemma4ForConditionalGeneration",),
+    mark="<|image|>",
+    cut="filled",
+    texts=lambda squares: ["<|image>", "<image|>"],
+    projector=("mm.input_projection",),
+    joined=_joined,
+    prefixes=("model.", ""),
+    ends={
+        "v.patch_embd": "vision_tower.patch_embedder.input_proj",
+        "v.position_embd": "vision_tower.patch_embedder.position_embedding_table",
+        "mm.input_projection": "embed_vision.embedding_projection",
+    },
+    layer={
+        "ln1": "input_layernorm",
+        "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj",
+        "attn_q_norm": "self_attn.q_norm",
+        "attn_k_norm": "self_attn.k_norm",
+        "attn_out": "self_attn.o_proj",
+        "attn_post_norm": "post_attention_layernorm",
+        "ln2": "pre_feedforward_layernorm",
+        "ffn_gate": "mlp.gate_proj",
+        "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj",
+        "ffn_post_norm": "post_feedforward_layernorm",
+    },
+    layers="vision_tower.encoder.layers.{}.",
+    optional={
+        "v.std_bias": "vision_tower.std_bias",
+        "v.std_scale": "vision_tower.std_scale",
+    },
+    parts=PARTS,
+    merge=lambda values: _pool(values.inner("vision_config")),
+    settings=_settings,
+    usual_merge=_MERGE,
+    usual_settings=ImageSettings(
+        tile=0, longest_edge=0, splits=False, resample=_BICUBIC, unit=_PATCH * _MERGE,
+        least_pixels=1, most_pixels=_USUAL_TOKENS * (_PATCH * _MERGE) ** 2,
+    ),
+    vision=_vision,
+    more=_more,
+    of_class=_of_class,
+    positions="axes",
+    norm="rms",
+    activations=("gelu",),
+    usual_activation="gelu",
+    gated=True,
+    head_norms=True,
+    post_norms=True,
+    last_norm=False,
+    centers=True,
+    rotates=True,
+    rotates_halves=True,
+    architecture="gemma4",
+    both_ways=_both_ways,
+    vision_defaults={
+        "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16,
+        "num_attention_heads": 12, "num_key_value_heads": 12, "head_dim": 64, "patch_size": _PATCH,
+        "rms_norm_eps": 1e-6, "position_embedding_size": 10_240,
+    },
+    processor_defaults={
+        "image_mean": [0.0, 0.0, 0.0], "image_std": [1.0, 1.0, 1.0], "resample": _BICUBIC,
+        "patch_size": _PATCH, "pooling_kernel_size": _MERGE, "max_soft_tokens": _USUAL_TOKENS,
+    },
+)  # fmt: skip
