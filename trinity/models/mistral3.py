@@ -2,7 +2,8 @@
 
 Source: llama.cpp src/models/mistral3.cpp; transformers' Ministral3.
 
-The classes are Ministral 3 and Mistral Small 3.1. GGUF has the rows of Q and K permuted.
+The classes are Ministral 3 and Mistral Small 3.1, whose model_type "mistral" has no YaRN without a
+key. GGUF has the rows of Q and K permuted.
 """
 
 from __future__ import annotations
@@ -86,5 +87,6 @@ FAMILIES = (
             "rope_parameters": _YARN,
         },
         rope_types=("yarn",),
+        of_type={"mistral": {"num_key_value_heads": 8, "sliding_window": 4096}},
     ),
 )

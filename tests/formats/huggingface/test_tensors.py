@@ -164,6 +164,17 @@ def test_the_part_that_writes_of_a_model_that_also_sees(
         tensors_of(tmp_path, inner, more=("lm_head.weight", "language_model.lm_head.weight"))
 
 
+def test_the_text_of_mistral_small_has_no_yarn_by_default() -> None:
+    """The wrapper of Ministral 3, whose text has it, may hold a model of an older kind."""
+    text = {**SMALL, "model_type": "mistral", "rope_theta": 1e9, "sliding_window": None}
+    values = {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": text}
+    model = read_model(values, "config.json")
+    assert (model.rope.theta, model.config.sliding_window) == (1e9, 0)
+    assert "temperature_scale" not in model.own_fields
+    text["model_type"] = "ministral3"
+    assert read_model(values, "config.json").own_fields["temperature_scale"] == 0.1
+
+
 def test_a_wrapper_without_a_text_config() -> None:
     values = {"architectures": ["Gemma3ForConditionalGeneration"]}
     with pytest.raises(ConfigError, match="text_config is None"):

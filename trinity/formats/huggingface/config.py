@@ -88,6 +88,8 @@ class Terms:
     """Keys of lists with one entry per layer; their length replaces a missing num_hidden_layers."""
     older: Mapping[str, str] = field(default_factory=dict)
     """Names of keys in older configurations."""
+    of_type: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """What a model_type has in place of ``defaults``."""
 
 
 def class_name_of(values: Values) -> str:
@@ -114,7 +116,8 @@ def with_defaults(given: Mapping[str, object], source: str, terms: Terms) -> Val
     older = {key: given[name] for key, name in terms.older.items() if name in given}
     absent = {key for key in terms.older if given.get(key) is None}
     said = {key: value for key, value in given.items() if key not in absent}
-    return Values({**terms.defaults, **_without_nulls({**older, **said})}, source)
+    defaults = terms.of_type.get(str(given.get("model_type")), terms.defaults)
+    return Values({**defaults, **_without_nulls({**older, **said})}, source)
 
 
 def common_config(values: Values, terms: Terms) -> tuple[ModelConfig, RopeParameters]:
