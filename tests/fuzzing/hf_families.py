@@ -106,7 +106,8 @@ BY_CLASS: dict[str, Json] = {
     },
     "Gemma3TextModel": {"use_bidirectional_attention": True},
     "DeepseekV32ForCausalLM": {
-        "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "num_key_value_heads": 2,
+        "n_routed_experts": 4, "num_local_experts": 4, "n_group": 2, "topk_group": 1,
+        "num_key_value_heads": 2, "head_dim": 8,
         "index_topk": 32, "index_n_heads": 2, "index_head_dim": 16,
     },
     "GlmMoeDsaForCausalLM": {
