@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-Gating = Literal["softmax", "sigmoid", "softmax_chosen"]
+Gating = Literal["softmax", "sigmoid", "softmax_chosen", "sparsemixer"]
 Example = bool | int | float
 
 

@@ -47,6 +47,12 @@ _VISION: Json = {
 _SECTIONS: Json = {
     "rope_parameters": {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 1e4},
 }  # fmt: skip
+_PHIMOE: Json = {
+    "original_max_position_embeddings": 16, "rope_scaling": {
+        "type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8,
+        "original_max_position_embeddings": 16, "short_mscale": 1.25, "long_mscale": 1.25,
+    },
+}  # fmt: skip
 BY_CLASS: dict[str, Json] = {
     "MiniCPM3ForCausalLM": {"num_key_value_heads": 2},
     "Qwen2VLForConditionalGeneration": _SECTIONS,
@@ -78,8 +84,12 @@ BY_CLASS: dict[str, Json] = {
     "MapleForCausalLM": {"nope_on_global_attention": True, "norm_topk_prob": True},
     "MiniCPMForCausalLM": {"num_experts": 0},
     "BailingMoeV2ForCausalLM": {
-        "num_experts": 4, "n_group": 2, "topk_group": 1, "num_shared_experts": 1,
+        "num_experts": 4, "n_routed_experts": 4, "num_local_experts": 4, "n_group": 2,
+        "topk_group": 1, "num_shared_experts": 1,
     },
+    "SarvamMoEForCausalLM": {"num_shared_experts": 1, "partial_rotary_factor": 1.0},
+    "PhiMoEForCausalLM": _PHIMOE,
+    "PhimoeForCausalLM": _PHIMOE,
     "Cohere2MoeForCausalLM": {
         "prefix_dense_intermediate_size": 64, "num_shared_experts": 1, "num_hidden_layers": 3,
         "expert_selection_fn": "sigmoid", "sliding_window_pattern": 2,
@@ -97,6 +107,7 @@ BY_CLASS: dict[str, Json] = {
     "Mamba2ForCausalLM": {
         "num_heads": 4, "state_size": 8, "n_groups": 2, "chunk_size": 4, "expand": 2,
     },
+    "InternLM2ForCausalLM": {"bias": False},
     "Dots1ForCausalLM": {"n_shared_experts": 1},
     "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},
     "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1,

@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.formats.huggingface.drawn import drawn_tensor  # noqa: E402
+from tests.fuzzing import published_classes  # noqa: E402
 from tests.fuzzing.odd_changes import cases, changed, changes  # noqa: E402
 
 Json = dict[str, Any]
@@ -95,7 +96,8 @@ def write(values: Json, folder: Path, model_class: Any) -> np.ndarray:
 def main(folder: Path, count: int | None = None, seed: int | None = None) -> None:
     base = json.loads((folder / "base.json").read_text("utf-8"))
     more = base.pop("_more")
-    model_class = getattr(transformers, base["architectures"][0])
+    name = base["architectures"][0]
+    model_class = getattr(published_classes, name, None) or getattr(transformers, name)
     config_class = model_class.config_class
     base["model_type"] = config_class.model_type
     inner_class = config_class.sub_configs["text_config"] if "text_config" in base else config_class

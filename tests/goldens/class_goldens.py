@@ -66,6 +66,7 @@ def golden(models: ModuleType, name: str) -> tuple[np.ndarray, np.ndarray]:
             rename(folder / "model.safetensors", REFERENCE_NAMES[name], config)
         model, loading = model_class.from_pretrained(
             folder,
+            config=transformers.AutoConfig.from_pretrained(folder),
             dtype=torch.float32,
             attn_implementation="eager",
             output_loading_info=True,

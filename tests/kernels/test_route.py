@@ -61,6 +61,17 @@ def softmax(x: Any) -> Any:
     return e / e.sum()
 
 
+def sparsemixer(scores: Any, values: Any, chosen: Any) -> Any:
+    """Phi-3.5-MoE's weights: each choice among those that are left, with scores near the best."""
+    left, weights = np.where(values == -np.inf, np.nan, scores), []
+    for best in chosen:
+        most = left[best]
+        near = (most - left) / np.maximum(np.abs(left), most) <= 0.02
+        weights.append(1 / np.exp(left[near] - most).sum())
+        left[best] = np.nan
+    return np.array(weights)
+
+
 def expected(
     gating: str, scores: Floats, per_token: int, options: Options
 ) -> tuple[Any, NDArray[np.float64]]:
@@ -71,6 +82,7 @@ def expected(
             "softmax": softmax(row),
             "sigmoid": 1 / (1 + np.exp(-row)),
             "softmax_chosen": row,
+            "sparsemixer": row,
         }[gating]
         values = p.copy() if options.bias is None else p + options.bias
         if options.num_groups:
@@ -79,6 +91,8 @@ def expected(
             parts[np.argsort(-sums, kind="stable")[options.groups_used :]] = -np.inf
         chosen = np.argsort(-values, kind="stable")[:per_token]
         weights = p[chosen]
+        if gating == "sparsemixer":
+            weights = sparsemixer(row, values, chosen)
         if gating == "softmax_chosen":
             weights = softmax(weights)
         elif options.normalize:

@@ -42,6 +42,13 @@ def gemma(**overrides: object) -> Tokenizer:
     return tokenizer_from_metadata(metadata(**overrides))
 
 
+def test_sarvams_files_name_another_kind() -> None:
+    tokenizer = gemma(model="gpt2", pre="sarvam-moe")
+    assert tokenizer.encode("the  tea,\n\né") == gemma().encode("the  tea,\n\né")
+    without = gemma(model="gpt2", pre="sarvam-moe", add_bos_token=False)
+    assert without.encode("tea") == gemma().encode("tea")[1:]
+
+
 def reference(text: str) -> list[str]:
     """Tokens of ``text`` by the rules and no library: the lowest rank first, then the leftmost."""
     ranks = {tuple(merge.split(" ")): rank for rank, merge in enumerate(MERGES)}

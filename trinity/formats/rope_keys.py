@@ -75,7 +75,7 @@ def read_rope_scaling(
         return RopeScaling(
             type="longrope",
             original_context_length=reader.integer("rope_original_context", default=context_length),
-            attn_factor=reader.real("rope_attn_factor", default=1.0),
+            attn_factor=_single(reader.real("rope_attn_factor", default=1.0)),
         )
     kind = "linear" if kind is None else kind
     if not isinstance(kind, str) or kind not in ("none", "linear", "yarn"):
@@ -87,7 +87,7 @@ def read_rope_scaling(
     if isinstance(declared, float) and declared == 0.0:  # means no scaling, as in llama.cpp
         factor = 1.0
     else:
-        factor = reader.real("rope_factor", default=1.0)
+        factor = _single(reader.real("rope_factor", default=1.0))
     if kind == "none" or (kind == "linear" and factor == 1.0):
         return RopeScaling()
     if kind == "linear":
@@ -98,9 +98,14 @@ def read_rope_scaling(
         type="yarn",
         factor=factor,
         original_context_length=reader.integer("rope_original_context", default=context_length),
-        attn_factor=reader.real("rope_attn_factor", default=1.0),
-        yarn_ext_factor=reader.real("yarn_ext_factor", default=1.0),
-        yarn_beta_fast=reader.real("yarn_beta_fast", default=32.0),
-        yarn_beta_slow=reader.real("yarn_beta_slow", default=1.0),
-        yarn_log_multiplier=reader.real_or_none("yarn_log_multiplier"),
+        attn_factor=_single(reader.real("rope_attn_factor", default=1.0)),
+        yarn_ext_factor=_single(reader.real("yarn_ext_factor", default=1.0)),
+        yarn_beta_fast=_single(reader.real("yarn_beta_fast", default=32.0)),
+        yarn_beta_slow=_single(reader.real("yarn_beta_slow", default=1.0)),
+        yarn_log_multiplier=_single(reader.real_or_none("yarn_log_multiplier")),
     )
+
+
+def _single(value: float) -> float:
+    """Return the float32 that a GGUF file has for a value; a directory then gives the same bits."""
+    return float(np.float32(value))

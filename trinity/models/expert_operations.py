@@ -13,7 +13,8 @@ class Route(Operation):
     """Choose ``per_token`` of ``num_experts`` for each token, with their weights.
 
     ``gating``: probabilities are the softmax or the sigmoid of all scores, or the softmax of the
-    chosen scores ("softmax_chosen").
+    chosen scores ("softmax_chosen"). "sparsemixer" chooses one expert after the other; the weight
+    is the softmax of its score among those that are left and near it.
     """
 
     scores: str  # a buffer

@@ -52,7 +52,7 @@ def _layer(config: ModelConfig, values: Values) -> Table:
 
 def _check(config: ModelConfig, values: Values) -> None:
     check_even_heads(config, values)
-    refuse_other(values, {"bias": (None, False)})
+    refuse_other(values, {"bias": (False,)})
 
 
 FAMILIES = (
@@ -63,6 +63,6 @@ FAMILIES = (
         check=_check,
         renames=(("output.", "lm_head."),),
         rope_types=("dynamic", "linear"),
-        defaults={"rms_norm_eps": 1e-6, "tie_word_embeddings": False},
+        defaults={"bias": True, "rms_norm_eps": 1e-6, "tie_word_embeddings": False},
     ),
 )

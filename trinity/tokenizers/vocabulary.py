@@ -113,6 +113,8 @@ def vocabulary_from_metadata(metadata: Mapping[str, object]) -> Vocabulary:
     model = read.text(metadata, "ggml.model")
     if model not in SUPPORTED_MODELS:
         raise _unsupported(model)
+    if model == "gpt2" and read.text(metadata, "ggml.pre") in _OVER_CHARACTERS:
+        model = "gemma4"
     tokens = read.strings(metadata, "ggml.tokens", MAX_TOKENS, MAX_TOKEN_CHARACTERS)
     if not tokens:
         raise TokenizerError(
@@ -231,8 +233,12 @@ def _read_bpe(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
 
 def _read_gemma4(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     _read_merges(metadata, vocab)
-    vocab.add_bos = True
-    if not _flag(metadata, "ggml.add_bos_token", True):
+    adds_bos = read.flag(metadata, "ggml.add_bos_token")
+    if read.text(metadata, "ggml.pre") in _OVER_CHARACTERS:
+        vocab.add_bos = bool(adds_bos)
+    else:
+        vocab.add_bos = True
+    if adds_bos is False and vocab.add_bos:
         # As in llama.cpp: early files contradict this, but Gemma 4 generates nonsense without BOS.
         vocab.notes.append("tokenizer.ggml.add_bos_token is false; Gemma 4 needs BOS: it is added")
     vocab.add_eos = _flag(metadata, "ggml.add_eos_token", False)
@@ -345,6 +351,9 @@ def _mark(vocab: Vocabulary, row: str) -> int | None:
     return next((token for token in ids if vocab.types[token] == CONTROL), None)
 
 
+# Values of tokenizer.ggml.pre of files that name byte-level BPE and have Gemma 4's kind, as
+# llama.cpp knows.
+_OVER_CHARACTERS = ("sarvam-moe",)
 _READERS = {
     "llama": _read_spm, "gpt2": _read_bpe, "gemma4": _read_gemma4,
     "bert": _read_bert, "t5": _read_t5,

@@ -6,6 +6,9 @@ Shapes: SCORES is M rows of EXPERTS float32, CHOSEN int32 (M, PER_TOKEN), WEIGHT
     softmax         p = softmax of all scores; chosen by p + bias, weights are p
     sigmoid         p = 1 / (1 + exp(-score)); chosen by p + bias, weights are p
     softmax_chosen  chosen by score + bias; weights are the softmax of the chosen scores
+    sparsemixer     chosen by score + bias; a weight is the softmax of the score among the experts
+                    that are not chosen yet and whose score s is near the chosen one's, m:
+                    m - s is at most 0.02 max(|s|, m)
 
 Experts are chosen in descending order; of equal ones the lowest index comes first. With NUM_GROUPS
 of adjacent experts, only the GROUPS_USED best groups count; a group's value is the sum of its
@@ -35,9 +38,10 @@ from trinity_kernels.tags import constant, per_level
     SCORES, SCORES_STRIDE, EXPERTS, PER_TOKEN, BIAS, CHOSEN, WEIGHTS, NORMALIZE, LEAST_SUM, SCALE,
     NUM_GROUPS, GROUPS_USED, SCRATCH, SCRATCH_STRIDE, GROUP_BEST,
 ) = range(3, 18)  # fmt: skip
-GATINGS = ("softmax", "sigmoid", "softmax_chosen")
-SOFTMAX, SIGMOID, SOFTMAX_CHOSEN = range(3)
+GATINGS = ("softmax", "sigmoid", "softmax_chosen", "sparsemixer")
+SOFTMAX, SIGMOID, SOFTMAX_CHOSEN, SPARSEMIXER = range(4)
 _ZERO, _ONE = np.float32(0), np.float32(1)
+_NEAR = np.float32(0.02)  # twice the noise of Phi-3.5-MoE's router in training
 _LOWEST, _NAN = np.float32(-np.inf), np.float32(np.nan)
 
 
@@ -139,6 +143,20 @@ def _leave_groups(values: int, count: int, groups: int, used: int, best: int, su
 
 
 @inline
+def _near_weight(scores: int, values: int, best: int, count: int) -> Any:
+    """The softmax of the best score among those near it; ``values`` of chosen experts are NaN."""
+    most = get_f32(scores + 4 * best)
+    total = _ZERO
+    for i in range(count):
+        s = get_f32(scores + 4 * i)
+        v = get_f32(values + 4 * i)
+        is_far = np.float32(most - s) > np.float32(_NEAR * max(abs(s), most))
+        if v == v and v != _LOWEST and not is_far:
+            total = np.float32(total + exp_f32(np.float32(s - most)))
+    return np.float32(_ONE / total)
+
+
+@inline
 def _end(weights: int, count: int, normalize: int, least: Any, scale: Any) -> None:
     if normalize != 0:
         total = _ZERO
@@ -182,9 +200,12 @@ def route(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
             _leave_groups(values, experts, groups, used, group_best, values + 4 * experts)
         for i in range(per_token):
             best = _best(values, experts)
+            weight = get_f32(p + 4 * best)
+            if gating(qt) == SPARSEMIXER:
+                weight = _near_weight(p, values, best, experts)
             set_f32(values + 4 * best, _NAN)
             set_i32(chosen + 4 * i, best)
-            set_f32(weights + 4 * i, np.float32(get_f32(p + 4 * best) + poison))
+            set_f32(weights + 4 * i, np.float32(weight + poison))
         normalize = get_i64(record + 8 * NORMALIZE)
         if gating(qt) == SOFTMAX_CHOSEN:
             _softmax(isa, weights, weights, per_token)

@@ -44,6 +44,16 @@ def _groups() -> tuple[Array, Array]:
     return groups, copies
 
 
+def _near_weights(scores: Array, chosen: Array) -> Array:
+    """The weights of chosen experts among those that are left and whose scores are near."""
+    left, weights = scores.copy(), np.zeros(len(chosen))
+    for i, best in enumerate(chosen):
+        near = left[best] - left <= 0.02 * np.maximum(np.abs(left), left[best])
+        weights[i] = 1 / np.exp(left[near] - left[best]).sum()
+        left[best] = np.nan
+    return weights
+
+
 def _check_route(kernel: Kernel, level: str, tag: str) -> str | None:
     scores, per_token = 2 * _values(3, _K), 4
     chosen, weights = np.zeros((3, per_token), np.int32), np.zeros((3, per_token), np.float32)
@@ -60,6 +70,8 @@ def _check_route(kernel: Kernel, level: str, tag: str) -> str | None:
     p = 1 / (1 + np.exp(-x)) if tag == "sigmoid" else np.exp(x)
     expected = np.argsort(-np.where(bias > 0, np.inf, x), axis=1, kind="stable")[:, :per_token]
     some = np.take_along_axis(p, expected, axis=1)
+    if tag == "sparsemixer":
+        some = np.array([_near_weights(*row) for row in zip(x, expected, strict=True)])
     some = 2.5 * some / some.sum(axis=1, keepdims=True)
     return _wrong("chosen", chosen, expected) or _wrong("weights", weights, some, 1e-5)
 

@@ -1,4 +1,4 @@
-"""The configurations of small models of transformers' classes, and what llama.cpp reads of them."""
+"""The configurations of small models of transformers' classes."""
 
 from __future__ import annotations
 
@@ -297,6 +297,27 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "partial_rotary_factor": 0.5, "use_qkv_bias": False, "use_bias": False,
         "score_function": "sigmoid", "rms_norm_eps": 1e-6,
     },
+    "sarvam": _COMMON | {
+        "architectures": ["modeling_sarvam_moe.SarvamMoEForCausalLM"], "model_type": "sarvam_moe",
+        "head_dim": 16, "num_hidden_layers": 3, "num_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 40, "num_shared_experts": 1, "first_k_dense_replace": 1,
+        "routed_scaling_factor": 2.5, "norm_topk_prob": True, "use_qkv_bias": False,
+        "rope_theta": 8e6, "rms_norm_eps": 1e-6,
+    },
+    "phimoe": _COMMON | {
+        "architectures": ["PhiMoEForCausalLM"], "model_type": "phimoe", "num_local_experts": 8,
+        "num_experts_per_tok": 2, "attention_bias": True, "lm_head_bias": True,
+        "rms_norm_eps": 1e-5, "router_jitter_noise": 0.01, "sliding_window": 128,
+        "original_max_position_embeddings": 128, "rope_scaling": {
+            "type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+            "long_factor": [2.0] * 8, "short_mscale": 1.24, "long_mscale": 1.24,
+            "original_max_position_embeddings": 128,
+        },
+    },
+    "phimoe_plain": _COMMON | {
+        "architectures": ["PhimoeForCausalLM"], "model_type": "phimoe", "num_local_experts": 4,
+        "num_experts_per_tok": 2, "sliding_window": 6, "tie_word_embeddings": True,
+    },
     "internlm2": _COMMON | {
         "architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": False,
         "rms_norm_eps": 1e-5, "rope_scaling": {"type": "dynamic", "factor": 2.0},
@@ -390,6 +411,8 @@ REFERENCES: dict[str, dict[str, Any]] = {
         "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "use_qk_norm": True,
         "n_routed_experts": 8, "n_shared_experts": 1,
     },
+    "sarvam": {"architectures": ["Glm4MoeForCausalLM"]},
+    "phimoe": {"architectures": ["PhimoeForCausalLM"]},
 }  # fmt: skip
 
 
@@ -429,162 +452,4 @@ PUBLISHED: dict[str, dict[str, str]] = {
     "mamba2": {"model.": "backbone."},
     "mamba": {"model.": "backbone."},
     "falcon_mamba": {"model.": "backbone."},
-}  # fmt: skip
-
-# What llama.cpp's loader of the architecture reads beside the keys of every model.
-KEYS: dict[str, dict[str, Any]] = {
-    "arcee": {"rope.dimension_count": 24, "attention.key_length": 24},
-    "arcee_yarn": {
-        "rope.scaling.type": "yarn", "rope.scaling.factor": 20.0,
-        "rope.scaling.original_context_length": 32,
-    },
-    "gptneox": {
-        "use_parallel_residual": True, "rope.dimension_count": 4,
-        "attention.layer_norm_epsilon": 1e-5,
-    },
-    "gptneox_in_turn": {"use_parallel_residual": False},
-    "olmoe": {"expert_count": 8, "expert_used_count": 3, "feed_forward_length": 32},
-    "seed_oss": {"attention.key_length": 24},
-    "ernie4_5": {"attention.key_length": 24, "rope.freq_base": 1e4},
-    "hunyuan": {
-        "rope.freq_base": 1e4 * 50 ** (24 / 22), "rope.scaling.type": "none",
-        "context_length": 262144, "attention.key_length": 24,
-    },
-    "hunyuan_moe": {
-        "expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 32,
-        "expert_shared_feed_forward_length": 32, "expert_shared_count": 1,
-    },
-    "maple": {
-        "expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 32,
-        "rope.dimension_count": 12, "attention.sliding_window": 8,
-        "attention.sliding_window_pattern": [True, False, True], "swiglu_clamp_exp": [7.0] * 3,
-    },
-    "minicpm": {
-        "embedding_scale": 12.0, "residual_scale": 1.4 / 2**0.5, "logit_scale": 2.0,
-        "rope.dimension_count": 16,
-    },
-    "minicpm_long": {
-        "rope.scaling.type": "longrope", "rope.scaling.original_context_length": 16,
-    },
-    "minicpm3": {
-        "attention.q_lora_rank": 24, "attention.kv_lora_rank": 32, "attention.key_length": 24,
-        "rope.dimension_count": 8, "attention.head_count_kv": 4,
-    },
-    "dots1": {
-        "leading_dense_block_count": 1, "expert_feed_forward_length": 32, "expert_count": 8,
-        "expert_shared_count": 2, "expert_weights_scale": 2.5, "expert_weights_norm": True,
-        "expert_gating_func": 2, "expert_used_count": 3,
-    },
-    "qwen2_vl": {"rope.dimension_sections": [2, 3, 3, 0], "rope.freq_base": 1e4},
-    "qwen2_5_vl": {
-        "rope.dimension_sections": [2, 3, 3, 0], "rope.scaling.type": "yarn",
-        "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 32,
-    },
-    "qwen3_vl": {"rope.dimension_sections": [4, 4, 4, 0], "n_deepstack_layers": 1},
-    "qwen3_vl_moe": {
-        "rope.dimension_sections": [3, 3, 2, 0], "n_deepstack_layers": 1, "expert_count": 8,
-        "expert_used_count": 3, "expert_feed_forward_length": 40,
-    },
-    "gpt2": {"feed_forward_length": 256, "attention.layer_norm_epsilon": 1e-5},
-    "falcon_7b": {"attention.head_count_kv": 1, "tensor_data_layout": "jploski"},
-    "falcon_40b": {"attention.head_count_kv": 2, "feed_forward_length": 256},
-    "falcon_11b": {"feed_forward_length": 96, "attention.layer_norm_epsilon": 1e-5},
-    "stablelm": {"use_parallel_residual": False, "rope.dimension_count": 4},
-    "stablelm_12b": {"use_parallel_residual": True, "attention.layer_norm_epsilon": 1e-5},
-    "minimax_m2": {
-        "rope.dimension_count": 12, "expert_feed_forward_length": 40, "expert_gating_func": 2,
-    },
-    "afmoe": {
-        "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_norm": True,
-        "expert_weights_scale": 2.826, "expert_gating_func": 2, "attention.sliding_window": 6,
-    },
-    "exaone_moe": {
-        "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_norm": True,
-        "expert_weights_scale": 2.5, "expert_gating_func": 2, "attention.sliding_window": 6,
-        "expert_shared_feed_forward_length": 40,
-    },
-    "ernie4_5_moe": {
-        "interleave_moe_layer_step": 2, "leading_dense_block_count": 1, "expert_shared_count": 2,
-        "expert_shared_feed_forward_length": 80, "expert_feed_forward_length": 40,
-    },
-    "mellum": {
-        "attention.sliding_window": 6, "rope.freq_base": 5e5, "rope.freq_base_swa": 1e4,
-        "rope.scaling.type": "yarn", "expert_feed_forward_length": 40,
-        "attention.sliding_window_pattern": [True, True, True, False],
-    },
-    "muse_glimmer": {
-        "attention.sliding_window": 6, "logit_scale": 0.19611613513818404,
-        "final_logit_softcapping": 20.0,
-        "attention.sliding_window_pattern": [True, True, True, False],
-    },
-    "glm4_moe_lite": {
-        "leading_dense_block_count": 1, "expert_weights_scale": 1.8, "expert_gating_func": 2,
-        "attention.kv_lora_rank": 32, "attention.q_lora_rank": 40,
-    },
-    "internlm3": {"attention.key_length": 24, "rope.dimension_count": 24},
-    "llama4": {
-        "interleave_moe_layer_step": 2, "expert_feed_forward_length": 40, "feed_forward_length": 96,
-        "attention.sliding_window": 8,
-    },
-    "llama4_scout": {
-        "interleave_moe_layer_step": 1, "expert_used_count": 1, "attention.sliding_window": 8192,
-    },
-    "gemma3n": {
-        "embedding_length_per_layer_input": 16, "attention.shared_kv_layers": 2,
-        "altup.num_inputs": 4, "final_logit_softcapping": 30.0, "rope.freq_base": 1e5,
-        "attention.sliding_window_pattern": [True, False, True, True, False],
-    },
-    "kimi_linear": {
-        "attention.head_count_kv": [0, 0, 0, 1], "kda.head_dim": 24, "ssm.conv_kernel": 4,
-        "attention.key_length_mla": 24, "attention.value_length_mla": 24,
-        "attention.kv_lora_rank": 32, "expert_gating_func": 2, "leading_dense_block_count": 1,
-    },
-    "deepseek_v32": {
-        "attention.indexer.top_k": 64, "attention.indexer.head_count": 2, "context_length": 128,
-        "attention.indexer.key_length": 64, "expert_group_count": 2,
-    },
-    "glm_moe_dsa": {
-        "attention.indexer.top_k": 64, "attention.indexer.types": [True, False, True],
-        "leading_dense_block_count": 1,
-    },
-    "apertus": {"feed_forward_length": 96, "rope.freq_base": 1e4},
-    "mamba": {
-        "ssm.time_step_rank": 4, "ssm.inner_size": 128, "ssm.dt_b_c_rms": False,
-        "attention.head_count": 0,
-    },
-    "falcon_mamba": {"ssm.time_step_rank": 6, "ssm.dt_b_c_rms": True},
-    "jamba": {
-        "attention.head_count_kv": [0, 2, 0, 0], "ssm.state_size": 8, "expert_count": 8,
-        "feed_forward_length": 40,
-    },
-    "nemotron_3_super": {"moe_latent_size": 24, "expert_feed_forward_length": 40},
-    "granite_swa": {
-        "attention.rope_pattern": [False, True, True, True], "rope.freq_base": 1e4,
-        "attention.sliding_window": 6, "residual_scale": 0.22, "logit_scale": 8.0,
-        "attention.sliding_window_pattern": [False, True, True, True],
-    },
-    "granitemoe_swa": {
-        "expert_shared_feed_forward_length": 48, "feed_forward_length": 40, "expert_count": 8,
-    },
-    "cohere2_moe": {
-        "leading_dense_block_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
-        "feed_forward_length": 96, "expert_feed_forward_length": 40, "expert_shared_count": 2,
-        "expert_shared_feed_forward_length": 80, "logit_scale": 0.0625,
-        "attention.sliding_window_pattern": [False, True, True, False],
-    },
-    "cohere2_moe_softmax": {
-        "leading_dense_block_count": 0, "expert_gating_func": 3,
-        "attention.layer_norm_rms_epsilon": 1e-5,
-    },
-    "bailingmoe2": {
-        "leading_dense_block_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
-        "expert_weights_scale": 2.5, "expert_shared_feed_forward_length": 40,
-        "expert_group_count": 4, "expert_group_used_count": 2, "rope.dimension_count": 8,
-    },
-    "internlm2": {"attention.key_length": 16, "rope.dimension_count": 16},
-    "mamba2": {
-        "attention.head_count": 0, "feed_forward_length": 0, "ssm.inner_size": 128,
-        "ssm.time_step_rank": 8, "ssm.group_count": 2, "ssm.state_size": 16, "ssm.conv_kernel": 4,
-        "attention.layer_norm_rms_epsilon": 1e-5,
-    },
 }  # fmt: skip

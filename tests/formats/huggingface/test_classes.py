@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import trinity
-from tests.formats.huggingface.class_configs import CONFIGS, KEYS
+from tests.formats.huggingface.class_configs import CONFIGS
+from tests.formats.huggingface.class_keys import KEYS
 from tests.formats.huggingface.class_models import PROMPT, TOKENS, golden, write
 from tests.formats.raw_safetensors import write_safetensors
 from tests.fuzzing.hf_families import configuration
@@ -103,6 +104,16 @@ def test_keys_are_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
         ("gemma3n", {"vocab_size_per_layer_input": 300}, "vocab_size_per_layer_input is 300"),
         ("gemma3n", {"intermediate_size": [96, 96, 96, 96, 64]}, "intermediate_size is"),
         ("kimi_linear", {"moe_renormalize": False}, "norm_topk_prob is False"),
+        ("bailingmoe2", {"norm_topk_prob": False}, "norm_topk_prob is False"),
+        ("sarvam", {"use_qk_norm": False}, "use_qk_norm is False"),
+        ("internlm2", {"bias": None}, "bias is True"),
+        ("phimoe", {"num_experts_per_tok": 3}, "num_experts_per_tok is 3"),
+        ("phimoe", {"router_jitter_noise": 0.1}, "router_jitter_noise is 0.1"),
+        (
+            "phimoe",
+            {"rope_scaling": CONFIGS["phimoe"]["rope_scaling"] | {"long_mscale": 1.5}},
+            "rope_scaling: short_mscale 1.24 and long_mscale 1.5 differ",
+        ),
         ("deepseek_v32", {"layer_types": ["full_attention"] * 3}, "layer_types is"),
     ],
 )

@@ -108,7 +108,7 @@ def class_name_of(values: Values) -> str:
             f"{values.source}: architectures is {shown(names)}; expected a list with the name of "
             "one class, such as LlamaForCausalLM"
         )
-    return names[0]
+    return names[0].rpartition(".")[2]  # Sarvam names the module before the class
 
 
 def with_defaults(given: Mapping[str, object], source: str, terms: Terms) -> Values:
