@@ -92,9 +92,9 @@ class Counts:
 
 
 def paths_of(url: str) -> list[str]:
-    """Return the paths of a server's document."""
+    """Return the paths of a server's document, without that of a stream that does not end."""
     with urllib.request.urlopen(f"{url}/openapi.json") as answer:
-        return list(json.load(answer)["paths"])
+        return [path for path in json.load(answer)["paths"] if path != "/models/sse"]
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import asyncio
 import json
 import math
 import threading
+import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -384,7 +386,7 @@ def test_events_of_models(model: Model) -> None:
         made = Served("a", "a.gguf", lambda: model)
         models = Models([made, Served("b", "b.gguf", broken)])
         models.close = nothing  # type: ignore[method-assign]
-        watch = Watch(models)
+        watch = Watch(models, set())
         (await models.lease(Ignored(), "a")).release()
         with pytest.raises(ApiError):
             await models.lease(Ignored(), "b")
@@ -422,3 +424,12 @@ def test_events_are_streamed(make: MakeApp) -> None:
         assert httpx.post(f"{url}/models/load", json={"model": "demo"}).json() == {"success": True}
         failed = [one.get("status") for one in httpx.get(f"{url}/models").json()["data"]]
         assert failed == [{"value": "loaded"}]
+
+
+def test_events_do_not_hold_up_the_end_of_the_server(make: MakeApp) -> None:
+    with ExitStack() as watching:
+        began = 0.0
+        with socket_server(make()) as url:
+            watching.enter_context(httpx.stream("GET", f"{url}/models/sse"))
+            began = time.monotonic()
+        assert time.monotonic() - began < ServerOptions().drain

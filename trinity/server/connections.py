@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ class Connections(ServerState):
         self.accepted: set[Accepted] = set()  # those that have not begun
         self.beginning: set[Accepted] = set()  # that begin, and are not yet in ``connections``
         self.total = 0  # that have begun
+        self.ending = set[Callable[[], None]]()  # called when the server begins to end
         self._warned = dict[str, float]()
 
     @property

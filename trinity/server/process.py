@@ -94,6 +94,8 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more requests, let running ones end, then close the rest."""
+        for end in list(self._connections.ending):
+            end()
         await super().shutdown(sockets)
         if self._connections.tasks:
             await asyncio.wait(self._connections.tasks, timeout=LAST_SECONDS)

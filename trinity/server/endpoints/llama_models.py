@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from trinity.server.connection import CONNECTION, Connection
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.models import Models
 from trinity.server.schemas import Body, encode
@@ -46,15 +47,20 @@ class ModelEvent(msgspec.Struct):
 
 
 class Watch:
-    """The events of all models, from now on."""
+    """The events of all models, from now on until the server begins to end.
+
+    ``ending`` has the functions that are called then.
+    """
 
     predicted = None
 
-    def __init__(self, models: Models) -> None:
-        self._models = models
+    def __init__(self, models: Models, ending: set[Callable[[], None]]) -> None:
+        self._models, self._ending = models, ending
+        self._has_ended = False
         self._waiting = deque[ModelEvent](maxlen=MOST_EVENTS)
         self._changed = asyncio.Event()
         models.watching.add(self._told)
+        ending.add(self._end)
 
     @property
     def has_next(self) -> bool:
@@ -64,14 +70,21 @@ class Watch:
     def close(self) -> None:
         """Stop watching."""
         self._models.watching.discard(self._told)
+        self._ending.discard(self._end)
 
     async def events(self) -> AsyncGenerator[bytes]:
         """The events, as they come."""
         while True:
+            self._changed.clear()
             while self._waiting:
                 yield data(encode(self._waiting.popleft()))
-            self._changed.clear()
+            if self._has_ended:
+                return
             await self._changed.wait()
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._changed.set()
 
     def _told(self, name: str, status: str | None) -> None:
         if status is not None:
@@ -89,9 +102,11 @@ class Watch:
 async def watch(call: Call[Any]) -> ASGI:
     """Stream what happens to the models."""
     models = call.service.models
+    connection: Connection | None = call.request.scope.get("state", {}).get(CONNECTION)
+    ending = set[Callable[[], None]]() if connection is None else connection.server_state.ending
 
     async def started() -> Watch:
-        return Watch(models)
+        return Watch(models, ending)
 
     return Stream(started, Watch.events)
 
