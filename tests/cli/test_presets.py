@@ -11,7 +11,7 @@ from trinity.cli.serve import DEFAULTS
 from trinity.errors import InputError
 from trinity.server.model_refs import GLOBAL, Preset
 
-# As in llama.cpp's document, with options that trinity has.
+# The example of llama.cpp's documentation; its options were replaced by some that trinity has.
 DOCUMENT = """version = 1
 
 ; (Optional) This section provides global settings shared across all presets.

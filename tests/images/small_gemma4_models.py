@@ -147,7 +147,7 @@ def adjusted(tensors: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.fl
 
 
 def tokenizer() -> Tokenizer:
-    """Return a tokenizer whose tokens are bytes, as Gemma 4's stores them."""
+    """Return a tokenizer with one token for each byte, in the form of Gemma 4's tokenizer."""
     vocab = {f"<0x{byte:02X}>": byte for byte in range(256)}
     made = Tokenizer(models.BPE(vocab=vocab, merges=[], byte_fallback=True))
     made.normalizer = normalizers.Replace(" ", "\u2581")

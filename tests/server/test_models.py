@@ -23,6 +23,7 @@ from tests.server.conftest import LIMIT, MakeApp, socket_server, wait_for
 from trinity.errors import FormatError, InputError
 from trinity.formats.defaults import ChatTemplate
 from trinity.model import Model
+from trinity.server import process
 from trinity.server.app import make_app
 from trinity.server.endpoints.llama_models import Watch
 from trinity.server.errors import ApiError
@@ -433,3 +434,15 @@ def test_events_do_not_hold_up_the_end_of_the_server(make: MakeApp) -> None:
             watching.enter_context(httpx.stream("GET", f"{url}/models/sse"))
             began = time.monotonic()
         assert time.monotonic() - began < ServerOptions().drain
+
+
+def test_events_do_not_keep_memory_from_the_system(
+    make: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+    monkeypatch.setattr(process, "give_back_heap", lambda: given.append(1))
+    with socket_server(make()) as url, httpx.stream("GET", f"{url}/models/sse"):
+        wait_for(lambda: given)
+        before = len(given)
+        assert httpx.get(f"{url}/health").status_code == 200
+        wait_for(lambda: len(given) > before)

@@ -40,8 +40,9 @@ Notice = Callable[[str], None]
 def read_presets(path: str, generation: options.Options, notice: Notice) -> dict[str, Preset]:
     """Return the presets of a file by model name, ``GLOBAL`` among them.
 
-    Those of a model contain the global ones. ``generation`` are the options of requests that a
-    preset may set. ``notice`` is called with lines for the user. Raises: InputError.
+    The preset of a model includes the global options. ``generation`` are the options of
+    requests that a preset may set. ``notice`` is called with lines for the user.
+    Raises: InputError.
     """
     sections = _sections(path)
     overall = _Reader(path, GLOBAL, generation, notice).preset(sections.pop(GLOBAL, {}))

@@ -146,7 +146,7 @@ def tower_tensors(family: ImageFamily, config: TowerConfig, checkpoint: Checkpoi
 
 
 def _stored(family: ImageFamily, names: Collection[str], forms: Sequence[str]) -> str | None:
-    """The name of a tensor in a checkpoint, of which ``forms`` are possible ends."""
+    """The name of a checkpoint's tensor that ends as one of ``forms``, or None."""
     found = (prefix + form for prefix in family.prefixes for form in forms)
     return next((known for known in found if known in names), None)
 

@@ -118,7 +118,7 @@ class ImageFamily:
     both_ways: Callable[[ModelConfig, Values | None], bool] = lambda text, values: False
     # Names of tensors that a checkpoint may have, in GGUF and in the class.
     optional: Mapping[str, str] = field(default_factory=dict)
-    # What tensors of products have besides ".weight" and ".bias".
+    # Endings of a linear's further tensors, beside ".weight" and ".bias".
     parts: tuple[str, ...] = ()
     # Further fields of TowerConfig, from vision_config.
     more: Callable[[Values], dict[str, Any]] = lambda vision: {}

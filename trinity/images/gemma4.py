@@ -1,4 +1,4 @@
-"""gemma4v: the vision models of Gemma 4, which enlarge an image to about 280 rows.
+"""gemma4v: the vision models of Gemma 4. An image is resized so that it becomes about 280 rows.
 
 Positions are a table for columns and one for rows, and rotations. Products may have limits of the
 values before and after them. In models without embeddings for each layer, the rows of an image
@@ -41,7 +41,7 @@ def _joined(config: TowerConfig, weights: TowerWeights) -> Joined:
         scale = weights.vector("v.std_scale", config.hidden_size)
 
     def joined(blocks: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The RMS norm of the mean of each block, which is standardized before."""
+        """Average each block, standardize the averages, and apply an RMS norm to them."""
         rows = (blocks.mean(axis=1, dtype=np.float32) * root - bias) * scale
         squares = np.mean(rows * rows, axis=1, keepdims=True, dtype=np.float32)
         normed: NDArray[np.float32] = rows / np.sqrt(squares + eps)

@@ -76,8 +76,9 @@ class Tower:
         self._x, self._h = RowBuffer(self._attention.rows, d), RowBuffer(self._attention.rows, d)
         self._inner = RowBuffer(PIECE, config.intermediate_size)
         self._up = RowBuffer(PIECE, config.intermediate_size) if family.gated else self._inner
-        # What is added to the rows after a norm, and values within the limits of a product.
+        # The output of attention or feed-forward, before the norm that follows it.
         self._branch = RowBuffer(PIECE, d) if family.post_norms else self._h
+        # The input of a linear, limited to its range.
         widest = max(d, config.intermediate_size)
         self._limited = RowBuffer(PIECE, widest) if config.clips else self._h
         width = d if family.joined else d * config.merge**2
@@ -217,7 +218,7 @@ class Tower:
         self, x: RowsView, names: Sequence[str], *outputs: tuple[Weight, RowsView],
         add: bool = False,
     ) -> None:  # fmt: skip
-        """The products of rows, whose values are limited before and after it."""
+        """Linears of the same rows. Their inputs and outputs are limited to ranges."""
         recorder, limits = self._recorder, [self._weights.limits(name) for name in names]
         for before in dict.fromkeys((one.low, one.high) for one in limits):
             source = x
@@ -259,7 +260,7 @@ class Tower:
     def _write_head_norms(self, layer: int, views: Sequence[RowsView]) -> None:
         """The norms of each head of queries, keys and values."""
         heads, prefix = self._heads, f"v.blk.{layer}.attn_"
-        # Attention divides by the root, which this family does not.
+        # The attention kernel divides scores by this root; the family does not.
         query = self._weights.vector(f"{prefix}q_norm.weight", heads.dim)
         query = query * np.float32(math.sqrt(heads.dim))
         key = self._weights.vector(f"{prefix}k_norm.weight", heads.dim)

@@ -32,7 +32,7 @@ class TowerConfig:
     patch_size: int
     layer_norm_eps: float
     activation: Activation
-    """Of the feed-forward."""
+    """The activation of the feed-forward."""
     projection_size: int
     """The hidden size of the text model."""
     merge: int
@@ -49,7 +49,7 @@ class TowerConfig:
     positions: int = 0
     """With a table of positions for columns and one for rows: the number of their rows."""
     clips: bool = False
-    """The values before and after products have limits."""
+    """The inputs and outputs of linears are limited to ranges, which the file has."""
     standardizes: bool = False
     """Joined rows become (value - v.std_bias) * v.std_scale."""
 

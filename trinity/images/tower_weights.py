@@ -21,7 +21,7 @@ _WIDTHS = {"F32": "u4", "F16": "u2", "BF16": "u2"}
 
 
 class ProductLimits(NamedTuple):
-    """The limits of the values before a linear, and of those after it."""
+    """The range of a linear's inputs, low to high, and of its outputs, lowest to highest."""
 
     low: float
     high: float

@@ -35,7 +35,7 @@ class Step:
         # The last position that a row attends to. Only rows of images may attend to later ones than
         # their own; ``windows`` is not None for models with such images.
         self.lasts = self.positions if windows is None else np.zeros(rows, np.int32)
-        # The same in layers without a window.
+        # ``lasts`` in layers without a window.
         self.lasts_of_whole = self.positions if only_windowed else self.lasts
         # For each window of such a model: the first position that a row attends to.
         self.firsts = {window: np.zeros(rows, np.int32) for window in windows or () if window}

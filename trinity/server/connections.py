@@ -43,7 +43,8 @@ class Connections(ServerState):
         self.accepted: set[Accepted] = set()  # those that have not begun
         self.beginning: set[Accepted] = set()  # that begin, and are not yet in ``connections``
         self.total = 0  # that have begun
-        self.ending = set[Callable[[], None]]()  # called when the server begins to end
+        # Called when the server begins to end: one for each stream that does not end by itself.
+        self.ending = set[Callable[[], None]]()
         self._warned = dict[str, float]()
 
     @property

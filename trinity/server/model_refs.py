@@ -179,11 +179,11 @@ def longest_context(ref: str, memory: int) -> int:
 
 
 class _Room(NamedTuple):
-    """A model's own limit, bytes of a token's keys and values, whether its files give a context."""
+    """What limits the context of a model."""
 
-    limit: int
-    per_token: float
-    is_given: bool
+    limit: int  # tokens: the model's own limit
+    per_token: float  # bytes of a token's keys and values
+    is_given: bool  # the model's files give a context
 
     def tokens(self, memory: int) -> int:
         """How many tokens have room, in whole pages."""

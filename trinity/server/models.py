@@ -337,7 +337,7 @@ class Models:
                 return
 
     def _all(self) -> list[Served]:
-        """All models, with those that are no longer offered."""
+        """The models that are offered, and removed ones that may still be loaded."""
         return [*self.served.values(), *self._removed]
 
     async def _unload(self, served: Served) -> None:

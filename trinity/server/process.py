@@ -88,7 +88,8 @@ class Server(uvicorn.Server):
         """Return memory to the system once the requests that used it have ended."""
         state = self._connections
         done = state.total + state.total_requests
-        if done != self._given_back and not state.tasks:
+        # Streams that do not end are not waited for.
+        if done != self._given_back and len(state.tasks) <= len(state.ending):
             self._given_back = done
             asyncio.get_running_loop().run_in_executor(None, give_back_heap)
 

@@ -351,8 +351,8 @@ def _mark(vocab: Vocabulary, row: str) -> int | None:
     return next((token for token in ids if vocab.types[token] == CONTROL), None)
 
 
-# Values of tokenizer.ggml.pre of files that name byte-level BPE and have Gemma 4's kind, as
-# llama.cpp knows.
+# Values of tokenizer.ggml.pre whose files say byte-level BPE, although their BPE is over
+# characters as Gemma 4's. llama.cpp has the same exception.
 _OVER_CHARACTERS = ("sarvam-moe",)
 _READERS = {
     "llama": _read_spm, "gpt2": _read_bpe, "gemma4": _read_gemma4,

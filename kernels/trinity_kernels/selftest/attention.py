@@ -87,7 +87,7 @@ def _case(kv_type: str, positions: Array, firsts: Array, has_firsts: bool) -> _C
 
 
 def _ran(kernel: Kernel, level: str, tag: str) -> Iterator[_Case]:
-    """Each case, after the kernel ran on it."""
+    """Run the kernel on each case, and yield the case with its results."""
     for case in _cases(tag):
         run_kernel(kernel, level, tag, len(case.out), case.slots)
         yield case

@@ -165,7 +165,7 @@ def test_the_part_that_writes_of_a_model_that_also_sees(
 
 
 def test_the_text_of_mistral_small_has_no_yarn_by_default() -> None:
-    """The wrapper of Ministral 3, whose text has it, may hold a model of an older kind."""
+    """Mistral Small 3.1 has the same class as Ministral 3, whose text model has YaRN."""
     text = {**SMALL, "model_type": "mistral", "rope_theta": 1e9, "sliding_window": None}
     values = {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": text}
     model = read_model(values, "config.json")

@@ -57,8 +57,9 @@ class WindowTerms:
     max_window_layers: Literal["", "after", "before"] = ""
     """If layers are not listed, only those after, or before, this number have a window."""
     gguf: Literal["", "size", "layers", "unusual layers"] = ""
-    """Nothing, so that the context must not exceed the window; the window's size; the size and the
-    layers that have it; or the size, and the layers unless they follow from the period."""
+    """What GGUF stores of windows. "": nothing, so the context must not exceed the window. "size":
+    the window's size. "layers": also the layers that have it. "unusual layers": also those layers,
+    unless they follow from the period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,7 @@ class Terms:
     older: Mapping[str, str] = field(default_factory=dict)
     """Names of keys in older configurations."""
     of_type: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """What a model_type has in place of ``defaults``."""
+    """Other ``defaults`` for some values of model_type."""
 
 
 def class_name_of(values: Values) -> str:
