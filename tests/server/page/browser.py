@@ -41,7 +41,6 @@ class Page:
 
     def open(self) -> None:
         """Load the page anew."""
-        self.driver.get("about:blank")
         self.driver.get(f"{self.url}/")
         self.until("document.body?.dataset.ready === 'true'")
 
@@ -52,12 +51,12 @@ class Page:
         self.browser = self.driver.browser.create_user_context()
         try:
             self.go_on_in("window")
-            self.driver.get(f"{self.url}/")
             # The demo model says much.
-            sampling = json.dumps({"max_tokens": 40, "seed": 1})
-            self.run("localStorage.setItem('trinity.sampling', arguments[0])", sampling)
-            self.open()
+            sampling = json.dumps(json.dumps({"max_tokens": 40, "seed": 1}))
+            script = f"if (origin !== 'null') localStorage['trinity.sampling'] ??= {sampling}"
+            self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
             self.driver.get_log("browser")  # what was there before
+            self.open()
             yield
         finally:
             self.driver.switch_to.window(first)

@@ -15,7 +15,7 @@ from tests.server.page.browser import Page, Recorder
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def driver() -> Iterator[Any]:
     """A browser that can reach only this machine."""
     if BROWSER is None or DRIVER is None:
@@ -34,13 +34,11 @@ def driver() -> Iterator[Any]:
     driver.quit()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def loaded(driver: Any, make: MakeApp) -> Iterator[Page]:
     server = Recorder(make())
     with socket_server(server) as url:  # type: ignore[arg-type]
-        driver.get(f"{url}/")
         yield Page(driver, url, server)
-        driver.get("about:blank")
 
 
 @pytest.fixture
