@@ -40,6 +40,7 @@ LAYERS = (
     ("trinity.tools",),
     ("trinity",),
     ("trinity.server",),
+    ("trinity.ray",),
     ("trinity.cli",),
     ("trinity.__main__",),
 )
@@ -48,7 +49,7 @@ COMPILER = {"numba", "llvmlite"}
 HEAVY = (
     "numpy", "numba", "llvmlite", "tokenizers", "sentencepiece", "jinja2", "typer", "rich",
     "prompt_toolkit", "huggingface_hub", "starlette", "uvicorn", "msgspec", "prometheus_client",
-    "llguidance", "soundfile", "PIL",
+    "llguidance", "soundfile", "PIL", "ray",
 )  # fmt: skip
 KNOWN_BELOW = ("trinity_kernels.ggml", "trinity_kernels.quants", "trinity_kernels.whole_file")
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}

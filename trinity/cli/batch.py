@@ -8,6 +8,7 @@ from typing import Annotated
 from trinity.cli import options
 from trinity.cli.loading import model_or_chat_demo
 from trinity.cli.parameters import Argument, Exit, Flag
+from trinity.cli.ray_options import ray_replicas
 from trinity.cli.serve import DEFAULTS, libraries
 from trinity.cli.terminal import say
 
@@ -29,6 +30,10 @@ def batch(
     at_once: Annotated[
         int, Flag("--at-once", help="Number of requests that run at once.", min=1, max=256)
     ] = 16,
+    ray: options.OnRay = False,
+    replicas: options.Replicas = None,
+    cores: options.Cores = None,
+    ray_address: options.RayAddress = None,
     *,
     generation: options.Given,
     loading: options.Given,
@@ -36,14 +41,21 @@ def batch(
     """Complete a file of requests, and continue where an earlier run stopped.
 
     Options of generation apply to requests that do not give them. Every request uses this model,
-    whatever name it gives. The exit code is 1 if responses are errors.
+    whatever name it gives. With --ray each replica runs --at-once requests. The exit code is 1 if
+    responses are errors.
     """
     with libraries():
-        from trinity.server.batch import run_batch
-    failed = run_batch(
-        source, out, model_or_chat_demo(model), at_once=at_once, loading=loading,
-        defaults=generation, say=say,
-    )  # fmt: skip
+        from trinity.server.batch import here, run_batch
+    wanted = ray_replicas(ray, replicas, cores, ray_address)
+    ref = model_or_chat_demo(model)
+    total = at_once if wanted is None else at_once * wanted.count
+    if wanted is None:
+        asking = here(ref, at_once=at_once, loading=loading, defaults=generation, say=say)
+    else:
+        from trinity.ray.batch import on_ray
+
+        asking = on_ray(ref, wanted, at_once=at_once, loading=loading, defaults=generation, say=say)
+    failed = run_batch(source, out, asking, at_once=total, say=say)
     if failed:
         say(f"{out}: {failed} responses are errors")
         raise Exit(1)

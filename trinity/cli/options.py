@@ -44,6 +44,24 @@ TextFile = Annotated[
 Force = Annotated[bool, Flag("--force", help="Replace OUT if it exists.")]
 Json = Annotated[bool, Flag("--json", help="Print one JSON object instead of text.")]
 
+OnRay = Annotated[
+    bool, Flag("--ray", help="Run on a Ray cluster, by default one that is started here.")
+]
+Replicas = Annotated[
+    int | None, Flag("--replicas", help="With --ray: processes that have the model.", min=1)
+]
+Cores = Annotated[
+    int | None, Flag("--cores", help="With --ray: cores and threads of each replica.", min=1)
+]
+RayAddress = Annotated[
+    str | None,
+    Flag(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="With --ray: the cluster; by default RAY_ADDRESS, or else this machine.",
+    ),
+]
+
 Options = tuple[Declared, ...]
 Given = dict[str, Any]
 

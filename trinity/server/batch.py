@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -11,7 +12,7 @@ from typing import Any
 
 from trinity.errors import InputError
 from trinity.server.app import make_app
-from trinity.server.batch_answer import answer, answer_rows
+from trinity.server.batch_answer import Ask, answer, answer_rows
 from trinity.server.batch_output import BatchOutput
 from trinity.server.batch_rows import Row, rows_of
 from trinity.server.model_refs import served_models
@@ -23,13 +24,13 @@ Say = Callable[[str], None]
 
 
 def run_batch(
-    source: Path, out: Path, ref: str, *, at_once: int, loading: Mapping[str, Any],
-    defaults: Mapping[str, Any], say: Say,
-) -> int:  # fmt: skip
+    source: Path, out: Path, asking: AbstractAsyncContextManager[Ask], *, at_once: int, say: Say
+) -> int:
     """Complete the rows of ``source`` that ``out`` lacks, and write the responses to ``out``.
 
-    Up to ``at_once`` rows run at the same time. All rows use the model ``ref``, whatever name they
-    give. Returns: the number of errors in ``out``. Raises: InputError; errors of loading.
+    Up to ``at_once`` rows run at the same time, by the function that ``asking`` gives. It is
+    entered only if rows are left. Returns: the number of errors in ``out``. Raises: InputError;
+    errors of loading.
     """
     known = {row.custom_id for row in rows_of(source)}
     if not known:
@@ -40,18 +41,31 @@ def run_batch(
             say(f"{out}: {len(output.done)} of {len(known)} rows have results already")
         left = (row for row in rows_of(source) if row.custom_id not in output.done)
         if len(output.done) < len(known):
-            models = Models(served_models([ref], loading, say), any_name=True)
-            settings = ServerOptions(any_model_name=True, preload=False, max_queue=at_once)
-            app = make_app(models, settings, defaults=defaults)
-            asyncio.run(_answer_all(app, models, left, output, len(known), at_once, say))
+            asyncio.run(_answer_all(asking, left, output, len(known), at_once, say))
         return output.failed
     finally:
         output.close()
 
 
+@asynccontextmanager
+async def here(
+    ref: str, *, at_once: int, loading: Mapping[str, Any], defaults: Mapping[str, Any], say: Say
+) -> AsyncIterator[Ask]:
+    """Answer rows in this process by the model ``ref``, whatever name a row gives.
+
+    Raises: errors of loading.
+    """
+    models = Models(served_models([ref], loading, say), any_name=True)
+    settings = ServerOptions(any_model_name=True, preload=False, max_queue=at_once)
+    app = make_app(models, settings, defaults=defaults)
+    async with app.router.lifespan_context(app):
+        await models.load_first()
+        yield partial(answer, app)
+
+
 async def _answer_all(
-    app: Any, models: Models, rows: Iterator[Row], output: BatchOutput, count: int, at_once: int,
-    say: Say,
+    asking: AbstractAsyncContextManager[Ask], rows: Iterator[Row], output: BatchOutput, count: int,
+    at_once: int, say: Say,
 ) -> None:  # fmt: skip
     began, before = monotonic(), len(output.done)
     told = began
@@ -64,6 +78,5 @@ async def _answer_all(
             rate = (len(output.done) - before) / (now - began)
             say(f"{len(output.done)} of {count} rows, {rate:.3g} per second")
 
-    async with app.router.lifespan_context(app):
-        await models.load_first()
-        await answer_rows(rows, output, at_once, partial(answer, app), say_how_far)
+    async with asking as ask:
+        await answer_rows(rows, output, at_once, ask, say_how_far)
