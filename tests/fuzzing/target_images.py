@@ -50,6 +50,9 @@ _CUTTINGS = (
         tile=0, longest_edge=0, splits=False, resample=3, unit=6, least_pixels=1,
         most_pixels=36 * 70,
     ), ""),
+    Cutting("shrunk", ImageSettings(
+        tile=0, longest_edge=96, splits=False, resample=3, unit=8,
+    ), ""),
 )  # fmt: skip
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,12 +20,14 @@ import transformers
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from tests.images import small_gemma4_models as gemma4  # noqa: E402
+from tests.images import small_pixtral_models as pixtral  # noqa: E402
 from tests.images import small_qwen_models as qwen  # noqa: E402
 from tests.images import small_vision_models as small  # noqa: E402
 
@@ -32,23 +35,90 @@ IMAGE_PROCESSORS = {"idefics3": Idefics3ImageProcessorPil, "gemma3": Gemma3Image
 ROWS = 16  # of a square
 
 
+class Kind(NamedTuple):
+    """What transformers computes of models of one kind, whose prompts are written here."""
+
+    processor: type
+    # The texts of images, from what the processor returned, and the token of a row.
+    shown: Callable[[Any, str], list[str]]
+    # The prompt before the images, between them and after the question.
+    begin: str
+    between: str
+    end: str
+    # The rows of all images.
+    rows: Callable[[Any, Any], torch.Tensor]
+    # What the model's processor gives the image processor.
+    options: Mapping[str, int] = {}
+
+
+def shown_of_qwen(given: Any, mark: str) -> list[str]:
+    counts = (given["image_grid_thw"].prod(dim=1) // 4).tolist()
+    return [f"<|vision_start|>{mark * count}<|vision_end|>" for count in counts]
+
+
+def rows_of_qwen(model: Any, given: Any) -> torch.Tensor:
+    """The rows, followed by those for the first layers of the text model."""
+    seen = model.model.get_image_features(given["pixel_values"], given["image_grid_thw"])
+    parts = seen.pooler_output, *(getattr(seen, "deepstack_features", None) or [])
+    return torch.cat([torch.cat(list(part)) for part in parts], dim=1)
+
+
+def shown_of_gemma4(given: Any, mark: str) -> list[str]:
+    counts = given.pop("num_soft_tokens_per_image").tolist()
+    return [f"\n\n<|image>{mark * count}<image|>\n\n" for count in counts]
+
+
+def rows_of_gemma4(model: Any, given: Any) -> torch.Tensor:
+    seen = model.model.get_image_features(given["pixel_values"], given["image_position_ids"])
+    return torch.cat(list(seen.pooler_output))
+
+
+def shown_of_pixtral(given: Any, mark: str) -> list[str]:
+    """As PixtralProcessor; each row of a model's own joins 2 x 2 patches of 8 pixels."""
+    lines = [[mark * (width // 16)] * (height // 16) for height, width in given["image_sizes"]]
+    return ["[IMG_BREAK]".join(image) + "[IMG_END]" for image in lines]
+
+
+def rows_of_pixtral(model: Any, given: Any) -> torch.Tensor:
+    seen = model.model.get_image_features(given["pixel_values"], given["image_sizes"])
+    return torch.cat(list(seen.pooler_output))
+
+
+QWEN = Kind(
+    Qwen2VLImageProcessorPil, shown_of_qwen, "<|im_start|>user\n", "And this? ",
+    "<|im_end|>\n<|im_start|>assistant\n", rows_of_qwen,
+)  # fmt: skip
+GEMMA4 = Kind(
+    Gemma4ImageProcessorPil, shown_of_gemma4, "<bos><|turn>user\n", "And this?",
+    "<turn|>\n<|turn>model\n", rows_of_gemma4,
+)  # fmt: skip
+PIXTRAL = Kind(
+    PixtralImageProcessorPil, shown_of_pixtral, "<s>[INST]", "And this? ", "[/INST]",
+    rows_of_pixtral, {"patch_size": 16},
+)  # fmt: skip
+KINDS = {
+    **dict.fromkeys(qwen.NAMES, QWEN), **dict.fromkeys(gemma4.NAMES, GEMMA4),
+    **dict.fromkeys(pixtral.NAMES, PIXTRAL),
+}  # fmt: skip
+
+
 @torch.no_grad()
 def golden(name: str, folder: Path) -> dict[str, np.ndarray]:
     """Return the ids, the rows of images, the last logits and the greedy tokens of each prompt."""
     small.write_directory(name, folder)
-    if name in qwen.NAMES:
-        return golden_of_qwen(name, folder)
-    if name in gemma4.NAMES:
-        return golden_of_gemma4(name, folder)
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    model_class = getattr(transformers, small.config(name)["architectures"][0])
+    model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    model.eval()
+    if name in pixtral.NAMES:  # of an image with one row, transformers removes that axis
+        model.model.multi_modal_projector.register_forward_hook(lambda *given: given[2][None])
+    if name in KINDS:
+        return golden_of_kind(name, folder, tokenizer, model)
     images = IMAGE_PROCESSORS[name].from_pretrained(folder)
     if name == "idefics3":
         processor = transformers.Idefics3Processor(images, tokenizer, image_seq_len=ROWS)
     else:
         processor = transformers.Gemma3Processor(images, tokenizer, image_seq_length=ROWS)
-    model_class = getattr(transformers, small.config(name)["architectures"][0])
-    model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
-    model.eval()
     content = [{"type": "image"}, {"type": "text", "text": small.QUESTION}]
     messages = [{"role": "user", "content": content}]
     text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
@@ -61,94 +131,40 @@ def golden(name: str, folder: Path) -> dict[str, np.ndarray]:
         if "pixel_attention_mask" in given:
             wanted.append(given["pixel_attention_mask"])
         rows = model.model.get_image_features(*wanted).pooler_output
-        answer = model.generate(**given, max_new_tokens=small.TOKENS, do_sample=False,
-                                eos_token_id=1 << 20)  # fmt: skip
-        found |= {
-            f"{name}_{number}_ids": given["input_ids"][0].numpy().astype(np.int32),
-            f"{name}_{number}_rows": torch.cat(list(rows)).numpy(),
-            f"{name}_{number}_logits": model(**given).logits[0, -4:].numpy(),
-            f"{name}_{number}_tokens": answer[0, -small.TOKENS :].numpy().astype(np.int32),
-        }
+        found |= arrays_of(f"{name}_{number}", model, given, torch.cat(list(rows)))
     return found
 
 
-def golden_of_qwen(name: str, folder: Path) -> dict[str, np.ndarray]:
-    """As ``golden``; the rows are followed by those for the first layers of the text model."""
-    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
-    images = Qwen2VLImageProcessorPil.from_pretrained(folder)
-    model_class = getattr(transformers, small.config(name)["architectures"][0])
-    model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
-    model.eval()
-    mark = small.ROW_TOKENS[name]
+def golden_of_kind(name: str, folder: Path, tokenizer: Any, model: Any) -> dict[str, np.ndarray]:
+    """As ``golden``; the last prompt has two images."""
+    kind, mark = KINDS[name], small.ROW_TOKENS[name]
+    images = kind.processor.from_pretrained(folder)
     mark_id = tokenizer.convert_tokens_to_ids(mark)
     found: dict[str, np.ndarray] = {}
-    for number, (sizes, more) in enumerate(
-        [*(([size], "") for size in small.SIZES), (small.SIZES[:2], "And this? ")]
-    ):
-        given = images([small.image(*size) for size in sizes], return_tensors="pt")
-        counts = (given["image_grid_thw"].prod(dim=1) // 4).tolist()
-        shown = [f"<|vision_start|>{mark * count}<|vision_end|>" for count in counts]
-        text = (
-            f"<|im_start|>user\n{more.join(shown)}{small.QUESTION}<|im_end|>\n"
-            "<|im_start|>assistant\n"
-        )
+    for number, sizes in enumerate([*([size] for size in small.SIZES), small.SIZES[:2]]):
+        shown_images = [small.image(*size) for size in sizes]
+        given = images(shown_images, return_tensors="pt", **kind.options)
+        shown = kind.between.join(kind.shown(given, mark))
+        text = f"{kind.begin}{shown}{small.QUESTION}{kind.end}"
         ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
-        inputs = {
-            **given,
-            "input_ids": ids,
-            "mm_token_type_ids": (ids == mark_id).int(),
-            "attention_mask": torch.ones_like(ids),
-        }
-        seen = model.model.get_image_features(given["pixel_values"], given["image_grid_thw"])
-        rows = [
-            torch.cat(list(part))
-            for part in (seen.pooler_output, *(getattr(seen, "deepstack_features", None) or []))
-        ]
-        answer = model.generate(
-            **inputs, max_new_tokens=small.TOKENS, do_sample=False, eos_token_id=1 << 20
-        )
-        found |= {
-            f"{name}_{number}_ids": ids[0].numpy().astype(np.int32),
-            f"{name}_{number}_rows": torch.cat(rows, dim=1).numpy(),
-            f"{name}_{number}_logits": model(**inputs).logits[0, -4:].numpy(),
-            f"{name}_{number}_tokens": answer[0, -small.TOKENS :].numpy().astype(np.int32),
-        }
+        inputs = {**given, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if kind is not PIXTRAL:
+            inputs["mm_token_type_ids"] = (ids == mark_id).int()
+        found |= arrays_of(f"{name}_{number}", model, inputs, kind.rows(model, given))
     return found
 
 
-def golden_of_gemma4(name: str, folder: Path) -> dict[str, np.ndarray]:
-    """As ``golden``, with the last prompt of two images."""
-    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
-    images = Gemma4ImageProcessorPil.from_pretrained(folder)
-    model_class = getattr(transformers, small.config(name)["architectures"][0])
-    model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
-    model.eval()
-    mark = small.ROW_TOKENS[name]
-    mark_id = tokenizer.convert_tokens_to_ids(mark)
-    found: dict[str, np.ndarray] = {}
-    for number, (sizes, more) in enumerate(
-        [*(([size], "") for size in small.SIZES), (small.SIZES[:2], "And this?")]
-    ):
-        given = images([small.image(*size) for size in sizes], return_tensors="pt")
-        counts = given.pop("num_soft_tokens_per_image").tolist()
-        shown = [f"\n\n<|image>{mark * count}<image|>\n\n" for count in counts]
-        text = f"<bos><|turn>user\n{more.join(shown)}{small.QUESTION}<turn|>\n<|turn>model\n"
-        ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
-        inputs = {
-            **given, "input_ids": ids, "mm_token_type_ids": (ids == mark_id).int(),
-            "attention_mask": torch.ones_like(ids),
-        }  # fmt: skip
-        seen = model.model.get_image_features(given["pixel_values"], given["image_position_ids"])
-        answer = model.generate(
-            **inputs, max_new_tokens=small.TOKENS, do_sample=False, eos_token_id=1 << 20
-        )
-        found |= {
-            f"{name}_{number}_ids": ids[0].numpy().astype(np.int32),
-            f"{name}_{number}_rows": torch.cat(list(seen.pooler_output)).numpy(),
-            f"{name}_{number}_logits": model(**inputs).logits[0, -4:].numpy(),
-            f"{name}_{number}_tokens": answer[0, -small.TOKENS :].numpy().astype(np.int32),
-        }
-    return found
+def arrays_of(name: str, model: Any, inputs: Any, rows: torch.Tensor) -> dict[str, np.ndarray]:
+    """What is kept of one prompt."""
+    answer = model.generate(
+        **inputs, max_new_tokens=small.TOKENS, do_sample=False, eos_token_id=1 << 20
+    )
+    return {
+        f"{name}_ids": inputs["input_ids"][0].numpy().astype(np.int32),
+        f"{name}_rows": rows.numpy(),
+        f"{name}_logits": model(**inputs).logits[0, -4:].numpy(),
+        f"{name}_tokens": answer[0, -small.TOKENS :].numpy().astype(np.int32),
+    }
 
 
 def main(names: Sequence[str]) -> None:

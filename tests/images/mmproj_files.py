@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.images import small_gemma4_models as gemma4
+from tests.images import small_pixtral_models as pixtral
 from tests.images import small_qwen_models as qwen
 from tests.images import small_vision_models as small
 from trinity.formats.gguf_writer import GGUFWriter
@@ -176,12 +177,75 @@ def _write_gemma4(name: str, path: Path) -> Path:
     return path
 
 
+_PIXTRAL_ENDS = {
+    "vision_tower.patch_conv": "v.patch_embd", "vision_tower.ln_pre": "v.pre_ln",
+    "multi_modal_projector.norm": "mm.input_norm",
+    "multi_modal_projector.patch_merger.merging_layer": "mm.patch_merger",
+    "multi_modal_projector.linear_1": "mm.1", "multi_modal_projector.linear_2": "mm.2",
+}  # fmt: skip
+_PIXTRAL_LAYER = {
+    "attention_norm": "ln1", "ffn_norm": "ln2", "attention.q_proj": "attn_q",
+    "attention.k_proj": "attn_k", "attention.v_proj": "attn_v", "attention.o_proj": "attn_out",
+    "feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up",
+    "feed_forward.down_proj": "ffn_down",
+}  # fmt: skip
+
+
+def _pixtral_name(name: str) -> str | None:
+    """As ``_gguf_name``, for Mistral's models."""
+    stem, _, part = name.removeprefix("model.").rpartition(".")
+    if stem in _PIXTRAL_ENDS:
+        return f"{_PIXTRAL_ENDS[stem]}.{part}"
+    if not stem.startswith("vision_tower."):
+        return None
+    _, _, _, layer, module = stem.split(".", 4)
+    return f"v.blk.{layer}.{_PIXTRAL_LAYER[module]}.{part}"
+
+
+def _write_pixtral(name: str, path: Path) -> Path:
+    values = small.config(name)
+    vision, processor = values["vision_config"], small.processor(name)
+    heads = vision["num_attention_heads"]
+    sizes = {
+        "image_size": vision["image_size"], "patch_size": vision["patch_size"],
+        "embedding_length": vision["hidden_size"], "block_count": vision["num_hidden_layers"],
+        "feed_forward_length": vision["intermediate_size"], "attention.head_count": heads,
+        "projection_dim": values["text_config"]["hidden_size"],
+    }  # fmt: skip
+    if "spatial_merge_size" in values:
+        sizes["spatial_merge_size"] = values["spatial_merge_size"]
+    with GGUFWriter(path) as writer:
+        writer.add("general.architecture", "clip")
+        writer.add("general.type", "mmproj")
+        writer.add("clip.has_vision_encoder", True)
+        writer.add("clip.projector_type", "pixtral")
+        writer.add("clip.use_silu", True)
+        for key, number in sizes.items():
+            writer.add(f"clip.vision.{key}", np.uint32(number))
+        writer.add("clip.vision.attention.layer_norm_epsilon", np.float32(1e-5))
+        for key in ("image_mean", "image_std"):
+            writer.add(f"clip.vision.{key}", np.array(processor[key], np.float32))
+        for own, tensor in small.tensors(name).items():
+            made = _pixtral_name(own)
+            if made is not None and made.endswith(("attn_q.weight", "attn_k.weight")):
+                halves = tensor.reshape(heads, 2, -1, tensor.shape[1]).swapaxes(1, 2)
+                tensor = np.ascontiguousarray(halves).reshape(tensor.shape)
+            if made is not None:
+                writer.add_tensor(made, tensor.shape, "F32", tensor)
+            elif own.endswith("embed_tokens.weight"):
+                row = tensor[256 + small.SPECIAL[name].index("[IMG_BREAK]")]
+                writer.add_tensor("v.token_embd.img_break", row.shape, "F32", row)
+    return path
+
+
 def write_mmproj(name: str, path: Path, *, swapped: bool = False) -> Path:
     """Write a model's tower; ``swapped``: as old converters did."""
     if name in qwen.NAMES:
         return _write_qwen(name, path)
     if name in gemma4.NAMES:
         return _write_gemma4(name, path)
+    if name in pixtral.NAMES:
+        return _write_pixtral(name, path)
     values = small.config(name)
     vision = values["vision_config"]
     sizes = {

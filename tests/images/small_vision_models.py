@@ -17,8 +17,11 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.formats.raw_safetensors import write_safetensors
 from tests.images import small_gemma4_models as gemma4
+from tests.images import small_pixtral_models as pixtral
 from tests.images import small_qwen_models as qwen
 
+# The modules that describe models, by the models' names; two are described here.
+MODULES = {name: module for module in (gemma4, qwen, pixtral) for name in module.NAMES}
 SIZES = ((64, 64), (100, 60), (1, 1), (300, 7), (40, 90))  # width, height
 TOKENS = 16  # that are generated
 QUESTION = "What is it?"
@@ -50,19 +53,18 @@ SPECIAL = {
         "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>",
         "<end_of_image>", "<image_soft_token>",
     ),
-    **dict.fromkeys(gemma4.NAMES, gemma4.SPECIAL),
-    **dict.fromkeys(qwen.NAMES, qwen.SPECIAL),
+    **{name: module.SPECIAL for name, module in MODULES.items()},
 }  # fmt: skip
 _TEMPLATES = {
     "idefics3": _SMOLVLM_TEMPLATE, "gemma3": _GEMMA_TEMPLATE,
-    **dict.fromkeys(gemma4.NAMES, gemma4.TEMPLATE),
-    **dict.fromkeys(qwen.NAMES, qwen.TEMPLATE),
+    **{name: module.TEMPLATE for name, module in MODULES.items()},
 }  # fmt: skip
 # The token of a row, in transformers' ids.
 ROW_TOKENS = {
     "idefics3": "<image>", "gemma3": "<image_soft_token>",
     **dict.fromkeys(gemma4.NAMES, "<|image|>"),
     **dict.fromkeys(qwen.NAMES, "<|image_pad|>"),
+    **dict.fromkeys(pixtral.NAMES, "[IMG]"),
 }  # fmt: skip
 
 
@@ -72,10 +74,8 @@ def _vocab_size(name: str) -> int:
 
 def config(name: str) -> dict[str, Any]:
     """Return a model's config.json."""
-    if name in qwen.NAMES:
-        return qwen.config(name)
-    if name in gemma4.NAMES:
-        return gemma4.config(name)
+    if name in MODULES:
+        return MODULES[name].config(name)
     ids = {token: 256 + number for number, token in enumerate(SPECIAL[name])}
     text = {
         "hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 4,
@@ -105,10 +105,8 @@ def config(name: str) -> dict[str, Any]:
 
 def processor(name: str) -> dict[str, Any]:
     """Return a model's preprocessor_config.json."""
-    if name in qwen.NAMES:
-        return qwen.processor(name)
-    if name in gemma4.NAMES:
-        return gemma4.processor(name)
+    if name in MODULES:
+        return MODULES[name].processor(name)
     shared = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "do_resize": True}
     if name == "idefics3":
         return {
@@ -124,8 +122,8 @@ def processor(name: str) -> dict[str, Any]:
 
 def _shapes(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of all tensors."""
-    if name in (*qwen.NAMES, *gemma4.NAMES):
-        yield from (qwen if name in qwen.NAMES else gemma4).shapes(name)
+    if name in MODULES:
+        yield from MODULES[name].shapes(name)
         return
     values = config(name)
     text, vision = values["text_config"], values["vision_config"]
@@ -212,6 +210,8 @@ def write_directory(name: str, folder: Path) -> Path:
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
     tokenizer.save(str(folder / "tokenizer.json"))
     named = {"bos_token": special[0], "eos_token": special[1], "pad_token": special[1]}
+    if name in pixtral.NAMES:
+        named = {"bos_token": special[1], "eos_token": special[2], "unk_token": special[0]}
     if name == "gemma3":
         named |= {"image_token": special[6], "boi_token": special[4], "eoi_token": special[5]}
     if name in gemma4.NAMES:

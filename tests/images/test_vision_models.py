@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 import trinity
-from tests.images import small_gemma4_models as gemma4
-from tests.images import small_qwen_models as qwen
 from tests.images import small_vision_models as small
 from tests.images.conftest import NAMES
 from tests.images.mmproj_files import write_mmproj
@@ -62,7 +60,7 @@ def test_transformers_computes_the_same(
     assert list(model.generate(ids, **GREEDY).token_ids) == expected["tokens"].tolist()
 
 
-@pytest.mark.parametrize("name", [*gemma4.NAMES, *qwen.NAMES])
+@pytest.mark.parametrize("name", sorted(small.MODULES))
 def test_several_images_have_the_logits_and_tokens_of_transformers(
     name: str, models: dict[str, trinity.Model], goldens: dict[str, np.ndarray]
 ) -> None:

@@ -1,8 +1,8 @@
 """How images are cut into squares for a tower.
 
 This runs in the process that decodes an image, so that only the squares reach the server.
-Source: transformers' Gemma3ImageProcessor, Gemma4ImageProcessor, Idefics3ImageProcessor and
-Qwen2VLImageProcessor (their Pillow backends).
+Source: transformers' Gemma3ImageProcessor, Gemma4ImageProcessor, Idefics3ImageProcessor,
+PixtralImageProcessor and Qwen2VLImageProcessor (their Pillow backends).
 """
 
 from __future__ import annotations
@@ -105,6 +105,22 @@ def filled_size(width: int, height: int, settings: ImageSettings) -> tuple[int, 
     return found[0], found[1]
 
 
+def shrunk(image: Image, settings: ImageSettings) -> Cut:
+    """Return one rectangle of the image's shape, smaller if it is too long."""
+    size = shrunk_size(*image.size, settings)
+    return Cut([image.resize(size, Resampling(settings.resample))])
+
+
+def shrunk_size(width: int, height: int, settings: ImageSettings) -> tuple[int, int]:
+    """Return the size of an image within ``longest_edge``; sides grow to whole units.
+
+    A side that would become 0 gets one unit; transformers refuses such images.
+    """
+    unit, ratio = settings.unit, max(width, height) / settings.longest_edge
+    sides = [math.floor(side / ratio) if ratio > 1 else side for side in (width, height)]
+    return max(_up(sides[0], unit), unit), max(_up(sides[1], unit), unit)
+
+
 def _within(width: int, height: int, longest: int) -> tuple[int, int]:
     """The size of an image whose longer side becomes ``longest``, and at most ``_LONGEST``."""
     ratio = width / height
@@ -129,4 +145,5 @@ def _up(length: int, tile: int) -> int:
 
 CUTS: dict[str, Callable[[Image, ImageSettings], Cut]] = {
     "square": square, "tiles": tiles, "rectangle": rectangle, "filled": filled,
+    "shrunk": shrunk,
 }  # fmt: skip

@@ -24,6 +24,7 @@ from trinity.images.tower_config import (
     centered,
     checked_channels,
     checked_tower,
+    shrunk_to,
 )
 from trinity.images.tower_weights import TowerTensors
 
@@ -43,6 +44,7 @@ def read_tower(
     UnsupportedError for those that trinity does not support.
     """
     config = Values(read_json_object(files[CONFIG]), files[CONFIG])
+    family.check(config)
     given = config.inner("vision_config")
     vision = Values({**family.vision_defaults, **_present(given.values)}, given.source)
     vision = family.vision(vision)
@@ -87,6 +89,8 @@ def read_tower(
         **family.more(vision),
     )
     settings = family.settings(processor)
+    if family.cut == "shrunk":
+        settings = shrunk_to(settings, tower)
     return checked_tower(tower, settings, vision.source, rotates=family.rotates), settings
 
 

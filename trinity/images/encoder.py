@@ -109,16 +109,21 @@ class ImageEncoder:
         encoded = [self._encoded(image) for image in read]
         text, family = parts[0], self.family
         ids, placed = list[int](), list[ImageRows]()
+        between = tokenize(family.line_break, False) if family.line_break else []
         for image, after in zip(encoded, parts[1:], strict=True):
             *texts, last = family.texts(image.squares)
             first = 0
             for before, (height, width) in zip(texts, image.grids, strict=True):
                 ids += tokenize(text + before, not ids)
-                rows = slice(first, first + height * width)
-                columns = width if family.axes else 0
-                placed.append(ImageRows(len(ids), image.rows[rows], self._both_ways, columns))
-                ids += image.ids[rows]
-                text, first = "", rows.stop
+                columns, end = width if family.axes else 0, first + height * width
+                length = width if between else height * width
+                for start in range(first, end, length):
+                    rows = slice(start, start + length)
+                    if start > first:
+                        ids += between
+                    placed.append(ImageRows(len(ids), image.rows[rows], self._both_ways, columns))
+                    ids += image.ids[rows]
+                text, first = "", end
             text = last + after
         return PromptIds(ids + tokenize(text, not ids), tuple(placed))
 

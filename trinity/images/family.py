@@ -49,7 +49,7 @@ class ImageFamily:
     # What chat templates write for an image.
     mark: str
     # How an image is cut into squares: a name in ``cutting.CUTS``.
-    cut: Literal["square", "tiles", "rectangle", "filled"]
+    cut: Literal["square", "tiles", "rectangle", "filled", "shrunk"]
     # The texts of an image in a prompt: before, between and after the rows of its squares.
     texts: Callable[[Squares], list[str]]
     # The weights of the projector's products, with GELU between them.
@@ -72,8 +72,15 @@ class ImageFamily:
     # Makes what joins blocks of neighbours (n, merge * merge, hidden_size) to the projector's rows;
     # None: their values become one row.
     joined: Callable[[TowerConfig, TowerWeights], Joined] | None = None
+    # The weight that makes one state of joined blocks, before the projector; "" and in a file
+    # without it: none.
+    merger: str = ""
+    # The text between the lines of a square's rows.
+    line_break: str = ""
     # GGUF's key of ``merge``, after "clip.vision.".
     merge_key: str = "projector.scale_factor"
+    # Raises UnsupportedError for values of config.json that the tower cannot have.
+    check: Callable[[Values], None] = lambda values: None
     # What config.json says of the tower, with the usual names.
     vision: Callable[[Values], Values] = lambda vision: vision
     # The positions of patches: a table for one square, a table that is resized to each image, a
@@ -92,7 +99,9 @@ class ImageFamily:
     head_norms: bool = False
     # There are norms after attention and after the feed-forward.
     post_norms: bool = False
-    # There is a norm after the last layer.
+    # There is a norm before the first layer.
+    pre_norm: bool = False
+    # There is a norm after the last layer; if its weight is ``optional``, only in some files.
     last_norm: bool = True
     # Pixels p, 0 to 1, become 2 p - 1 if the image processor does not change them.
     centers: bool = False
@@ -102,6 +111,10 @@ class ImageFamily:
     rotates: bool = False
     # Each half of a head rotates by itself, the first by columns, with a base of 100.
     rotates_halves: bool = False
+    # Columns rotate with the frequencies between those of rows.
+    rotates_odd: bool = False
+    # GGUF files have the rows of queries and keys as llama's have: pairs are adjacent.
+    permuted: bool = False
     # Images have positions in time, height and width in the text model.
     axes: bool = False
     # Names of tensors of a layer of ``TowerConfig.deepstack``, after "v.deepstack.N." and in the

@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import checked_integer, checked_real
 from trinity.formats.gguf import GGUFProvider
+from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily
 from trinity.images.settings import ImageSettings
 from trinity.images.tower_config import (
@@ -23,6 +26,7 @@ from trinity.images.tower_config import (
     checked_channels,
     checked_tower,
     pixel_limits,
+    shrunk_to,
 )
 from trinity.images.tower_weights import TowerTensors
 
@@ -97,13 +101,15 @@ class MmprojFile:
             clips=any(
                 name.startswith("v.") and name.endswith(self.family.parts) for name in self._names()
             ),
-            standardizes=any(name in self.family.optional for name in self._names()),
+            standardizes=not {"v.std_bias", "v.std_scale"}.isdisjoint(self._names()),
         )
         settings = self._settings(config)
         return checked_tower(config, settings, self.path, rotates=self.family.rotates), settings
 
     def _settings(self, config: TowerConfig) -> ImageSettings:
         usual, size = self.family.usual_settings, config.image_size
+        if self.family.cut == "shrunk":
+            return shrunk_to(replace(usual, longest_edge=size), config)
         if usual.tile:
             longest = self._size("preproc_image_size", "hidden_size", 4 * size)
             return replace(usual, tile=size, longest_edge=longest)
@@ -158,6 +164,10 @@ class MmprojFile:
         shape = (config.intermediate_size, config.hidden_size)
         if first is not None and first.shape == shape and shape[0] != shape[1]:
             found = {_swapped(name): tensor for name, tensor in found.items()}
+        if self.family.permuted:
+            for name, tensor in found.items():
+                if name.endswith((".attn_q.weight", ".attn_k.weight")):
+                    found[name] = _in_halves(tensor, config.num_heads)
         return TowerTensors(self.path, self.family.of_gguf(found))
 
     def _family(self, families: Mapping[str, ImageFamily]) -> ImageFamily:
@@ -206,6 +216,17 @@ class MmprojFile:
     def _channels(self, key: str) -> Channels:
         found = self._file.metadata.get(_VISION + key)
         return checked_channels(found, f"{self.path}: {_VISION}{key}", positive=key == "image_std")
+
+
+def _in_halves(tensor: Tensor, heads: int) -> Tensor:
+    """Return a weight with the rows that rotate together half a head apart, not adjacent."""
+    rows = tensor.shape[0]
+    if rows % (2 * heads) or tensor.data.nbytes % rows:
+        raise ConfigError(
+            f"{tensor.where} has shape {tensor.shape}, which is not divided by {heads} heads"
+        )
+    data = tensor.data.reshape(heads, rows // heads // 2, 2, -1).swapaxes(1, 2)
+    return replace(tensor, data=np.ascontiguousarray(data).reshape(-1))
 
 
 def _swapped(name: str) -> str:

@@ -16,13 +16,16 @@ from trinity.images.gemma3 import GEMMA3
 from trinity.images.gemma4 import GEMMA4
 from trinity.images.idefics3 import IDEFICS3
 from trinity.images.mmproj import MmprojFile
+from trinity.images.pixtral import PIXTRAL
 from trinity.images.qwen_vl import QWEN2VL, QWEN3VL, QWEN25VL
 from trinity.images.settings import ImageSettings
 from trinity.images.tower_config import TowerConfig
 from trinity.providers.huggingface import HuggingFaceProvider
 from trinity.runtime.interface import Engine
 
-FAMILIES: tuple[ImageFamily, ...] = (IDEFICS3, GEMMA3, GEMMA4, QWEN3VL, QWEN25VL, QWEN2VL)
+FAMILIES: tuple[ImageFamily, ...] = (
+    IDEFICS3, GEMMA3, GEMMA4, QWEN3VL, QWEN25VL, QWEN2VL, PIXTRAL,
+)  # fmt: skip
 
 
 def open_encoder(

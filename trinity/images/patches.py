@@ -51,13 +51,19 @@ def windows_of(height: int, width: int, side: int) -> tuple[NDArray[np.int64], N
     return np.argsort(window, kind="stable"), np.bincount(window)
 
 
-def rotations(height: int, width: int, head_dim: int, merge: int) -> NDArray[np.float32]:
+def rotations(
+    height: int, width: int, head_dim: int, merge: int, *, odd: bool = False
+) -> NDArray[np.float32]:
     """Return cosines and sines (height * width, head_dim) of pairs (i, i + head_dim / 2).
 
-    The first half of the pairs rotates by the patch's row, the second by its column.
+    The first half of the pairs rotates by the patch's row, the second by its column. ``odd``: the
+    frequencies of columns are between those of rows.
     """
-    angles = np.concatenate(_angles(height, width, head_dim // 4, _THETA), axis=-1)
-    return _turns(angles, merge)
+    count = head_dim // 4
+    rows, columns = _angles(height, width, count, _THETA)
+    if odd:
+        columns = columns * _THETA ** (-0.5 / count)
+    return _turns(np.concatenate([rows, columns], axis=-1), merge)
 
 
 def rotations_of_halves(

@@ -13,7 +13,8 @@ class ImageSettings:
     tile: int
     """The side of a square for the tower; 0: an image has one part of any size."""
     longest_edge: int
-    """The longer side of an image before it is cut into tiles."""
+    """The longer side of an image before it is cut into tiles; the cut "shrunk" makes only larger
+    images smaller."""
     splits: bool
     """Whether an image is cut into tiles."""
     resample: int

@@ -2,7 +2,8 @@
 
 Patches and their positions, layers with norms before attention and feed-forward, bidirectional
 attention, a last norm. Source: transformers' SiglipVisionModel, Qwen3VLVisionModel,
-Qwen2_5_VisionTransformerPretrainedModel and Gemma4VisionModel; llama.cpp's build_vit.
+Qwen2_5_VisionTransformerPretrainedModel, Gemma4VisionModel and PixtralVisionModel; llama.cpp's
+build_vit.
 
 Between two attentions every row is independent, so a piece of the rows passes all operations while
 it is in the CPU caches.
@@ -84,7 +85,13 @@ class Tower:
         width = d if family.joined else d * config.merge**2
         self._joined_rows = family.joined(config, weights) if family.joined else None
         self._joined = RowBuffer(count, width)
-        self._between = RowBuffer(count, width) if len(family.projector) > 1 else self._joined
+        self._merged = RowBuffer(count, d) if weights.merger else self._joined
+        names = [
+            *family.projector[:-1],
+            *(f"v.deepstack.{layer}.fc1" for layer in config.deepstack),
+        ]
+        between = [weights.outputs(name) for name in names]
+        self._between = RowBuffer(count, max(between)) if between else self._joined
         self._out = RowBuffer(count, config.projection_size * (1 + len(config.deepstack)))
         self._number, self._out_number = recorder.number(rows), recorder.number(count)
         self._pieces = [
@@ -113,7 +120,8 @@ class Tower:
         if self._family.rotates_halves:
             turned = rotations_of_halves(height, width, self._heads.dim, merge)
         elif self._family.rotates:
-            turned = [rotations(height, width, self._heads.dim, merge)]
+            odd = self._family.rotates_odd
+            turned = [rotations(height, width, self._heads.dim, merge, odd=odd)]
         else:
             turned = []
         for table, turns in zip(self._rotations, turned, strict=True):
@@ -126,7 +134,7 @@ class Tower:
             self._joined.values[:] = self._x.values[: self._rows].reshape(self.count, -1)
             team.run(stage.projector.records)
         team.run(self._stages[-1].layers.records)
-        last = self._h if self._family.last_norm else self._x
+        last = self._h if self._weights.last_norm else self._x
         blocks = last.values[: self._rows].reshape(self.count, merge**2, -1)
         if self._joined_rows is None:
             self._joined.values[:] = blocks.reshape(self.count, -1)
@@ -155,6 +163,8 @@ class Tower:
         """Write the layers up to each projector, and the projector."""
         config, recorder, d = self._config, self._recorder, self._config.hidden_size
         for first in self._each_piece():
+            if self._family.pre_norm:
+                self._write_norm("v.pre_ln", self._x.at(first), self._x.at(first), d)
             self._write_queries(0, first)
         for layer in range(config.num_layers):
             if config.window and layer not in config.whole_layers:
@@ -165,7 +175,7 @@ class Tower:
             last = layer + 1 == config.num_layers
             for first in self._each_piece():
                 self._write_rest(layer, mixed, first)
-                if last and self._family.last_norm:
+                if last and self._weights.last_norm:
                     self._write_norm("v.post_ln", self._x.at(first), self._h.at(first), d)
                 elif not last and layer not in config.deepstack:
                     self._write_queries(layer + 1, first)
@@ -185,10 +195,16 @@ class Tower:
         source, width = self._joined.at(), self._joined.values.shape[1]
         if norm:
             self._write_norm(f"{norm}norm", source, source, width)
+        elif merger := self._weights.merger:
+            d = self._config.hidden_size
+            recorder.linear(source, (self._weights.linear(merger, d, width), self._merged.at()))
+            source, width = self._merged.at(), d
         *inner, last = names
         for name in inner:
-            recorder.linear(source, (self._weights.linear(name, width, width), self._between.at()))
-            source = self._between.at()
+            size_between = self._weights.outputs(name)
+            weight = self._weights.linear(name, size_between, width)
+            recorder.linear(source, (weight, self._between.at()))
+            source, width = self._between.at(), size_between
             recorder.activation("gelu_erf", source, width)
         out = self._out.at()
         into = RowsView(out.address + 4 * size * number, out.stride)

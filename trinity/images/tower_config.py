@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -122,6 +123,13 @@ def pixel_limits(least: int, most: int, patch_size: int) -> tuple[int, int]:
     """Return the limits of a resized image; it has at most ``MOST_ROWS`` patches."""
     most = min(most, MOST_ROWS * patch_size**2, MOST_PIXELS)
     return min(least, most), most
+
+
+def shrunk_to(settings: ImageSettings, config: TowerConfig) -> ImageSettings:
+    """Return the settings of the cut "shrunk" for a tower: at most ``MOST_ROWS`` patches."""
+    unit = config.patch_size * config.merge
+    most = min(math.isqrt(MOST_ROWS) * config.patch_size, math.isqrt(MOST_PIXELS)) // unit * unit
+    return replace(settings, unit=unit, longest_edge=max(min(settings.longest_edge, most), 1))
 
 
 def centered(mean: Channels, std: Channels) -> tuple[Channels, Channels]:

@@ -81,6 +81,40 @@ class TowerWeights:
             self.linear(f"{prefix}ffn_down", d, inner)
             for name in (*_ATTENTION, "ffn_gate", "ffn_up", "ffn_down"):
                 self.limits(prefix + name)
+        width = d if self._family.joined else d * self._config.merge**2
+        if self.merger:
+            self.linear(self.merger, d, width)
+            width = d
+        *between, last = self._family.projector
+        for name in between:
+            self.linear(name, self.outputs(name), width)
+            width = self.outputs(name)
+        self.linear(last, self._config.projection_size, width)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor."""
+        return self._weights.has(name)
+
+    @property
+    def last_norm(self) -> bool:
+        """Whether there is a norm after the last layer."""
+        name = "v.post_ln.weight"
+        return self._family.last_norm and (name not in self._family.optional or self.has(name))
+
+    @property
+    def merger(self) -> str:
+        """The family's ``merger`` if the file has it, or ""."""
+        name = self._family.merger
+        return name if self.has(f"{name}.weight") else ""
+
+    def outputs(self, name: str) -> int:
+        """The number of outputs of a linear; ConfigError if it has none."""
+        if not self.has(f"{name}.weight") or not (shape := self._weights.shape(f"{name}.weight")):
+            raise ConfigError(
+                f"{self._weights.provider.path}: there is no tensor '{name}.weight'; the file is "
+                "incomplete"
+            )
+        return shape[0]
 
     def vector(self, name: str, length: int) -> NDArray[np.float32]:
         """A tensor of ``length`` values."""

@@ -1,0 +1,135 @@
+"""Vision models of Mistral: sizes of images, tokens between lines, refusals."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+import trinity
+from tests.images import small_vision_models as small
+from tests.images.mmproj_files import write_mmproj
+from tests.images.test_vision_models import GREEDY, asked
+from trinity.errors import ConfigError
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
+from trinity.images.cutting import shrunk_size
+from trinity.images.settings import ImageSettings
+from trinity.server.app import make_app
+from trinity.server.models import Models
+from trinity.server.served import Served
+from trinity.server.settings import ServerOptions
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [  # transformers' get_resize_output_image_size; it refuses the second
+        ((1, 1), (28, 28)), ((3, 5000), (28, 1540)), ((17, 23), (28, 28)), ((896, 896), (896, 896)),
+        ((4000, 3000), (1540, 1176)), ((3000, 4000), (1176, 1540)), ((1541, 29), (1540, 28)),
+        ((5000, 7), (1540, 28)), ((2000, 1999), (1540, 1540)),
+    ],
+)  # fmt: skip
+def test_sizes_are_those_of_transformers(size: tuple[int, int], expected: tuple[int, int]) -> None:
+    settings = ImageSettings(tile=0, longest_edge=1540, splits=False, resample=3, unit=28)
+    assert shrunk_size(*size, settings) == expected
+
+
+def test_tokens_end_the_lines_of_an_image(models: dict[str, trinity.Model]) -> None:
+    model = models["mistral3"]
+    ids = model.apply_chat_template(asked(small.image(40, 20), text=""))
+    rows = [len(image.rows) for image in ids.images]
+    assert rows == [3, 3]
+    special = {token: 256 + number for number, token in enumerate(small.SPECIAL["mistral3"])}
+    first, second = ids.images
+    assert ids[first.end : second.first] == [special["[IMG_BREAK]"]]
+    assert ids[second.end : second.end + 2] == [special["[IMG_END]"], special["[/INST]"]]
+
+
+def test_the_server_reads_images_as_the_model(models: dict[str, trinity.Model]) -> None:
+    model, stream = models["mistral3"], io.BytesIO()
+    small.image(100, 60).save(stream, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+    content = [
+        {"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is it?"},
+    ]  # fmt: skip
+    body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 12}
+    app = make_app(Models([Served("m", "m", lambda: model, model=model)]), ServerOptions())
+    client = TestClient(app, base_url="http://localhost")
+    answer = client.post("/v1/chat/completions", json=body).json()
+    assert "choices" in answer, answer
+    expected = model.chat(asked(small.image(100, 60)), temperature=0, max_tokens=12)
+    assert answer["choices"][0]["message"]["content"] == expected.text
+
+
+@pytest.mark.parametrize(("part", "key", "value", "message"), [
+    ("", "vision_feature_layer", -2, "vision_feature_layer is -2"),
+    ("", "vision_feature_layer", [-1, -2], r"vision_feature_layer is \[-1, -2\]"),
+    ("", "projector_hidden_act", "relu", "the projector of images has .* 'relu'"),
+    ("", "spatial_merge_size", 4, "requires"),
+    ("text_config", "rms_norm_eps", 1e-6, "has rms_norm_eps 1e-06"),
+    ("vision_config", "rope_theta", 1e5, "rope_theta of the vision tower is 100000"),
+    ("vision_config", "rope_parameters", {"rope_type": "yarn"}, "its rope_type 'yarn'"),
+    ("vision_config", "hidden_act", "relu", "hidden_act is 'relu'"),
+    ("vision_config", "num_attention_heads", 16, "needs a multiple of 4"),
+    ("vision_config", "image_size", [96, 96], "image_size"),
+])  # fmt: skip
+def test_a_tower_that_is_not_supported_leaves_the_text(
+    part: str, key: str, value: object, message: str, directories: dict[str, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(directories["mistral3"], tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    (content[part] if part else content)[key] = value
+    path.write_text(json.dumps(content), "utf-8")
+    lines: list[str] = []
+    with trinity.load(tmp_path / "model", progress=lines.append) as model:
+        assert not model.reads_images
+    assert any("images are not read" in line and re.search(message, line) for line in lines), lines
+
+
+def _changed(path: Path, tensors: dict[str, np.ndarray | None]) -> Path:
+    """Write the mmproj file of "mistral3" with other tensors; None: without it."""
+    made = path.with_suffix(".changed.gguf")
+    with GGUFProvider(write_mmproj("mistral3", path)) as sound, GGUFWriter(made) as writer:
+        for key, value in sound.metadata.items():
+            if not key.startswith("GGUF"):
+                writer.add(key, np.uint32(value) if type(value) is int else value)
+        known = {name: sound.tensor(name).dequantize() for name in sound.tensor_names()}
+        for name, tensor in {**known, **tensors}.items():
+            if tensor is not None:
+                writer.add_tensor(name, tensor.shape, "F32", np.ascontiguousarray(tensor))
+    return made
+
+
+@pytest.mark.parametrize(("name", "shape", "message"), [
+    ("v.pre_ln.weight", None, "'v.pre_ln.weight'"),
+    ("v.pre_ln.weight", (16,), "requires 32 values"),
+    ("mm.input_norm.weight", (16,), "requires 32 values"),
+    ("mm.patch_merger.weight", None, r"'mm\.1\.weight' has shape"),
+    ("mm.patch_merger.weight", (32, 33), r"expected \(n, n \* patches\)"),
+    ("mm.patch_merger.weight", (32, 64), r"requires \(32, 128\)"),
+    ("mm.1.weight", None, "no tensor 'mm.1.weight'"),
+    ("mm.1.weight", (48, 16), r"requires \(48, 32\)"),
+    ("mm.2.weight", (48, 16), r"requires \(48, 48\)"),
+    ("v.blk.1.attn_q.weight", (30, 32), "not divided by 2 heads"),
+    ("v.blk.1.attn_k.weight", (16, 32), r"requires \(32, 32\)"),
+])  # fmt: skip
+def test_a_damaged_projector_is_refused(
+    name: str, shape: tuple[int, ...] | None, message: str, directories: dict[str, Path],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    tensor = None if shape is None else np.zeros(shape, np.float32)
+    path = _changed(tmp_path / "mmproj.gguf", {name: tensor})
+    with (
+        pytest.raises(ConfigError, match=message),
+        trinity.load(directories["mistral3"], mmproj=path) as model,
+    ):
+        model.chat(asked(small.image(20, 20)), **GREEDY)
