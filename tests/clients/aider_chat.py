@@ -46,6 +46,25 @@ def _() -> None:
     assert (folder / "aider-note.txt").read_text() == "written by aider\n", output[-500:]
 
 
+@row("trinity launch aider --run")
+def _() -> None:
+    folder = Path(tempfile.mkdtemp())
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "HOME": HOME, "PATH": programs,
+                   "PYTHONPATH": os.environ["TRINITY_PYTHONPATH"]}  # fmt: skip
+    command = [
+        os.environ["TRINITY_PYTHON"], "-m", "trinity", "launch", "aider", "--run", "--url",
+        SCRIPTED_URL, "--", "--yes", "--no-git", "--no-check-update", "--analytics-disable",
+        "--edit-format", "whole", "--message", "Write aider-note.txt.",
+    ]  # fmt: skip
+    ran = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, timeout=600,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-500:]
+    assert (folder / "aider-note.txt").read_text() == "written by aider\n", ran.stdout[-500:]
+
+
 @row("--model openai/smol, default server")
 def _() -> None:
     _, output = aider(CHAT, URL, "--no-stream", "--message", "Say hello.")

@@ -9,13 +9,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { main, row, scripted, scriptedUrl } from "./rows.mjs";
+import { launched, main, row, scripted, scriptedUrl } from "./rows.mjs";
 
 const run = promisify(execFile);
 const folder = fileURLToPath(new URL("node_modules/@anthropic-ai/claude-code", import.meta.url));
 // npm may leave out a package's own installation script, which puts the program into its place.
 execFileSync("node", [join(folder, "install.cjs")], { stdio: "ignore" });
 const program = join(folder, "bin", "claude.exe");
+const bin = fileURLToPath(new URL(".", import.meta.url));
 const home = mkdtempSync(join(tmpdir(), "claude-home-"));
 const project = mkdtempSync(join(tmpdir(), "claude-project-"));
 const env = { PATH: process.env.PATH, HOME: home, ANTHROPIC_BASE_URL: scriptedUrl,
@@ -26,6 +27,10 @@ async function claude(...options) {
 }
 
 async function claudeIn(env, ...options) {
+  return ended(program, options, env);
+}
+
+async function ended(program, options, env) {
   const started = run(program, options, { cwd: project, env, timeout: 300_000 });
   started.child.stdin.end();
   return (await started).stdout.trim();
@@ -58,6 +63,12 @@ row("claude -p with Read, and a conversation that is continued", async () => {
 row("claude -p without a model's name", async () => {
   const { ANTHROPIC_MODEL, ...less } = env;
   assert.equal(await claudeIn(less, "-p", "hi"), "Hello! How can I help you today?");
+});
+
+row("trinity launch claude --run", async () => {
+  const options = ["-p", "Write forty-two into answer.txt.", "--allowedTools", "Bash"];
+  const found = await ended(...launched("claude", bin, options, { HOME: home }));
+  assert.equal(found, "answer.txt now has 42.");
 });
 
 await main();

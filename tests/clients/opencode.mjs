@@ -7,7 +7,7 @@ import { existsSync, mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { main, row, scripted, scriptedUrl } from "./rows.mjs";
+import { launched, main, row, scripted, scriptedUrl } from "./rows.mjs";
 
 const program = join(dirname(fileURLToPath(import.meta.url)), "node_modules", ".bin", "opencode");
 const home = mkdtempSync(join(tmpdir(), "opencode-"));
@@ -29,9 +29,13 @@ function opencode(...more) {
   const folder = mkdtempSync(join(tmpdir(), "work-"));
   writeFileSync(join(folder, "opencode.json"), JSON.stringify(config));
   const env = { ...process.env, HOME: home, PWD: folder, OPENCODE_DISABLE_MODELS_FETCH: "1" };
+  return ended(folder, program, ["run", "-m", `trinity/${scripted}`, ...more], env);
+}
+
+function ended(folder, program, words, env) {
   const options = { cwd: folder, env, stdio: ["ignore", "pipe", "pipe"], timeout: 300000 };
   return new Promise((resolve, reject) => {
-    const child = spawn(program, ["run", "-m", `trinity/${scripted}`, ...more], options);
+    const child = spawn(program, words, options);
     let output = "";
     for (const stream of [child.stdout, child.stderr]) stream.on("data", (text) => (output += text));
     child.on("close", (code) => {
@@ -48,6 +52,17 @@ row("opencode run, @ai-sdk/openai-compatible", async () => {
 
 row("opencode run runs a command and reads its output", async () => {
   const { folder, output } = await opencode("Write the file opencode-note.txt.");
+  assert.match(output, /The file opencode-note\.txt is written\./);
+  assert.ok(existsSync(join(folder, "opencode-note.txt")));
+});
+
+row("trinity launch opencode --run", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "work-"));
+  const environment = { HOME: mkdtempSync(join(tmpdir(), "opencode-")), PWD: folder,
+    OPENCODE_DISABLE_MODELS_FETCH: "1" };
+  const here = dirname(fileURLToPath(import.meta.url));
+  const words = ["run", "Write the file opencode-note.txt."];
+  const { output } = await ended(folder, ...launched("opencode", here, words, environment));
   assert.match(output, /The file opencode-note\.txt is written\./);
   assert.ok(existsSync(join(folder, "opencode-note.txt")));
 });

@@ -7,6 +7,14 @@ export const scriptedUrl = process.env.TRINITY_SCRIPTED_URL ?? "http://127.0.0.1
 export const [chat, demo, embedder, speech, scripted] =
   ["smol", "demo", "minilm", "whisper", "scripted"];
 
+// The command `trinity launch --run`, its arguments and environment; the program must be in the PATH.
+export function launched(program, folder, options, environment = {}) {
+  const path = `${folder}/node_modules/.bin:${process.env.PATH}`;
+  const words = ["-m", "trinity", "launch", program, "--run", "--url", scriptedUrl, "--", ...options];
+  const env = { ...process.env, PYTHONPATH: process.env.TRINITY_PYTHONPATH, PATH: path, ...environment };
+  return [process.env.TRINITY_PYTHON, words, env];
+}
+
 const rows = new Map();
 
 export function row(name, run, { excused = null } = {}) {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -31,6 +32,8 @@ def test_client(name: str, url: str, scripted_url: str) -> None:
     install(script)  # copies a changed script to its packages
     environment = {**os.environ, "TRINITY_URL": url, "TRINITY_SCRIPTED_URL": scripted_url,
                    "TRINITY_SPOKEN": str(ROOT / "tests" / "data" / "real" / "spoken"),
+                   "TRINITY_PYTHON": sys.executable,
+                   "TRINITY_PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "kernels")]),
                    "HF_HUB_OFFLINE": "1"}  # fmt: skip
     ran = subprocess.run(
         command_of(script), env=environment, capture_output=True, text=True, timeout=MOST_SECONDS

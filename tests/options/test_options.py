@@ -203,6 +203,7 @@ TAKEN: dict[str, Sequence[Declared]] = {
     "serve": [*SERVING, *DEFAULTS, *LOADING],
     "batch": [*DEFAULTS, *LOADING],
     "pull": [],
+    "launch": [],
     "list": [],
     "rm": [],
     "embed": [*only(SERVING, "pooling"), *LOADING],

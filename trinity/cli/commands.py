@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("generate", "generate"),
     "chat": ("chat", "chat"),
     "serve": ("serve", "serve"),
+    "launch": ("launch", "launch"),
     "batch": ("batch", "batch"),
     "pull": ("pull", "pull"),
     "list": ("listing", "list_models"),
