@@ -466,6 +466,11 @@ class Model:
         """The number of requests that wait and run now."""
         return self._engine_thread.stats()
 
+    def kv_cache_usage(self) -> float:
+        """The part of the KV cache that running requests use, from 0 to 1."""
+        pool = self.engine.pool
+        return (pool.nbytes - pool.idle_bytes) / pool.limit if pool.limit else 0.0
+
     def keep_prefixes(self, folder: str | os.PathLike[str], limit: int) -> None:
         """Store computed prompt prefixes in a folder of at most ``limit`` bytes.
 

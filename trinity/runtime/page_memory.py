@@ -40,7 +40,7 @@ class PageMemory:
     @property
     def spare_bytes(self) -> int:
         """The part of ``nbytes`` that is not in use."""
-        return sum(self._sizes[kind] * len(parts) for kind, parts in self._spare.items())
+        return sum(self._sizes[kind] * len(parts) for kind, parts in list(self._spare.items()))
 
     def take(self, kind: Kind) -> Part | None:
         """A part, or None if all are in use.

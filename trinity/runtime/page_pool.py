@@ -97,9 +97,9 @@ class PagePool:
 
     @property
     def idle_bytes(self) -> int:
-        """The number of allocated bytes that no cache uses."""
+        """The number of allocated bytes that no cache uses; from any thread."""
         return self._memory.spare_bytes + sum(
-            sum(part.data.nbytes for part in self._unused(page)) for page in self._idle
+            sum(part.data.nbytes for part in self._unused(page)) for page in list(self._idle)
         )
 
     def root(self, kv_type: str, adapters: AdapterWeights = (), domain: Domain = COMMON) -> Page:

@@ -27,12 +27,15 @@ from trinity.server.kept import HEADER, name_in
 from trinity.server.kept_stream import LAST_EVENT
 from trinity.server.multipart import form_fields
 from trinity.server.schemas import converted, decoded, has_few_values
+from trinity.server.security import REQUEST_ID
 from trinity.server.service import Service
 from trinity.server.stream import DEADLINE, Stream
 from trinity.server.threads import SMALL
 
 log = logging.getLogger("trinity.server")
 
+# The attribute of a log record that has further fields of its JSON object.
+FIELDS = "trinity_fields"
 MOST_PARAMETERS, MOST_QUERY_BYTES = 64, 8192  # of a query
 
 
@@ -94,8 +97,19 @@ class Dispatch:
             if ignored.names:
                 log.info("%s %s ignored: %s", scope["method"], self._endpoint.path, ignored.header)
             if self._service.settings.log_requests:
-                seconds = time.perf_counter() - began
-                log.info("%s %s %d %.3f s", scope["method"], self._endpoint.path, status, seconds)
+                self._log(scope, status, time.perf_counter() - began)
+
+    def _log(self, scope: Scope, status: int, seconds: float) -> None:
+        """Log a request; in JSON the parts of its line are fields, too."""
+        method, path = scope["method"], self._endpoint.path
+        fields = {"method": method, "path": path, "status": status, "seconds": round(seconds, 6)}
+        client = scope.get("client")
+        if client:
+            fields["client"] = client[0]
+        log.info(
+            "%s %s %d %.3f s %s", method, path, status, seconds, REQUEST_ID.get(),
+            extra={FIELDS: fields},
+        )  # fmt: skip
 
     async def _counted(self, ignored: Ignored, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the request while the bytes of its body count."""

@@ -1,9 +1,9 @@
-"""Metrics of the server for Prometheus: its own, and those that llama.cpp's server has."""
+"""Metrics of the server for Prometheus: its own, llama.cpp's server's, and those of vLLM."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trinity.server.models import Models
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 
 
 class Metrics:
@@ -27,6 +28,7 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)  # memory and CPU time, if there is /proc
         self.llama = LlamaMetrics()
+        self._vllm = VllmMetrics(registry)
         self.began = int(time.time())
         self._writing = Lock()
         model = ("model",)
@@ -80,6 +82,8 @@ class Metrics:
             self._queue.labels(served.name).set(work.waiting)
             self._running.labels(served.name).set(work.running)
             self._loaded.labels(served.name).set(served.model is not None)
+            usage = 0.0 if served.model is None else served.model.kv_cache_usage()
+            self._vllm.current(served.name, work, usage)
         return generate_latest(self.registry) + self.llama.text(works).encode()
 
     def answered(self, path: str, status: int) -> None:
@@ -91,9 +95,10 @@ class Metrics:
         self._prompt.labels(model).inc(tokens)
         self.llama.prompt += tokens
 
-    def ended(self, model: str, timings: Timings) -> None:
-        """Count a response that has ended."""
+    def ended(self, model: str, timings: Timings, reason: str) -> None:
+        """Count a response that has ended for a reason (see ``FinishReason``)."""
         self.llama.ended(timings)
+        self._vllm.ended(model, timings, reason)
         self._prompt.labels(model).inc(timings.prompt_tokens)
         self._cached.labels(model).inc(timings.cached_tokens)
         self._generated.labels(model).inc(timings.completion_tokens)
@@ -101,6 +106,85 @@ class Metrics:
         self._first.labels(model).observe(timings.waiting_seconds + timings.prompt_seconds)
         if timings.completion_seconds:
             self._token.labels(model).observe(timings.completion_seconds / timings.decode_steps)
+
+
+class VllmMetrics:
+    """The metrics that vLLM's Grafana boards read, under vLLM's names of now and before."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("model_name", "engine")
+
+        def counter(name: str, told: str, *more: str) -> Counter:
+            return Counter(f"vllm:{name}", told, (*labels, *more), registry=registry)
+
+        def gauge(name: str, told: str) -> Gauge:
+            return Gauge(f"vllm:{name}", told, labels, registry=registry)
+
+        def histogram(name: str, told: str, buckets: Sequence[float] = SECONDS) -> Histogram:
+            return Histogram(f"vllm:{name}", told, labels, registry=registry, buckets=buckets)
+
+        self._prompt = counter("prompt_tokens", "Prompt tokens.")
+        self._generated = counter("generation_tokens", "Generated tokens.")
+        self._queries = counter("prefix_cache_queries", "Prompt tokens looked up in the cache.")
+        self._hits = counter("prefix_cache_hits", "Prompt tokens found in the cache.")
+        self._success = counter("request_success", "Completed responses.", "finished_reason")
+        self._running = gauge("num_requests_running", "Running responses.")
+        self._waiting = gauge("num_requests_waiting", "Waiting responses.")
+        usage = "The part of the KV cache that responses use."
+        self._usage = [
+            gauge(name, usage) for name in ("kv_cache_usage_perc", "gpu_cache_usage_perc")
+        ]
+        self._whole = histogram("e2e_request_latency_seconds", "Time of a response.")
+        self._first = histogram("time_to_first_token_seconds", "Time to the first token.")
+        further = "Mean time per token after the first."
+        names = (
+            "inter_token_latency_seconds", "time_per_output_token_seconds",
+            "request_time_per_output_token_seconds",
+        )  # fmt: skip
+        self._token = [histogram(name, further) for name in names]
+        self._queue = histogram("request_queue_time_seconds", "Time in the queue.")
+        self._prefill = histogram("request_prefill_time_seconds", "Time of the prompt.")
+        self._decode = histogram("request_decode_time_seconds", "Time of further tokens.")
+        self._inference = histogram("request_inference_time_seconds", "Time after the queue.")
+        self._prompts = histogram("request_prompt_tokens", "Prompt tokens of a request.", TOKENS)
+        generated = ("request_generation_tokens", "request_max_num_generation_tokens")
+        self._lengths = [
+            histogram(name, "Generated tokens of a response.", TOKENS) for name in generated
+        ]
+
+    def current(self, model: str, work: SchedulerStats, usage: float) -> None:
+        """Set the current values of a model."""
+        self._running.labels(model, "0").set(work.running)
+        self._waiting.labels(model, "0").set(work.waiting)
+        for one in self._usage:
+            one.labels(model, "0").set(usage)
+
+    def ended(self, model: str, timings: Timings, reason: str) -> None:
+        """Count a finished response."""
+        prompt, computing = timings.prompt_seconds, timings.completion_seconds
+        counts = (
+            (self._prompt, timings.prompt_tokens),
+            (self._generated, timings.completion_tokens),
+            (self._queries, timings.prompt_tokens),
+            (self._hits, timings.cached_tokens),
+        )
+        for counter, count in counts:
+            counter.labels(model, "0").inc(count)
+        self._success.labels(model, "0", reason).inc()
+        observed = [
+            (self._whole, timings.waiting_seconds + prompt + computing),
+            (self._first, timings.waiting_seconds + prompt),
+            (self._queue, timings.waiting_seconds),
+            (self._prefill, prompt),
+            (self._decode, computing),
+            (self._inference, prompt + computing),
+            (self._prompts, timings.prompt_tokens),
+            *((one, timings.completion_tokens) for one in self._lengths),
+        ]
+        if computing:
+            observed += [(one, computing / timings.decode_steps) for one in self._token]
+        for histogram, value in observed:
+            histogram.labels(model, "0").observe(value)
 
 
 COUNTER, GAUGE = "counter", "gauge"

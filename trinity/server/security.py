@@ -7,7 +7,10 @@ Origin, and both must be allowed. An IP address needs no DNS, so it cannot be re
 from __future__ import annotations
 
 import ipaddress
+import re
+import secrets
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -32,9 +35,13 @@ USUAL_HEADERS = (
     "Last-Event-ID"
 )
 # Response headers that pages may read.
-TOLD = "Retry-After, X-Predicted-First-Token-Ms, X-Trinity-Ignored"
+TOLD = "Retry-After, X-Predicted-First-Token-Ms, X-Request-Id, X-Trinity-Ignored"
 # Seconds for which a browser caches the response to a preflight request.
 KEPT = "600"
+# The id of the request that runs, from its X-Request-Id if it has a usable one.
+REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID", default="")
+_USABLE_ID = re.compile(r"[!-~]{1,128}")
+ANTHROPICS = "/v1/messages"  # whose clients read the id from the header "request-id"
 
 
 class Guard:
@@ -67,6 +74,10 @@ class Guard:
             use_usual_path(scope)
         headers = Headers(scope=scope)
         path = scope["path"]
+        name = headers.get("x-request-id", "")
+        if not _USABLE_ID.fullmatch(name):
+            name = f"req_{secrets.token_hex(16)}"
+        REQUEST_ID.set(name)
         origin = headers.get("origin")
         app = self._app
         try:
@@ -85,7 +96,7 @@ class Guard:
             app = self._refuse(path, error)
             if error.status == 403:
                 origin = None
-        await app(scope, receive, send if origin is None else _told(send, origin))
+        await app(scope, receive, _told(send, path, name, origin))
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
         host = headers.get("host")
@@ -157,15 +168,19 @@ def is_address(name: str) -> bool:
     return True
 
 
-def _told(send: Send, origin: str) -> Send:
-    """``send`` that lets pages of an origin read the response, without cookies."""
+def _told(send: Send, path: str, name: str, origin: str | None) -> Send:
+    """``send`` that adds a request's id, and lets pages of ``origin`` read it without cookies."""
 
     async def told(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            headers["Access-Control-Allow-Origin"] = origin
-            headers["Access-Control-Expose-Headers"] = TOLD
-            headers.add_vary_header("Origin")
+            headers["X-Request-Id"] = name
+            if path.startswith(ANTHROPICS):
+                headers["Request-Id"] = name
+            if origin is not None:
+                headers["Access-Control-Allow-Origin"] = origin
+                headers["Access-Control-Expose-Headers"] = TOLD
+                headers.add_vary_header("Origin")
         await send(message)
 
     return told

@@ -192,7 +192,7 @@ class Answers:
         if reason == "cancelled":
             raise ApiError(503, "the server is stopping")
         assert chunk.timings is not None
-        self._service.metrics.ended(self.name, chunk.timings)
+        self._service.metrics.ended(self.name, chunk.timings, reason)
         self._lease.estimates.ended(chunk.timings)
         token_hash = str(self._hashes[index])
         self._events.append(

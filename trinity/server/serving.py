@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.paging import bound_kept_heap
 from trinity.server.app import make_app
+from trinity.server.logs import log_to
 from trinity.server.model_refs import (
     NO_PRESETS,
     Preset,
@@ -35,7 +35,6 @@ from trinity.server.settings import ServerOptions
 # Seconds until a running thread yields the interpreter's lock (Python's default: 5 ms), so that a
 # thread that reads a long request does not hold up the event loop and the engine.
 SWITCH_SECONDS = 0.0005
-log = logging.getLogger("trinity.server")
 
 
 def serve(
@@ -49,6 +48,7 @@ def serve(
     do not set them, ``presets`` options of single models. Raises: TrinityError.
     """
     options.all_keys()
+    say = log_to(say, requests=options.log_requests, json=options.log_format == "json")
     template = None if options.chat_template is None else read_template(options.chat_template)
     limits = {"max_sequences": options.parallel, "batch_size": options.batch_size}
     loading = {**loading, **{name: most for name, most in limits.items() if most is not None}}
@@ -106,8 +106,6 @@ def serve(
             say(f"listening on {address}")
 
     app = make_app(models, options, failed, ready, defaults, speech, created)
-    if options.log_requests:
-        log_to(say)
     with ExitStack() as open_sockets:
         listeners: list[socket.socket] = []
         port = options.port
@@ -129,22 +127,3 @@ def serve(
         (error,) = errors
         raise error if isinstance(error, TrinityError) else TrinityError(str(error)) from error
     return server.ended_by
-
-
-class _Lines(logging.Handler):
-    """Writes records by a function."""
-
-    def __init__(self, say: Say) -> None:
-        super().__init__()
-        self._say = say
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one record."""
-        self._say(self.format(record))
-
-
-def log_to(say: Say) -> None:
-    """Write a line for each request."""
-    log.setLevel(logging.INFO)
-    log.addHandler(_Lines(say))
-    log.propagate = False

@@ -283,6 +283,14 @@ class ServerOptions:
     log_requests: Annotated[
         bool, Option("Log method, path, status and time of each request.", ("--log-requests",))
     ] = False
+    log_format: Annotated[
+        Literal["text", "json"],
+        Option(
+            "Form of log lines: text, or a JSON object per line.",
+            ("--log-format",),
+            choices=("text", "json"),
+        ),
+    ] = "text"
 
     def __post_init__(self) -> None:
         check_options(self)
