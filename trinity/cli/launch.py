@@ -41,7 +41,7 @@ def launch(
     url: Annotated[
         str, Flag("--url", metavar="URL", help="The server's address.")
     ] = "http://127.0.0.1:8080",
-    api_key: Annotated[
+    key: Annotated[
         str | None,
         Flag("--api-key", metavar="KEY", help="The server's key; by default TRINITY_API_KEY."),
     ] = None,
@@ -53,7 +53,7 @@ def launch(
     url = url.rstrip("/").removesuffix("/v1")
     if not url.startswith(("http://", "https://")):
         raise BadParameter(f"--url is {url!r:.80}; it must be such as http://127.0.0.1:8080")
-    key = api_key or os.environ.get("TRINITY_API_KEY") or NO_KEY
+    key = key or os.environ.get("TRINITY_API_KEY") or NO_KEY
     served = chosen_model(served_models(url, key), model)
     if served.context is not None and served.context < known.context:
         say(
