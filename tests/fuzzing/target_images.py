@@ -50,6 +50,15 @@ _CUTTINGS = (
         tile=0, longest_edge=0, splits=False, resample=3, unit=6, least_pixels=1,
         most_pixels=36 * 70,
     ), ""),
+    Cutting("grid", ImageSettings(
+        tile=32, longest_edge=32, splits=True, resample=3, most_tiles=6,
+    ), ""),
+    Cutting("anyres", ImageSettings(
+        tile=32, longest_edge=32, splits=False, resample=3, shortest_edge=40,
+    ), ""),
+    Cutting("anyres", ImageSettings(
+        tile=32, longest_edge=32, splits=True, resample=3, pinpoints=((32, 64), (64, 32)),
+    ), ""),
     Cutting("shrunk", ImageSettings(
         tile=0, longest_edge=96, splits=False, resample=3, unit=8,
     ), ""),

@@ -17,22 +17,31 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import transformers
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.llava_next.image_processing_pil_llava_next import (
+    LlavaNextImageProcessorPil,
+)
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from tests.images import small_gemma4_models as gemma4  # noqa: E402
+from tests.images import small_internvl_models as internvl  # noqa: E402
+from tests.images import small_llava_models as llava  # noqa: E402
 from tests.images import small_pixtral_models as pixtral  # noqa: E402
 from tests.images import small_qwen_models as qwen  # noqa: E402
 from tests.images import small_vision_models as small  # noqa: E402
 
-IMAGE_PROCESSORS = {"idefics3": Idefics3ImageProcessorPil, "gemma3": Gemma3ImageProcessorPil}
 ROWS = 16  # of a square
+# The images of each prompt: one in each of the sizes, then two.
+PROMPTS = [*([size] for size in small.SIZES), list(small.SIZES[:2])]
 
 
 class Kind(NamedTuple):
@@ -96,6 +105,19 @@ PIXTRAL = Kind(
     PixtralImageProcessorPil, shown_of_pixtral, "<s>[INST]", "And this? ", "[/INST]",
     rows_of_pixtral, {"patch_size": 16},
 )  # fmt: skip
+# Models with a processor of transformers' own; those of FIRST have prompts with one image only.
+FIRST = ("idefics3", "gemma3")
+IMAGE_PROCESSORS = {
+    "idefics3": Idefics3ImageProcessorPil, "gemma3": Gemma3ImageProcessorPil,
+    **dict.fromkeys(internvl.NAMES, GotOcr2ImageProcessorPil),
+    "llava": CLIPImageProcessorPil, "llava_siglip": SiglipImageProcessorPil,
+    "llava_next": LlavaNextImageProcessorPil,
+}  # fmt: skip
+# Arguments of get_image_features.
+KEYS = ("vision_feature_layer", "vision_feature_select_strategy")
+SEEN = {
+    name: {key: small.config(name)[key] for key in KEYS} for name in (*internvl.NAMES, *llava.NAMES)
+}
 KINDS = {
     **dict.fromkeys(qwen.NAMES, QWEN), **dict.fromkeys(gemma4.NAMES, GEMMA4),
     **dict.fromkeys(pixtral.NAMES, PIXTRAL),
@@ -114,25 +136,46 @@ def golden(name: str, folder: Path) -> dict[str, np.ndarray]:
         model.model.multi_modal_projector.register_forward_hook(lambda *given: given[2][None])
     if name in KINDS:
         return golden_of_kind(name, folder, tokenizer, model)
-    images = IMAGE_PROCESSORS[name].from_pretrained(folder)
-    if name == "idefics3":
-        processor = transformers.Idefics3Processor(images, tokenizer, image_seq_len=ROWS)
-    else:
-        processor = transformers.Gemma3Processor(images, tokenizer, image_seq_length=ROWS)
-    content = [{"type": "image"}, {"type": "text", "text": small.QUESTION}]
-    messages = [{"role": "user", "content": content}]
-    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    processor = processor_of(name, folder, tokenizer)
     found: dict[str, np.ndarray] = {}
-    for number, size in enumerate(small.SIZES):
-        given = processor(
-            text=text, images=[small.image(*size)], return_tensors="pt", add_special_tokens=False
-        )
-        wanted = [given["pixel_values"]]
-        if "pixel_attention_mask" in given:
-            wanted.append(given["pixel_attention_mask"])
-        rows = model.model.get_image_features(*wanted).pooler_output
+    for number, sizes in enumerate(PROMPTS[:-1] if name in FIRST else PROMPTS):
+        content = [{"type": "image"}, {"type": "text", "text": small.QUESTION}]
+        if len(sizes) > 1:
+            content = [content[0], {"type": "text", "text": "And this? "}, *content]
+        messages = [{"role": "user", "content": content}]
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        images = [small.image(*size) for size in sizes]
+        given = processor(text=text, images=images, return_tensors="pt", add_special_tokens=False)
+        keys = "pixel_attention_mask", "image_sizes"
+        wanted = [given[key] for key in ("pixel_values", *keys) if key in given]
+        rows = model.model.get_image_features(*wanted, **SEEN.get(name, {})).pooler_output
         found |= arrays_of(f"{name}_{number}", model, given, torch.cat(list(rows)))
     return found
+
+
+class WithoutVideos(transformers.InternVLProcessor):
+    """The processor without one of videos, which would need torchvision."""
+
+    def check_argument_for_proper_class(self, name: str, argument: object) -> type:
+        return type(argument)
+
+
+def processor_of(name: str, folder: Path, tokenizer: Any) -> Any:
+    """Return the processor of prompts and images."""
+    images = IMAGE_PROCESSORS[name].from_pretrained(folder)
+    if name == "idefics3":
+        return transformers.Idefics3Processor(images, tokenizer, image_seq_len=ROWS)
+    if name == "gemma3":
+        return transformers.Gemma3Processor(images, tokenizer, image_seq_length=ROWS)
+    if name in internvl.NAMES:
+        rows = small.config(name)["image_seq_length"]
+        return WithoutVideos(images, tokenizer, None, image_seq_length=rows)
+    strategy = small.config(name)["vision_feature_select_strategy"]
+    made = transformers.LlavaNextProcessor if name == "llava_next" else transformers.LlavaProcessor
+    return made(
+        images, tokenizer, patch_size=8, vision_feature_select_strategy=strategy,
+        num_additional_image_tokens=int(strategy == "default"),
+    )  # fmt: skip
 
 
 def golden_of_kind(name: str, folder: Path, tokenizer: Any, model: Any) -> dict[str, np.ndarray]:
@@ -141,7 +184,7 @@ def golden_of_kind(name: str, folder: Path, tokenizer: Any, model: Any) -> dict[
     images = kind.processor.from_pretrained(folder)
     mark_id = tokenizer.convert_tokens_to_ids(mark)
     found: dict[str, np.ndarray] = {}
-    for number, sizes in enumerate([*([size] for size in small.SIZES), small.SIZES[:2]]):
+    for number, sizes in enumerate(PROMPTS):
         shown_images = [small.image(*size) for size in sizes]
         given = images(shown_images, return_tensors="pt", **kind.options)
         shown = kind.between.join(kind.shown(given, mark))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tests.images import small_gemma4_models as gemma4
+from tests.images import small_internvl_models as internvl
+from tests.images import small_llava_models as llava
 from tests.images import small_pixtral_models as pixtral
 from tests.images import small_qwen_models as qwen
 from tests.images import small_vision_models as small
@@ -238,6 +242,128 @@ def _write_pixtral(name: str, path: Path) -> Path:
     return path
 
 
+_INTERNVL_ENDS = {
+    "embeddings.cls_token": "v.class_embd",
+    "embeddings.position_embeddings": "v.position_embd.weight",
+    "embeddings.patch_embeddings.projection.weight": "v.patch_embd.weight",
+    "embeddings.patch_embeddings.projection.bias": "v.patch_embd.bias",
+}  # fmt: skip
+_INTERNVL_LAYER = {
+    "layernorm_before": "ln1", "layernorm_after": "ln2", "lambda_1": "ls1", "lambda_2": "ls2",
+    "attention.q_proj": "attn_q", "attention.k_proj": "attn_k", "attention.v_proj": "attn_v",
+    "attention.q_norm": "attn_q_norm", "attention.k_norm": "attn_k_norm",
+    "attention.projection_layer": "attn_out", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down",
+}  # fmt: skip
+_INTERNVL_PROJECTOR = {"layer_norm": "0", "linear_1": "1", "linear_2": "3"}
+
+
+def _internvl_name(name: str) -> str | None:
+    """As ``_gguf_name``, for InternVL's models."""
+    if "multi_modal_projector." in name:
+        stem, _, part = name.rpartition("projector.")[2].partition(".")
+        return f"mm.model.mlp.{_INTERNVL_PROJECTOR[stem]}.{part}"
+    own = name.partition("vision_tower.")[2]
+    if not own or own in _INTERNVL_ENDS:
+        return _INTERNVL_ENDS.get(own)
+    _, _, layer, module = own.split(".", 3)
+    stem, dot, part = module.rpartition(".")
+    stem, part = (stem, part) if dot else (part, "weight")
+    return f"v.blk.{layer}.{_INTERNVL_LAYER[stem]}.{part}"
+
+
+def _write_internvl(name: str, path: Path) -> Path:
+    vision, processor = small.config(name)["vision_config"], small.processor(name)
+    sizes = _sizes(name) | {
+        "image_size": vision["image_size"][0], "patch_size": vision["patch_size"][0],
+        "projector.scale_factor": 2, "preproc_min_tiles": processor["min_patches"],
+        "preproc_max_tiles": processor["max_patches"],
+    }  # fmt: skip
+    with GGUFWriter(path) as writer:
+        _write_keys(writer, "internvl", sizes, processor)
+        writer.add("clip.use_gelu", True)
+        for own, tensor in small.tensors(name).items():
+            made = _internvl_name(own)
+            if made is not None:
+                writer.add_tensor(made, tensor.shape, "F32", tensor)
+    return path
+
+
+_LLAVA_NAMES = {
+    "model.multi_modal_projector.linear_1": "mm.0", "model.multi_modal_projector.linear_2": "mm.2",
+    "model.vision_tower.embeddings.patch_embedding": "v.patch_embd",
+    "model.vision_tower.embeddings.position_embedding": "v.position_embd",
+    "model.vision_tower.pre_layrnorm": "v.pre_ln",
+}  # fmt: skip
+_LLAVA_VECTORS = {  # names without ".weight"
+    "model.image_newline": "model.image_newline",
+    "model.vision_tower.embeddings.class_embedding": "v.class_embd",
+}  # fmt: skip
+
+
+def _llava_name(name: str) -> str | None:
+    """As ``_gguf_name``, for LLaVA's models and the layers that their projector reads."""
+    stem, _, part = name.rpartition(".")
+    if name in _LLAVA_VECTORS:
+        return _LLAVA_VECTORS[name]
+    if stem in _LLAVA_NAMES:
+        return f"{_LLAVA_NAMES[stem]}.{part}"
+    _, found, rest = stem.partition("vision_tower.encoder.layers.")
+    layer, _, module = rest.partition(".")
+    if not found or layer == "2":
+        return None
+    made = _LAYER[module]
+    return f"v.blk.{layer}.{_OLD.get(made, made)}.{part}"
+
+
+def _write_llava(name: str, path: Path) -> Path:
+    """Write what llama.cpp's script for LLaVA does, with the file's own names in 1.6."""
+    config, processor = small.config(name), small.processor(name)
+    sizes = _sizes(name) | {"block_count": 2}
+    with GGUFWriter(path) as writer:
+        _write_keys(writer, "mlp", sizes, processor, eps=config["vision_config"]["layer_norm_eps"])
+        writer.add("clip.has_llava_projector", True)
+        writer.add("clip.use_gelu", False)
+        if name == "llava_next":
+            pinpoints = np.array(processor["image_grid_pinpoints"], np.int32).reshape(-1)
+            writer.add("clip.vision.image_grid_pinpoints", pinpoints)
+            writer.add("clip.vision.feature_layer", np.array([2], np.int32))
+            writer.add("clip.vision.mm_patch_merge_type", "spatial_unpad")
+        for own, tensor in small.tensors(name).items():
+            made = _llava_name(own)
+            if made is not None:
+                writer.add_tensor(made, tensor.shape, "F32", tensor)
+    return path
+
+
+def _sizes(name: str) -> dict[str, int]:
+    """The usual sizes of a model."""
+    values = small.config(name)
+    vision = values["vision_config"]
+    return {
+        "image_size": vision["image_size"], "patch_size": vision["patch_size"],
+        "embedding_length": vision["hidden_size"],
+        "feed_forward_length": vision["intermediate_size"],
+        "block_count": vision["num_hidden_layers"],
+        "attention.head_count": vision["num_attention_heads"],
+        "projection_dim": values["text_config"]["hidden_size"],
+    }  # fmt: skip
+
+
+def _write_keys(
+    writer: GGUFWriter, projector: str, sizes: Mapping[str, int], processor: dict[str, Any],
+    eps: float = 1e-6,
+) -> None:  # fmt: skip
+    writer.add("general.architecture", "clip")
+    writer.add("general.type", "mmproj")
+    writer.add("clip.has_vision_encoder", True)
+    writer.add("clip.projector_type", projector)
+    for key, size in sizes.items():
+        writer.add(f"clip.vision.{key}", np.uint32(size))
+    writer.add("clip.vision.attention.layer_norm_epsilon", np.float32(eps))
+    for key in ("image_mean", "image_std"):
+        writer.add(f"clip.vision.{key}", np.array(processor[key], np.float32))
+
+
 def write_mmproj(name: str, path: Path, *, swapped: bool = False) -> Path:
     """Write a model's tower; ``swapped``: as old converters did."""
     if name in qwen.NAMES:
@@ -246,29 +372,17 @@ def write_mmproj(name: str, path: Path, *, swapped: bool = False) -> Path:
         return _write_gemma4(name, path)
     if name in pixtral.NAMES:
         return _write_pixtral(name, path)
-    values = small.config(name)
-    vision = values["vision_config"]
-    sizes = {
-        "image_size": vision["image_size"], "patch_size": vision["patch_size"],
-        "embedding_length": vision["hidden_size"],
-        "feed_forward_length": vision["intermediate_size"],
-        "block_count": vision["num_hidden_layers"],
-        "attention.head_count": vision["num_attention_heads"],
-        "projection_dim": values["text_config"]["hidden_size"], "projector.scale_factor": 2,
-    }  # fmt: skip
+    if name in internvl.NAMES:
+        return _write_internvl(name, path)
+    if name in llava.NAMES:
+        return _write_llava(name, path)
+    processor = small.processor(name)
+    sizes = _sizes(name) | {"projector.scale_factor": 2}
     if name == "idefics3":
-        sizes["preproc_image_size"] = small.processor(name)["size"]["longest_edge"]
+        sizes["preproc_image_size"] = processor["size"]["longest_edge"]
     with GGUFWriter(path) as writer:
-        writer.add("general.architecture", "clip")
-        writer.add("general.type", "mmproj")
-        writer.add("clip.has_vision_encoder", True)
+        _write_keys(writer, name, sizes, processor)
         writer.add("clip.use_gelu", True)
-        writer.add("clip.projector_type", name)
-        for key, size in sizes.items():
-            writer.add(f"clip.vision.{key}", np.uint32(size))
-        writer.add("clip.vision.attention.layer_norm_epsilon", np.float32(1e-6))
-        for key in ("image_mean", "image_std"):
-            writer.add(f"clip.vision.{key}", np.full(3, 0.5, np.float32))
         for own, tensor in small.tensors(name).items():
             made = _gguf_name(own, swapped)
             if made is not None:

@@ -17,11 +17,15 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.formats.raw_safetensors import write_safetensors
 from tests.images import small_gemma4_models as gemma4
+from tests.images import small_internvl_models as internvl
+from tests.images import small_llava_models as llava
 from tests.images import small_pixtral_models as pixtral
 from tests.images import small_qwen_models as qwen
 
 # The modules that describe models, by the models' names; two are described here.
-MODULES = {name: module for module in (gemma4, qwen, pixtral) for name in module.NAMES}
+MODULES = {
+    name: module for module in (gemma4, qwen, pixtral, internvl, llava) for name in module.NAMES
+}
 SIZES = ((64, 64), (100, 60), (1, 1), (300, 7), (40, 90))  # width, height
 TOKENS = 16  # that are generated
 QUESTION = "What is it?"
@@ -65,6 +69,8 @@ ROW_TOKENS = {
     **dict.fromkeys(gemma4.NAMES, "<|image|>"),
     **dict.fromkeys(qwen.NAMES, "<|image_pad|>"),
     **dict.fromkeys(pixtral.NAMES, "[IMG]"),
+    **dict.fromkeys(internvl.NAMES, "<IMG_CONTEXT>"),
+    **dict.fromkeys(llava.NAMES, "<image>"),
 }  # fmt: skip
 
 
@@ -218,6 +224,11 @@ def write_directory(name: str, folder: Path) -> Path:
         named |= {
             "image_token": special[4], "boi_token": special[5], "eoi_token": special[6],
             "audio_token": special[8], "boa_token": special[9], "eoa_token": special[10],
+        }  # fmt: skip
+    if name in internvl.NAMES:
+        named |= {
+            "start_image_token": special[2], "end_image_token": special[3],
+            "context_image_token": special[4], "video_token": special[5],
         }  # fmt: skip
     named |= {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": _TEMPLATES[name]}
     for file, values in {

@@ -1,23 +1,27 @@
 """How images are cut into squares for a tower.
 
 This runs in the process that decodes an image, so that only the squares reach the server.
-Source: transformers' Gemma3ImageProcessor, Gemma4ImageProcessor, Idefics3ImageProcessor,
-PixtralImageProcessor and Qwen2VLImageProcessor (their Pillow backends).
+Source: transformers' CLIPImageProcessor, Gemma3ImageProcessor, Gemma4ImageProcessor,
+GotOcr2ImageProcessor, Idefics3ImageProcessor, LlavaNextImageProcessor, PixtralImageProcessor and
+Qwen2VLImageProcessor (their Pillow backends).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from PIL.Image import Image, Resampling
+from PIL.Image import Image, Resampling, new
 
 from trinity.errors import InputError
 from trinity.images.settings import ImageSettings
 
 _LONGEST = 4096  # of the first resizing to tiles, whatever the settings say
 _LONGEST_ASPECT = 200
+# Pixels of a resized image of which only the middle is seen. Of more, only the middle is resized,
+# which may change some values.
+_MOST_RESIZED = 1 << 24
 
 
 class Cut(NamedTuple):
@@ -51,12 +55,88 @@ def tiles(image: Image, settings: ImageSettings) -> Cut:
     columns, rows = size[0] // tile, size[1] // tile
     if columns == rows == 1:
         return Cut([image])
-    parts = [
-        image.crop((x * tile, y * tile, (x + 1) * tile, (y + 1) * tile))
-        for y in range(rows)
-        for x in range(columns)
+    whole = image.resize((tile, tile), resample)
+    return Cut([*_tiles_of(image, tile), whole], rows, columns)
+
+
+def grid(image: Image, settings: ImageSettings) -> Cut:
+    """As ``tiles``, with the grid of tiles whose shape is nearest to the image's."""
+    tile, resample = settings.tile, Resampling(settings.resample)
+    columns, rows = nearest_grid(*image.size, settings)
+    if columns == rows == 1:
+        return square(image, settings)
+    parts = _tiles_of(image.resize((columns * tile, rows * tile), resample), tile)
+    return Cut([*parts, *square(image, settings).images], rows, columns)
+
+
+def nearest_grid(width: int, height: int, settings: ImageSettings) -> tuple[int, int]:
+    """Return the columns and rows of the grid whose shape is nearest to the image's.
+
+    Of equally near ones, the largest counts that has less than twice the image's pixels.
+    """
+    sides, most = range(1, settings.most_tiles + 1), settings.most_tiles
+    grids = [(x, y) for x in sides for y in sides if settings.least_tiles <= x * y <= most]
+    best, difference = (1, 1), math.inf
+    for x, y in sorted(grids, key=lambda grid: grid[0] * grid[1]):
+        found = abs(width / height - x / y)
+        larger = width * height > 0.5 * settings.tile * settings.tile * x * y
+        if found < difference or (found == difference and larger):
+            best, difference = (x, y), found
+    return best
+
+
+def anyres(image: Image, settings: ImageSettings) -> Cut:
+    """Return tiles of the image in its best size, with black around it, and then the whole image.
+
+    Without sizes, return one square, which is the middle of an image if there is a shortest edge.
+    """
+    tile, resample = settings.tile, Resampling(settings.resample)
+    if not settings.pinpoints:
+        return square(image, settings) if not settings.shortest_edge else _middle(image, settings)
+    wide, high = best_size(*image.size, settings.pinpoints)
+    across, down = wide / image.width, high / image.height
+    if across < down:
+        size = wide, min(math.ceil(image.height * across), high)
+    else:
+        size = min(math.ceil(image.width * down), wide), high
+    canvas = new("RGB", (wide, high))
+    canvas.paste(image.resize(size, resample), ((wide - size[0]) // 2, (high - size[1]) // 2))
+    whole = image.resize((tile, tile), resample)
+    return Cut([*_tiles_of(canvas, tile), whole], high // tile, wide // tile)
+
+
+def best_size(width: int, height: int, pinpoints: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """Return the width and height in which an image has most of its pixels, then the smallest."""
+    best, most, least = pinpoints[0], 0, math.inf
+    for high, wide in pinpoints:
+        scale = min(wide / width, high / height)
+        pixels = min(int(width * scale) * int(height * scale), width * height)
+        if pixels > most or (pixels == most and wide * high - pixels < least):
+            best, most, least = (high, wide), pixels, wide * high - pixels
+    return best[1], best[0]
+
+
+def _middle(image: Image, settings: ImageSettings) -> Cut:
+    """Return the square in the middle of an image whose shorter side becomes ``shortest_edge``."""
+    edge, tile, resample = settings.shortest_edge, settings.tile, Resampling(settings.resample)
+    short, long = sorted(image.size)
+    longer = int(edge * long / short)
+    size = (edge, longer) if image.width <= image.height else (longer, edge)
+    left, top = ((side - tile) // 2 for side in size)
+    if size[0] * size[1] <= _MOST_RESIZED:
+        return Cut([image.resize(size, resample).crop((left, top, left + tile, top + tile))])
+    across, down = image.width / size[0], image.height / size[1]
+    box = left * across, top * down, (left + tile) * across, (top + tile) * down
+    return Cut([image.resize((tile, tile), resample, box)])
+
+
+def _tiles_of(image: Image, tile: int) -> list[Image]:
+    """The tiles of an image row by row."""
+    return [
+        image.crop((x, y, x + tile, y + tile))
+        for y in range(0, image.height, tile)
+        for x in range(0, image.width, tile)
     ]
-    return Cut([*parts, image.resize((tile, tile), resample)], rows, columns)
 
 
 def rectangle(image: Image, settings: ImageSettings) -> Cut:
@@ -144,6 +224,6 @@ def _up(length: int, tile: int) -> int:
 
 
 CUTS: dict[str, Callable[[Image, ImageSettings], Cut]] = {
-    "square": square, "tiles": tiles, "rectangle": rectangle, "filled": filled,
-    "shrunk": shrunk,
+    "square": square, "tiles": tiles, "grid": grid, "rectangle": rectangle, "filled": filled,
+    "shrunk": shrunk, "anyres": anyres,
 }  # fmt: skip

@@ -41,9 +41,10 @@ def answer(request: bytes) -> bytearray:
     """Decode and cut an image file: a line of JSON, and the pixels of the parts as RGB.
 
     The request is LIMITS, a line of JSON with the values of ``Cutting``, and the file. The line of
-    the reply has ``format``, ``digest``, ``rows``, ``columns`` and the ``sizes`` of the parts, or
-    one key that says what is wrong: ``unknown`` (not an image), ``size`` (too many pixels; null:
-    more than Pillow opens), ``frames`` (too many), ``refused`` (a text) or ``damaged``.
+    the reply has ``format``, ``digest``, ``rows``, ``columns``, the size of the ``whole`` image and
+    the ``sizes`` of the parts, or one key that says what is wrong: ``unknown`` (not an image),
+    ``size`` (too many pixels; null: more than Pillow opens), ``frames`` (too many), ``refused`` (a
+    text) or ``damaged``.
     """
     pixels, frames = LIMITS.unpack_from(request)
     end = request.index(b"\n", LIMITS.size)
@@ -63,7 +64,7 @@ def answer(request: bytes) -> bytearray:
         except Exception:
             found = {"damaged": True}
         else:
-            found |= {"rows": parts.rows, "columns": parts.columns}
+            found |= {"rows": parts.rows, "columns": parts.columns, "whole": image.size}
             found["sizes"] = [part.size for part in parts.images]
             reply = bytearray(json.dumps(found).encode() + b"\n")
             for part in parts.images:

@@ -33,6 +33,7 @@ _ACTIVATIONS: dict[str, Activation] = {
     "quick_gelu": "gelu_quick", "silu": "silu",
 }  # fmt: skip
 _STORED = {"F32", "F16", "BF16"}
+_HEAD_NORMS = ("attn_q_norm", "attn_k_norm")
 
 
 def read_tower(
@@ -47,7 +48,7 @@ def read_tower(
     family.check(config)
     given = config.inner("vision_config")
     vision = Values({**family.vision_defaults, **_present(given.values)}, given.source)
-    vision = family.vision(vision)
+    vision = family.vision(vision, config)
     name = PROCESSOR if IMAGE_PROCESSOR not in files else IMAGE_PROCESSOR
     source = files.get(name, files[CONFIG])
     processor = Values(optional_object(files, name), source)
@@ -86,7 +87,7 @@ def read_tower(
         deepstack=_layers(vision, "deepstack_visual_indexes") if family.deepstack else (),
         window=vision.size("window", "num_layers", 0, smallest=0),
         whole_layers=_layers(vision, "fullatt_block_indexes") if vision.has("window") else (),
-        **family.more(vision),
+        **{"norm": family.norms[0], **family.more(vision)},
     )
     settings = family.settings(processor)
     if family.cut == "shrunk":
@@ -119,9 +120,12 @@ def tower_tensors(family: ImageFamily, config: TowerConfig, checkpoint: Checkpoi
     """
     names = set(checkpoint.names())
     wanted = dict(family.ends)
+    named = family.layer
+    if not (config.row_norms or family.head_norms):
+        named = {name: own for name, own in named.items() if name not in _HEAD_NORMS}
     for layer in range(config.num_layers):
         source = family.layers.format(layer)
-        wanted |= {f"v.blk.{layer}.{name}": source + own for name, own in family.layer.items()}
+        wanted |= {f"v.blk.{layer}.{name}": source + own for name, own in named.items()}
     for number, layer in enumerate(config.deepstack):
         wanted |= {
             f"v.deepstack.{layer}.{name}": own.format(number)

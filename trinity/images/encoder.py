@@ -158,6 +158,9 @@ class ImageEncoder:
     def _rows_of(self, image: _ReadImage) -> int:
         if image.squares is None:
             return 0 if image.encoded is None else len(image.encoded.rows)
+        order = self.family.order(self.config, image.squares)
+        if order is not None:
+            return len(order)
         return sum(self._rows_of_size(*size_of(square)) for square in image.squares.images)
 
     def _rows_of_size(self, width: int, height: int) -> int:
@@ -200,6 +203,11 @@ class ImageEncoder:
             pixels = np.asarray(square, np.float32) / np.float32(255)
             rows.append(tower.run(team, (pixels - mean) / std))
         joined = np.concatenate(rows)
+        order = self.family.order(config, squares)
+        if order is not None:
+            newline = self._weights.vector("v.image_newline", config.projection_size)
+            joined = np.concatenate([joined, newline[None]])[order]
+            grids = [(1, len(joined))]
         ids = row_ids(digest, len(joined))
         return EncodedImage(squares._replace(images=[]), grids, joined, ids)
 

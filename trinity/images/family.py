@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -13,7 +13,7 @@ from trinity.config import ModelConfig
 from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
 from trinity.images.settings import ImageSettings
-from trinity.images.tower_config import Activation, TowerConfig
+from trinity.images.tower_config import Activation, Norm, TowerConfig
 
 if TYPE_CHECKING:
     from trinity.images.tower_weights import TowerWeights
@@ -31,6 +31,7 @@ class Squares(NamedTuple):
     images: list[NDArray[np.uint8]]  # (height, width, 3)
     rows: int  # 0: there are no tiles
     columns: int
+    size: tuple[int, int]  # the width and height of the image
 
 
 def size_of(square: NDArray[np.uint8]) -> tuple[int, int]:
@@ -49,7 +50,7 @@ class ImageFamily:
     # What chat templates write for an image.
     mark: str
     # How an image is cut into squares: a name in ``cutting.CUTS``.
-    cut: Literal["square", "tiles", "rectangle", "filled", "shrunk"]
+    cut: Literal["square", "tiles", "grid", "rectangle", "filled", "shrunk", "anyres"]
     # The texts of an image in a prompt: before, between and after the rows of its squares.
     texts: Callable[[Squares], list[str]]
     # The weights of the projector's products, with GELU between them.
@@ -69,6 +70,9 @@ class ImageFamily:
     # The values of GGUF files without a key.
     usual_merge: int | None
     usual_settings: ImageSettings
+    # The rows of an image's squares in the text, of which -1 is the row of v.image_newline; None:
+    # all in their order, with ``texts`` between those of squares.
+    order: Callable[[TowerConfig, Squares], NDArray[np.int64] | None] = lambda config, squares: None
     # Makes what joins blocks of neighbours (n, merge * merge, hidden_size) to the projector's rows;
     # None: their values become one row.
     joined: Callable[[TowerConfig, TowerWeights], Joined] | None = None
@@ -81,14 +85,14 @@ class ImageFamily:
     merge_key: str = "projector.scale_factor"
     # Raises UnsupportedError for values of config.json that the tower cannot have.
     check: Callable[[Values], None] = lambda values: None
-    # What config.json says of the tower, with the usual names.
-    vision: Callable[[Values], Values] = lambda vision: vision
+    # What config.json says of the tower, with the usual names; from vision_config and the whole.
+    vision: Callable[[Values, Values], Values] = lambda vision, config: vision
     # The positions of patches: a table for one square, a table that is resized to each image, a
     # table for columns and one for rows, or none.
     positions: Literal["table", "resized", "axes", "none"] = "table"
-    # The kind of all norms.
-    norm: Literal["layer", "rms"] = "layer"
-    # The activations of the feed-forward.
+    # The kinds of the layers' norms that models have.
+    norms: tuple[Norm, ...] = ("layer",)
+    # The activations of the feed-forward; the first GELU is that of GGUF files with clip.use_gelu.
     activations: tuple[Activation, ...] = ("gelu", "gelu_erf", "gelu_quick")
     # The activation of GGUF files that name none.
     usual_activation: Activation = "gelu_quick"
@@ -99,10 +103,12 @@ class ImageFamily:
     head_norms: bool = False
     # There are norms after attention and after the feed-forward.
     post_norms: bool = False
-    # There is a norm before the first layer.
+    # There is a norm before the first layer; optional as the next one.
     pre_norm: bool = False
     # There is a norm after the last layer; if its weight is ``optional``, only in some files.
     last_norm: bool = True
+    # The layer norm before the projector; "": none.
+    projector_norm: str = ""
     # Pixels p, 0 to 1, become 2 p - 1 if the image processor does not change them.
     centers: bool = False
     # The side of windows in pixels, for GGUF files without a key; 0: there are none.
@@ -124,6 +130,8 @@ class ImageFamily:
     of_gguf: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = lambda tensors: tensors
     # The tensors of the class, under GGUF's names, as the tower reads them.
     of_class: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = lambda tensors: tensors
+    # The family of a GGUF file with tensors of these names.
+    variant: Callable[[ImageFamily, Collection[str]], ImageFamily] = lambda family, names: family
     # GGUF's architecture of the text model; "": any.
     architecture: str = ""
     # Whether the rows of a square see each other, whatever their order: the text model's

@@ -50,7 +50,7 @@ def _joined(config: TowerConfig, weights: TowerWeights) -> Joined:
     return joined
 
 
-def _vision(vision: Values) -> Values:
+def _vision(vision: Values, config: Values) -> Values:
     """The object with the usual names. Raises UnsupportedError for other heads and rotations."""
     heads = vision.size("num_attention_heads", "num_heads")
     keys = vision.size("num_key_value_heads", "num_heads", heads)
@@ -176,7 +176,7 @@ GEMMA4 = ImageFamily(
     more=_more,
     of_class=_of_class,
     positions="axes",
-    norm="rms",
+    norms=("rms",),
     activations=("gelu",),
     usual_activation="gelu",
     gated=True,

@@ -85,7 +85,7 @@ class MmprojFile:
             family=self.family.name,
             hidden_size=self._size("embedding_length"),
             intermediate_size=self._size("feed_forward_length", "intermediate_size"),
-            num_layers=self._size("block_count", "num_layers"),
+            num_layers=self._layers(),
             num_heads=self._size("attention.head_count", "num_heads"),
             image_size=patch * merge if axes else self._size("image_size"),
             patch_size=patch,
@@ -102,6 +102,10 @@ class MmprojFile:
                 name.startswith("v.") and name.endswith(self.family.parts) for name in self._names()
             ),
             standardizes=not {"v.std_bias", "v.std_scale"}.isdisjoint(self._names()),
+            norm=self.family.norms[0 if "v.blk.0.ln1.bias" in self._names() else -1],
+            class_token="v.class_embd" in self._names(),
+            row_norms=not self.family.head_norms and "v.blk.0.attn_q_norm.weight" in self._names(),
+            scales="v.blk.0.ls1.weight" in self._names(),
         )
         settings = self._settings(config)
         return checked_tower(config, settings, self.path, rotates=self.family.rotates), settings
@@ -112,7 +116,14 @@ class MmprojFile:
             return shrunk_to(replace(usual, longest_edge=size), config)
         if usual.tile:
             longest = self._size("preproc_image_size", "hidden_size", 4 * size)
-            return replace(usual, tile=size, longest_edge=longest)
+            least = self._size("preproc_min_tiles", "num_layers", usual.least_tiles)
+            most = usual.most_tiles
+            if most:
+                most = self._size("preproc_max_tiles", "num_layers", most)
+            return replace(
+                usual, tile=size, longest_edge=longest, least_tiles=least, most_tiles=most,
+                **self._pinpoints(size),
+            )  # fmt: skip
         unit, most_pixels = config.patch_size * config.merge, usual.most_pixels
         if self.family.cut == "filled":  # the usual number of rows
             most_pixels = most_pixels // usual.unit**2 * unit**2
@@ -122,6 +133,45 @@ class MmprojFile:
             config.patch_size,
         )
         return replace(usual, unit=unit, least_pixels=least, most_pixels=most)
+
+    def _pinpoints(self, size: int) -> dict[str, Any]:
+        """The sizes of images for the cut "anyres", or the shorter side of those that are cut."""
+        if self.family.cut != "anyres":
+            return {}
+        found = self._file.metadata.get(f"{_VISION}image_grid_pinpoints")
+        if found is None:
+            return {"shortest_edge": size if self.family.usual_settings.shortest_edge else 0}
+        sides = found.tolist() if isinstance(found, np.ndarray) else found
+        if (
+            not isinstance(sides, list)
+            or len(sides) % 2
+            or not sides
+            or not all(type(side) is int for side in sides)
+        ):
+            raise ConfigError(
+                f"{self.path}: {_VISION}image_grid_pinpoints is {found!r:.80}; it must be pairs of "
+                "a height and a width"
+            )
+        return {"pinpoints": tuple(zip(sides[::2], sides[1::2], strict=True))}
+
+    def _layers(self) -> int:
+        """The number of layers, up to the one that the projector reads."""
+        found = self._file.metadata.get(f"{_VISION}feature_layer")
+        layers = self._size("block_count", "num_layers")
+        if found is None:
+            return layers
+        numbers = found.tolist() if isinstance(found, np.ndarray) else found
+        if (
+            not isinstance(numbers, list)
+            or len(numbers) != 1
+            or type(numbers[0]) is not int
+            or not 0 < numbers[0] <= layers
+        ):
+            raise UnsupportedError(
+                f"{self.path}: {_VISION}feature_layer is {found!r:.80}; trinity reads one layer of "
+                f"{layers}"
+            )
+        return numbers[0]
 
     def _names(self) -> list[str]:
         return self._file.tensor_names()
@@ -184,7 +234,7 @@ class MmprojFile:
             raise UnsupportedError(
                 f"{self.path}: its projector is {name!r:.40}; trinity reads {', '.join(families)}"
             )
-        return families[name]
+        return families[name].variant(families[name], self._names())
 
     def _width_of_projector(self) -> int:
         name = f"{self.family.projector[-1]}.weight"
@@ -202,7 +252,11 @@ class MmprojFile:
 
     def _activation(self) -> Activation:
         """The activation; without a key it is the family's usual one, mostly the quick GELU."""
-        keys: dict[str, Activation] = {"clip.use_gelu": "gelu", "clip.use_silu": "silu"}
+        gelus: list[Activation] = [
+            own for own in self.family.activations if own in ("gelu", "gelu_erf")
+        ]
+        gelu = gelus[0] if gelus else "gelu"
+        keys: dict[str, Activation] = {"clip.use_gelu": gelu, "clip.use_silu": "silu"}
         named = [own for key, own in keys.items() if self._file.metadata.get(key) is True]
         found = named[0] if named else self.family.usual_activation
         if len(named) > 1 or found not in self.family.activations:

@@ -15,6 +15,8 @@ from trinity.images.family import ImageFamily
 from trinity.images.gemma3 import GEMMA3
 from trinity.images.gemma4 import GEMMA4
 from trinity.images.idefics3 import IDEFICS3
+from trinity.images.internvl import INTERNVL
+from trinity.images.llava import LLAVA, LLAVA_NEXT
 from trinity.images.mmproj import MmprojFile
 from trinity.images.pixtral import PIXTRAL
 from trinity.images.qwen_vl import QWEN2VL, QWEN3VL, QWEN25VL
@@ -24,7 +26,7 @@ from trinity.providers.huggingface import HuggingFaceProvider
 from trinity.runtime.interface import Engine
 
 FAMILIES: tuple[ImageFamily, ...] = (
-    IDEFICS3, GEMMA3, GEMMA4, QWEN3VL, QWEN25VL, QWEN2VL, PIXTRAL,
+    IDEFICS3, GEMMA3, GEMMA4, QWEN3VL, QWEN25VL, QWEN2VL, PIXTRAL, INTERNVL, LLAVA, LLAVA_NEXT,
 )  # fmt: skip
 
 

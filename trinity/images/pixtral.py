@@ -42,7 +42,7 @@ def _check(values: Values) -> None:
         )
 
 
-def _vision(vision: Values) -> Values:
+def _vision(vision: Values, config: Values) -> Values:
     """The object with the usual names. Raises UnsupportedError for other rotations."""
     rope = vision.inner("rope_parameters")
     theta = rope.real("rope_theta", "rope_theta", vision.real("rope_theta", "rope_theta", _THETA))
@@ -126,7 +126,7 @@ PIXTRAL = ImageFamily(
     of_gguf=_of_gguf,
     permuted=True,
     positions="none",
-    norm="rms",
+    norms=("rms",),
     activations=("silu", "gelu", "gelu_erf"),
     gated=True,
     pre_norm=True,

@@ -48,7 +48,7 @@ def _settings(values: Values) -> ImageSettings:
     )  # fmt: skip
 
 
-def _vision(vision: Values) -> Values:
+def _vision(vision: Values, config: Values) -> Values:
     """The object with the usual names; its table of positions is for a nominal image."""
     side = math.isqrt(vision.size("num_position_embeddings", "image_pixels"))
     layers = vision.values.get("deepstack_visual_indexes")
@@ -99,7 +99,7 @@ def _with_values(tensor: Tensor, values: NDArray[np.float32]) -> Tensor:
     return replace(tensor, shape=values.shape, type="F32", data=data)
 
 
-def _vision_of_2(vision: Values) -> Values:
+def _vision_of_2(vision: Values, config: Values) -> Values:
     """Qwen2-VL's configuration; its own ``hidden_size`` is that of the text model."""
     width = vision.size("embed_dim", "hidden_size", 1280)
     inner = int(width * vision.real("mlp_ratio", "multiplier", 4.0))
@@ -107,7 +107,7 @@ def _vision_of_2(vision: Values) -> Values:
     return _named(Values(both, vision.source), _NOMINAL)
 
 
-def _vision_of_25(vision: Values) -> Values:
+def _vision_of_25(vision: Values, config: Values) -> Values:
     """Qwen2.5-VL's configuration; ``window`` is the side of a window in blocks of patches."""
     sizes = ("patch_size", "num_layers", 14), ("spatial_merge_size", "num_layers", 2)
     patch, merge = (vision.size(*size) for size in sizes)
@@ -206,7 +206,7 @@ QWEN25VL = replace(
     },
     vision=_vision_of_25,
     window=_WINDOW,
-    norm="rms",
+    norms=("rms",),
     activations=("silu",),
     gated=True,
     vision_defaults={

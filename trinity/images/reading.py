@@ -142,7 +142,8 @@ def _decoded(content: bytes, where: str, cutting: Cutting) -> tuple[ReadImage, s
             pixels = np.frombuffer(reply, np.uint8, 3 * width * height, start)
             parts.append(pixels.reshape(height, width, 3))
             start += pixels.size
-        squares = Squares(parts, found["rows"], found["columns"])
+        width, height = found["whole"]
+        squares = Squares(parts, found["rows"], found["columns"], (width, height))
         return ReadImage(bytes.fromhex(found["digest"]), squares), found["format"]
     if "refused" in found:
         raise InputError(found["refused"])
@@ -202,5 +203,6 @@ def _cut(image: Image, cutting: Cutting) -> ReadImage:
     from trinity.images.decoding import digest
 
     parts = CUTS[cutting.cut](image, cutting.settings)
-    squares = Squares([np.asarray(part) for part in parts.images], parts.rows, parts.columns)
+    pixels = [np.asarray(part) for part in parts.images]
+    squares = Squares(pixels, parts.rows, parts.columns, image.size)
     return ReadImage(bytes.fromhex(digest(image, cutting)), squares)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +26,13 @@ class ImageSettings:
     most_pixels: int = 0
     """Without tiles: the limits of a resized image; the cut "filled" enlarges images to the
     second."""
+    least_tiles: int = 1
+    most_tiles: int = 0
+    """The limits of the number of tiles for the cut "grid"."""
+    shortest_edge: int = 0
+    """The shorter side of an image before its middle is cut out; 0: it is stretched to a square."""
+    pinpoints: Sequence[Sequence[int]] = ()
+    """Heights and widths: an image is enlarged to the best of them, and cut into tiles."""
 
 
 class Cutting(NamedTuple):

@@ -2,8 +2,8 @@
 
 Patches and their positions, layers with norms before attention and feed-forward, bidirectional
 attention, a last norm. Source: transformers' SiglipVisionModel, Qwen3VLVisionModel,
-Qwen2_5_VisionTransformerPretrainedModel, Gemma4VisionModel and PixtralVisionModel; llama.cpp's
-build_vit.
+Qwen2_5_VisionTransformerPretrainedModel, Gemma4VisionModel, PixtralVisionModel, InternVLVisionModel
+and CLIPVisionModel; llama.cpp's build_vit.
 
 Between two attentions every row is independent, so a piece of the rows passes all operations while
 it is in the CPU caches.
@@ -28,15 +28,16 @@ from trinity.images.patches import (
     rotations_of_halves,
     windows_of,
 )
-from trinity.images.tower_config import TowerConfig
+from trinity.images.tower_config import Norm, TowerConfig
 from trinity.images.tower_weights import NO_LIMITS, TowerWeights
 from trinity.runtime.records.full_attention import FullAttention
-from trinity.runtime.records.recorder import Heads, RecordedPlan, Recorder, RowBuffer
+from trinity.runtime.records.recorder import EPS, Heads, RecordedPlan, Recorder, RowBuffer
 from trinity.runtime.records.rows_view import RowsView
 from trinity.runtime.weights import Weight
 from trinity_kernels.team import Team
 
 PIECE = 240  # rows of a piece between two attentions; whole tiles and panels
+_EPS_OF_ROWS = 1e-6  # of norms of whole rows of queries and keys
 
 
 class _Stage(NamedTuple):
@@ -58,27 +59,31 @@ class Tower:
         self._weights, self._recorder = weights, recorder
         d, rows = config.hidden_size, count * config.merge**2
         self._rows = rows
+        whole = rows + config.class_token
         self._patch = weights.patches()
         self._positions: NDArray[np.float32] | None = None
         if family.positions == "axes":
             table = weights.table("v.position_embd.weight", 2, config.positions, d)
             self._positions = table[:, : count * config.merge].copy()
         elif family.positions != "none":
-            table = weights.table("v.position_embd.weight", config.rows, d)
-            self._positions = table.reshape(config.side, config.side, d)
+            table = weights.positions()
+            if config.class_token:
+                self._class = weights.vector("v.class_embd", d) + table[0]
+            self._positions = table[-config.rows :].reshape(config.side, config.side, d)
         self._heads = Heads(config.num_heads, d // config.num_heads)
         tables = 1 + family.rotates_halves if family.rotates else 0
         self._rotations = [
             np.zeros((rows, self._heads.dim // tables), np.float32) for _ in range(tables)
         ]
         self._turns = np.arange(rows, dtype=np.int32)
-        self._attention = FullAttention(recorder, rows, self._heads)
+        self._attention = FullAttention(recorder, whole, self._heads)
         self._patches = RowBuffer(rows, self._patch.k)
         self._x, self._h = RowBuffer(self._attention.rows, d), RowBuffer(self._attention.rows, d)
         self._inner = RowBuffer(PIECE, config.intermediate_size)
         self._up = RowBuffer(PIECE, config.intermediate_size) if family.gated else self._inner
-        # The output of attention or feed-forward, before the norm that follows it.
-        self._branch = RowBuffer(PIECE, d) if family.post_norms else self._h
+        # The output of attention or feed-forward, before the norm or the factors that follow it.
+        follow = family.post_norms or config.scales
+        self._branch = RowBuffer(PIECE, d) if follow else self._h
         # The input of a linear, limited to its range.
         widest = max(d, config.intermediate_size)
         self._limited = RowBuffer(PIECE, widest) if config.clips else self._h
@@ -93,13 +98,14 @@ class Tower:
         between = [weights.outputs(name) for name in names]
         self._between = RowBuffer(count, max(between)) if between else self._joined
         self._out = RowBuffer(count, config.projection_size * (1 + len(config.deepstack)))
-        self._number, self._out_number = recorder.number(rows), recorder.number(count)
+        self._number, self._out_number = recorder.number(whole), recorder.number(count)
         self._pieces = [
-            (first, recorder.number(min(PIECE, rows - first))) for first in range(0, rows, PIECE)
+            (first, recorder.number(min(PIECE, whole - first))) for first in range(0, whole, PIECE)
         ]
-        recorder.rows, recorder.most = self._number, rows
+        recorder.rows, recorder.most = recorder.number(rows), rows
         recorder.linear(self._patches.at(), (self._patch, self._x.at()))
         self._stem = recorder.take()
+        self._whole = recorder.rows, recorder.most = self._number, whole
         self._stages = list(self._written())
 
     def run(self, team: Team, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -129,6 +135,8 @@ class Tower:
         if positions is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # overflow shows in the logits
                 self._x.values[: self._rows] += self._in(order, in_blocks(positions, merge))
+        if self._config.class_token:
+            self._x.values[self._rows] = self._class
         for stage in self._stages[:-1]:
             team.run(stage.layers.records)
             self._joined.values[:] = self._x.values[: self._rows].reshape(self.count, -1)
@@ -163,7 +171,7 @@ class Tower:
         """Write the layers up to each projector, and the projector."""
         config, recorder, d = self._config, self._recorder, self._config.hidden_size
         for first in self._each_piece():
-            if self._family.pre_norm:
+            if self._weights.pre_norm:
                 self._write_norm("v.pre_ln", self._x.at(first), self._x.at(first), d)
             self._write_queries(0, first)
         for layer in range(config.num_layers):
@@ -182,19 +190,23 @@ class Tower:
             if layer in config.deepstack:
                 layers, name = recorder.take(), f"v.deepstack.{layer}."
                 number = 1 + config.deepstack.index(layer)
-                yield _Stage(layers, self._projector((name + "fc1", name + "fc2"), number, name))
+                products = name + "fc1", name + "fc2"
+                yield _Stage(layers, self._projector(products, number, name + "norm"))
                 for first in self._each_piece():
                     if not last:
                         self._write_queries(layer + 1, first)
-        yield _Stage(recorder.take(), self._projector(self._family.projector, 0))
+        layers, norm = recorder.take(), self._family.projector_norm
+        yield _Stage(layers, self._projector(self._family.projector, 0, norm, eps=EPS))
 
-    def _projector(self, names: Sequence[str], number: int, norm: str = "") -> RecordedPlan:
+    def _projector(
+        self, names: Sequence[str], number: int, norm: str = "", *, eps: float | None = None
+    ) -> RecordedPlan:
         """The products from joined rows to the part ``number`` of the result."""
         recorder, size = self._recorder, self._config.projection_size
         recorder.rows, recorder.most = self._out_number, self.count
         source, width = self._joined.at(), self._joined.values.shape[1]
         if norm:
-            self._write_norm(f"{norm}norm", source, source, width)
+            self._write_norm(norm, source, source, width, kind="layer", eps=eps)
         elif merger := self._weights.merger:
             d = self._config.hidden_size
             recorder.linear(source, (self._weights.linear(merger, d, width), self._merged.at()))
@@ -210,7 +222,7 @@ class Tower:
         into = RowsView(out.address + 4 * size * number, out.stride)
         recorder.linear(source, (self._weights.linear(last, size, width), into))
         plan = recorder.take()
-        recorder.rows, recorder.most = self._number, self._rows
+        recorder.rows, recorder.most = self._whole
         return plan
 
     def _linear(self, layer: int, name: str, n: int, k: int) -> Weight:
@@ -222,13 +234,16 @@ class Tower:
         recorder.most = PIECE
         for first, recorder.rows in self._pieces:
             yield first
-        recorder.rows, recorder.most = self._number, self._rows
+        recorder.rows, recorder.most = self._whole
 
     def _write_norm(
-        self, name: str, x: RowsView, out: RowsView, width: int, *, add: bool = False
-    ) -> None:
-        weight, bias = self._weights.norm(name, width)
-        self._recorder.norm(x, weight, bias, out, eps=self._config.layer_norm_eps, add=add)
+        self, name: str, x: RowsView, out: RowsView, width: int, *, add: bool = False,
+        kind: Norm | None = None, eps: float | None = None,
+    ) -> None:  # fmt: skip
+        """A norm of the layers' kind and with their epsilon, unless others are given."""
+        weight, bias = self._weights.norm(name, width, kind or self._config.norm)
+        eps = self._config.layer_norm_eps if eps is None else eps
+        self._recorder.norm(x, weight, bias, out, eps=eps, add=add)
 
     def _write_linear(
         self, x: RowsView, names: Sequence[str], *outputs: tuple[Weight, RowsView],
@@ -248,13 +263,19 @@ class Tower:
                 recorder.clamp(out, out, weight.n, one.lowest, one.highest)
 
     def _write_branch(self, x: RowsView, layer: int, name: str, k: int, out: RowsView) -> None:
-        """Add a product to the rows ``out``, after the norm that follows it in some families."""
+        """Add a product to the rows ``out``, after what follows it in some families."""
         d, prefix = self._config.hidden_size, f"v.blk.{layer}."
         weight = self._linear(layer, name, d, k)
-        if not self._family.post_norms:
+        if not (self._family.post_norms or self._config.scales):
             self._write_linear(x, [prefix + name], (weight, out), add=True)
             return
         self._write_linear(x, [prefix + name], (weight, self._branch.at()))
+        if self._config.scales:
+            factors = "ls1" if name == "attn_out" else "ls2"
+            weights = self._weights.vector(f"{prefix}{factors}.weight", d)
+            self._recorder.multiply(self._branch.at(), weights)
+            self._recorder.add(self._branch.at(), out, d)
+            return
         norm = "attn_post_norm" if name == "attn_out" else "ffn_post_norm"
         self._write_norm(prefix + norm, self._branch.at(), out, d, add=True)
 
@@ -268,6 +289,10 @@ class Tower:
         self._write_linear(h, names, *zip(weights, views, strict=True))
         if self._family.head_norms:
             self._write_head_norms(layer, views)
+        if self._config.row_norms:
+            for part, view in zip("qk", views[:2], strict=True):
+                weight = self._weights.vector(f"v.blk.{layer}.attn_{part}_norm.weight", d)
+                self._recorder.norm(view, weight, None, view, eps=_EPS_OF_ROWS)
         for view in views[:2]:
             for i, table in enumerate(self._rotations):
                 turns, start = self._turns[first:], i * table.shape[1]

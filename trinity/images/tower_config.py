@@ -13,7 +13,9 @@ from trinity.images.settings import ImageSettings
 
 Channels: TypeAlias = tuple[float, float, float]
 Activation = Literal["gelu", "gelu_erf", "gelu_quick", "silu"]
+Norm = Literal["layer", "rms"]
 MOST_ROWS = 1 << 14  # patches of a square
+MOST_PINPOINTS = 100
 MOST_PIXELS = 1 << 24  # of an image that is resized for a tower, whatever its settings say
 _FILTERS = range(6)  # Pillow's numbers of resampling filters
 
@@ -53,6 +55,15 @@ class TowerConfig:
     """The inputs and outputs of linears are limited to ranges, which the file has."""
     standardizes: bool = False
     """Joined rows become (value - v.std_bias) * v.std_scale."""
+    norm: Norm = "layer"
+    """The kind of the layers' norms."""
+    class_token: bool = False
+    """After the patches there is a row for the whole image, which the projector does not get. Its
+    position is the first in the table."""
+    row_norms: bool = False
+    """Whole rows of queries and of keys have RMS norms."""
+    scales: bool = False
+    """The outputs of attention and of the feed-forward are multiplied by ls1 and ls2."""
 
     @property
     def side(self) -> int:
@@ -112,6 +123,23 @@ def checked_tower(
             settings.tile in (0, config.image_size),
             f"the tower sees squares of {config.image_size} pixels, but the image processor makes "
             f"tiles of {settings.tile}",
+        ),
+        (
+            all(
+                min(sides) > 0
+                and math.prod(sides) <= MOST_PIXELS
+                and not any(side % settings.tile for side in sides)
+                for sides in settings.pinpoints
+            )
+            and len(settings.pinpoints) <= MOST_PINPOINTS,
+            f"the sizes of images (image_grid_pinpoints) must be multiples of {settings.tile}, "
+            f"with at most {MOST_PIXELS} pixels, and at most {MOST_PINPOINTS} sizes",
+        ),
+        (
+            settings.least_tiles <= max(settings.most_tiles, 1)
+            and settings.most_tiles * settings.tile**2 <= MOST_PIXELS,
+            f"an image becomes {settings.least_tiles} to {settings.most_tiles} tiles of "
+            f"{settings.tile} x {settings.tile} pixels; at most {MOST_PIXELS} pixels are read",
         ),
     ):
         if not fits:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from trinity.errors import ConfigError
 from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily
-from trinity.images.tower_config import TowerConfig
+from trinity.images.tower_config import Norm, TowerConfig
 from trinity.runtime.weights import Weight, Weights
 
 _ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_out")
@@ -71,7 +71,7 @@ class TowerWeights:
         if self._family.positions == "axes":
             self._weights.matrix("v.position_embd.weight", 2, self._config.positions, d)
         elif self._family.positions != "none":
-            self._weights.matrix("v.position_embd.weight", self._config.rows, d)
+            self._weights.matrix("v.position_embd.weight", *self._positions)
         for layer in range(self._config.num_layers):
             prefix = f"v.blk.{layer}."
             self.queries(layer)
@@ -98,8 +98,15 @@ class TowerWeights:
     @property
     def last_norm(self) -> bool:
         """Whether there is a norm after the last layer."""
-        name = "v.post_ln.weight"
-        return self._family.last_norm and (name not in self._family.optional or self.has(name))
+        return self._family.last_norm and self._needs("v.post_ln.weight")
+
+    @property
+    def pre_norm(self) -> bool:
+        """Whether there is a norm before the first layer."""
+        return self._family.pre_norm and self._needs("v.pre_ln.weight")
+
+    def _needs(self, name: str) -> bool:
+        return name not in self._family.optional or self.has(name)
 
     @property
     def merger(self) -> str:
@@ -116,15 +123,26 @@ class TowerWeights:
             )
         return shape[0]
 
+    @property
+    def _positions(self) -> tuple[int, ...]:
+        """The shape of the table of positions, which may begin with a 1 if it has a class token."""
+        rows, d = self._config.rows, self._config.hidden_size
+        return (1, rows + 1, d) if self._config.class_token else (rows, d)
+
+    def positions(self) -> NDArray[np.float32]:
+        """The positions of patches, after the one of the class token if there is one."""
+        table = self.table("v.position_embd.weight", *self._positions)
+        return table.reshape(-1, self._config.hidden_size)
+
     def vector(self, name: str, length: int) -> NDArray[np.float32]:
         """A tensor of ``length`` values."""
         return self._weights.vector(name, length)
 
     def norm(
-        self, name: str, length: int
+        self, name: str, length: int, kind: Norm
     ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
         """The weight and the bias of a norm; an RMS norm has no bias."""
-        bias = self.vector(f"{name}.bias", length) if self._family.norm == "layer" else None
+        bias = self.vector(f"{name}.bias", length) if kind == "layer" else None
         return self.vector(f"{name}.weight", length), bias
 
     def table(self, name: str, *shape: int) -> NDArray[np.float32]:

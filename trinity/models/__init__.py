@@ -10,6 +10,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
@@ -83,6 +84,31 @@ def _module(file: str) -> ModuleType:
 ARCHITECTURES: Mapping[str, Architecture] = _Architectures()
 
 # -- In transformers' checkpoints --
+
+# Classes that have a language model of any of the classes below, and other networks, which are not
+# read; and the model_type if text_config has none.
+HOLDERS = {
+    "InternVLForConditionalGeneration": "qwen2",
+    "LlavaForConditionalGeneration": "llama",
+    "LlavaNextForConditionalGeneration": "llama",
+}
+# The class of each model_type, with the defaults that published files of HOLDERS rely on.
+HELD: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "llama": ("LlamaForCausalLM", {
+        "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "vocab_size": 32000, "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 2048,
+    }),
+    "mistral": ("MistralForCausalLM", {
+        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000,
+        "rms_norm_eps": 1e-6, "max_position_embeddings": 1 << 17,
+    }),
+    "qwen2": ("Qwen2ForCausalLM", {}),
+    "qwen3": ("Qwen3ForCausalLM", {}),
+    "qwen3_moe": ("Qwen3MoeForCausalLM", {}),
+    "gpt_oss": ("GptOssForCausalLM", {}),
+}  # fmt: skip
 
 
 @cache
@@ -230,7 +256,7 @@ def read_model(values: Mapping[str, object], source: str) -> HFModel:
     """
     from trinity.formats.huggingface.config import class_name_of
     from trinity.formats.huggingface.hf_model import hf_model
-    from trinity.formats.huggingface.values import Values, shown
+    from trinity.formats.huggingface.values import Values
 
     named = values.get("_class_name")  # by diffusers
     if isinstance(named, str) and "architectures" not in values:
@@ -241,20 +267,46 @@ def read_model(values: Mapping[str, object], source: str) -> HFModel:
         if class_name in family.classes:
             return hf_model(values, source, family)
         if class_name in family.wrappers:
-            inner = values.get("text_config")
-            if inner is None and "hidden_size" in values:  # older files have no inner object
-                inner = {}
-            if not isinstance(inner, dict):
-                raise ConfigError(
-                    f"{source}: text_config is {shown(inner)}; expected an object with the "
-                    f"configuration of the language model in {class_name}"
-                )
-            both = {**values, **inner, "architectures": [class_name]}
-            return hf_model(both, source, family)
+            return hf_model(_with_inner(values, class_name, source), source, family)
+    if class_name in HOLDERS:
+        both = _with_inner(values, class_name, source)
+        return hf_model(both, source, _held(class_name, values, source))
     other = other_model({}, class_name=class_name)
     if other is not None:
         raise UnsupportedError(f"{source}: {other} (architectures names {class_name[:60]!r})")
-    known = ", ".join(sorted(name for f in families() for name in (*f.classes, *f.wrappers)))
+    names = *HOLDERS, *(name for f in families() for name in (*f.classes, *f.wrappers))
     raise UnsupportedError(
-        f"{source}: architectures names {class_name[:60]!r}; trinity reads {known}"
+        f"{source}: architectures names {class_name[:60]!r}; trinity reads "
+        f"{', '.join(sorted(names))}"
     )
+
+
+def _with_inner(values: Mapping[str, object], class_name: str, source: str) -> dict[str, object]:
+    """The configuration of the language model in a class that has other networks, too."""
+    from trinity.formats.huggingface.values import shown
+
+    inner = values.get("text_config")
+    if inner is None and "hidden_size" in values:  # older files have no inner object
+        inner = {}
+    if not isinstance(inner, dict):
+        raise ConfigError(
+            f"{source}: text_config is {shown(inner)}; expected an object with the "
+            f"configuration of the language model in {class_name}"
+        )
+    return {**values, **inner, "architectures": [class_name]}
+
+
+def _held(class_name: str, values: Mapping[str, object], source: str) -> Family:
+    """The family of the language model in one of the ``HOLDERS``."""
+    inner = values.get("text_config")
+    named = inner.get("model_type") if isinstance(inner, dict) else None
+    kind = HOLDERS[class_name] if named is None else named
+    if not isinstance(kind, str) or kind not in HELD:
+        raise UnsupportedError(
+            f"{source}: text_config: model_type is {kind!r:.60}; trinity reads {class_name} with "
+            f"{', '.join(HELD)}"
+        )
+    text_class, sizes = HELD[kind]
+    family = next(family for family in families() if text_class in family.classes)
+    wrappers = {class_name: family.classes[text_class]}
+    return replace(family, wrappers=wrappers, defaults={**sizes, **family.defaults})

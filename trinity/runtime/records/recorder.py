@@ -17,6 +17,7 @@ from trinity.runtime.weights import Weight
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import (
     activation,
+    add,
     attention,
     byte_attention,
     clamp,
@@ -181,6 +182,19 @@ class Recorder(RecordList):
         factors = {} if up is None else up.slots(op.UP, op.UP_STRIDE)
         values = {op.GATE: x.address, **x.slots(op.OUT, op.STRIDE), op.K: width}
         self.record(op.gated, name, values | factors)
+
+    def multiply(self, x: RowsView, factors: NDArray[np.float32]) -> None:
+        """Multiply each row of x by the factors of its columns."""
+        self._kept.append(factors)
+        self.activation("none", x, len(factors), RowsView(int(factors.ctypes.data), 0))
+
+    def add(self, x: RowsView, out: RowsView, width: int) -> None:
+        """out = out + x."""
+        op = add
+        self.record(op.add, "none", {
+            **x.slots(op.X, op.X_STRIDE), **out.slots(op.OUT, op.OUT_STRIDE), op.K: width,
+            op.GROUPS: 1, op.FACTOR: float_bits(1.0),
+        })  # fmt: skip
 
     def clamp(self, x: RowsView, out: RowsView, width: int, low: float, high: float) -> None:
         """out = x limited to ``low`` .. ``high``."""

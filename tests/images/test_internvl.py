@@ -1,0 +1,141 @@
+"""Vision models of InternVL: grids of tiles, text models, refusals."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+import trinity
+from tests.images import small_internvl_models as internvl
+from tests.images import small_vision_models as small
+from tests.images.mmproj_files import write_mmproj
+from tests.images.test_vision_models import asked
+from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
+from trinity.images.cutting import nearest_grid
+from trinity.images.settings import ImageSettings
+from trinity.server.app import make_app
+from trinity.server.models import Models
+from trinity.server.served import Served
+from trinity.server.settings import ServerOptions
+
+SETTINGS = ImageSettings(tile=448, longest_edge=448, splits=True, resample=3, most_tiles=12)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [  # columns and rows of transformers' get_optimal_tiled_canvas with 1 to 12 tiles
+        ((1, 1), (1, 1)), ((3, 5000), (1, 12)), ((17, 23), (3, 4)), ((896, 896), (2, 2)),
+        ((4000, 3000), (4, 3)), ((1920, 1080), (4, 2)), ((1000, 7), (12, 1)), ((448, 448), (1, 1)),
+        ((700, 700), (2, 2)), ((633, 633), (1, 1)), ((2000, 2000), (3, 3)),
+    ],
+)  # fmt: skip
+def test_grids_are_those_of_transformers(size: tuple[int, int], expected: tuple[int, int]) -> None:
+    assert nearest_grid(*size, SETTINGS) == expected
+
+
+def test_the_server_reads_images_as_the_model(models: dict[str, trinity.Model]) -> None:
+    model, stream = models["internvl"], io.BytesIO()
+    small.image(100, 60).save(stream, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+    content = [
+        {"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is it?"},
+    ]  # fmt: skip
+    body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 12}
+    app = make_app(Models([Served("m", "m", lambda: model, model=model)]), ServerOptions())
+    client = TestClient(app, base_url="http://localhost")
+    answer = client.post("/v1/chat/completions", json=body).json()
+    assert "choices" in answer, answer
+    expected = model.chat(asked(small.image(100, 60)), temperature=0, max_tokens=12)
+    assert answer["choices"][0]["message"]["content"] == expected.text
+
+
+def _copied(source: Path, to: Path, file: str, part: str, key: str, value: object) -> Path:
+    """Copy a directory, with another value in one of its files."""
+    shutil.copytree(source, to)
+    content: dict[str, Any] = json.loads((to / file).read_text("utf-8"))
+    (content[part] if part else content)[key] = value
+    (to / file).write_text(json.dumps(content), "utf-8")
+    return to
+
+
+@pytest.mark.parametrize(("file", "part", "key", "value", "message"), [
+    ("config.json", "", "vision_feature_layer", -2, "vision_feature_layer is -2"),
+    ("config.json", "", "vision_feature_select_strategy", "full", "strategy is 'full'"),
+    ("config.json", "", "projector_hidden_act", "relu", "projector_hidden_act is 'relu'"),
+    ("config.json", "", "downsample_ratio", 0.25, "whole blocks"),
+    ("config.json", "vision_config", "use_mean_pooling", False, "use_mean_pooling is False"),
+    ("config.json", "vision_config", "norm_type", "batch_norm", "norm_type is 'batch_norm'"),
+    ("config.json", "vision_config", "use_qk_norm", True, "attention.q_norm"),
+    ("config.json", "vision_config", "image_size", [48, 96], "image_size"),
+    ("config.json", "vision_config", "hidden_act", "silu", "hidden_act is 'silu'"),
+    ("preprocessor_config.json", "", "size", {"height": 48, "width": 96}, "not square"),
+    ("preprocessor_config.json", "", "size", {"height": 96, "width": 96}, "tiles of 96"),
+    ("preprocessor_config.json", "", "min_patches", 7, "becomes 7 to 6 tiles"),
+])  # fmt: skip
+def test_a_tower_that_is_not_supported_leaves_the_text(
+    file: str, part: str, key: str, value: object, message: str, directories: dict[str, Path],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    path = _copied(directories["internvl"], tmp_path / "model", file, part, key, value)
+    lines: list[str] = []
+    with trinity.load(path, progress=lines.append) as model:
+        assert not model.reads_images
+    assert any("images are not read" in line and message in line for line in lines), lines
+
+
+@pytest.mark.parametrize("kind", ["mamba", 3])
+def test_a_text_model_that_is_not_supported_is_refused(
+    kind: object, directories: dict[str, Path], tmp_path: Path
+) -> None:
+    source = directories["internvl"]
+    path = _copied(source, tmp_path / "model", "config.json", "text_config", "model_type", kind)
+    message = f"model_type is {kind!r}; trinity reads InternVLForConditionalGeneration with llama"
+    with pytest.raises(UnsupportedError, match=message):
+        trinity.load(path)
+
+
+@pytest.mark.parametrize(("name", "tensor", "message"), [
+    ("v.class_embd", np.zeros(3), "requires 32 values"),
+    ("v.position_embd.weight", np.zeros((36, 32)), "requires"),
+    ("v.blk.1.ls1.weight", None, "v.blk.1.ls1.weight"),
+    ("v.blk.1.ln2.bias", None, "v.blk.1.ln2.bias"),
+    ("mm.model.mlp.0.bias", None, "mm.model.mlp.0.bias"),
+    ("mm.model.mlp.1.weight", None, "no tensor 'mm.model.mlp.1.weight'"),
+    ("mm.model.mlp.1.weight", np.zeros((48, 64)), "requires"),
+])  # fmt: skip
+def test_a_damaged_projector_is_refused(
+    name: str, tensor: Any, message: str, directories: dict[str, Path], tmp_path: Path
+) -> None:
+    made, path = tmp_path / "changed.gguf", tmp_path / "mmproj.gguf"
+    with GGUFProvider(write_mmproj("internvl", path)) as sound, GGUFWriter(made) as writer:
+        for key, value in sound.metadata.items():
+            if not key.startswith("GGUF"):
+                writer.add(key, np.uint32(value) if type(value) is int else value)
+        known = {one: sound.tensor(one).dequantize() for one in sound.tensor_names()}
+        for own, stored in {**known, name: tensor}.items():
+            if stored is not None:
+                writer.add_tensor(own, stored.shape, "F32", np.asarray(stored, np.float32))
+    with (
+        pytest.raises(ConfigError, match=message),
+        trinity.load(directories["internvl"], mmproj=made) as model,
+    ):
+        model.chat(asked(small.image(20, 20)), max_tokens=1)
+
+
+@pytest.mark.parametrize("name", internvl.NAMES)
+def test_norms_follow_the_file(name: str, models: dict[str, trinity.Model]) -> None:
+    images = models[name]._images
+    assert images is not None
+    assert (images.config.norm, images.config.row_norms) == (
+        ("rms", True) if name == "internvl_6b" else ("layer", False)
+    )
