@@ -7,7 +7,7 @@ config.json, and `convert`, follow these declarations.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 Gating = Literal["softmax", "sigmoid", "softmax_chosen", "sparsemixer"]
@@ -136,10 +136,15 @@ class ExpertConfig:
     groups_used: Annotated[
         int, Key("expert_group_used_count", high=1 << 10, name="expert_groups_used")
     ] = 0
-    # The limit of an expert's gate and up; 0: no limit.
-    swiglu_limit: Annotated[
-        float, Key("swiglu_clamp_exp", low=1e-3, high=1e6, name="expert_swiglu_limit")
-    ] = 0.0
+    # The limit of each layer's gate and up of an expert, 0 for none; () if no layer has one.
+    swiglu_limits: Annotated[
+        tuple[float, ...],
+        Key("swiglu_clamp_exp", low=1e-3, high=1e6, name="expert_swiglu_limits"),
+    ] = ()
+    # The same of the shared expert, and of the feed-forward of layers without experts.
+    shared_swiglu_limits: Annotated[
+        tuple[float, ...], Key("swiglu_clamp_shexp", low=1e-3, high=1e6)
+    ] = ()
     # Experts read and write this many values, projected from and to the residual stream; 0: all.
     latent_size: Annotated[int, Key("moe_latent_size", high=1 << 18, name="expert_latent_size")] = 0
 
@@ -257,13 +262,13 @@ class ModelConfig:
             hf=("num_hidden_layers", "num_layers", "n_layers", "n_layer"),
         ),
     ]
+    # The largest number of all layers if they differ; so are those of keys and values.
     num_heads: Annotated[
         int,
         Key(
             "attention.head_count", high=1 << 12, hf=("num_attention_heads", "num_heads", "n_heads")
         ),
     ]
-    # The largest number of all layers if they differ.
     num_kv_heads: Annotated[
         int,
         Key(
@@ -382,6 +387,24 @@ class ModelConfig:
     rotation: WeightRotation | None = None
     # general.name; only the beginning of a long one.
     name: str = ""
+    # One number per layer if layers differ, else ().
+    layer_heads: tuple[int, ...] = ()
+    # The gate of attention has a value for each result of attention; False: for each head.
+    gates_elements: bool = False
+
+    def heads_of(self, layer: int) -> int:
+        """The number of query heads of a layer."""
+        return self.layer_heads[layer] if self.layer_heads else self.num_heads
+
+    def of_layer(self, layer: int) -> ModelConfig:
+        """The configuration with the numbers of heads of one layer."""
+        return replace(
+            self,
+            num_heads=self.heads_of(layer),
+            num_kv_heads=self.kv_heads_of(layer),
+            layer_heads=(),
+            layer_kv_heads=(),
+        )
 
     def kv_heads_of(self, layer: int) -> int:
         """The number of key-value heads of a layer."""

@@ -11,6 +11,7 @@ import pytest
 from trinity.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.configuration import config_from_metadata
+from trinity.models import make_decoder
 
 LLAMA: dict[str, object] = {
     "general.architecture": "llama",
@@ -176,7 +177,8 @@ def test_per_layer_arrays() -> None:
 @pytest.mark.parametrize(
     ("key", "values", "error", "message"),
     [
-        ("attention.head_count", [8, 4], UnsupportedError, "varies by layer"),
+        ("attention.head_count", [8, 0], ConfigError, "it must be a whole number from 1 to"),
+        ("attention.head_count", [8, 6], ConfigError, "(num_heads) is 6, but it must be a mult"),
         ("attention.head_count", [8, 8, 8], ConfigError, "has 3 values, but llama.block_count is"),
         ("attention.head_count", [True, True], ConfigError, "whole number"),
         ("attention.head_count_kv", [4], ConfigError, "has 1 values, but llama.block_count is 2"),
@@ -297,15 +299,40 @@ def test_experts() -> None:
     assert one_group == ExpertConfig(8, 2, 0)
 
 
-def test_the_limit_of_experts_may_be_repeated_for_each_layer() -> None:
+def test_limits_of_experts_are_one_number_or_one_for_each_layer() -> None:
     key = "llama.swiglu_clamp_exp"
-    for value in (7.0, np.array([7, 7], np.float32)):
-        found = config(EXPERTS | {key: value}).experts
+    for value, expected in ((7.0, (7.0, 7.0)), ([0, 5], (0.0, 5.0)), ([0, 0], ())):
+        given = np.array(value, np.float32) if isinstance(value, list) else value
+        found = config(EXPERTS | {key: given}).experts
         assert found is not None
-        assert found.swiglu_limit == 7.0
-    for value in ([7, 5], [7, 7, 7]):
+        assert found.swiglu_limits == expected
+    for wrong in ([7, -7], [7, 7, 7]):
         with pytest.raises(ConfigError, match=key):
-            config(EXPERTS | {key: np.array(value, np.float32)})
+            config(EXPERTS | {key: np.array(wrong, np.float32)})
+
+
+def test_query_heads_of_layers() -> None:
+    found = config({"llama.attention.head_count": np.array([4, 8], np.int32)})
+    assert (found.num_heads, found.layer_heads) == (8, (4, 8))
+    assert [found.of_layer(layer).num_heads for layer in range(2)] == [4, 8]
+    same = {"llama.attention.head_count": np.array([4, 8], np.int32)}
+    assert config(same | {"llama.attention.head_count_kv": None}).layer_kv_heads == (4, 8)
+    with pytest.raises(UnsupportedError, match=r"\(num_heads\) varies by layer .* llama"):
+        make_decoder(found, (), "x.gguf")
+
+
+def test_the_attention_factor_of_laguna_replaces_the_usual_one() -> None:
+    values = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}
+    values |= {"rope.scaling.yarn_attn_factor": 1.0}
+    assert config({f"llama.{key}": value for key, value in values.items()}) == config(
+        {f"llama.{key}": value for key, value in values.items() if "attn" not in key}
+    )
+    laguna = {"general.architecture": "laguna"} | {
+        f"laguna.{key}": value for key, value in values.items()
+    }
+    metadata = {key.replace("llama.", "laguna."): value for key, value in LLAMA.items()} | laguna
+    scaling = config_from_metadata(metadata, {}, source="x.gguf").rope_scaling
+    assert scaling.attn_factor == pytest.approx(1 / (1 + 0.1 * math.log(4)))
 
 
 def test_the_base_of_rotations_contains_alpha() -> None:

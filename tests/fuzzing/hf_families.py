@@ -53,6 +53,11 @@ _PHIMOE: Json = {
         "original_max_position_embeddings": 16, "short_mscale": 1.25, "long_mscale": 1.25,
     },
 }  # fmt: skip
+_STEP: Json = {
+    "layer_types": ["full_attention", "sliding_attention"], "num_sliding_attention_heads": 3,
+    "share_expert_dim": 32, "moe_layers_enum": "1", "rope_theta": [5e6, 1e4],
+    "partial_rotary_factors": [0.5, 1.0], "query_pre_attn_scalar": None,
+}  # fmt: skip
 BY_CLASS: dict[str, Json] = {
     "MiniCPM3ForCausalLM": {"num_key_value_heads": 2},
     "Qwen2VLForConditionalGeneration": _SECTIONS,
@@ -80,6 +85,12 @@ BY_CLASS: dict[str, Json] = {
     "Glm4MoeLiteForCausalLM": {"num_key_value_heads": 2, "rope_interleave": True, "head_dim": 8},
     "StableLmForCausalLM": {"qk_layernorm": True},
     "AfmoeForCausalLM": {"mup_enabled": True},
+    "LagunaForCausalLM": {
+        "layer_types": ["full_attention", "sliding_attention"],
+        "num_attention_heads_per_layer": [2, 3], "moe_routed_scaling_factor": 2.5,
+    },
+    "Step3p5ForCausalLM": _STEP,
+    "Step3p7ForConditionalGeneration": _STEP,
     "HunYuanMoEV1ForCausalLM": {"moe_topk": 2, "moe_intermediate_size": [64, 64]},
     "MapleForCausalLM": {"nope_on_global_attention": True, "norm_topk_prob": True},
     "MiniCPMForCausalLM": {"num_experts": 0},

@@ -17,6 +17,7 @@ from transformers.conversion_mapping import (
     register_checkpoint_conversion_mapping,
 )
 from transformers.core_model_loading import ConversionOps, WeightConverter, WeightRenaming
+from transformers.models.step3p7.modeling_step3p7 import Step3p7PreTrainedModel, Step3p7TextModel
 
 PhiMoEForCausalLM = transformers.PhimoeForCausalLM  # the name in checkpoints
 
@@ -83,6 +84,24 @@ def _queries(config: Any) -> int:
     return int(config.num_attention_heads // config.num_key_value_heads)
 
 
+class Step3p5ForCausalLM(Step3p7PreTrainedModel):
+    """Step 3.5 Flash: the text model of Step 3.7, which transformers has within another class."""
+
+    config_class = transformers.Step3p7TextConfig
+    _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "model.embed_tokens.weight"}
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.model = Step3p7TextModel(config)
+        self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> Any:
+        """Return the logits."""
+        hidden = self.model(input_ids).last_hidden_state
+        return transformers.modeling_outputs.CausalLMOutput(logits=self.lm_head(hidden))
+
+
 class _SplitHeads(ConversionOps):
     """Take the rows of q, k and v apart."""
 
@@ -140,6 +159,8 @@ register_checkpoint_conversion_mapping(
         ),
     ],
 )
+# Only those of the layers: other names have the beginnings of the class around the text model.
+register_checkpoint_conversion_mapping("step3p5", get_checkpoint_conversion_mapping("step3p7")[5:])
 register_checkpoint_conversion_mapping(
     "bailing_moe_v2", get_checkpoint_conversion_mapping("sarvam_moe")
 )

@@ -27,6 +27,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from tests.formats.huggingface import class_models, routed_models  # noqa: E402
 from tests.formats.huggingface.class_configs import REFERENCE_NAMES, REFERENCES  # noqa: E402
+from tests.fuzzing import published_classes  # noqa: E402
 
 DATA = ROOT / "tests" / "data"
 OTHER_NETWORKS = ("model.visual.", "model.vision_")
@@ -58,7 +59,8 @@ def rename(file: Path, names: dict[str, str], config: dict[str, Any]) -> None:
 def golden(models: ModuleType, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the logits of a model's prompt, and the greedy tokens after it."""
     config = models.CONFIGS[name] | REFERENCES.get(name, {})
-    model_class = getattr(transformers, config["architectures"][0])
+    class_name = config["architectures"][0]
+    model_class = getattr(transformers, class_name, getattr(published_classes, class_name, None))
     with tempfile.TemporaryDirectory() as temporary:
         folder = models.write(name, Path(temporary) / name)
         (folder / "config.json").write_text(json.dumps(config), "utf-8")

@@ -50,6 +50,7 @@ FIELDS: dict[str, Key] = {
     "full_attention_interval": Key("full_attention_interval", high=1 << 10),
     "ssm_expand": Key(high=1 << 8),
     "indexer_top_k": Key("attention.indexer.top_k", high=1 << 20),
+    "yarn_attn_factor": Key("rope.scaling.yarn_attn_factor", low=1e-6, high=1e6),
     "sparsity": Key(low=0.0, high=0.9999),
     "image_pixels": Key(high=1 << 31),
     "multiplier": Key(low=1e-9, high=1e6),

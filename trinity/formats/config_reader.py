@@ -20,13 +20,13 @@ class ConfigReader:
 
     def __init__(self, metadata: Mapping[str, object], architecture: str, source: str) -> None:
         self.metadata = metadata
-        self._architecture = architecture
+        self.architecture = architecture
         self.source = source
 
     def key(self, name: str) -> str:
         """Return the key for a field: the first that the file has, or the preferred one."""
         field = FIELDS[name]
-        prefix = f"{self._architecture}."
+        prefix = f"{self.architecture}."
         keys = [prefix + key for key in field.keys] + [*field.keys, *field.hf]
         keys += [prefix + key for key in field.hf]
         return next((key for key in keys if key in self.metadata), keys[0])

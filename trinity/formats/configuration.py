@@ -18,6 +18,7 @@ from trinity.formats.config_limits import (
     MAX_CACHED_HEADS,
     MAX_LAYER_INPUTS,
     MAX_QUERY_WIDTH,
+    checked_integer,
     declared,
 )
 from trinity.formats.config_reader import ConfigReader, shown
@@ -61,8 +62,7 @@ def config_from_metadata(
     ``shapes`` maps canonical tensor names to shapes in NumPy's order and may be empty;
     trinity.models checks whether the tensors fit. ``num_tokens`` is the length of the vocabulary if
     the file has one. Raises ConfigError if a value is missing, impossible or contradicts another
-    one or a tensor; UnsupportedError for query heads that vary by layer, models without
-    feed-forward, and unknown RoPE scaling.
+    one or a tensor; UnsupportedError for models without feed-forward, and unknown RoPE scaling.
     """
     check_is_model(metadata, source)
     architecture = metadata.get("general.architecture")
@@ -83,16 +83,15 @@ def config_from_metadata(
             "nextn_layers", nextn_layers, "num_layers", num_layers, "must be less than"
         )
     num_heads = num_kv_heads = head_dim = value_dim = 0
+    layer_heads: tuple[int, ...] = ()
     layer_kv_heads: tuple[int, ...] = ()
     attends = not _is_attention_free(reader)
     if attends:
-        num_heads = reader.of_all_layers("num_heads", num_layers)
-        num_kv_heads, layer_kv_heads = reader.by_layer("num_kv_heads", num_layers, num_heads)
-        for heads in layer_kv_heads or (num_kv_heads,):
-            if heads and num_heads % heads:
-                raise reader.clash(
-                    "num_heads", num_heads, "num_kv_heads", heads, "it must be a multiple of"
-                )
+        num_heads, layer_heads = reader.by_layer("num_heads", num_layers)
+        num_kv_heads, layer_kv_heads = num_heads, layer_heads
+        if reader.is_set("num_kv_heads"):
+            num_kv_heads, layer_kv_heads = reader.by_layer("num_kv_heads", num_layers)
+        _check_heads(reader, layer_heads or (num_heads,), layer_kv_heads or (num_kv_heads,))
         head_dim = _head_dim(reader, hidden_size, num_heads)
         value_dim = reader.integer("value_dim", default=head_dim)
     head_dim_swa = _head_dim_swa(reader)
@@ -141,7 +140,9 @@ def config_from_metadata(
         "sliding_window_pattern": _window_pattern(reader, num_layers, sliding_window),
         "head_dim_swa": head_dim_swa,
         "rope_dim_swa": read_rope_dim_swa(reader, head_dim, head_dim_swa),
+        "layer_heads": layer_heads[: num_layers - nextn_layers],
         "layer_kv_heads": layer_kv_heads[: num_layers - nextn_layers],
+        "gates_elements": _gates_elements(shapes, (layer_heads or (num_heads,))[0], value_dim),
         "layer_intermediate_sizes": layer_intermediate_sizes[: num_layers - nextn_layers],
         "value_dim": value_dim if value_dim != head_dim else 0,
         "shared_kv_layers": _shared_kv_layers(reader, num_layers),
@@ -173,6 +174,29 @@ def _is_zero(reader: ConfigReader, name: str) -> bool:
     """Whether a number is 0 or missing."""
     value = reader.value(name, default=0)
     return type(value) is int and value == 0
+
+
+def _check_heads(
+    reader: ConfigReader, layer_heads: tuple[int, ...], layer_kv_heads: tuple[int, ...]
+) -> None:
+    """Raise ConfigError unless each layer's query heads share its key heads evenly."""
+    layers = max(len(layer_heads), len(layer_kv_heads))
+    for heads, kv_heads in zip(
+        layer_heads * (layers // len(layer_heads)),
+        layer_kv_heads * (layers // len(layer_kv_heads)),
+        strict=True,
+    ):
+        checked_integer("num_heads", heads, f"{reader.source}: {reader.key('num_heads')}")
+        if kv_heads and heads % kv_heads:
+            raise reader.clash(
+                "num_heads", heads, "num_kv_heads", kv_heads, "it must be a multiple of"
+            )
+
+
+def _gates_elements(shapes: Mapping[str, tuple[int, ...]], heads: int, value_dim: int) -> bool:
+    """Whether the gate of attention has a value for each result; only its shape says so."""
+    rows = shapes.get("blk.0.attn_gate.weight", ())[:1]
+    return rows == (heads * value_dim,) and value_dim > 1
 
 
 def _head_dim(reader: ConfigReader, hidden_size: int, num_heads: int) -> int:

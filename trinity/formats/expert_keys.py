@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from trinity.config import ExpertConfig, Gating, LatentConfig
-from trinity.formats.config_limits import MAX_QUERY_WIDTH
+from trinity.formats.config_limits import MAX_QUERY_WIDTH, checked_real
 from trinity.formats.config_reader import ConfigReader, shown
 
 _KIMI = "kimi-linear"  # its files have another number for values, which nothing needs
@@ -54,23 +54,26 @@ def read_experts(reader: ConfigReader, num_layers: int) -> ExpertConfig | None:
         gating=_gating(reader),
         normalize=reader.boolean("expert_normalize"),
         scale=reader.real_or_none("expert_scale") or 1.0,
-        swiglu_limit=_swiglu_limit(reader, num_layers),
+        swiglu_limits=_limits(reader, "expert_swiglu_limits", num_layers),
+        shared_swiglu_limits=_limits(reader, "shared_swiglu_limits", num_layers),
         num_groups=num_groups,
         groups_used=groups_used,
     )
 
 
-def _swiglu_limit(reader: ConfigReader, num_layers: int) -> float:
-    """Return the limit of all layers, which a file may repeat for each; 0 if there is none."""
-    values = reader.value("expert_swiglu_limit", default=0.0)
+def _limits(reader: ConfigReader, name: str, num_layers: int) -> tuple[float, ...]:
+    """Return each layer's limit, of which a file may have one for all; () if there is none."""
+    values = reader.value(name, default=0.0)
     if not isinstance(values, np.ndarray):
-        return reader.real_or_none("expert_swiglu_limit")
-    if values.dtype.kind != "f" or len(values) != num_layers or len(set(values.tolist())) > 1:
+        limit = reader.real_or_none(name)
+        return (limit,) * num_layers if limit else ()
+    if values.dtype.kind != "f" or len(values) != num_layers:
         raise reader.error(
-            "expert_swiglu_limit",
-            f"is {shown(values)}; expected one number, or the same for each of {num_layers} layers",
+            name, f"is {shown(values)}; expected one number, or one for each of {num_layers} layers"
         )
-    return float(values[0])
+    where = f"{reader.source}: {reader.key(name)} ({name})"
+    limits = tuple(limit and checked_real(name, limit, where) for limit in values.tolist())
+    return limits if any(limits) else ()
 
 
 def _gating(reader: ConfigReader) -> Gating | Literal[""]:

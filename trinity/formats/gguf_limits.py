@@ -28,10 +28,12 @@ _ROPE_DIVISORS = frozenset(
         "exaone4",
         "mistral3",
         "gemma4",
+        "step35",
     )
 )
 _LATENT = frozenset(("deepseek2", "deepseek32"))
-_YARN_BETAS = frozenset(("mistral3",))
+# llama.cpp's converter writes betas of laguna, which its reader ignores; trinity reads them.
+_YARN_BETAS = frozenset(("laguna", "mistral3"))
 _DENSE = frozenset(("gemma-embedding", "gemma3"))
 # llama.cpp's converter writes gpt-oss files anyway, although readers round the ramp's ends.
 _ROUNDED = frozenset(("gpt-oss",))

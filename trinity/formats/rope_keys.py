@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -98,12 +99,24 @@ def read_rope_scaling(
         type="yarn",
         factor=factor,
         original_context_length=reader.integer("rope_original_context", default=context_length),
-        attn_factor=_single(reader.real("rope_attn_factor", default=1.0)),
+        attn_factor=_single(_yarn_attn_factor(reader, factor)),
         yarn_ext_factor=_single(reader.real("yarn_ext_factor", default=1.0)),
         yarn_beta_fast=_single(reader.real("yarn_beta_fast", default=32.0)),
         yarn_beta_slow=_single(reader.real("yarn_beta_slow", default=1.0)),
         yarn_log_multiplier=_single(reader.real_or_none("yarn_log_multiplier")),
     )
+
+
+def _yarn_attn_factor(reader: ConfigReader, factor: float) -> float:
+    """Return what multiplies YaRN's usual factor of cosines and sines, 1 + 0.1 ln(factor).
+
+    In files of Laguna the key that llama.cpp's converter writes replaces that factor, as
+    ``attention_factor`` does in transformers. llama.cpp does not read the key.
+    """
+    further = reader.real("rope_attn_factor", default=1.0)
+    if reader.architecture != "laguna" or not reader.is_set("yarn_attn_factor"):
+        return further
+    return further * reader.real("yarn_attn_factor") / (1 + 0.1 * math.log(max(1.0, factor)))
 
 
 def _single(value: float) -> float:

@@ -157,6 +157,12 @@ def find_architecture(name: str, source: str, names: Collection[str] = ()) -> Ar
 
 def _check_kinds(architecture: Architecture, config: ModelConfig, source: str) -> None:
     """Raise UnsupportedError for layers of several kinds in a family with one kind."""
+    if config.layer_heads and not architecture.heads_by_layer:
+        raise UnsupportedError(
+            f"{source}: {config.architecture}.{gguf_key('num_heads')} (num_heads) varies by layer "
+            f"(an array of {len(config.layer_heads)}), which is not supported for "
+            f"{config.architecture}"
+        )
     if architecture.mixed:
         return
     sizes = config.layer_intermediate_sizes

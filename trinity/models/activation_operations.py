@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from trinity.models.operations import Operation, Widths
 
@@ -41,3 +42,36 @@ class GaussianTop(InPlace):
     """x = max(x - (mean + factor * std), 0), with the mean and deviation of a row's values."""
 
     factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Clamp(InPlace):
+    """x = x limited to ``low`` .. ``high``."""
+
+    low: float
+    high: float
+    of_experts: bool = False
+    """The buffer has a row for each token and expert."""
+
+    def buffers(self) -> Widths:
+        """Values per row, for each buffer with one row per token."""
+        return {} if self.of_experts else {self.x: self.width}
+
+    def expert_buffers(self) -> Widths:
+        """Values per row, for each buffer with one row per token and expert."""
+        return {self.x: self.width} if self.of_experts else {}
+
+
+@dataclass(frozen=True, slots=True)
+class HeadGate(Operation):
+    """x = act(gate) * x, with a value of gate for each of ``heads`` parts of ``width`` values."""
+
+    activation: Literal["sigmoid", "softplus"]
+    gate: str
+    x: str
+    heads: int
+    width: int
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        return {self.gate: self.heads, self.x: self.heads * self.width}

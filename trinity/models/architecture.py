@@ -83,6 +83,8 @@ class Architecture:
     """Tensors of a layer that a file may have and the architecture ignores."""
     mixed: bool = False
     """Layers may have no key heads, or no dense feed-forward."""
+    heads_by_layer: bool = False
+    """Layers may have different numbers of query heads."""
     drafting: Callable[[ModelConfig, Has], list[Operation]] | None = None
     """The operations of the multi-token prediction layer.
 

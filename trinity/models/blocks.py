@@ -49,9 +49,9 @@ def rotation_of(config: ModelConfig, window: int = 0) -> Rotation:
     longrope has two sets of factors. Layers with a ``window`` may have their own base.
     """
     theta = (config.rope_theta_swa if window else 0.0) or config.rope_theta
-    names: tuple[str, ...] = ("rope_freqs.weight",)
+    names = "rope_freqs.weight", ""
     if config.rope_scaling.type == "longrope":
-        names = ("rope_factors_short.weight", "rope_factors_long.weight")
+        names = "rope_factors_short.weight", "rope_factors_long.weight"
     return Rotation(theta, config.rope_dim, config.rope_scaling, *names)
 
 
@@ -128,11 +128,13 @@ def plain_attention(config: ModelConfig) -> list[Operation]:
 def unscaled_in_windows(config: ModelConfig, window: int, theta: float = 0.0) -> Rotation:
     """The rotation of the configuration; layers with a ``window`` have no scaling.
 
-    They have the file's base for windowed layers, or ``theta``, or the base of the others.
+    They have the file's base and number of values for windowed layers, or ``theta``, or those of
+    the others.
     """
     if not window:
         return rotation_of(config)
-    return Rotation(config.rope_theta_swa or theta or config.rope_theta, config.rope_dim)
+    theta = config.rope_theta_swa or theta or config.rope_theta
+    return Rotation(theta, config.rope_dim_swa or config.rope_dim)
 
 
 def windowed_attention(config: ModelConfig, index: int, period: int) -> list[Operation]:

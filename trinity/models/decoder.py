@@ -243,7 +243,7 @@ class Decoder:
     def _optional(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         for rotation in self.rotations:
             for name in filter(None, (rotation.factors, rotation.long_factors)):
-                yield name, (rotation.dim // 2,)
+                yield name, (rotation.stored_factors or rotation.dim // 2,)
         for name in filter(None, (self.head, self.architecture.output_norm)):
             width = self.config.vocab_size if name == self.head else self.config.hidden_size
             yield f"{name}.bias", (width,)

@@ -22,9 +22,10 @@ _LIMIT = 7.0  # of gate and up, in transformers' form always
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    limit = expert_blocks.experts_of(config).swiglu_limit
-    if limit not in (0, _LIMIT):
-        raise ConfigError(f"maple.swiglu_clamp_exp is {limit:g}; trinity runs {_LIMIT:g} only")
+    limits = expert_blocks.experts_of(config).swiglu_limits
+    if limits and limits[index] != _LIMIT:
+        limit = f"{limits[index]:g}"
+        raise ConfigError(f"maple.swiglu_clamp_exp is {limit}; trinity runs {_LIMIT:g} only")
     attention = blocks.windowed_attention(config, index, 0)
     return [
         *blocks.attention_branch(config, has, attention, head_norms=True),
@@ -47,7 +48,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
         if values.values.get(key, default) != expected:
             raise values.error(key, f"must be {expected}; GGUF cannot express other values")
     limits = np.full(config.num_layers, _LIMIT, np.float32)
-    return {"expert_swiglu_limit": limits}
+    return {"expert_swiglu_limits": limits}
 
 
 FAMILIES = (

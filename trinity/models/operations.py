@@ -188,6 +188,8 @@ class Rotation:
     factors: str = ""  # a tensor of dim / 2 divisors of the frequencies; optional in the file
     long_factors: str = ""
     """Replaces ``factors`` if the context exceeds ``scaling.original_context_length`` tokens."""
+    stored_factors: int = 0
+    """Values of the tensor, of which the first dim / 2 count; 0: it has no others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,8 @@ class PlanBuilder:
         if rotation.long_factors and self.context_length > original:
             name = rotation.long_factors
         if name and self.weights.has(name):
-            factors = self.weights.frequency_factors(name, rotation.dim // 2)
+            count = rotation.dim // 2
+            factors = self.weights.frequency_factors(name, rotation.stored_factors or count)[:count]
         return RopeTable(
             rotation, self.context_length, factors, self.context_length if len(self.axes) else 0
         )

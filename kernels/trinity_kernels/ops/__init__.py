@@ -5,7 +5,7 @@ row to row (STRIDE), or a number; M is the number of rows of a step (tokens).
 
     matmul/                          products with weights
     norm.py, activation.py, xielu.py, gaussian_top.py, scale.py, softcap.py, add.py,
-    gated_add.py, copy.py, clamp.py, hadamard.py, altup.py
+    gated_add.py, head_gate.py, copy.py, clamp.py, hadamard.py, altup.py
                                      element by element, and norms
     rope.py, kv_layout.py            rotation of queries and keys, and pages of the KV cache
     attention.py, attention_block.py, kv_codes.py

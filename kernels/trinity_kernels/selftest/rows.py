@@ -14,6 +14,7 @@ from trinity_kernels.ops import (
     copy,
     gated_add,
     hadamard,
+    head_gate,
     norm,
     scale,
     softcap,
@@ -84,6 +85,22 @@ def check_gated_add(kernel: Kernel, level: str, tag: str) -> str | None:
         op.OUT: at(out), op.OUT_STRIDE: 4 * k, op.K: k,
     })  # fmt: skip
     return differs(out, expected, 1e-6)
+
+
+def check_head_gate(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Multiply the heads of two rows by gates, some of them large."""
+    op, width = head_gate, 37
+    gate = random_numbers().standard_normal((2, 5)).astype(np.float32) * 3
+    gate[0, :3] = -80, 80, 0
+    x = random_numbers().standard_normal((2, 5, width)).astype(np.float32)
+    exact = gate.astype(np.float64)
+    factor = {"sigmoid": 1 / (1 + np.exp(-exact)), "softplus": np.logaddexp(0, exact)}[tag]
+    expected = x * factor[:, :, None]
+    run_kernel(kernel, level, tag, 2, {
+        op.X: at(x), op.X_STRIDE: x.strides[0], op.GATE: at(gate),
+        op.GATE_STRIDE: gate.strides[0], op.HEADS: 5, op.WIDTH: width,
+    })  # fmt: skip
+    return differs(x, expected, 1e-6 + 1e-6 * np.abs(expected))
 
 
 def check_scale(kernel: Kernel, level: str, tag: str) -> str | None:
@@ -187,6 +204,7 @@ CHECKS = {
     "norm": Check(norm.norm, norm.NORMS, check_norm),
     "gated": Check(activation.gated, activation.ACTIVATIONS, check_gated),
     "gated_add": Check(gated_add.gated_add, NO_TAG, check_gated_add),
+    "head_gate": Check(head_gate.head_gate, head_gate.ACTIVATIONS, check_head_gate),
     "scale": Check(scale.scale, NO_TAG, check_scale),
     "softcap": Check(softcap.softcap, NO_TAG, check_softcap),
     "clamp": Check(clamp.clamp, NO_TAG, check_clamp),

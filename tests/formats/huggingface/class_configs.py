@@ -56,6 +56,7 @@ _MAMBA: dict[str, Any] = {
     "conv_kernel": 4, "tie_word_embeddings": True, "bos_token_id": 256, "eos_token_id": 257,
     "pad_token_id": None, "dtype": "float32",
 }  # fmt: skip
+_FULL_FIRST = ["full_attention"] + ["sliding_attention"] * 3
 # The text model of a class that contains a vision model, too.
 _WITHIN: dict[str, Any] = {
     key: value for key, value in _COMMON.items() if key not in ("tie_word_embeddings", "dtype")
@@ -317,6 +318,57 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "phimoe_plain": _COMMON | {
         "architectures": ["PhimoeForCausalLM"], "model_type": "phimoe", "num_local_experts": 4,
         "num_experts_per_tok": 2, "sliding_window": 6, "tie_word_embeddings": True,
+    },
+    "laguna": _COMMON | {
+        "architectures": ["LagunaForCausalLM"], "model_type": "laguna", "head_dim": 16,
+        "num_hidden_layers": 5, "num_attention_heads_per_layer": [4, 6, 6, 6, 4],
+        "layer_types": [*_FULL_FIRST, "full_attention"], "sliding_window": 6, "gating": True,
+        "mlp_layer_types": ["dense"] + ["sparse"] * 4, "num_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 40, "shared_expert_intermediate_size": 48,
+        "moe_routed_scaling_factor": 2.5, "rms_norm_eps": 1e-6, "rope_parameters": {
+            "full_attention": {
+                "rope_type": "yarn", "rope_theta": 5e5, "factor": 32.0, "beta_fast": 64.0,
+                "beta_slow": 1.0, "original_max_position_embeddings": 16, "attention_factor": 1.0,
+                "partial_rotary_factor": 0.5,
+            },
+            "sliding_attention": {
+                "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0,
+            },
+        },
+    },
+    "laguna_elements": _COMMON | {
+        "architectures": ["LagunaForCausalLM"], "model_type": "laguna", "head_dim": 16,
+        "num_hidden_layers": 3, "gating": "per-element", "gating_types": ["per_element"] * 3,
+        "mlp_layer_types": ["dense", "dense", "sparse"], "num_experts": 8,
+        "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+        "shared_expert_intermediate_size": 40, "moe_routed_scaling_factor": 1.0,
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "yarn", "rope_theta": 5e5, "factor": 4.0,
+                "original_max_position_embeddings": 32, "partial_rotary_factor": 1.0,
+            },
+        },
+    },
+    "step35": {key: value for key, value in _COMMON.items() if key != "num_key_value_heads"} | {
+        "architectures": ["Step3p5ForCausalLM"], "model_type": "step3p5", "head_dim": 16,
+        "num_hidden_layers": 4, "num_nextn_predict_layers": 1, "num_attention_groups": 2,
+        "layer_types": [*_FULL_FIRST, "sliding_attention"],
+        "attention_other_setting": {
+            "attention_type": "sliding_attention", "num_attention_heads": 6,
+            "num_attention_groups": 2, "head_dim": 16, "true_head_dim": 16,
+        },
+        "sliding_window": 6, "rope_theta": [5e6, 1e4, 1e4, 1e4, 1e4],
+        "partial_rotary_factors": [0.5, 1.0, 1.0, 1.0, 1.0], "yarn_only_types": ["full_attention"],
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 16,
+            "low_freq_factor": 1.0, "high_freq_factor": 32.0,
+        },
+        "moe_layers_enum": "1,2,3", "moe_num_experts": 8, "moe_top_k": 3,
+        "moe_intermediate_size": 40, "share_expert_dim": 48, "moe_router_scaling_factor": 3.0,
+        "norm_expert_weight": True, "moe_router_activation": "sigmoid", "use_moe_router_bias": True,
+        "use_qk_norm": True, "use_head_wise_attn_gate": True, "zero_centered": True, "sink": False,
+        "use_rope_layers": [], "pad_token_id": 1, "swiglu_limits": [0.0, 0.0, 0.05, 0.1, 0.0],
+        "swiglu_limits_shared": [0.2, 0.0, 0.0, 0.1, 0.0], "rms_norm_eps": 1e-5,
     },
     "internlm2": _COMMON | {
         "architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": False,

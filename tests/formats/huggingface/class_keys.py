@@ -165,6 +165,28 @@ KEYS: dict[str, dict[str, Any]] = {
         "rope.scaling.attn_factor": 1.24, "rope.scaling.original_context_length": 128,
     },
     "phimoe_plain": {"attention.sliding_window": 6, "rope.freq_base": 1e4},
+    "laguna": {
+        "attention.head_count": [4, 6, 6, 6, 4], "attention.head_count_kv": 2,
+        "leading_dense_block_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
+        "expert_weights_scale": 2.5, "expert_shared_feed_forward_length": 48,
+        "attention.sliding_window": 6, "rope.dimension_count": 8, "rope.dimension_count_swa": 16,
+        "rope.freq_base": 5e5, "rope.freq_base_swa": 1e4, "rope.scaling.type": "yarn",
+        "rope.scaling.yarn_beta_fast": 64.0, "vocab_size": 258,
+        "attention.sliding_window_pattern": [False, True, True, True, False],
+    },
+    "laguna_elements": {
+        "attention.head_count": [4, 4, 4], "leading_dense_block_count": 2,
+        "rope.dimension_count": 16, "expert_feed_forward_length": 40,
+    },
+    "step35": {
+        "attention.head_count": [4, 6, 6, 6], "attention.head_count_kv": [2, 2, 2, 2],
+        "attention.sliding_window": 6, "attention.value_length": 16, "rope.freq_base": 5e6,
+        "attention.sliding_window_pattern": [False, True, True, True], "expert_count": 8,
+        "expert_used_count": 3, "expert_feed_forward_length": 40, "expert_gating_func": 2,
+        "expert_shared_feed_forward_length": 48, "expert_weights_scale": 3.0,
+        "expert_weights_norm": True, "leading_dense_block_count": 1, "rope.freq_base_swa": 1e4,
+        "swiglu_clamp_exp": [0.0, 0.0, 0.05, 0.1], "swiglu_clamp_shexp": [0.2, 0.0, 0.0, 0.1],
+    },
     "internlm2": {"attention.key_length": 16, "rope.dimension_count": 16},
     "mamba2": {
         "attention.head_count": 0, "feed_forward_length": 0, "ssm.inner_size": 128,

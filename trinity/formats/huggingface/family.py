@@ -34,6 +34,8 @@ class Family(Terms):
     # The tensors outside of layers. The embedding is the first; the output's weight, which may be
     # tied to it, is not among them.
     ends: Tables = field(default_factory=lambda: PLAIN_ENDS)
+    # Returns config.json's values in other families' words, before anything reads them.
+    prepare: Callable[[Values], Values] = lambda values: values
     # Raises UnsupportedError or ConfigError for what GGUF cannot express or the class never has.
     check: Callable[[ModelConfig, Values], None] = lambda config, values: None
     # Fields of ModelConfig beside those of every class, and GGUF's other keys, without the
@@ -55,6 +57,8 @@ class Family(Terms):
     mlx_turns: bool = False
     # Beginnings of names, and the class's beginnings; the first that fits counts.
     renames: tuple[tuple[str, str], ...] = ()
+    # GGUF's divisors of frequencies are as many as pairs of a whole head; the last ones are 1.
+    whole_factors: bool = False
     # The model has no output matrix.
     headless: bool = False
     # False if the class ignores tie_word_embeddings.

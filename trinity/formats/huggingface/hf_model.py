@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import common_config, with_defaults
 from trinity.formats.huggingface.family import Family
@@ -41,7 +43,11 @@ class HFModel:
         """GGUF's tensors of divisors of rotary frequencies."""
         own = self.own_fields.get("rope_dim")
         rope_dim = own if isinstance(own, int) else self.config.rope_dim
-        return self.rope.scaling.tensors(self.rope.theta, rope_dim)
+        tensors = self.rope.scaling.tensors(self.rope.theta, rope_dim)
+        if not self.family.whole_factors:
+            return tensors
+        more = np.ones(self.config.head_dim // 2 - rope_dim // 2, np.float32)
+        return {name: np.append(values, more) for name, values in tensors.items()}
 
 
 def hf_model(given: Mapping[str, object], source: str, family: Family) -> HFModel:
@@ -50,7 +56,7 @@ def hf_model(given: Mapping[str, object], source: str, family: Family) -> HFMode
     Raises ConfigError for missing, impossible or contradictory values; UnsupportedError for what
     trinity does not support or GGUF cannot express for the architecture.
     """
-    values = with_defaults(given, source, family)
+    values = family.prepare(with_defaults(given, source, family))
     config, rope = common_config(values, family)
     tied = values.flag("tie_word_embeddings") if values.has("tie_word_embeddings") else None
     ternary = read_quantization(values, family.quantization)

@@ -95,6 +95,8 @@ def beyond_gguf(known: ModelConfig, model: HFModel) -> ModelConfig:
             sliding_window=config.sliding_window,
             sliding_window_pattern=config.sliding_window_pattern,
         )
+    if known.architecture == "laguna" and model.values.values.get("gating") == "per-element":
+        known = replace(known, gates_elements=True)
     if isinstance(scaling, YarnScaling) and not scaling.truncate:
         known = replace(known, rope_scaling=replace(known.rope_scaling, yarn_truncate=False))
     return known

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from trinity.models import recurrent_operations
-from trinity.models.activation_operations import XIELU, GaussianTop, Softcap
+from trinity.models.activation_operations import XIELU, Clamp, GaussianTop, HeadGate, Softcap
 from trinity.models.altup_operations import AltUpCorrect, AltUpPredict, MatchMagnitude
 from trinity.models.expert_operations import ExpertGated, ExpertInput, ExpertLinear, Mix, Route
 from trinity.models.operations import (
@@ -41,7 +41,7 @@ from trinity_kernels.record import BARRIER
 
 # Operations that few models have, by the file that writes them, which is imported on demand.
 _RARE: Mapping[str, tuple[type[Operation], ...]] = {
-    "activations": (GaussianTop, Softcap, XIELU),
+    "activations": (Clamp, GaussianTop, HeadGate, Softcap, XIELU),
     "altup": (AltUpCorrect, AltUpPredict, MatchMagnitude),
     "recurrent": (
         recurrent_operations.CausalConv,

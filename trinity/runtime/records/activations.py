@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trinity.models.activation_operations import XIELU, GaussianTop, Softcap
+from trinity.models.activation_operations import XIELU, Clamp, GaussianTop, HeadGate, Softcap
 from trinity.models.operations import Operation
-from trinity.runtime.records import elementwise
+from trinity.runtime.records import elementwise, experts
 from trinity.runtime.records.writer import RecordWriter
-from trinity_kernels.ops import gaussian_top, xielu
+from trinity_kernels.ops import clamp, gaussian_top, head_gate, xielu
 from trinity_kernels.record import float_bits
 
 
@@ -32,6 +32,25 @@ def write_gaussian_top(writer: RecordWriter, top: GaussianTop) -> None:
     })  # fmt: skip
 
 
+def write_clamp(writer: RecordWriter, clamped: Clamp) -> None:
+    """Values limited to a range."""
+    op, x = clamp, writer.buffers.view(clamped.x)
+    writer.record(op.clamp, "none", {
+        **x.slots(op.X, op.X_STRIDE), **x.slots(op.OUT, op.OUT_STRIDE), op.K: clamped.width,
+        op.LOW: float_bits(clamped.low), op.HIGH: float_bits(clamped.high),
+    }, rows=experts.buffers_of(writer).rows if clamped.of_experts else None)  # fmt: skip
+
+
+def write_head_gate(writer: RecordWriter, gated: HeadGate) -> None:
+    """Heads multiplied by their gates."""
+    op, buffers = head_gate, writer.buffers
+    writer.record(op.head_gate, gated.activation, {
+        **buffers.view(gated.x).slots(op.X, op.X_STRIDE),
+        **buffers.view(gated.gate).slots(op.GATE, op.GATE_STRIDE),
+        op.HEADS: gated.heads, op.WIDTH: gated.width,
+    })  # fmt: skip
+
+
 def write_softcap(writer: RecordWriter, capped: Softcap) -> None:
     """Values limited by tanh."""
     x = writer.buffers.view(capped.x)
@@ -39,7 +58,9 @@ def write_softcap(writer: RecordWriter, capped: Softcap) -> None:
 
 
 WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
+    Clamp: write_clamp,
     GaussianTop: write_gaussian_top,
+    HeadGate: write_head_gate,
     Softcap: write_softcap,
     XIELU: write_xielu,
 }
