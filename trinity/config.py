@@ -44,7 +44,8 @@ class Key:
 class RopeScaling:
     """How rotary frequencies are scaled beyond the trained context."""
 
-    # "none", "linear", "yarn" or "longrope". The divisors of llama3's and longrope's scaling are
+    # "none", "linear", "yarn", "longrope" or "dynamic", which does not scale within the context and
+    # which only config.json names. The divisors of llama3's and longrope's scaling are
     # tensors.
     type: Annotated[str, Key("rope.scaling.type", name="rope_type")] = "none"
     factor: Annotated[

@@ -111,6 +111,7 @@ FAMILIES = (
     replace(
         _LING,
         classes={"SarvamMoEForCausalLM": "bailingmoe2"},
+        tokenizer="sarvam-moe",
         layer=_CENTERED,
         keys=_keys_of_both,
         experts=ExpertTerms(("num_experts", "n_routed_experts", "num_local_experts")),

@@ -62,7 +62,7 @@ FAMILIES = (
         ends={"token_embd": "model.tok_embeddings", "output_norm": "model.norm"},
         check=_check,
         renames=(("output.", "lm_head."),),
-        rope_types=("dynamic", "linear"),
+        rope_types=("linear", "dynamic"),
         defaults={"bias": True, "rms_norm_eps": 1e-6, "tie_word_embeddings": False},
     ),
 )

@@ -82,7 +82,7 @@ FAMILIES = (
     Family(
         classes={"InternLM3ForCausalLM": "llama"},
         layer=LAYER,
-        rope_types=("dynamic", "linear"),
+        rope_types=("linear", "dynamic"),
         defaults={"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1e-5},
         older={"attention_bias": "qkv_bias", "mlp_bias": "bias"},
     ),

@@ -82,6 +82,13 @@ def build_engine(
 
         config = with_rope_options(config, options, provider.path)
     context = options.context_length or min(config.context_length, USUAL_CONTEXT)
+    if config.rope_scaling.type == "dynamic" and context > config.context_length:
+        raise UnsupportedError(
+            f"{provider.path}: a context of {context} tokens exceeds max_position_embeddings, "
+            f"{config.context_length}; beyond that this model's RoPE scaling (dynamic) depends on "
+            "how a text is divided into steps: use a smaller context_length (--ctx), or another "
+            "scaling (--rope-scaling)"
+        )
     try:
         isa = isa_levels.select_level(options.isa)
     except isa_levels.IsaError as error:

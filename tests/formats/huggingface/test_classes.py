@@ -151,6 +151,26 @@ def test_the_context_ends_where_an_indexer_would_choose(name: str, tmp_path: Pat
             model.generate(PROMPT * 4, max_tokens=1)
 
 
+def test_dynamic_scaling_ends_at_the_trained_context(tmp_path: Path) -> None:
+    """Within it nothing is scaled; beyond it transformers' results depend on earlier steps."""
+    folder, most = write("internlm2", tmp_path / "model"), CONFIGS["internlm2"]
+    length = most["max_position_embeddings"]
+    with pytest.raises(UnsupportedError, match=rf"{length + 1} tokens exceeds .* \(dynamic\)"):
+        trinity.load(folder, context_length=length + 1)
+    with trinity.load(folder, context_length=length) as model:
+        assert model.context_length == length
+    with trinity.load(folder, context_length=2 * length, rope_scaling="linear") as model:
+        assert model.context_length == 2 * length
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "Qwen2ForCausalLM"])
+def test_dynamic_scaling_is_read_and_has_no_key(name: str) -> None:
+    values = configuration(name, 258)
+    dynamic = values | {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}
+    metadata = [model_metadata(read_model(v, "config.json"), "") for v in (values, dynamic)]
+    assert metadata[0] == metadata[1]
+
+
 def test_numbers_of_layers_are_single_values(tmp_path: Path) -> None:
     folder = write("apertus", tmp_path / "model")
     with Checkpoint(folder) as checkpoint:

@@ -132,7 +132,7 @@ REFUSED: list[tuple[dict[str, object], type[TrinityError], str]] = [
     ({"hidden_act": 5}, ConfigError, "hidden_act"),
     ({"rope_scaling": "linear"}, ConfigError, "rope_scaling"),
     ({"rope_scaling": {"type": "linear"}}, ConfigError, "factor is missing"),
-    ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, UnsupportedError, "'dynamic'"),
+    ({"rope_scaling": {"type": "ntk", "factor": 2.0}}, UnsupportedError, "'ntk'"),
     ({"partial_rotary_factor": 0.5}, UnsupportedError, "partial_rotary_factor"),
     ({"quantization_config": {"quant_method": "hqq"}}, UnsupportedError, "'hqq'"),
     ({"quantization_config": 5}, UnsupportedError, "quantization_config"),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 from tests.tokenizers.huggingface.directories import keys_of
+from tests.tools.golden_models import edit_json
 from trinity.errors import TrinityError, UnsupportedError
 from trinity.tokenizers import tokenizer_from_metadata
 from trinity.tokenizers.vocabulary import BYTE, CONTROL, NORMAL, UNUSED, USER_DEFINED
@@ -108,3 +111,45 @@ def test_a_place_for_images_beyond_the_embedding(tmp_path: Path) -> None:
         else:
             with pytest.raises(TrinityError, match="276 tokens, but vocab_size"):
                 keys_of(directory, "gemma4")
+
+
+@pytest.mark.parametrize("splitter", [SPLIT, None], ids=["split", "none"])
+def test_200_texts_of_sarvams_pre_tokenizer(splitter: object, tmp_path: Path) -> None:
+    """Directories of Sarvam's models get the keys that llama.cpp's converter writes of them."""
+    draw = random.Random(str(splitter))
+    pieces = [
+        "the ",
+        " heat",
+        "\n",
+        "\n\n",
+        "  ",
+        "\u0915\u093f\u0924\u093e\u092c ",
+        "\u00e9t\u00e9",
+    ]
+    pieces += ["\t", "1234", "\U0001f600", SPACE, "\r\n", "th", "e"]
+    texts = ["".join(draw.choices(pieces, k=draw.randint(1, 30))) for _ in range(200)]
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(byte_fallback=True, unk_token="<unk>"))
+    made.normalizer = tokenizers.normalizers.Replace(" ", SPACE)
+    made.train_from_iterator(
+        (text.replace("\U0001f600", "") for text in texts[:100]),
+        tokenizers.trainers.BpeTrainer(
+            vocab_size=500, show_progress=False,
+            special_tokens=[*ADDED, *(f"<0x{byte:02X}>" for byte in range(256))],
+        ),
+    )  # fmt: skip
+    values = json.loads(made.to_str())
+    values["added_tokens"] = values["added_tokens"][: len(ADDED)]
+    values["pre_tokenizer"] = splitter
+    library = tokenizers.Tokenizer.from_str(json.dumps(values))
+    folder = directory_of(tmp_path)
+    (folder / "tokenizer.json").write_text(json.dumps(values), "utf-8")
+    edit_json(folder / "config.json", vocab_size=500)
+    keys = keys_of(folder, "sarvam-moe")
+    assert keys["tokenizer.ggml.model"] == "gpt2"
+    assert keys["tokenizer.ggml.pre"] == "sarvam-moe"
+    assert "tokenizer.ggml.scores" not in keys
+    tokenizer = tokenizer_from_metadata(keys)
+    for text in texts:
+        ids = tokenizer.encode(text, add_bos=False)
+        assert ids == library.encode(text, add_special_tokens=False).ids, text
+        assert tokenizer.decode(ids) == text.replace(SPACE, " ")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trinity.formats.huggingface.rope import RopeParameters
 
 _KINDS = ("full_attention", "sliding_attention")
-ROPE_TYPES = ("linear", "llama3", "yarn")
+ROPE_TYPES = ("linear", "llama3", "yarn", "dynamic")
 _ROTATED = "prism_hadamard_qwen35"  # of Ternary-Bonsai 2
 # The meaning of null for keys that may be null in a class of transformers and have another default.
 # Other keys count as missing if they are null: transformers fills them in, or refuses null.

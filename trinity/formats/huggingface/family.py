@@ -45,7 +45,8 @@ class Family(Terms):
     numbers: Mapping[str, str] = field(default_factory=dict)
     # The class itself has ternary layers.
     ternary: bool = False
-    # The value of tokenizer.ggml.model where the tokenizer's files do not tell it.
+    # The value of tokenizer.ggml.model where the tokenizer's files do not tell it; Sarvam's is that
+    # of tokenizer.ggml.pre.
     tokenizer: str | None = None
     # A regular expression for tensors that the class loads and does not use.
     unused: str | Callable[[ModelConfig, Values], str] = ""

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from trinity.config import ModelConfig
+from trinity.config import ModelConfig, RopeScaling
 from trinity.formats.config_limits import gguf_keys
 from trinity.formats.huggingface.hf_model import HFModel
-from trinity.formats.huggingface.rope import YarnScaling
+from trinity.formats.huggingface.rope import DynamicNtk, YarnScaling
 
 # Architectures whose layers have a window that GGUF has no key for.
 _WINDOWED = frozenset(
@@ -97,6 +97,8 @@ def beyond_gguf(known: ModelConfig, model: HFModel) -> ModelConfig:
         )
     if known.architecture == "laguna" and model.values.values.get("gating") == "per-element":
         known = replace(known, gates_elements=True)
+    if isinstance(scaling, DynamicNtk):
+        known = replace(known, rope_scaling=RopeScaling(type="dynamic"))
     if isinstance(scaling, YarnScaling) and not scaling.truncate:
         known = replace(known, rope_scaling=replace(known.rope_scaling, yarn_truncate=False))
     return known

@@ -150,6 +150,15 @@ class NtkAlpha(Scaling):
         return {"rope_type": "none"}
 
 
+@dataclass(frozen=True, slots=True)
+class DynamicNtk(Scaling):
+    """Dynamic NTK scaling: the base grows with the text beyond the trained context.
+
+    Within that context nothing is scaled. Beyond it, the result depends on how a text is divided
+    into steps, because cached keys keep their rotation; trinity refuses such contexts.
+    """
+
+
 UNSCALED = Scaling()
 
 
@@ -246,8 +255,9 @@ def _scaling(
     kind = _type_of(parameters)
     if kind == "dynamic" and kind in types and parameters.has("alpha"):
         return NtkAlpha(parameters.real("alpha", "rope_alpha"))
-    # "mrope" is the same for text; "dynamic" changes nothing within the trained context.
-    if kind == "default" or (kind in ("mrope", "dynamic") and kind in types):
+    if kind == "dynamic" and kind in types:
+        return DynamicNtk()
+    if kind == "default" or (kind == "mrope" and kind in types):  # the same for text
         return UNSCALED
     if kind not in types:
         raise UnsupportedError(

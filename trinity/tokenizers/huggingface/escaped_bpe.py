@@ -70,3 +70,25 @@ def escaped_bpe_source(values: Mapping[str, object], path: str, rows: int) -> Vo
         elif token in _VISIBLE and source.types[token_id] == CONTROL:
             source.types[token_id] = USER_DEFINED
     return source
+
+
+def is_escaped_bpe(values: Mapping[str, object]) -> bool:
+    """Whether a tokenizer.json has BPE over characters, with bytes for unknown ones."""
+    model = values.get("model")
+    return (
+        isinstance(model, dict)
+        and model.get("type") == "BPE"
+        and model.get("byte_fallback") is True
+        and values.get("normalizer") == ESCAPE
+        and values.get("pre_tokenizer") in (None, NO_SPLIT)
+    )
+
+
+def sarvam_source(values: Mapping[str, object], path: str, rows: int) -> VocabularySource:
+    """Read the same vocabulary in the form in which files of Sarvam's models have it.
+
+    Source: llama.cpp conversion/bailingmoe.py, SarvamMoEModel, and conversion/base.py.
+    """
+    source = escaped_bpe_source(values, path, rows)
+    source.model, source.pre, source.scores = "gpt2", "sarvam-moe", None
+    return source

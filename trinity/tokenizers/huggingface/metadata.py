@@ -23,7 +23,11 @@ from trinity.formats.json_object import read_json_object
 from trinity.tokenizers import Tokenizer, tokenizer_from_metadata
 from trinity.tokenizers.huggingface.byte_level import byte_level_source
 from trinity.tokenizers.huggingface.chat_template import chat_template
-from trinity.tokenizers.huggingface.escaped_bpe import escaped_bpe_source
+from trinity.tokenizers.huggingface.escaped_bpe import (
+    escaped_bpe_source,
+    is_escaped_bpe,
+    sarvam_source,
+)
 from trinity.tokenizers.huggingface.metaspace import is_metaspace, metaspace_source, with_json_rules
 from trinity.tokenizers.huggingface.special_tokens import (
     SPECIALS,
@@ -40,6 +44,7 @@ from trinity.tokenizers.rules import NFC_KEY, SCORES_KEY
 
 # Readers of tokenizer.json by tokenizer.ggml.model, if the model's class determines it.
 _READERS = {"gemma4": escaped_bpe_source}
+_SARVAM = "sarvam-moe"  # a value of tokenizer.ggml.pre instead
 # Otherwise the first test that tokenizer.json passes selects its reader. A file that passes none is
 # byte-level BPE.
 _KINDS = (
@@ -61,7 +66,8 @@ def tokenizer_metadata(
 
     ``files`` maps names to paths, as ``files_of_directory`` does; ``source`` names the model in
     errors; ``rows`` is the number of rows of the embedding, each of which gets a token. ``model``:
-    the value of tokenizer.ggml.model, if the model's class determines it and the files do not.
+    the value of tokenizer.ggml.model, or Sarvam's of tokenizer.ggml.pre, if the model's class
+    determines it and the files do not.
     ``adds_specials``: False ignores the special tokens that the post-processor puts around texts,
     for models such as Whisper, whose decoder writes its own prompts. The ids of a test text are
     compared with those of the library that the files were made for.
@@ -130,10 +136,14 @@ def _vocabulary(
     rows: int,
     model: str | None,
 ) -> VocabularySource:
-    if model in _READERS and TOKENIZER_JSON in files:
+    if model is not None and TOKENIZER_JSON in files:
         path = files[TOKENIZER_JSON]
+        values = read_json_object(path, is_config=False)
         with about(path):
-            return _READERS[model](read_json_object(path, is_config=False), path, rows)
+            if model in _READERS:
+                return _READERS[model](values, path, rows)
+            if model == _SARVAM and is_escaped_bpe(values):
+                return sarvam_source(values, path, rows)
     if TOKENIZER_MODEL in files:
         try:
             added = optional_object(files, ADDED_TOKENS)
