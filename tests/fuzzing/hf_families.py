@@ -98,6 +98,7 @@ BY_CLASS: dict[str, Json] = {
         "num_experts": 4, "n_routed_experts": 4, "num_local_experts": 4, "n_group": 2,
         "topk_group": 1, "num_shared_experts": 1,
     },
+    "SarvamMLAForCausalLM": {"num_key_value_heads": 2, "head_dim": 24, "q_lora_rank": None},
     "SarvamMoEForCausalLM": {"num_shared_experts": 1, "partial_rotary_factor": 1.0},
     "PhiMoEForCausalLM": _PHIMOE,
     "PhimoeForCausalLM": _PHIMOE,

@@ -28,6 +28,12 @@ class SarvamMoEForCausalLM(transformers.Glm4MoeForCausalLM):
     config_class = transformers.SarvamMoEConfig
 
 
+class SarvamMLAForCausalLM(transformers.DeepseekV3ForCausalLM):
+    """Sarvam 105B, which transformers computes with DeepSeek V3's class."""
+
+    config_class = transformers.SarvamMLAConfig
+
+
 @strict
 class BailingMoeV2Config(transformers.SarvamMoEConfig):
     """Ling 2.0's configuration."""

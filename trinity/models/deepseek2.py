@@ -335,6 +335,17 @@ def _indexed_table(config: ModelConfig, values: Values) -> Table:
     }
 
 
+def _prepared_sarvam(values: Values) -> Values:
+    """Return the values of Sarvam 105B in DeepSeek V3's words."""
+    given = {key: value for key, value in values.values.items() if key != "head_dim"}
+    scaling = given.get("rope_scaling")
+    if isinstance(scaling, dict) and "deepseek_yarn" in (
+        scaling.get("type"), scaling.get("rope_type")
+    ):  # fmt: skip
+        given["rope_scaling"] = {**scaling, "type": "yarn", "rope_type": "yarn"}
+    return Values(given, values.source)
+
+
 def _family(
     class_name: str, architecture: str, layer: Tables, keys: Callable[[ModelConfig, Values], Keys],
     defaults: Mapping[str, object], rope_types: tuple[str, ...] = ROPE_TYPES,
@@ -384,5 +395,16 @@ FAMILIES = (
         "Glm4MoeLiteForCausalLM", "deepseek2", _LAYER_OF_3, _lite_keys,
         {**_DEFAULTS_OF_GLM, "routed_scaling_factor": 1.8, "q_lora_rank": 768,
          "num_key_value_heads": 20},
+    ),
+    replace(
+        _family(
+            "SarvamMLAForCausalLM", "deepseek2", _LAYER_OF_3, _keys_of_3,
+            {"q_lora_rank": None, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+             "v_head_dim": 128, "n_shared_experts": 1, "first_k_dense_replace": 1,
+             "norm_topk_prob": True, "routed_scaling_factor": 2.5, "n_group": 1, "topk_group": 1},
+        ),
+        prepare=_prepared_sarvam,
+        tokenizer="sarvam-moe",
+        older={"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"},
     ),
 )  # fmt: skip

@@ -305,6 +305,17 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "routed_scaling_factor": 2.5, "norm_topk_prob": True, "use_qkv_bias": False,
         "rope_theta": 8e6, "rms_norm_eps": 1e-6,
     },
+    "sarvam_mla": _COMMON | {
+        "architectures": ["SarvamMLAForCausalLM"], "model_type": "sarvam_mla",
+        "num_hidden_layers": 3, "num_key_value_heads": 4, "head_dim": 40, "q_head_dim": 24,
+        "kv_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 24,
+        "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+        "num_shared_experts": 1, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5,
+        "norm_topk_prob": True, "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_scaling": {
+            "type": "deepseek_yarn", "factor": 40.0, "original_max_position_embeddings": 16,
+            "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+        },
+    },
     "phimoe": _COMMON | {
         "architectures": ["PhiMoEForCausalLM"], "model_type": "phimoe", "num_local_experts": 8,
         "num_experts_per_tok": 2, "attention_bias": True, "lm_head_bias": True,
@@ -464,6 +475,7 @@ REFERENCES: dict[str, dict[str, Any]] = {
         "n_routed_experts": 8, "n_shared_experts": 1,
     },
     "sarvam": {"architectures": ["Glm4MoeForCausalLM"]},
+    "sarvam_mla": {"architectures": ["DeepseekV3ForCausalLM"]},
     "phimoe": {"architectures": ["PhimoeForCausalLM"]},
 }  # fmt: skip
 

@@ -159,6 +159,12 @@ KEYS: dict[str, dict[str, Any]] = {
         "expert_shared_count": 1, "rope.dimension_count": 16, "rope.freq_base": 8e6,
         "vocab_size": 258,
     },
+    "sarvam_mla": {
+        "leading_dense_block_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
+        "expert_weights_scale": 2.5, "attention.kv_lora_rank": 32, "attention.key_length": 40,
+        "attention.key_length_mla": 24, "attention.value_length_mla": 24,
+        "rope.scaling.type": "yarn", "rope.scaling.yarn_log_multiplier": 0.1,
+    },
     "phimoe": {
         "feed_forward_length": 96, "expert_count": 8, "expert_used_count": 2,
         "attention.layer_norm_rms_epsilon": 1e-5, "attention.sliding_window": 128,
