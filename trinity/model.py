@@ -167,6 +167,11 @@ class Model:
         """The thread that runs the engine for all requests."""
         return self._engine_thread
 
+    @property
+    def client(self) -> Client:
+        """What submits checked requests to the engine thread."""
+        return self._client
+
     @overload
     def generate(
         self, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]

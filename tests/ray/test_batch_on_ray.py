@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.test_batch import ROWS, answers, row, texts, write
+from tests.ray.processes import descendants
 from trinity.loading import chat_model
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
@@ -66,39 +67,15 @@ def test_every_row_once_whatever_is_killed(tmp_path: Path) -> None:
                 assert process.poll() is None, (tmp_path / "said").read_text()
                 assert time.monotonic() < limit
                 time.sleep(0.002)
-            os.kill(worker_of(process.pid) if lines == 1 else process.pid, signal.SIGKILL)
+            os.kill(
+                descendants(process.pid, b"ray::Worker")[0] if lines == 1 else process.pid,
+                signal.SIGKILL,
+            )
         assert process.wait() == -signal.SIGKILL
     assert 20 <= out.read_bytes().count(b"\n") < ROWS
     done = run(source, out, *RAY)
     assert done.returncode == 0, done.stderr
     assert texts(out) == texts(tmp_path / "whole")
-
-
-def worker_of(driver: int) -> int:
-    """The process of an actor of the cluster that a process has started."""
-    found = [
-        int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline")
-        if b"ray::Worker" in content_of(path) and driver in ancestors(int(path.parent.name))
-    ]  # fmt: skip
-    return found[0]
-
-
-def content_of(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
-
-
-def ancestors(process: int) -> set[int]:
-    found = set[int]()
-    while process > 1:
-        status = content_of(Path(f"/proc/{process}/stat")).rpartition(b")")[2].split()
-        if len(status) < 2:
-            break
-        process = int(status[1])
-        found.add(process)
-    return found
 
 
 @pytest.mark.skipif(HAS_RAY, reason="Ray is installed")

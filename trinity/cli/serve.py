@@ -11,6 +11,7 @@ from typing import Annotated
 from trinity.cli import options
 from trinity.cli.loading import model_or_chat_demo
 from trinity.cli.parameters import BadParameter, Exit, Flag
+from trinity.cli.ray_options import ray_replicas
 from trinity.cli.terminal import say
 from trinity.errors import InputError
 from trinity.options.option import declared
@@ -100,6 +101,10 @@ def serve(
             help="INI file with a section of options for each model, as llama.cpp's server has.",
         ),
     ] = None,
+    ray: options.OnRay = False,
+    replicas: options.Replicas = None,
+    cores: options.Cores = None,
+    ray_address: options.RayAddress = None,
     *,
     serving: options.Given,
     generation: options.Given,
@@ -112,6 +117,15 @@ def serve(
     settings = ServerOptions(**serving)
     with libraries():
         from trinity.server import serving as server
+    on_ray = ray_replicas(ray, replicas, cores, ray_address)
+    if on_ray is not None:
+        if models_dir is not None or models_preset is not None or len(model or ()) > 1:
+            raise BadParameter("--ray serves one model; give it by --model")
+        from trinity.ray.serving import serve_on_ray
+
+        ref = model[0] if model else f"demo={model_or_chat_demo(None)}"
+        number = serve_on_ray(ref, on_ray, settings, loading, say, generation)
+        raise Exit(INTERRUPTED if number == signal.SIGINT else 0)
     if model and models_dir is not None:
         raise BadParameter("--model and --models-dir exclude each other; give only one of them")
     if models_preset is None:

@@ -1,0 +1,53 @@
+"""The deployment that speaks HTTP: the application of `trinity serve` over a remote model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+
+from trinity.formats.defaults import ChatTemplate
+from trinity.ray.remote import RemoteModel
+from trinity.server.app import make_app
+from trinity.server.model_refs import settled
+from trinity.server.models import Models
+from trinity.server.served import Served
+from trinity.server.settings import ServerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A model and how it is offered."""
+
+    name: str
+    ref: str
+    context_length: int
+    most_running: int  # responses that all replicas generate at the same time
+    options: ServerOptions = field(default_factory=ServerOptions)
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # GenerationOptions
+    template: ChatTemplate | None = None
+
+
+class Ingress:
+    """An application whose model is computed by the replicas of ``handle``."""
+
+    def __init__(self, offer: Offer, handle: Any) -> None:
+        self._offer, self._handle = offer, handle
+
+    def __serve_build_asgi_app__(self) -> Starlette:
+        offer = self._offer
+        served = Served(
+            offer.name, offer.ref, lambda: settled(self._loaded),
+            aliases=offer.options.aliases, tags=offer.options.all_tags,
+        )  # fmt: skip
+        models = Models([served], any_name=offer.options.any_model_name)
+        return make_app(models, offer.options, defaults=offer.defaults)
+
+    def _loaded(self) -> RemoteModel:
+        offer = self._offer
+        model = RemoteModel(offer.ref, self._handle, offer.context_length, offer.most_running)
+        if offer.template is not None:
+            model.use_chat_template(offer.template)
+        return model

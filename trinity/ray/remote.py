@@ -1,0 +1,240 @@
+"""A model whose steps replicas compute: tokenizer and templates are here, the weights there."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from contextvars import Context
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.config import ModelConfig
+from trinity.embeddings import Lora, TextEmbedder
+from trinity.formats.configuration import check_is_model
+from trinity.loading import open_weights
+from trinity.model import Model
+from trinity.model_defaults import checked_defaults
+from trinity.models import find_architecture
+from trinity.ray.calls import Generation, Resumption, prefixes_of
+from trinity.runtime.active_samplers import keeps_state
+from trinity.runtime.client import Client
+from trinity.runtime.engine_thread import EngineThread
+from trinity.runtime.generation import Chunk, Timings
+from trinity.runtime.inbox import Collector, Sink
+from trinity.runtime.options import Request
+from trinity.runtime.pooling import Pooling
+from trinity.runtime.scheduler_stats import SchedulerStats
+from trinity.runtime.texts import Pairs, Texts
+from trinity.server.errors import ApiError
+from trinity.tokenizers import tokenizer_from_metadata
+
+PAUSE = 0.2  # seconds between messages of a response that is not streamed
+ATTEMPTS = 20  # lost replicas in a row without a new token
+ATTEMPT_SECONDS = 0.5
+
+
+@dataclass
+class EngineElsewhere:
+    """What is known of an engine elsewhere: the part of ``Engine`` that a server uses."""
+
+    config: ModelConfig
+    context_length: int
+    encodes: bool
+    threads: int
+    isa: str = "remote"
+    adapters: tuple[tuple[str, float], ...] = ()
+    limit = other_bytes = 0  # bytes of memory here
+
+    @property
+    def pool(self) -> EngineElsewhere:
+        """What has ``limit``."""
+        return self
+
+    def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> tuple[()]:
+        """No adapters."""
+        if wanted:
+            raise ApiError(400, "adapters are not supported by a server on Ray", "lora")
+        return ()
+
+    def close(self) -> None:
+        """Nothing is open here."""
+
+
+class RemoteThread(EngineThread):
+    """Sends requests to replicas, in place of the thread of an engine."""
+
+    handle: Any  # a DeploymentHandle of Replica
+    most_running: int
+    running = 0
+
+    def submit(self, *sequences: Any, client: str = "") -> None:
+        """Start tasks of the running event loop that receive the responses."""
+        self.check_open()
+        for stream in sequences:
+            # Serve's router finds a call by an id in its context. Calls of one request must not
+            # have the same, so each has a context of its own.
+            stream.task = asyncio.get_running_loop().create_task(
+                stream.receive(self, client), context=Context()
+            )
+
+    def cancel(self, *sequences: Any) -> None:
+        """End responses that have not ended."""
+        for stream in sequences:
+            if stream.task is not None:
+                stream.task.cancel()
+
+    def stats(self) -> SchedulerStats:
+        """What this process has sent; replicas may have requests of others."""
+        running = min(self.running, self.most_running)
+        return SchedulerStats(
+            waiting=self.running - running, running=running, most_running=self.most_running
+        )
+
+    def close(self) -> None:
+        """Take no more requests."""
+        if not self.closed:
+            self.closing = True
+            self.finish()
+
+    def finish(self) -> None:
+        """Close the model's files."""
+        self.release()
+        self.closed = True
+
+
+class RemoteStream:
+    """A response that a replica generates, and another one continues if that one is lost."""
+
+    def __init__(self, ids: list[int], request: Request, sink: Sink) -> None:
+        sampling = request.sampling
+        if sampling.seed is None and sampling.temperature > 0:
+            request = replace(request, sampling=replace(sampling, seed=secrets.randbits(31)))
+        self.tokens = ids
+        self.task: asyncio.Task[None] | None = None
+        self._request, self._sink = request, sink
+        self._resumption = Resumption(request)
+
+    async def receive(self, thread: RemoteThread, client: str) -> None:
+        """Pass the chunks of the response, or the error that ends it, to the sink."""
+        thread.running += 1
+        try:
+            await self._receive(thread.handle, client)
+        except asyncio.CancelledError:
+            self._sink.put(Chunk("", finish_reason="cancelled", timings=Timings()))
+        except Exception as error:
+            self._sink.put(error)
+        finally:
+            thread.running -= 1
+
+    async def _receive(self, handle: Any, client: str) -> None:
+        from ray.exceptions import RayActorError, RayTaskError
+        from ray.serve.exceptions import DeploymentUnavailableError
+
+        handle = handle.options(stream=True, method_name="generate")
+        pause = PAUSE if isinstance(self._sink, Collector) else 0.0
+        prefixes = prefixes_of(self.tokens, self._request.cache_salt)
+        left = ATTEMPTS
+        while True:
+            request = self._resumption.again(can_resume)
+            call = Generation(self.tokens, request, client, pause, prefixes)
+            responses = handle.remote(call)
+            try:
+                async for chunks in responses:
+                    for chunk in self._resumption.new(chunks):
+                        left = ATTEMPTS
+                        self._sink.put(chunk)
+                        if chunk.finish_reason is not None:
+                            return
+            except RayTaskError as error:
+                raise error.cause from None
+            except (RayActorError, DeploymentUnavailableError) as error:
+                left -= 1
+                if not left:
+                    raise ApiError(503, "replicas end before they answer") from error
+                await asyncio.sleep(0 if left == ATTEMPTS - 1 else ATTEMPT_SECONDS)
+            except asyncio.CancelledError:
+                responses.cancel()
+                raise
+
+
+def can_resume(request: Request) -> bool:
+    """Whether a response can go on from its tokens; otherwise it is generated again."""
+    return request.limits.logprobs is None and not keeps_state(request.sampling)
+
+
+class RemoteClient(Client):
+    """Makes the streams of a model's requests."""
+
+    def _answer(self, ids: list[int], request: Request, sink: Sink) -> Any:
+        # Checks the request, so that a bad one is refused before its response begins.
+        super()._answer(ids, request, sink)
+        return RemoteStream(ids, request, sink)
+
+
+class RemoteEmbedder(TextEmbedder):
+    """Reads texts here and computes their vectors and scores elsewhere."""
+
+    handle: Any
+
+    async def aembed_texts(
+        self, texts: Texts, pooling: Pooling | None = None, normalize: bool | None = None, *,
+        lora: Lora = None, priority: int = 0, client: str = "",
+    ) -> NDArray[np.float32]:  # fmt: skip
+        """As of TextEmbedder."""
+        return await self._call("embed", texts, pooling, normalize, lora, priority, client)
+
+    async def arank_pairs(
+        self, pairs: Pairs, *, lora: Lora = None, client: str = ""
+    ) -> NDArray[np.float32]:
+        """As of TextEmbedder."""
+        self._check_ranks()
+        return await self._call("rank", pairs, lora, client)
+
+    async def _call(self, name: str, *arguments: Any) -> NDArray[np.float32]:
+        from ray.exceptions import RayActorError, RayTaskError
+
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                found: NDArray[np.float32] = await getattr(self.handle, name).remote(*arguments)
+                return found
+            except RayTaskError as error:
+                raise error.cause from None
+            except RayActorError:
+                if not left:
+                    raise
+                await asyncio.sleep(ATTEMPT_SECONDS)
+        raise AssertionError
+
+
+class RemoteModel(Model):
+    """A model of a server whose steps the replicas of ``handle`` compute.
+
+    ``most_running``: the number of responses that they generate at the same time. It serves the
+    methods that a server's endpoints call in the event loop.
+    """
+
+    def __init__(self, ref: str, handle: Any, context_length: int, most_running: int) -> None:
+        provider = open_weights(ref)
+        try:
+            check_is_model(provider.metadata, provider.path)
+            names = provider.tensor_names()
+            encodes = find_architecture(provider.config.architecture, provider.path, names).encodes
+            tokenizer = tokenizer_from_metadata(
+                provider.metadata, checked_defaults(provider).end_ids, source=provider.path
+            )
+            engine: Any = EngineElsewhere(provider.config, context_length, encodes, 0)
+            super().__init__(engine, tokenizer, provider)
+            thread = RemoteThread(engine, release=provider.close, max_sequences=most_running)
+            thread.handle, thread.most_running = handle, most_running
+            self._engine_thread = thread
+            self._client = RemoteClient(thread, tokenizer)
+            embedder = RemoteEmbedder(self._client, tokenizer, self._chat, provider)
+            embedder.handle = handle
+            self._embedder = embedder
+        except BaseException:
+            provider.close()
+            raise
