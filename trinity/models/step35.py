@@ -130,11 +130,13 @@ def _prepared(values: Values) -> Values:
 
 
 def _rotations(values: Values, kinds: object, of_kinds: set[str]) -> dict[str, object]:
-    """Return rope_parameters of older words, with values for each layer."""
+    """Return rope_parameters of older words, which may be lists with a value for each layer."""
+    words = {"rope_theta": "rope_theta", "partial_rotary_factors": "partial_rotary_factor"}
+    scaling = values.inner("rope_scaling").values
     parameters: dict[str, object] = {}
     for kind in of_kinds:
         own: dict[str, object] = {"rope_type": "default"}
-        for key, name in (("rope_theta", "rope_theta"), *_SHARES):
+        for key, name in words.items():
             found = values.values.get(key)
             if isinstance(found, list) and isinstance(kinds, list):
                 if len(found) != len(kinds):
@@ -142,14 +144,10 @@ def _rotations(values: Values, kinds: object, of_kinds: set[str]) -> dict[str, o
                 found = found[kinds.index(kind)]
             if found is not None:
                 own[name] = found
-        parameters[kind] = own
-    scaling = values.inner("rope_scaling").values
-    if scaling and _KINDS[0] in of_kinds:
-        parameters[_KINDS[0]] = {**parameters[_KINDS[0]], **scaling}  # type: ignore[dict-item]
+        parameters[kind] = {**own, **scaling} if kind == _KINDS[0] else own
     return parameters
 
 
-_SHARES = (("partial_rotary_factors", "partial_rotary_factor"),)
 _NORMS: table.Table = {
     "attn_norm": table.at("input_layernorm", add=1.0),
     **table.head_norms(add=1.0),
