@@ -62,6 +62,10 @@ _CUTTINGS = (
     Cutting("shrunk", ImageSettings(
         tile=0, longest_edge=96, splits=False, resample=3, unit=8,
     ), ""),
+    Cutting("fitted", ImageSettings(
+        tile=32, longest_edge=0, splits=True, resample=2, unit=16, least_pixels=4 << 8,
+        most_pixels=10 << 8, least_tiles=2, most_tiles=6, patch=8, most_excess=2.0,
+    ), ""),
 )  # fmt: skip
 
 

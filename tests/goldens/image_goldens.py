@@ -1,6 +1,6 @@
 """Write tests/data/images.npz: what transformers computes of small vision models.
 
-    pip install torch transformers pillow tokenizers numpy numba
+    pip install torch torchvision transformers pillow tokenizers numpy numba
     python tests/goldens/image_goldens.py [MODEL ...]
 
 The tests draw the same models and images (tests/images/small_vision_models.py).
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import transformers
+from PIL import Image
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
@@ -34,6 +35,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from tests.images import small_gemma4_models as gemma4  # noqa: E402
 from tests.images import small_internvl_models as internvl  # noqa: E402
+from tests.images import small_lfm2_models as lfm2  # noqa: E402
 from tests.images import small_llava_models as llava  # noqa: E402
 from tests.images import small_pixtral_models as pixtral  # noqa: E402
 from tests.images import small_qwen_models as qwen  # noqa: E402
@@ -47,7 +49,7 @@ PROMPTS = [*([size] for size in small.SIZES), list(small.SIZES[:2])]
 class Kind(NamedTuple):
     """What transformers computes of models of one kind, whose prompts are written here."""
 
-    processor: type
+    processor: Callable[[Path], Any]
     # The texts of images, from what the processor returned, and the token of a row.
     shown: Callable[[Any, str], list[str]]
     # The prompt before the images, between them and after the question.
@@ -93,17 +95,59 @@ def rows_of_pixtral(model: Any, given: Any) -> torch.Tensor:
     return torch.cat(list(seen.pooler_output))
 
 
+def processor_of_lfm2(folder: Path) -> Any:
+    """LFM2-VL's processor, which resizes with torchvision, with Pillow's resizing."""
+    from transformers.image_processing_backends import TorchvisionBackend
+    from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
+
+    def resize(self: Any, images: torch.Tensor, size: Any, *_: Any, **__: Any) -> torch.Tensor:
+        made = [
+            Image.fromarray(image.permute(1, 2, 0).numpy()).resize(
+                (size.width, size.height), Image.Resampling.BILINEAR
+            )
+            for image in images
+        ]
+        return torch.stack([torch.from_numpy(np.array(one)).permute(2, 0, 1) for one in made])
+
+    TorchvisionBackend.resize = resize
+    return Lfm2VlImageProcessor.from_pretrained(folder)
+
+
+def shown_of_lfm2(given: Any, mark: str) -> list[str]:
+    """As Lfm2VlProcessor; each row joins 2 x 2 patches of 8 pixels, a tile has 4 rows."""
+    texts = []
+    grids = zip(*(given.pop(f"image_{key}") for key in ("rows", "cols", "sizes")), strict=True)
+    for rows, columns, (height, width) in grids:
+        whole = mark * (int(height) // 16 * (int(width) // 16))
+        tiles = [f"<|img_row_{y + 1}_col_{x + 1}|>" for y in range(rows) for x in range(columns)]
+        if len(tiles) > 1:
+            whole = "".join(tile + 4 * mark for tile in tiles) + "<|img_thumbnail|>" + whole
+        texts.append(f"<|image_start|>{whole}<|image_end|>")
+    return texts
+
+
+def rows_of_lfm2(model: Any, given: Any) -> torch.Tensor:
+    seen = model.model.get_image_features(
+        given["pixel_values"], given["spatial_shapes"], given["pixel_attention_mask"]
+    )
+    return torch.cat(list(seen.pooler_output))
+
+
+LFM2 = Kind(
+    processor_of_lfm2, shown_of_lfm2, "<|startoftext|><|im_start|>user\n", "And this? ",
+    "<|im_end|>\n<|im_start|>assistant\n", rows_of_lfm2, {"return_row_col_info": True},
+)  # fmt: skip
 QWEN = Kind(
-    Qwen2VLImageProcessorPil, shown_of_qwen, "<|im_start|>user\n", "And this? ",
+    Qwen2VLImageProcessorPil.from_pretrained, shown_of_qwen, "<|im_start|>user\n", "And this? ",
     "<|im_end|>\n<|im_start|>assistant\n", rows_of_qwen,
 )  # fmt: skip
 GEMMA4 = Kind(
-    Gemma4ImageProcessorPil, shown_of_gemma4, "<bos><|turn>user\n", "And this?",
+    Gemma4ImageProcessorPil.from_pretrained, shown_of_gemma4, "<bos><|turn>user\n", "And this?",
     "<turn|>\n<|turn>model\n", rows_of_gemma4,
 )  # fmt: skip
 PIXTRAL = Kind(
-    PixtralImageProcessorPil, shown_of_pixtral, "<s>[INST]", "And this? ", "[/INST]",
-    rows_of_pixtral, {"patch_size": 16},
+    PixtralImageProcessorPil.from_pretrained, shown_of_pixtral, "<s>[INST]", "And this? ",
+    "[/INST]", rows_of_pixtral, {"patch_size": 16},
 )  # fmt: skip
 # Models with a processor of transformers' own; those of FIRST have prompts with one image only.
 FIRST = ("idefics3", "gemma3")
@@ -120,7 +164,7 @@ SEEN = {
 }
 KINDS = {
     **dict.fromkeys(qwen.NAMES, QWEN), **dict.fromkeys(gemma4.NAMES, GEMMA4),
-    **dict.fromkeys(pixtral.NAMES, PIXTRAL),
+    **dict.fromkeys(pixtral.NAMES, PIXTRAL), **dict.fromkeys(lfm2.NAMES, LFM2),
 }  # fmt: skip
 
 
@@ -181,7 +225,7 @@ def processor_of(name: str, folder: Path, tokenizer: Any) -> Any:
 def golden_of_kind(name: str, folder: Path, tokenizer: Any, model: Any) -> dict[str, np.ndarray]:
     """As ``golden``; the last prompt has two images."""
     kind, mark = KINDS[name], small.ROW_TOKENS[name]
-    images = kind.processor.from_pretrained(folder)
+    images = kind.processor(folder)
     mark_id = tokenizer.convert_tokens_to_ids(mark)
     found: dict[str, np.ndarray] = {}
     for number, sizes in enumerate(PROMPTS):
@@ -191,7 +235,7 @@ def golden_of_kind(name: str, folder: Path, tokenizer: Any, model: Any) -> dict[
         text = f"{kind.begin}{shown}{small.QUESTION}{kind.end}"
         ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
         inputs = {**given, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        if kind is not PIXTRAL:
+        if kind in (QWEN, GEMMA4):
             inputs["mm_token_type_ids"] = (ids == mark_id).int()
         found |= arrays_of(f"{name}_{number}", model, inputs, kind.rows(model, given))
     return found

@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.images import small_gemma4_models as gemma4
 from tests.images import small_internvl_models as internvl
+from tests.images import small_lfm2_models as lfm2
 from tests.images import small_llava_models as llava
 from tests.images import small_pixtral_models as pixtral
 from tests.images import small_qwen_models as qwen
@@ -364,6 +365,61 @@ def _write_keys(
         writer.add(f"clip.vision.{key}", np.array(processor[key], np.float32))
 
 
+_LFM2_ENDS = {
+    "layer_norm": "mm.input_norm", "linear_1": "mm.1", "linear_2": "mm.2",
+}  # fmt: skip
+
+
+def _lfm2_name(name: str) -> str | None:
+    """As ``_gguf_name``, for LFM2-VL."""
+    stem, _, part = name.removeprefix("model.").rpartition(".")
+    tower, _, own = stem.partition(".")
+    if tower == "multi_modal_projector":
+        return f"{_LFM2_ENDS[own]}.{part}"
+    if tower != "vision_tower":
+        return None
+    if own in _ENDS:
+        return f"{_ENDS[own]}.{part}"
+    _, _, layer, module = own.split(".", 3)
+    return f"v.blk.{layer}.{_LAYER[module]}.{part}"
+
+
+def _write_lfm2(name: str, path: Path) -> Path:
+    values, processor = small.config(name), small.processor(name)
+    vision, size = values["vision_config"], values["vision_config"]["patch_size"]
+    unit = size * values["downsample_factor"]
+    sizes = {
+        "image_size": int(vision["num_patches"] ** 0.5) * size, "patch_size": size,
+        "embedding_length": vision["hidden_size"], "block_count": vision["num_hidden_layers"],
+        "feed_forward_length": vision["intermediate_size"],
+        "attention.head_count": vision["num_attention_heads"],
+        "projection_dim": values["text_config"]["hidden_size"],
+        "projector.scale_factor": values["downsample_factor"],
+        "image_min_pixels": processor["min_image_tokens"] * unit**2,
+        "image_max_pixels": processor["max_image_tokens"] * unit**2,
+        "preproc_image_size": processor["tile_size"],
+        "preproc_min_tiles": processor["min_tiles"], "preproc_max_tiles": processor["max_tiles"],
+    }  # fmt: skip
+    with GGUFWriter(path) as writer:
+        writer.add("general.architecture", "clip")
+        writer.add("general.type", "mmproj")
+        writer.add("clip.has_vision_encoder", True)
+        writer.add("clip.projector_type", "lfm2")
+        writer.add("clip.use_gelu", True)
+        for key, number in sizes.items():
+            writer.add(f"clip.vision.{key}", np.uint32(number))
+        writer.add("clip.vision.attention.layer_norm_epsilon", np.float32(1e-6))
+        for key in ("image_mean", "image_std"):
+            writer.add(f"clip.vision.{key}", np.full(3, 0.5, np.float32))
+        for own, tensor in small.tensors(name).items():
+            made = _lfm2_name(own)
+            if made == "v.patch_embd.weight":
+                tensor = tensor.reshape(-1, size, size, 3).transpose(0, 3, 1, 2)
+            if made is not None:
+                writer.add_tensor(made, tensor.shape, "F32", np.ascontiguousarray(tensor))
+    return path
+
+
 def write_mmproj(name: str, path: Path, *, swapped: bool = False) -> Path:
     """Write a model's tower; ``swapped``: as old converters did."""
     if name in qwen.NAMES:
@@ -372,6 +428,8 @@ def write_mmproj(name: str, path: Path, *, swapped: bool = False) -> Path:
         return _write_gemma4(name, path)
     if name in pixtral.NAMES:
         return _write_pixtral(name, path)
+    if name in lfm2.NAMES:
+        return _write_lfm2(name, path)
     if name in internvl.NAMES:
         return _write_internvl(name, path)
     if name in llava.NAMES:

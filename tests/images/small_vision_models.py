@@ -18,13 +18,16 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from tests.formats.raw_safetensors import write_safetensors
 from tests.images import small_gemma4_models as gemma4
 from tests.images import small_internvl_models as internvl
+from tests.images import small_lfm2_models as lfm2
 from tests.images import small_llava_models as llava
 from tests.images import small_pixtral_models as pixtral
 from tests.images import small_qwen_models as qwen
 
 # The modules that describe models, by the models' names; two are described here.
 MODULES = {
-    name: module for module in (gemma4, qwen, pixtral, internvl, llava) for name in module.NAMES
+    name: module
+    for module in (gemma4, qwen, pixtral, internvl, llava, lfm2)
+    for name in module.NAMES
 }
 SIZES = ((64, 64), (100, 60), (1, 1), (300, 7), (40, 90))  # width, height
 TOKENS = 16  # that are generated
@@ -71,6 +74,7 @@ ROW_TOKENS = {
     **dict.fromkeys(pixtral.NAMES, "[IMG]"),
     **dict.fromkeys(internvl.NAMES, "<IMG_CONTEXT>"),
     **dict.fromkeys(llava.NAMES, "<image>"),
+    **dict.fromkeys(lfm2.NAMES, "<image>"),
 }  # fmt: skip
 
 
@@ -218,6 +222,8 @@ def write_directory(name: str, folder: Path) -> Path:
     named = {"bos_token": special[0], "eos_token": special[1], "pad_token": special[1]}
     if name in pixtral.NAMES:
         named = {"bos_token": special[1], "eos_token": special[2], "unk_token": special[0]}
+    if name in lfm2.NAMES:
+        named = {"bos_token": special[0], "eos_token": special[2], "pad_token": special[2]}
     if name == "gemma3":
         named |= {"image_token": special[6], "boi_token": special[4], "eoi_token": special[5]}
     if name in gemma4.NAMES:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import trinity
+from tests.images import small_lfm2_models as lfm2
 from tests.images import small_vision_models as small
 from tests.images.conftest import NAMES
 from tests.images.mmproj_files import write_mmproj
@@ -20,6 +21,7 @@ from trinity.runtime.image_rows import PromptIds, is_token
 from trinity.runtime.interface import Rows
 
 CASES = [(name, number) for name in NAMES for number in range(len(small.SIZES))]
+RECURRENT = ("qwen35", *lfm2.NAMES)
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": small.TOKENS, "ignore_eos": True}
 
 
@@ -133,7 +135,7 @@ def test_steps_of_any_size_and_other_requests_give_the_same_answer(
     assert [together[i].token_ids for i in range(3)] == alone
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES} - {"qwen35"}))
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*RECURRENT}))
 def test_a_known_image_is_not_computed_again(name: str, models: dict[str, trinity.Model]) -> None:
     model = models[name]
     first, second = small.image(120, 70), small.image(121, 70)
@@ -148,8 +150,11 @@ def test_a_known_image_is_not_computed_again(name: str, models: dict[str, trinit
     assert model.chat(history, **GREEDY).timings.cached_tokens >= cold.timings.prompt_tokens - 20
 
 
-def test_recurrent_models_reuse_whole_pages_with_images(models: dict[str, trinity.Model]) -> None:
-    model = models["qwen35"]
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_models_reuse_whole_pages_with_images(
+    name: str, models: dict[str, trinity.Model]
+) -> None:
+    model = models[name]
     messages = asked(small.image(120, 70), text=30 * small.QUESTION)
     cold = model.chat(messages, **GREEDY)
     warm = model.chat(messages, **GREEDY)

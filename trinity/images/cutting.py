@@ -3,7 +3,8 @@
 This runs in the process that decodes an image, so that only the squares reach the server.
 Source: transformers' CLIPImageProcessor, Gemma3ImageProcessor, Gemma4ImageProcessor,
 GotOcr2ImageProcessor, Idefics3ImageProcessor, LlavaNextImageProcessor, PixtralImageProcessor and
-Qwen2VLImageProcessor (their Pillow backends).
+Qwen2VLImageProcessor (their Pillow backends), and Lfm2VlImageProcessor, which resizes with
+torchvision.
 """
 
 from __future__ import annotations
@@ -155,8 +156,13 @@ def resized(width: int, height: int, settings: ImageSettings) -> tuple[int, int]
             f"an image has {width} x {height} pixels; the model reads images that are at most "
             f"{_LONGEST_ASPECT} times as long as wide: cut it into parts"
         )
+    return _near(width, height, settings, 0)
+
+
+def _near(width: int, height: int, settings: ImageSettings, shortest: int) -> tuple[int, int]:
+    """As ``resized``, of any shape; ``shortest``: the shortest side before the limits."""
     unit, sides = settings.unit, (width, height)
-    found = [round(side / unit) * unit for side in sides]
+    found = [max(round(side / unit) * unit, shortest) for side in sides]
     if found[0] * found[1] > settings.most_pixels:
         factor = math.sqrt(width * height / settings.most_pixels)
         found = [max(unit, math.floor(side / factor / unit) * unit) for side in sides]
@@ -164,6 +170,27 @@ def resized(width: int, height: int, settings: ImageSettings) -> tuple[int, int]
         factor = math.sqrt(settings.least_pixels / (width * height))
         found = [math.ceil(side * factor / unit) * unit for side in sides]
     return found[0], found[1]
+
+
+def fitted(image: Image, settings: ImageSettings) -> Cut:
+    """Return one rectangle of about the image's shape; of a large image, tiles and the rectangle.
+
+    The grid of tiles is the ``nearest_grid``. The rectangle of an image that is about as narrow as
+    a block of patches may have twice ``most_pixels``; transformers has no limit there.
+    """
+    resample = Resampling(settings.resample)
+    unit, sides = settings.unit, image.size
+    width, height = (max(round(side / unit) * unit, settings.patch) for side in sides)
+    large = width * height > settings.most_pixels * settings.most_excess
+    columns, rows = nearest_grid(*sides, settings) if large and settings.splits else (1, 1)
+    longest = 2 * settings.most_pixels // unit**2 * unit  # of very narrow images
+    width, height = (min(side, longest) for side in _near(*sides, settings, unit))
+    whole = image.resize((width, height), resample)
+    if columns == rows == 1:
+        return Cut([whole])
+    tile = settings.tile
+    parts = _tiles_of(image.resize((columns * tile, rows * tile), resample), tile)
+    return Cut([*parts, whole] if settings.adds_whole else parts, rows, columns)
 
 
 def filled(image: Image, settings: ImageSettings) -> Cut:
@@ -225,5 +252,5 @@ def _up(length: int, tile: int) -> int:
 
 CUTS: dict[str, Callable[[Image, ImageSettings], Cut]] = {
     "square": square, "tiles": tiles, "grid": grid, "rectangle": rectangle, "filled": filled,
-    "shrunk": shrunk, "anyres": anyres,
+    "shrunk": shrunk, "anyres": anyres, "fitted": fitted,
 }  # fmt: skip

@@ -45,7 +45,6 @@ def read_tower(
     UnsupportedError for those that trinity does not support.
     """
     config = Values(read_json_object(files[CONFIG]), files[CONFIG])
-    family.check(config)
     given = config.inner("vision_config")
     vision = Values({**family.vision_defaults, **_present(given.values)}, given.source)
     vision = family.vision(vision, config)

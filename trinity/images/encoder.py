@@ -102,7 +102,8 @@ class ImageEncoder:
                 f"but there are {len(images)} images"
             )
         # Before anything is computed: each image has at least one square.
-        least = len(images) * self._rows_of_size(self.settings.tile, self.settings.tile)
+        side = 0 if self.settings.unit else self.settings.tile
+        least = len(images) * self._rows_of_size(side, side)
         check_context(least, self._context_length, least=True)
         read = [self._read(image, _named(image, i)) for i, image in enumerate(images)]
         check_context(sum(map(self._rows_of, read)), self._context_length, least=True)

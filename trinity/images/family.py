@@ -32,6 +32,7 @@ class Squares(NamedTuple):
     rows: int  # 0: there are no tiles
     columns: int
     size: tuple[int, int]  # the width and height of the image
+    whole: bool = True  # whether the last one is the whole image
 
 
 def size_of(square: NDArray[np.uint8]) -> tuple[int, int]:
@@ -50,7 +51,7 @@ class ImageFamily:
     # What chat templates write for an image.
     mark: str
     # How an image is cut into squares: a name in ``cutting.CUTS``.
-    cut: Literal["square", "tiles", "grid", "rectangle", "filled", "shrunk", "anyres"]
+    cut: Literal["square", "tiles", "grid", "rectangle", "filled", "shrunk", "anyres", "fitted"]
     # The texts of an image in a prompt: before, between and after the rows of its squares.
     texts: Callable[[Squares], list[str]]
     # The weights of the projector's products, with GELU between them.
@@ -83,13 +84,11 @@ class ImageFamily:
     line_break: str = ""
     # GGUF's key of ``merge``, after "clip.vision.".
     merge_key: str = "projector.scale_factor"
-    # Raises UnsupportedError for values of config.json that the tower cannot have.
-    check: Callable[[Values], None] = lambda values: None
     # What config.json says of the tower, with the usual names; from vision_config and the whole.
     vision: Callable[[Values, Values], Values] = lambda vision, config: vision
-    # The positions of patches: a table for one square, a table that is resized to each image, a
-    # table for columns and one for rows, or none.
-    positions: Literal["table", "resized", "axes", "none"] = "table"
+    # The positions of patches: a table for one square, a table that is resized to each image (by
+    # ``resized_table`` or ``smoothed_table``), a table for columns and one for rows, or none.
+    positions: Literal["table", "resized", "smoothed", "axes", "none"] = "table"
     # The kinds of the layers' norms that models have.
     norms: tuple[Norm, ...] = ("layer",)
     # The activations of the feed-forward; the first GELU is that of GGUF files with clip.use_gelu.
@@ -107,7 +106,7 @@ class ImageFamily:
     pre_norm: bool = False
     # There is a norm after the last layer; if its weight is ``optional``, only in some files.
     last_norm: bool = True
-    # The layer norm before the projector; "": none.
+    # The layer norm before the projector; "" and in a file without it, if it is ``optional``: none.
     projector_norm: str = ""
     # Pixels p, 0 to 1, become 2 p - 1 if the image processor does not change them.
     centers: bool = False

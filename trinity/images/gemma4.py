@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,12 @@ from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily, Joined
 from trinity.images.settings import ImageSettings
 from trinity.images.tower_config import TowerConfig, pixel_limits
-from trinity.images.tower_weights import PARTS, TowerWeights
+from trinity.images.tower_weights import PARTS, PATCHES, TowerWeights, channels_first
 
 _BICUBIC = 3
 _TOKENS = (70, 140, 280, 560, 1120)  # of an image, at most
 _USUAL_TOKENS, _PATCH, _MERGE = 280, 16, 3
 _THETA = 100.0
-_PATCHES = "v.patch_embd.weight"
 
 
 def _joined(config: TowerConfig, weights: TowerWeights) -> Joined:
@@ -109,14 +107,7 @@ def _settings(values: Values) -> ImageSettings:
 
 def _of_class(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Return the tensors with patches in the order channel, y, x; the class has y, x, channel."""
-    stored = tensors[_PATCHES]
-    shape = stored.shape
-    size = math.isqrt(shape[-1] // 3)
-    if len(shape) != 2 or shape[1] != 3 * size * size:
-        raise ConfigError(f"{stored.where} has shape {shape}; expected (n, 3 * patch_size ** 2)")
-    values = stored.dequantize().reshape(-1, size, size, 3).transpose(0, 3, 1, 2)
-    data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-    return {**tensors, _PATCHES: replace(stored, shape=values.shape, type="F32", data=data)}
+    return {**tensors, PATCHES: channels_first(tensors[PATCHES])}
 
 
 def _both_ways(text: ModelConfig, values: Values | None) -> bool:

@@ -114,7 +114,20 @@ class MmprojFile:
         usual, size = self.family.usual_settings, config.image_size
         if self.family.cut == "shrunk":
             return shrunk_to(replace(usual, longest_edge=size), config)
-        if usual.tile:
+        unit = config.patch_size * config.merge
+        if self.family.cut == "fitted":  # the usual number of rows
+            blocks = unit**2 / usual.unit**2
+            tile = usual.tile // usual.unit * unit
+            usual = replace(
+                usual,
+                tile=self._size("preproc_image_size", "hidden_size", tile),
+                least_tiles=self._size("preproc_min_tiles", "num_layers", usual.least_tiles),
+                most_tiles=self._size("preproc_max_tiles", "num_layers", usual.most_tiles),
+                least_pixels=int(usual.least_pixels * blocks),
+                most_pixels=int(usual.most_pixels * blocks),
+                patch=config.patch_size,
+            )
+        elif usual.tile:
             longest = self._size("preproc_image_size", "hidden_size", 4 * size)
             least = self._size("preproc_min_tiles", "num_layers", usual.least_tiles)
             most = usual.most_tiles
@@ -124,7 +137,7 @@ class MmprojFile:
                 usual, tile=size, longest_edge=longest, least_tiles=least, most_tiles=most,
                 **self._pinpoints(size),
             )  # fmt: skip
-        unit, most_pixels = config.patch_size * config.merge, usual.most_pixels
+        most_pixels = usual.most_pixels
         if self.family.cut == "filled":  # the usual number of rows
             most_pixels = most_pixels // usual.unit**2 * unit**2
         least, most = pixel_limits(

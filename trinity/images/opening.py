@@ -16,6 +16,7 @@ from trinity.images.gemma3 import GEMMA3
 from trinity.images.gemma4 import GEMMA4
 from trinity.images.idefics3 import IDEFICS3
 from trinity.images.internvl import INTERNVL
+from trinity.images.lfm2_vl import LFM2_VL
 from trinity.images.llava import LLAVA, LLAVA_NEXT
 from trinity.images.mmproj import MmprojFile
 from trinity.images.pixtral import PIXTRAL
@@ -27,6 +28,7 @@ from trinity.runtime.interface import Engine
 
 FAMILIES: tuple[ImageFamily, ...] = (
     IDEFICS3, GEMMA3, GEMMA4, QWEN3VL, QWEN25VL, QWEN2VL, PIXTRAL, INTERNVL, LLAVA, LLAVA_NEXT,
+    LFM2_VL,
 )  # fmt: skip
 
 

@@ -41,6 +41,27 @@ def resized_table(table: NDArray[np.float32], height: int, width: int) -> NDArra
     return table
 
 
+def smoothed_table(table: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
+    """Return a table (side, side, n) for an image of height x width patches.
+
+    Centers keep their positions; between the table's rows and columns it is linear, and a smaller
+    image gets averages.
+    """
+    rows, columns = (_shares(len(table), length) for length in (height, width))
+    made: NDArray[np.float32] = np.einsum("yi,xj,ijn->yxn", rows, columns, table, optimize=True)
+    return made
+
+
+def _shares(side: int, length: int) -> NDArray[np.float32]:
+    """The share (length, side) of each row of a table in each row of the resized one."""
+    scale = side / length
+    centers = (np.arange(length, dtype=np.float32)[:, None] + 0.5) * np.float32(scale) - 0.5
+    distances = np.abs(np.arange(side, dtype=np.float32) - centers) / np.float32(max(scale, 1))
+    shares = np.maximum(1 - distances, 0)
+    made: NDArray[np.float32] = shares / shares.sum(axis=1, keepdims=True)
+    return made
+
+
 def windows_of(height: int, width: int, side: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the order of blocks, window by window, and the number of blocks in each window.
 

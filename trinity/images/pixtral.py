@@ -51,6 +51,7 @@ def _vision(vision: Values, config: Values) -> Values:
             f"{vision.source}: rope_theta of the vision tower is {theta:g}, its rope_type "
             f"{rope.text('rope_type', 'axial')!r:.40}; trinity reads {_THETA:g} and 'axial'"
         )
+    _check(config)
     return Values({**vision.values, "layer_norm_eps": _EPS}, vision.source)
 
 
@@ -120,7 +121,6 @@ PIXTRAL = ImageFamily(
     settings=_settings,
     usual_merge=1,
     usual_settings=ImageSettings(tile=0, longest_edge=1024, splits=False, resample=_BICUBIC),
-    check=_check,
     vision=_vision,
     of_class=_of_class,
     of_gguf=_of_gguf,

@@ -143,7 +143,8 @@ def _decoded(content: bytes, where: str, cutting: Cutting) -> tuple[ReadImage, s
             parts.append(pixels.reshape(height, width, 3))
             start += pixels.size
         width, height = found["whole"]
-        squares = Squares(parts, found["rows"], found["columns"], (width, height))
+        rows, columns = found["rows"], found["columns"]
+        squares = Squares(parts, rows, columns, (width, height), len(parts) > rows * columns)
         return ReadImage(bytes.fromhex(found["digest"]), squares), found["format"]
     if "refused" in found:
         raise InputError(found["refused"])
@@ -204,5 +205,6 @@ def _cut(image: Image, cutting: Cutting) -> ReadImage:
 
     parts = CUTS[cutting.cut](image, cutting.settings)
     pixels = [np.asarray(part) for part in parts.images]
-    squares = Squares(pixels, parts.rows, parts.columns, image.size)
+    whole = len(pixels) > parts.rows * parts.columns
+    squares = Squares(pixels, parts.rows, parts.columns, image.size, whole)
     return ReadImage(bytes.fromhex(digest(image, cutting)), squares)

@@ -34,6 +34,13 @@ class ImageSettings:
     pinpoints: Sequence[Sequence[int]] = ()
     """Heights and widths: an image is enlarged to the best of them, and cut into tiles."""
 
+    patch: int = 0
+    """For the cut "fitted": the side of a patch,"""
+    most_excess: float = 1.0
+    """how many times ``most_pixels`` an image may have that is not cut into tiles,"""
+    adds_whole: bool = True
+    """and whether the whole image follows its tiles."""
+
 
 class Cutting(NamedTuple):
     """How an image is cut into parts, and the tower for which it is."""

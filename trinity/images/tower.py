@@ -26,6 +26,7 @@ from trinity.images.patches import (
     resized_table,
     rotations,
     rotations_of_halves,
+    smoothed_table,
     windows_of,
 )
 from trinity.images.tower_config import Norm, TowerConfig
@@ -121,6 +122,8 @@ class Tower:
         positions = self._positions
         if self._family.positions == "resized" and positions is not None:
             positions = resized_table(positions, height, width)
+        elif self._family.positions == "smoothed" and positions is not None:
+            positions = smoothed_table(positions, height, width)
         elif self._family.positions == "axes" and positions is not None:
             positions = positions[0, :width] + positions[1, :height, None]
         if self._family.rotates_halves:
@@ -195,7 +198,7 @@ class Tower:
                 for first in self._each_piece():
                     if not last:
                         self._write_queries(layer + 1, first)
-        layers, norm = recorder.take(), self._family.projector_norm
+        layers, norm = recorder.take(), self._weights.projector_norm
         yield _Stage(layers, self._projector(self._family.projector, 0, norm, eps=EPS))
 
     def _projector(

@@ -103,7 +103,7 @@ def checked_tower(
             f"it has {config.num_layers} layers, but deepstack reads {config.deepstack}",
         ),
         (
-            settings.tile or settings.unit == config.patch_size * config.merge,
+            settings.unit in (0 if settings.tile else -1, config.patch_size * config.merge),
             f"the projector joins {config.merge} x {config.merge} patches of {config.patch_size} "
             f"pixels, but sides of images are multiples of {settings.unit}",
         ),
@@ -120,7 +120,7 @@ def checked_tower(
         ),
         (settings.resample in _FILTERS, f"there is no filter {settings.resample} for resizing"),
         (
-            settings.tile in (0, config.image_size),
+            settings.unit or settings.tile in (0, config.image_size),
             f"the tower sees squares of {config.image_size} pixels, but the image processor makes "
             f"tiles of {settings.tile}",
         ),
@@ -134,6 +134,17 @@ def checked_tower(
             and len(settings.pinpoints) <= MOST_PINPOINTS,
             f"the sizes of images (image_grid_pinpoints) must be multiples of {settings.tile}, "
             f"with at most {MOST_PIXELS} pixels, and at most {MOST_PINPOINTS} sizes",
+        ),
+        (
+            not settings.patch
+            or max(settings.tile**2, 2 * settings.most_pixels)
+            <= min(MOST_ROWS * config.patch_size**2, MOST_PIXELS),
+            f"its image processor makes more than {MOST_ROWS} patches",
+        ),
+        (
+            not settings.unit or settings.tile % settings.unit == 0,
+            f"the projector joins blocks of {settings.unit} pixels, but the image processor makes "
+            f"tiles of {settings.tile}",
         ),
         (
             settings.least_tiles <= max(settings.most_tiles, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,22 @@ from trinity.runtime.weights import Weight, Weights
 
 _ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_out")
 PARTS = ("input_min", "input_max", "output_min", "output_max")
+PATCHES = "v.patch_embd.weight"
 _WIDTHS = {"F32": "u4", "F16": "u2", "BF16": "u2"}
+
+
+def channels_first(patches: Tensor) -> Tensor:
+    """Return a weight of patches (n, y * x * channel) as (n, channel, y, x).
+
+    Raises ConfigError for another shape.
+    """
+    shape = patches.shape
+    size = math.isqrt(shape[-1] // 3)
+    if len(shape) != 2 or shape[1] != 3 * size * size:
+        raise ConfigError(f"{patches.where} has shape {shape}; expected (n, 3 * patch_size ** 2)")
+    values = patches.dequantize().reshape(-1, size, size, 3).transpose(0, 3, 1, 2)
+    data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return replace(patches, shape=values.shape, type="F32", data=data)
 
 
 class ProductLimits(NamedTuple):
@@ -107,6 +123,13 @@ class TowerWeights:
 
     def _needs(self, name: str) -> bool:
         return name not in self._family.optional or self.has(name)
+
+    @property
+    def projector_norm(self) -> str:
+        """The family's ``projector_norm`` if the tower has it, or ""."""
+        name = self._family.projector_norm
+        optional = f"{name}.weight" in self._family.optional
+        return name if not optional or self.has(f"{name}.weight") else ""
 
     @property
     def merger(self) -> str:

@@ -172,6 +172,7 @@ _DEFAULTS: dict[str, object] = {
 FAMILIES = (
     Family(
         classes={"Lfm2ForCausalLM": "lfm2"},
+        wrappers={"Lfm2VlForConditionalGeneration": "lfm2"},
         layer=_LAYER, ends=_ENDS, keys=_keys, mlx_turns=True,
         epsilon="norm_eps", defaults=_DEFAULTS, fields=_FIELDS,
     ),
