@@ -13,6 +13,9 @@ from typing import Annotated, Literal
 Gating = Literal["softmax", "sigmoid", "softmax_chosen", "sparsemixer"]
 Example = bool | int | float
 
+# The value of the key pooling_type of a model that ranks. Source: llama.cpp, llama_pooling_type.
+POOLING_RANK = 4
+
 
 class Key:
     """The GGUF key of a field, and the range of its values.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from trinity.config import POOLING_RANK
 from trinity.errors import ConfigError, InputError
 from trinity.formats.defaults import Defaults
-from trinity.formats.pooling_type import RANKS
 from trinity.formats.provider import WeightProvider
 from trinity.options.load_options import LoadOptions
 from trinity.runtime.options import Request
@@ -50,7 +50,7 @@ def made_for(provider: WeightProvider) -> Literal["embed", "rank"] | None:
     pooling = _pooling_type(provider)
     if not isinstance(pooling, int) or pooling == 0:
         return None
-    return "rank" if pooling == RANKS else "embed"
+    return "rank" if pooling == POOLING_RANK else "embed"
 
 
 def _pooling_type(provider: WeightProvider) -> object:

@@ -15,6 +15,7 @@ The package does not import trinity. Its parts, from the bottom:
     quantizers/                      compiled searches for the scales of quantized blocks
     ops/, ops/matmul/                the kernels
     record.py, team.py               the record of a kernel's operands; threads that run plans
+    crowding.py                      how many threads run beside other programs
     selftest/                        a comparison of every kernel with NumPy
 """
 

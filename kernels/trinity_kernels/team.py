@@ -27,15 +27,16 @@ from trinity_kernels.atomics import (
     take_lock,
     untie_lock,
 )
+from trinity_kernels.crowding import Crowding
 from trinity_kernels.isa import interpreted
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.record import BARRIER, KERNEL, RECORD_BYTES
 from trinity_kernels.uninterrupted import uninterrupted
 
 # Byte offsets in the team's state. Words that different threads write are on different cache lines.
-_ARRIVED, _GENERATION, _YIELD, _JOB, _RECORDS, _COUNT = 0, 64, 128, 192, 256, 264
-_TAKE, _UNTIE, _THREADS = 136, 144, 320
-_PARKED, _READY, _LOCK, _THREAD_BYTES = 0, 64, 72, 128  # then for each thread
+_ARRIVED, _GENERATION, _YIELD, _RECORDS, _COUNT, _ACTIVE = 0, 64, 128, 192, 200, 208
+_TAKE, _UNTIE, _THREADS = 136, 144, 256
+_PARKED, _JOB, _READY, _LOCK, _THREAD_BYTES = 0, 64, 72, 80, 128  # then for each thread
 _STOP = -1  # in place of a job's count of records
 
 # A pause takes some 10 to 40 ns: so many are longer than any wait between balanced operations, and
@@ -78,12 +79,16 @@ def _walk(records: int, count: int, state: int, thread: int, threads: int) -> No
 
 @inline
 def _publish(state: int, records: int, count: int, threads: int) -> None:
-    """Set the next job and wake sleeping workers."""
+    """Set the next job of the first ``threads`` threads, and wake those that sleep.
+
+    The others do not see it, so they may take any time to notice that the last one has ended.
+    """
     set_i64(state + _RECORDS, records)
     set_i64(state + _COUNT, count)
-    atomic_add(state + _JOB, 1)
+    set_i64(state + _ACTIVE, threads)
     for thread in range(1, threads):
         theirs = state + _THREADS + thread * _THREAD_BYTES
+        atomic_add(theirs + _JOB, 1)
         if atomic_compare_exchange(theirs + _PARKED, 1, 0) == 1:
             untie_lock(get_i64(state + _UNTIE), get_i64(theirs + _LOCK))
 
@@ -113,7 +118,7 @@ def _stopper() -> Callable[[int, int, object], None]:
 
 
 @entry
-def _serve(state: int, thread: int, threads: int) -> None:
+def _serve(state: int, thread: int) -> None:
     """Run a worker's jobs until it is told to end; it sleeps while there are none.
 
     It does not return to Python in between, where it might fail and leave the others waiting.
@@ -123,16 +128,16 @@ def _serve(state: int, thread: int, threads: int) -> None:
     seen = 0
     while True:
         spins = 0
-        while atomic_load(state + _JOB) == seen and spins < _IDLE_SPINS + _IDLE_YIELDS:
+        while atomic_load(mine + _JOB) == seen and spins < _IDLE_SPINS + _IDLE_YIELDS:
             spins += 1
             if spins < _IDLE_SPINS:
                 pause()
             else:
                 call_void(get_i64(state + _YIELD))
-        if atomic_load(state + _JOB) == seen:
+        if atomic_load(mine + _JOB) == seen:
             atomic_compare_exchange(mine + _PARKED, 0, 1)
             # A publisher that takes the mark back unties the lock, else nobody does.
-            if atomic_load(state + _JOB) == seen or (
+            if atomic_load(mine + _JOB) == seen or (
                 atomic_compare_exchange(mine + _PARKED, 1, 0) != 1
             ):
                 take_lock(get_i64(state + _TAKE), get_i64(mine + _LOCK))
@@ -141,6 +146,7 @@ def _serve(state: int, thread: int, threads: int) -> None:
             count = get_i64(state + _COUNT)
             if count == _STOP:
                 return
+            threads = get_i64(state + _ACTIVE)
             _walk(get_i64(state + _RECORDS), count, state, thread, threads)
 
 
@@ -215,7 +221,8 @@ def _start(threads: int) -> _Shared:
     trial = _Shared(1)  # compiles the loops, or loads them
     _run(trial.state, 0, 0, 1)
     _stopper()(trial.state, 1, None)
-    _serve(trial.state, 0, 1)
+    trial.word(_THREADS + _JOB)[0] = 1
+    _serve(trial.state, 0)
     shared = _Shared(threads)
     try:
         for thread in range(1, threads):
@@ -241,7 +248,7 @@ def _start(threads: int) -> _Shared:
 
 
 def _work(shared: _Shared, thread: int) -> None:
-    _serve(shared.state, thread, shared.threads)
+    _serve(shared.state, thread)
 
 
 def _end(shared: _Shared) -> None:
@@ -256,14 +263,16 @@ def _end(shared: _Shared) -> None:
 class Team:
     """``threads`` threads, including the caller, that run plans one after the other.
 
-    Idle threads sleep. They end when the team is closed or no longer referenced. After a fork the
+    Fewer run while other programs use the cores (crowding.py), unless ``all_run`` is set. Idle
+    threads sleep. They end when the team is closed or no longer referenced. After a fork the
     child's first ``run`` starts new threads. Calls from two threads wait for each other.
 
     Raises: TeamError if the system cannot start more threads.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, *, all_run: bool = False) -> None:
         self.threads = 1 if interpreted() else threads
+        self._all_run = all_run
         self._closed = False
         self._forks = forks.count()
         # Reentrant, because a signal handler may run between a step's end and the lock's release.
@@ -275,6 +284,7 @@ class Team:
         self._shared = shared = _start(self.threads)
         # The threads hold what they share, and with it this reference.
         shared.owner = weakref.ref(self, partial(_stopper(), shared.state, shared.threads))
+        self._crowding = Crowding([worker.native_id or 0 for worker in shared.workers])
         _alive.add(shared)
 
     def run(self, records: NDArray[np.void]) -> None:
@@ -289,8 +299,11 @@ class Team:
                 raise RuntimeError("the team is closed")
             if interpreted():
                 _walk_python(records.ctypes.data, len(records))
-            else:
-                _run(self._shared.state, records.ctypes.data, len(records), self.threads)
+                return
+            began = time.perf_counter()
+            active = self.threads if self._all_run else self._crowding.active
+            _run(self._shared.state, records.ctypes.data, len(records), active)
+            self._crowding.ran(began)
 
     def _after_fork(self) -> None:
         with forks.renewing():

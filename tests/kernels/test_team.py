@@ -64,7 +64,7 @@ class Steps:
 
 @pytest.mark.parametrize("threads", some([1, 2, 3, 4], [1, 2]))
 def test_every_thread_walks_every_record(threads: int) -> None:
-    steps, team = Steps(threads, 5), Team(threads)
+    steps, team = Steps(threads, 5), Team(threads, all_run=True)
     for _ in range(1000):
         team.run(steps.plan)
     team.close()
@@ -72,7 +72,7 @@ def test_every_thread_walks_every_record(threads: int) -> None:
 
 
 def test_sleeping_threads_wake() -> None:
-    steps, team = Steps(3, 5), Team(3)
+    steps, team = Steps(3, 5), Team(3, all_run=True)
     for i in range(30):
         team.run(steps.plan)
         time.sleep((0, 0.001, 0.05)[i % 3])
@@ -81,7 +81,7 @@ def test_sleeping_threads_wake() -> None:
 
 
 def test_idle_threads_use_no_processor_time() -> None:
-    team = Team(3)
+    team = Team(3, all_run=True)
     team.run(Steps(3, 1).plan)
     deadline = time.monotonic() + 60
     used = 1.0
@@ -95,7 +95,7 @@ def test_idle_threads_use_no_processor_time() -> None:
 
 @pytest.mark.full
 def test_more_threads_than_cores_end_in_time() -> None:
-    steps, team = Steps(12, 10), Team(12)
+    steps, team = Steps(12, 10), Team(12, all_run=True)
     within(60.0, lambda: [team.run(steps.plan) for _ in range(50)], time.process_time)
     team.close()
     steps.check(50)
@@ -106,7 +106,7 @@ def test_teams_do_not_disturb_each_other() -> None:
     all_steps = [Steps(2, 5), Steps(2, 5)]
 
     def work(steps: Steps) -> None:
-        team = Team(2)
+        team = Team(2, all_run=True)
         for _ in range(300):
             team.run(steps.plan)
         team.close()
@@ -126,7 +126,7 @@ def _workers() -> int:
 
 def test_closing_ends_the_threads() -> None:
     before = _workers()
-    team = Team(3)
+    team = Team(3, all_run=True)
     team.run(Steps(3, 1).plan)
     assert _workers() == before + 2
     team.close()
@@ -139,7 +139,7 @@ def test_closing_ends_the_threads() -> None:
 def test_a_forgotten_team_ends_its_threads() -> None:
     """Its threads end even if an exception interrupts the finalizer."""
     before = _workers()
-    team = Team(2)
+    team = Team(2, all_run=True)
     team.run(Steps(2, 1).plan)
 
     def interrupt(*event: object) -> None:
@@ -158,7 +158,7 @@ def test_a_forgotten_team_ends_its_threads() -> None:
 
 
 def test_closing_twice_and_in_two_threads() -> None:
-    team = Team(3)
+    team = Team(3, all_run=True)
     closers = [threading.Thread(target=team.close) for _ in range(2)]
     for closer in closers:
         closer.start()
@@ -168,7 +168,7 @@ def test_closing_twice_and_in_two_threads() -> None:
 
 
 def test_two_threads_that_run_one_team_wait_for_each_other() -> None:
-    steps, team = Steps(2, 5), Team(2)
+    steps, team = Steps(2, 5), Team(2, all_run=True)
     workers = [
         threading.Thread(target=lambda: [team.run(steps.plan) for _ in range(200)])
         for _ in range(2)
@@ -183,7 +183,7 @@ def test_two_threads_that_run_one_team_wait_for_each_other() -> None:
 
 def test_exceptions_from_outside_leave_the_team_whole() -> None:
     """Signal handlers and other threads can raise an exception between any two bytecodes."""
-    steps, team = Steps(3, 5), Team(3)
+    steps, team = Steps(3, 5), Team(3, all_run=True)
     raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
     stopped, caught = threading.Event(), []
 
@@ -223,7 +223,7 @@ def test_exceptions_from_outside_leave_the_team_whole() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_has_threads_of_its_own() -> None:
-    steps, team = Steps(3, 5), Team(3)
+    steps, team = Steps(3, 5), Team(3, all_run=True)
     team.run(steps.plan)
     child = os.fork()
     if child == 0:

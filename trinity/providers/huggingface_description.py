@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 
+from trinity.config import POOLING_RANK
 from trinity.conversation.pair_prompt import prompt_of_roles
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.defaults import ChatTemplate, Defaults
@@ -24,7 +25,6 @@ from trinity.formats.huggingface.sentence_transformers import (
     template_names,
 )
 from trinity.formats.json_object import read_json_object
-from trinity.formats.pooling_type import RANKS
 from trinity.formats.text_rules import INCLUDE_PROMPT
 from trinity.models import read_model
 from trinity.providers.kept_keys import kept_keys
@@ -88,7 +88,7 @@ class HuggingFaceDescription:
         keys = kept_keys(self.files, [rows, kind], make)
         if lowers_case(self.files):
             keys = {**keys, **self._lowered(keys)}
-        if self.model.get(f"{self.model['general.architecture']}.pooling_type") == RANKS:
+        if self.model.get(f"{self.model['general.architecture']}.pooling_type") == POOLING_RANK:
             return {**keys, **self._pair_keys(keys)}
         return keys
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.config import POOLING_RANK
 from trinity.errors import ConfigError
-from trinity.formats.pooling_type import RANKS
 from trinity.formats.provider import WeightProvider
 from trinity.formats.text_rules import activation_key
 
@@ -86,7 +86,7 @@ class TextHeads:
         """
         metadata = self._provider.metadata
         said = metadata.get(f"{metadata.get('general.architecture')}.pooling_type")
-        return self.labels == 1 or (self.labels == 2 and said == RANKS)
+        return self.labels == 1 or (self.labels == 2 and said == POOLING_RANK)
 
     def score(self, state: Vector) -> Vector:
         """The score of a pair, (1,), from the hidden state of its first or last token.

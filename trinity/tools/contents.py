@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from math import isfinite, prod
 from typing import Literal
 
+from trinity.config import POOLING_RANK
 from trinity.errors import TrinityError
 from trinity.formats.adapters import CONFIG, MLX_WEIGHTS, PEFT_WEIGHTS
 from trinity.formats.imatrix import CHUNK_COUNT, CHUNK_SIZE, DATASETS, SUMS, read_imatrix
 from trinity.formats.json_object import read_json_object
 from trinity.formats.other_models import is_speech
-from trinity.formats.pooling_type import RANKS
 from trinity.formats.provider import WeightProvider
 from trinity.formats.speech_config import speech_config
 from trinity.models import ARCHITECTURES
@@ -180,7 +180,7 @@ def _given(provider: WeightProvider, name: str) -> str:
     architecture = ARCHITECTURES.get(name)
     pooling = provider.metadata.get(f"{name}.pooling_type")
     if architecture is None or not architecture.encodes:
-        if pooling == RANKS and "cls.output.weight" in provider.tensor_names():
+        if pooling == POOLING_RANK and "cls.output.weight" in provider.tensor_names():
             return "ranks"
         return "text" if pooling in (None, 0) else "text, vectors"
     return "ranks" if "cls.output.weight" in provider.tensor_names() else "vectors"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trinity.config import ModelConfig
+from trinity.config import POOLING_RANK, ModelConfig
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.table import PLAIN_ENDS, Table, at
 from trinity.formats.huggingface.values import Values
-from trinity.formats.pooling_type import RANKS
 
 CLASSIFIES = "ForSequenceClassification"
 _WRITES = "ForCausalLM"
@@ -38,7 +37,7 @@ def with_classifier(family: Family) -> Family:
         return {**PLAIN_ENDS, "cls.output": at("score", shape=shape)}
 
     def keys(config: ModelConfig, values: Values) -> Keys:
-        ranks = {"pooling_type": RANKS} if label_count(values) == 1 else {}
+        ranks = {"pooling_type": POOLING_RANK} if label_count(values) == 1 else {}
         return {**family.keys(config, values), **label_keys(values), **ranks}
 
     return replace(

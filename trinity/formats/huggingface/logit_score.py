@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from trinity.config import POOLING_RANK
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.huggingface.files import LOGIT_SCORE
 from trinity.formats.huggingface.hf_model import HFModel
 from trinity.formats.huggingface.stored import HFTensor, rows
 from trinity.formats.json_object import read_json_object
-from trinity.formats.pooling_type import RANKS
 
 _LABELS = ("yes", "no")
 # What makes logits more than the output's products, whose rows alone would give other scores.
@@ -29,7 +29,7 @@ def logit_score_keys(files: Mapping[str, str]) -> dict[str, object]:
     tokens = _tokens(files)
     if not tokens:
         return {}
-    return {"pooling_type": RANKS, "classifier.output_labels": list(_LABELS[: len(tokens)])}
+    return {"pooling_type": POOLING_RANK, "classifier.output_labels": list(_LABELS[: len(tokens)])}
 
 
 def logit_score_tensors(
