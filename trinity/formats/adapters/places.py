@@ -80,16 +80,21 @@ def part_of_fused(base: Base, name: str) -> tuple[str, int, int] | None:
     whole = f"{prefix}.{fused}.weight"
     if not fused or name in base.shapes or whole not in base.shapes:
         return None
-    sizes = _sizes(base, len(_FUSED[fused]), base.shapes[whole][-2])
+    sizes = _sizes(base, whole, len(_FUSED[fused]), base.shapes[whole][-2])
     number = _FUSED[fused].index(part)
     return whole, sum(sizes[:number]), sizes[number]
 
 
-def _sizes(base: Base, parts: int, total: int) -> tuple[int, ...]:
-    """Return the number of rows of gate and up, or of queries, keys and values."""
+def _sizes(base: Base, name: str, parts: int, total: int) -> tuple[int, ...]:
+    """Return the number of rows of gate and up, or of queries, keys and values, of a layer.
+
+    ``name``: of a tensor or of a module, with the layer's number.
+    """
     if parts == 2:
         return total // 2, total // 2
-    query = base.config.num_heads * base.config.head_dim
+    layer, config = int(next(part for part in name.split(".") if part.isdigit())), base.config
+    heads = config.heads_of(layer) if layer < config.num_layers else config.num_heads
+    query = heads * config.head_dim
     return query, (total - query) // 2, (total - query) // 2
 
 
@@ -101,7 +106,7 @@ def _add_other_form(
     if whole in targets and not any(own):
         (place,), first = targets[whole], 0
         rows_in_all, width = place.shape
-        for part, size in zip(parts, _sizes(base, len(parts), rows_in_all), strict=True):
+        for part, size in zip(parts, _sizes(base, whole, len(parts), rows_in_all), strict=True):
             targets[part] = [
                 replace(place, shape=(size, width), stored=Stored((part,)), first=first)
             ]
