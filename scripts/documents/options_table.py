@@ -7,7 +7,8 @@ python scripts/documents/options_table.py --write   put them into docs/options.m
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,19 @@ TABLES = (
 HEAD = "| Python | command line | values | default | meaning | commands |"
 
 
+@cache
+def commands() -> Mapping[str, Any]:
+    """Return the subcommands by name."""
+    found: Mapping[str, Any] = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
+    return found
+
+
 def commands_of(one: Declared) -> list[str]:
     """Return the subcommands with an option of this name and these flags."""
-    commands: dict[str, Any] = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
     flags = {part for flag in one.option.flags for part in flag.split("/")}
     return [
         name
-        for name, command in commands.items()
+        for name, command in commands().items()
         for parameter in command.params
         if parameter.name == one.name and {*parameter.opts, *parameter.secondary_opts} == flags
     ]

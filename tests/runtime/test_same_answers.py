@@ -95,15 +95,16 @@ def test_twice(model: Model) -> None:
         assert [said(model, prompt) for _ in range(3)] == [expected] * 3, length
 
 
-def test_behind_another_texts_beginning(model: Model) -> None:
-    for cut in CUTS:
-        prompt = text(model, LONG, cut)
-        expected = cold(model, prompt)
-        said(model, prompt[:cut])
-        found = model.generate(prompt, max_tokens=1)
-        least = (cut - 1) // PAGE * PAGE if model.engine.pool.recurrent else cut - 4
-        assert found.timings.cached_tokens >= least
-        assert said(model, prompt) == expected, cut
+@pytest.mark.few(6)
+@pytest.mark.parametrize("cut", CUTS)
+def test_behind_another_texts_beginning(model: Model, cut: int) -> None:
+    prompt = text(model, LONG, cut)
+    expected = cold(model, prompt)
+    said(model, prompt[:cut])
+    found = model.generate(prompt, max_tokens=1)
+    least = (cut - 1) // PAGE * PAGE if model.engine.pool.recurrent else cut - 4
+    assert found.timings.cached_tokens >= least
+    assert said(model, prompt) == expected
 
 
 def test_in_any_slot(model: Model) -> None:
