@@ -137,6 +137,22 @@ LFM2 = Kind(
     processor_of_lfm2, shown_of_lfm2, "<|startoftext|><|im_start|>user\n", "And this? ",
     "<|im_end|>\n<|im_start|>assistant\n", rows_of_lfm2, {"return_row_col_info": True},
 )  # fmt: skip
+
+
+def shown_of_12b(given: Any, mark: str) -> list[str]:
+    """As ``shown_of_pixtral``, with a row for each patch."""
+    lines = [[mark * (width // 8)] * (height // 8) for height, width in given["image_sizes"]]
+    return ["[IMG_BREAK]".join(image) + "[IMG_END]" for image in lines]
+
+
+def rows_of_12b(model: Any, given: Any) -> torch.Tensor:
+    seen = model.model.get_image_features(
+        given["pixel_values"], vision_feature_layer=-1, vision_feature_select_strategy="full",
+        image_sizes=given["image_sizes"],
+    )  # fmt: skip
+    return torch.cat(list(seen.pooler_output))
+
+
 QWEN = Kind(
     Qwen2VLImageProcessorPil.from_pretrained, shown_of_qwen, "<|im_start|>user\n", "And this? ",
     "<|im_end|>\n<|im_start|>assistant\n", rows_of_qwen,
@@ -162,9 +178,11 @@ KEYS = ("vision_feature_layer", "vision_feature_select_strategy")
 SEEN = {
     name: {key: small.config(name)[key] for key in KEYS} for name in (*internvl.NAMES, *llava.NAMES)
 }
+PIXTRAL_12B = PIXTRAL._replace(shown=shown_of_12b, rows=rows_of_12b, options={"patch_size": 8})
 KINDS = {
     **dict.fromkeys(qwen.NAMES, QWEN), **dict.fromkeys(gemma4.NAMES, GEMMA4),
     **dict.fromkeys(pixtral.NAMES, PIXTRAL), **dict.fromkeys(lfm2.NAMES, LFM2),
+    "pixtral": PIXTRAL_12B,
 }  # fmt: skip
 
 
@@ -176,7 +194,7 @@ def golden(name: str, folder: Path) -> dict[str, np.ndarray]:
     model_class = getattr(transformers, small.config(name)["architectures"][0])
     model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     model.eval()
-    if name in pixtral.NAMES:  # of an image with one row, transformers removes that axis
+    if name == "mistral3":  # of an image with one row, transformers removes that axis
         model.model.multi_modal_projector.register_forward_hook(lambda *given: given[2][None])
     if name in KINDS:
         return golden_of_kind(name, folder, tokenizer, model)

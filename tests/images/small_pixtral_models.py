@@ -18,7 +18,8 @@ TEMPLATE = (
     "{% endfor %}"
 )
 # The first is like Mistral Small 3.1, which joins 2 x 2 patches.
-NAMES = ("mistral3",)
+# The second is like Pixtral 12B, which joins none.
+NAMES = ("mistral3", "pixtral")
 
 
 def config(name: str) -> dict[str, Any]:
@@ -36,6 +37,13 @@ def config(name: str) -> dict[str, Any]:
         "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 16, "image_size": 96,
         "patch_size": 8, "hidden_act": "silu", "rope_theta": 1e4, "num_channels": 3,
     }  # fmt: skip
+    if name == "pixtral":
+        return {
+            "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava",
+            "text_config": text, "vision_config": vision, "image_token_index": ids["[IMG]"],
+            "vision_feature_layer": -1, "vision_feature_select_strategy": "full",
+            "projector_hidden_act": "gelu", "tie_word_embeddings": False, "dtype": "float32",
+        }  # fmt: skip
     return {
         "architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3",
         "text_config": text, "vision_config": vision, "image_token_index": ids["[IMG]"],
@@ -70,10 +78,14 @@ def shapes(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield f"{prefix}feed_forward.up_proj.weight", (inner, d)
         yield f"{prefix}feed_forward.down_proj.weight", (d, inner)
     width, projector = text["hidden_size"], "model.multi_modal_projector."
-    yield f"{projector}norm.weight", (d,)
-    yield f"{projector}patch_merger.merging_layer.weight", (d, 4 * d)
+    if name == "mistral3":
+        yield f"{projector}norm.weight", (d,)
+        yield f"{projector}patch_merger.merging_layer.weight", (d, 4 * d)
     yield f"{projector}linear_1.weight", (width, d)
     yield f"{projector}linear_2.weight", (width, width)
+    if name == "pixtral":
+        yield f"{projector}linear_1.bias", (width,)
+        yield f"{projector}linear_2.bias", (width,)
     heads, keys = text["num_attention_heads"] * 16, text["num_key_value_heads"] * 16
     yield "model.language_model.embed_tokens.weight", (text["vocab_size"], width)
     yield "model.language_model.norm.weight", (width,)

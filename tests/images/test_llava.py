@@ -77,7 +77,7 @@ def _changed(source: Path, to: Path, file: str, part: str, key: str, value: obje
     ("llava", "config.json", "", "vision_feature_layer", -4, "layer is -4; trinity reads"),
     ("llava", "config.json", "", "vision_feature_select_strategy", "full", "is 'full'"),
     ("llava", "config.json", "", "projector_hidden_act", "relu", "is 'relu'"),
-    ("llava", "config.json", "vision_config", "model_type", "pixtral", "is 'pixtral'"),
+    ("llava", "config.json", "vision_config", "model_type", "dinov2", "is 'dinov2'"),
     ("llava", "config.json", "vision_config", "image_size", 40, "squares of 40 pixels"),
     ("llava", IMAGES, "", "do_center_crop", False, "do_center_crop is false"),
     ("llava", IMAGES, "", "do_pad", True, "do_pad is true"),

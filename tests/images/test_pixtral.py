@@ -133,3 +133,21 @@ def test_a_damaged_projector_is_refused(
         trinity.load(directories["mistral3"], mmproj=path) as model,
     ):
         model.chat(asked(small.image(20, 20)), **GREEDY)
+
+
+@pytest.mark.parametrize(("key", "value", "message"), [
+    ("vision_feature_layer", None, "vision_feature_layer is -2; trinity reads -1"),
+    ("vision_feature_select_strategy", "default", "is 'default'; trinity reads 'full'"),
+])  # fmt: skip
+def test_pixtral_12b_reads_all_patches_of_the_last_layer(
+    key: str, value: object, message: str, directories: dict[str, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(directories["pixtral"], tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    content = {name: own for name, own in content.items() if name != key}
+    path.write_text(json.dumps(content | ({} if value is None else {key: value})), "utf-8")
+    lines: list[str] = []
+    with trinity.load(tmp_path / "model", progress=lines.append) as model:
+        assert not model.reads_images
+    assert any("images are not read" in line and message in line for line in lines), lines

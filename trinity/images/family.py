@@ -131,6 +131,8 @@ class ImageFamily:
     of_class: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = lambda tensors: tensors
     # The family of a GGUF file with tensors of these names.
     variant: Callable[[ImageFamily, Collection[str]], ImageFamily] = lambda family, names: family
+    # The model_type of vision_config, if families share a class; "": any.
+    tower: str = ""
     # GGUF's architecture of the text model; "": any.
     architecture: str = ""
     # Whether the rows of a square see each other, whatever their order: the text model's

@@ -19,7 +19,7 @@ from trinity.images.internvl import INTERNVL
 from trinity.images.lfm2_vl import LFM2_VL
 from trinity.images.llava import LLAVA, LLAVA_NEXT
 from trinity.images.mmproj import MmprojFile
-from trinity.images.pixtral import PIXTRAL
+from trinity.images.pixtral import PIXTRAL, PIXTRAL_12B
 from trinity.images.qwen_vl import QWEN2VL, QWEN3VL, QWEN25VL
 from trinity.images.settings import ImageSettings
 from trinity.images.tower_config import TowerConfig
@@ -27,8 +27,8 @@ from trinity.providers.huggingface import HuggingFaceProvider
 from trinity.runtime.interface import Engine
 
 FAMILIES: tuple[ImageFamily, ...] = (
-    IDEFICS3, GEMMA3, GEMMA4, QWEN3VL, QWEN25VL, QWEN2VL, PIXTRAL, INTERNVL, LLAVA, LLAVA_NEXT,
-    LFM2_VL,
+    IDEFICS3, GEMMA3, GEMMA4, QWEN3VL, QWEN25VL, QWEN2VL, PIXTRAL_12B, PIXTRAL, INTERNVL, LLAVA,
+    LLAVA_NEXT, LFM2_VL,
 )  # fmt: skip
 
 
@@ -54,7 +54,10 @@ def open_encoder(
     if not isinstance(provider, HuggingFaceProvider):
         return None
     class_name = class_name_of(provider.described.values)
-    family = next((f for f in FAMILIES if class_name in f.class_names), None)
+    vision = provider.described.values.values.get("vision_config")
+    towers = "", vision.get("model_type") if isinstance(vision, dict) else ""
+    fitting = (f for f in FAMILIES if class_name in f.class_names and f.tower in towers)
+    family = next(fitting, None)
     if family is None:
         if provider.left_out:
             notice(f"note: {provider.left_out}")

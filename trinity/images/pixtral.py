@@ -55,6 +55,19 @@ def _vision(vision: Values, config: Values) -> Values:
     return Values({**vision.values, "layer_norm_eps": _EPS}, vision.source)
 
 
+def _vision_of_12b(vision: Values, config: Values) -> Values:
+    """As ``_vision``; the class has other defaults."""
+    for key, usual, expected in (
+        ("vision_feature_layer", -2, -1), ("vision_feature_select_strategy", "default", "full"),
+    ):  # fmt: skip
+        if config.values.get(key, usual) != expected:
+            raise UnsupportedError(
+                f"{config.source}: {key} is {config.values.get(key, usual)!r:.40}; trinity reads "
+                f"{expected!r} with the tower of Pixtral"
+            )
+    return _vision(vision, config)
+
+
 def _settings(values: Values) -> ImageSettings:
     return ImageSettings(
         tile=0, longest_edge=values.inner("size").size("longest_edge", "hidden_size"),
@@ -142,3 +155,11 @@ PIXTRAL = ImageFamily(
         "image_std": [0.26862954, 0.26130258, 0.27577711],
     },
 )  # fmt: skip
+# Pixtral 12B, which joins no patches.
+PIXTRAL_12B = replace(
+    PIXTRAL,
+    class_names=("LlavaForConditionalGeneration",),
+    tower="pixtral",
+    merge=lambda values: 1,
+    vision=_vision_of_12b,
+)
