@@ -73,6 +73,11 @@ class TextEmbedder:
         return self._heads is not None and self._heads.ranks
 
     @property
+    def ranks_by_logits(self) -> bool:
+        """Whether scores are logits, of any size, and not probabilities."""
+        return self._heads is not None and self._heads.labels == 1
+
+    @property
     def lacks_pooler(self) -> bool:
         """Whether the file may lack the layer before the classifier, as some converters drop it."""
         heads = self._heads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,50 @@ def test_the_best_with_their_texts(ranking: TestClient, reranker: Model) -> None
 )
 def test_what_cannot_be_ranked_is_refused(ranking: TestClient, body: dict[str, Any]) -> None:
     assert ranking.post(PATHS[0], json=body).status_code == 400
+
+
+def probabilities(reranker: Model, query: str, texts: list[str]) -> list[float]:
+    return [1 / (1 + math.exp(-score)) for score in reranker.rank(query, texts).tolist()]
+
+
+def test_coheres_form(ranking: TestClient, reranker: Model) -> None:
+    body = {"model": "reranker", "query": QUERY, "documents": TEXTS[:4], "top_n": 3}
+    answer = strict(ranking.post("/v2/rerank", json=body).text)
+    expected = probabilities(reranker, QUERY, TEXTS[:4])
+    assert [one["index"] for one in answer["results"]] == sorted(
+        range(4), key=lambda i: -expected[i]
+    )[:3]
+    for one in answer["results"]:
+        assert one["relevance_score"] == pytest.approx(expected[one["index"]], abs=1e-5)
+    assert answer["meta"] == {"api_version": {"version": "2"}}
+
+
+@pytest.mark.parametrize("names", [("text_1", "text_2"), ("queries", "documents")])
+@pytest.mark.parametrize("path", ["/score", "/v1/score"])
+def test_vllms_scores(
+    ranking: TestClient, reranker: Model, path: str, names: tuple[str, str]
+) -> None:
+    first, second = names
+    answer = strict(ranking.post(path, json={first: QUERY, second: TEXTS[:4]}).text)
+    found = [one["score"] for one in answer["data"]]
+    assert [one["index"] for one in answer["data"]] == [0, 1, 2, 3]
+    assert found == pytest.approx(probabilities(reranker, QUERY, TEXTS[:4]), abs=1e-5)
+    two = {first: [QUERY, "dogs"], second: TEXTS[:2], "use_activation": False}
+    answer = strict(ranking.post(path, json=two).text)
+    expected = [
+        float(reranker.rank(*pair)[0]) for pair in ((QUERY, TEXTS[:1]), ("dogs", TEXTS[1:2]))
+    ]
+    assert [one["score"] for one in answer["data"]] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"text_1": "a"}, {"text_1": ["a", "b"], "text_2": ["c"]}, {"text_1": [], "text_2": "a"}],
+)
+def test_pairs_that_do_not_match_are_refused(ranking: TestClient, body: dict[str, Any]) -> None:
+    response = ranking.post("/score", json=body)
+    assert response.status_code == 400
+    assert "text_1" in strict(response.text)["error"]["message"]
 
 
 def test_a_model_without_a_classifier_is_no_reranker(client: TestClient) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from trinity.formats.defaults import ChatTemplate
+from trinity.server.endpoints.chat_request import ChatRequest
+from trinity.server.endpoints.responses.request import ResponsesRequest
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob
@@ -73,3 +76,32 @@ def test_the_servers_names_reach_templates_that_have_them() -> None:
     assert variables_of(Ignored(), model, asked, names) == {"enable_thinking": True}
     given = ChatJob([], variables={"enable_thinking": 1})
     assert variables_of(Ignored(), model, given, names) == {"enable_thinking": 1}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "thinking_budget_tokens",
+        "reasoning_budget_tokens",
+        "thinking_token_budget",
+        "thinking_budget",
+    ],
+)
+def test_budgets_under_other_servers_names(name: str) -> None:
+    def budget(**fields: object) -> int | None:
+        body = msgspec.convert(
+            {"messages": [{"role": "user", "content": "a"}], **fields}, ChatRequest
+        )
+        return body.job(Ignored(), body.box(Ignored()), whole=True).reasoning_budget
+
+    assert budget(**{name: 7}) == budget(**{name: 7, "reasoning": {"max_tokens": 7}}) == 7
+    assert budget(**{name: 0}) == 0
+    assert budget(**{name: -1}) is None
+    with pytest.raises(ApiError, match="differ; give one of them"):
+        budget(**{name: 7, "reasoning": {"max_tokens": 8}})
+
+
+def test_a_budget_of_responses() -> None:
+    body = msgspec.convert({"input": "a", "reasoning": {"max_tokens": 7}}, ResponsesRequest)
+    assert body.reasoning is not None
+    assert body.reasoning.max_tokens == 7

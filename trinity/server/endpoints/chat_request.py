@@ -37,6 +37,11 @@ class ChatRequest(Sampling, kw_only=True):
     parallel_tool_calls: bool | None = None
     reasoning_effort: Ignorable[Effort | None] = None
     reasoning: Ignorable[ReasoningSettings | None] = None
+    # The budget of reasoning as in llama.cpp (two names), vLLM and Qwen's API.
+    thinking_budget_tokens: Annotated[int, Meta(ge=-1)] | None = None
+    reasoning_budget_tokens: Annotated[int, Meta(ge=-1)] | None = None
+    thinking_token_budget: Annotated[int, Meta(ge=-1)] | None = None
+    thinking_budget: Annotated[int, Meta(ge=-1)] | None = None
     enable_thinking: bool | None = None  # one of the chat_template_kwargs
     chat_template_kwargs: dict[str, Any] | None = None
     modalities: list[Literal["text"]] | None = None
@@ -94,11 +99,21 @@ class ChatRequest(Sampling, kw_only=True):
         )
 
     def _effort(self) -> tuple[Effort | None, int | None]:
-        """Return the reasoning effort and the token budget of reasoning."""
+        """Return the reasoning effort and the token budget of reasoning. Raises: ApiError."""
         more = self.reasoning or ReasoningSettings()
-        if self.reasoning_effort is not None:
-            return self.reasoning_effort, more.max_tokens
-        return more.effort or ("none" if more.enabled is False else None), more.max_tokens
+        budgets = {
+            "reasoning.max_tokens": more.max_tokens,
+            "thinking_budget_tokens": self.thinking_budget_tokens,
+            "reasoning_budget_tokens": self.reasoning_budget_tokens,
+            "thinking_token_budget": self.thinking_token_budget,
+            "thinking_budget": self.thinking_budget,
+        }
+        given = {name: most for name, most in budgets.items() if most is not None}
+        if len(set(given.values())) > 1:
+            raise ApiError(400, f"{' and '.join(given)} differ; give one of them", min(given))
+        budget = next(iter(given.values()), -1)
+        effort = self.reasoning_effort or more.effort or ("none" if more.enabled is False else None)
+        return effort, budget if budget >= 0 else None
 
     def _variables(self) -> dict[str, Any]:
         given = {} if self.enable_thinking is None else {"enable_thinking": self.enable_thinking}

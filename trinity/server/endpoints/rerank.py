@@ -1,20 +1,27 @@
-"""Reranking: POST /v1/rerank, in the form of Jina, Cohere and llama.cpp.
+"""Reranking: POST /v1/rerank in the form of Jina and llama.cpp, Cohere's /v2/rerank, vLLM's /score.
 
-Scores are those of ``Model.rank``, as llama.cpp gives them.
+Scores of /v1/rerank are those of ``Model.rank``, as llama.cpp gives them; the others are between 0
+and 1, as in Cohere and vLLM.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from trinity.runtime.texts import Pairs
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.vectors import AT_ONCE, MOST_TEXTS
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignorable
 from trinity.server.schemas import Body
 
 log = logging.getLogger("trinity.server")
@@ -82,40 +89,195 @@ class Reranked(msgspec.Struct):
     object: Literal["list"] = "list"
 
 
-async def rerank(call: Call[RerankRequest]) -> ASGI:
-    """Rank the texts by their scores."""
-    body, service = call.body, call.service
-    texts = body.given()
-    lease = await call.lease(body.model)
+class CohereRequest(Body):
+    """The body of Cohere's POST /v2/rerank."""
+
+    query: str
+    documents: Annotated[list[Document], Meta(min_length=1, max_length=MOST_TEXTS)]
+    model: str | None = None
+    top_n: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens_per_doc: Ignorable[None] = None
+
+
+class CohereReranked(msgspec.Struct):
+    """The texts, best first, in Cohere's form."""
+
+    id: str
+    results: list[RerankResult]
+    meta: dict[str, dict[str, str]]
+
+
+Side = str | Annotated[list[str], Meta(min_length=1, max_length=MOST_TEXTS)]
+
+
+class ScoreRequest(Body):
+    """The body of vLLM's POST /score: one text with each of several, or as many pairs.
+
+    The second and third pair of names are vLLM's other ones.
+    """
+
+    text_1: Side | None = None
+    text_2: Side | None = None
+    queries: Side | None = None
+    documents: Side | None = None
+    data_1: Side | None = None
+    data_2: Side | None = None
+    model: str | None = None
+    use_activation: bool | None = None  # false: the model's own scores
+    activation: bool | None = None  # the older name
+
+    def pairs(self) -> list[tuple[str, list[str]]]:
+        """Each first text with its second texts. Raises: ApiError."""
+        sides = (
+            (self.text_1, self.text_2), (self.queries, self.documents), (self.data_1, self.data_2)
+        )  # fmt: skip
+        given = [(first, second) for first, second in sides if first and second]
+        if len(given) != 1:
+            raise ApiError(400, "give text_1 and text_2", "text_1")
+        ((first, second),) = given
+        queries = [first] if isinstance(first, str) else first
+        texts = [second] if isinstance(second, str) else second
+        if len(queries) == 1:
+            return [(queries[0], texts)]
+        if len(queries) != len(texts):
+            raise ApiError(
+                400, f"text_1 has {len(queries)} texts and text_2 {len(texts)}; the numbers must "
+                "be equal, or text_1 one text", "text_1",
+            )  # fmt: skip
+        return [(query, [text]) for query, text in zip(queries, texts, strict=True)]
+
+
+class Score(msgspec.Struct):
+    """The score of a pair."""
+
+    index: int
+    score: float
+    object: Literal["score"] = "score"
+
+
+class Scores(msgspec.Struct):
+    """The scores of all pairs, in vLLM's form."""
+
+    id: str
+    created: int
+    model: str
+    data: list[Score]
+    usage: RerankUsage
+    object: Literal["list"] = "list"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The scores of pairs; ``by_logits``: they are logits, of any size."""
+
+    name: str  # of the model
+    scores: list[float]
+    tokens: int
+    by_logits: bool
+
+    def activated(self) -> list[float]:
+        """The scores between 0 and 1."""
+        if not self.by_logits:
+            return self.scores
+        scores: list[float] = np.exp(-np.logaddexp(0.0, -np.array(self.scores))).tolist()
+        return scores
+
+
+async def ranking(
+    call: Call[RerankRequest] | Call[CohereRequest] | Call[ScoreRequest],
+    asked: Sequence[tuple[str, list[str]]],
+) -> Ranking:
+    """Score each query with its texts. Raises: as ``Model.rank``; ApiError."""
+    service, total = call.service, sum(len(texts) for _, texts in asked)
+    lease = await call.lease(call.body.model)
     with lease as model:
-        count, most = min(len(texts), AT_ONCE), service.settings.max_queue
+
+        def read() -> Pairs:
+            found = [model.embedder.pairs(query, texts) for query, texts in asked]
+            rows = [row for one in found for row in one.rows]
+            seconds = [second for one in found for second in one.seconds]
+            starts = np.cumsum([0, *(len(one.rows) for one in found)]).tolist()
+            cut = [start + i for one, start in zip(found, starts, strict=False) for i in one.cut]
+            return Pairs(rows, seconds, tuple(cut))
+
+        count, most = min(total, AT_ONCE), service.settings.max_queue
         with lease.entering(call.caller.client, count, most):
-            pairs = await call.run(model.embedder.pairs, body.query, texts)
+            pairs = await call.run(read)
         if pairs.cut:
-            log.warning("%s: %s", lease.name, model.embedder.cut_notice(pairs.cut, len(texts)))
+            log.warning("%s: %s", lease.name, model.embedder.cut_notice(pairs.cut, total))
         scores, lora = list[float](), lease.lora_of(call.caller.owner)
-        for start in range(0, len(texts), AT_ONCE):
+        for start in range(0, total, AT_ONCE):
             some = slice(start, start + AT_ONCE)
             part = Pairs(pairs.rows[some], pairs.seconds[some])
             added = await model.embedder.arank_pairs(part, lora=lora, client=call.caller.client)
             scores += added.tolist()
             service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
-    order = sorted(range(len(texts)), key=lambda i: -scores[i])[: body.top_n]
+        by_logits = model.embedder.ranks_by_logits
+    return Ranking(lease.name, scores, sum(map(len, pairs.rows)), by_logits)
+
+
+def order_of(scores: Sequence[float], most: int | None) -> list[int]:
+    """The places of the best scores, best first."""
+    return sorted(range(len(scores)), key=lambda i: -scores[i])[:most]
+
+
+async def rerank(call: Call[RerankRequest]) -> ASGI:
+    """Rank the texts by their scores."""
+    body = call.body
+    texts = body.given()
+    found = await ranking(call, [(body.query, texts)])
     results = [
         RerankResult(
-            i, scores[i], RerankedText(texts[i]) if body.return_documents else msgspec.UNSET
+            i, found.scores[i], RerankedText(texts[i]) if body.return_documents else msgspec.UNSET
         )
-        for i in order
+        for i in order_of(found.scores, body.top_n)
     ]
-    tokens = sum(map(len, pairs.rows))
-    return await call.run(Json, Reranked(lease.name, results, RerankUsage(tokens, tokens)))
-
-
-ENDPOINTS = tuple(
-    Endpoint(
-        "POST", path, rerank,
-        "Texts in the order in which they answer a query, by a reranker.",
-        body=RerankRequest, answer=Reranked,
+    return await call.run(
+        Json, Reranked(found.name, results, RerankUsage(found.tokens, found.tokens))
     )
-    for path in PATHS
+
+
+async def cohere_rerank(call: Call[CohereRequest]) -> ASGI:
+    """Rank the texts by their scores, which are between 0 and 1."""
+    body = call.body
+    texts = [x if isinstance(x, str) else x.text for x in body.documents]
+    scores = (await ranking(call, [(body.query, texts)])).activated()
+    results = [RerankResult(i, scores[i]) for i in order_of(scores, body.top_n)]
+    made = CohereReranked(secrets.token_hex(16), results, {"api_version": {"version": "2"}})
+    return await call.run(Json, made)
+
+
+async def score(call: Call[ScoreRequest]) -> ASGI:
+    """Score pairs of texts, in their order."""
+    body = call.body
+    found = await ranking(call, body.pairs())
+    scores = found.scores if False in (body.use_activation, body.activation) else found.activated()
+    made = Scores(
+        f"score-{secrets.token_hex(16)}", int(time.time()), found.name,
+        [Score(i, value) for i, value in enumerate(scores)],
+        RerankUsage(found.tokens, found.tokens),
+    )  # fmt: skip
+    return await call.run(Json, made)
+
+
+ENDPOINTS = (
+    *(
+        Endpoint(
+            "POST", path, rerank,
+            "Texts in the order in which they answer a query, by a reranker.",
+            body=RerankRequest, answer=Reranked,
+        )
+        for path in PATHS
+    ),
+    Endpoint(
+        "POST", "/v2/rerank", cohere_rerank, "Reranking in Cohere's form.",
+        body=CohereRequest, answer=CohereReranked,
+    ),
+    *(
+        Endpoint(
+            "POST", path, score, "Scores of pairs of texts by a reranker, in vLLM's form.",
+            body=ScoreRequest, answer=Scores,
+        )
+        for path in ("/score", "/v1/score")
+    ),
 )  # fmt: skip

@@ -29,9 +29,13 @@ class TextConfig(Body):
 
 
 class ReasoningConfig(Body):
-    """The reasoning effort. Reasoning is returned in full, so no summary is supported."""
+    """The reasoning effort. Reasoning is returned in full, so no summary is supported.
+
+    ``max_tokens``: OpenRouter's budget of reasoning.
+    """
 
     effort: Ignorable[Effort | Literal["max"] | None] = None
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
     summary: Ignorable[Literal["auto"] | None] = None
     generate_summary: Ignorable[Literal["auto"] | None] = None
 
@@ -135,6 +139,7 @@ class ResponsesRequest(Body):
             self.parallel_tool_calls,
             variables=self.chat_template_kwargs or {},
             effort=None if self.reasoning is None else self.reasoning.effort,
+            reasoning_budget=None if self.reasoning is None else self.reasoning.max_tokens,
             effort_param="reasoning.effort",
         )
 
