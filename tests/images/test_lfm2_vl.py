@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ def test_sizes_are_those_of_transformers(
     assert cut.images[-1].size == whole
     assert (cut.rows, cut.columns) == grid
     assert [image.size for image in cut.images[:-1]] == [(512, 512)] * (grid[0] * grid[1])
+
+
+def test_an_image_has_at_least_one_unit_whatever_the_limit() -> None:
+    settings = replace(LFM2_VL.usual_settings, most_pixels=1, splits=False)
+    assert fitted(small.image(40, 30), settings).images[-1].size == (32, 32)
 
 
 def test_tiles_have_their_place_before_them(models: dict[str, trinity.Model]) -> None:

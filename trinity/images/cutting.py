@@ -183,7 +183,7 @@ def fitted(image: Image, settings: ImageSettings) -> Cut:
     width, height = (max(round(side / unit) * unit, settings.patch) for side in sides)
     large = width * height > settings.most_pixels * settings.most_excess
     columns, rows = nearest_grid(*sides, settings) if large and settings.splits else (1, 1)
-    longest = 2 * settings.most_pixels // unit**2 * unit  # of very narrow images
+    longest = max(2 * settings.most_pixels // unit**2, 1) * unit  # of very narrow images
     width, height = (min(side, longest) for side in _near(*sides, settings, unit))
     whole = image.resize((width, height), resample)
     if columns == rows == 1:
