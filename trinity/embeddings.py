@@ -74,7 +74,7 @@ class TextEmbedder:
 
     @property
     def ranks_by_logits(self) -> bool:
-        """Whether scores are logits, of any size, and not probabilities."""
+        """Whether scores are logits, which have no limits, and not probabilities."""
         return self._heads is not None and self._heads.labels == 1
 
     @property

@@ -17,12 +17,13 @@ from trinity_kernels.cores import default_threads
 
 # Seconds of running after which the number is chosen again.
 WINDOW: Final = 0.1
-# One of N threads stops if the others lose more than OF_ONE / N of their time, and LEAST_LOST. It
-# is less than 1/N, because N - 1 threads get more of the memory's bandwidth than their share.
+# A step waits whenever any thread has no core. If that is more than the part OF_ONE / N of the time
+# for N threads, and more than LEAST_LOST, one thread stops. OF_ONE is less than 1, because N - 1
+# threads get more than the part (N - 1) / N of the memory's bandwidth.
 OF_ONE, LEAST_LOST = 0.9, 0.3
-# Seconds after which one more thread is tried: the first time, and at most, after vain trials.
+# Seconds until one more thread is tried. Each trial that fails doubles them, up to LAST_TRIAL.
 FIRST_TRIAL, LAST_TRIAL = 0.5, 8.0
-# Seconds after which the cores are counted that this process may use.
+# Seconds after which the cores that this process may use are counted again.
 COUNTED: Final = 5.0
 
 
@@ -30,16 +31,17 @@ class Crowding:
     """Chooses ``active``, how many of a team's threads run."""
 
     def __init__(self, workers: Sequence[int]) -> None:
-        """``workers``: the system's ids of the threads beside the one that calls ``ran``."""
+        """``workers``: the system's ids of all threads but the one that calls ``ran``."""
         self.active = self._threads = self._most = 1 + len(workers)
         self._workers = workers
         self._ran = 0.0  # seconds in this window
-        self._lost: dict[int, int] = {}  # nanoseconds of each thread at its beginning
+        self._lost: dict[int, int] = {}  # nanoseconds of each thread before the window
         self._trial_after, self._trial_at, self._is_trial = FIRST_TRIAL, 0.0, False
-        self._cores, self._counted_at = default_threads(), time.perf_counter()
+        self._cores = default_threads() if workers else 1
+        self._counted_at = time.perf_counter()
 
     def ran(self, began: float) -> None:
-        """Choose again if it is time; ``began``: the time before a run that has ended."""
+        """Count a run from ``began`` until now, and choose if the window has ended."""
         now = time.perf_counter()
         self._ran += now - began
         if self._ran >= WINDOW and self._threads > 1:

@@ -165,7 +165,7 @@ register_checkpoint_conversion_mapping(
         ),
     ],
 )
-# Only those of the layers: other names have the beginnings of the class around the text model.
+# Only the mappings of layers: the first five rename the prefixes of the class around the model.
 register_checkpoint_conversion_mapping("step3p5", get_checkpoint_conversion_mapping("step3p7")[5:])
 register_checkpoint_conversion_mapping(
     "bailing_moe_v2", get_checkpoint_conversion_mapping("sarvam_moe")

@@ -15,6 +15,7 @@ from tests.images import small_llava_models as llava
 from tests.images import small_pixtral_models as pixtral
 from tests.images import small_qwen_models as qwen
 from tests.images import small_vision_models as small
+from trinity.formats import GGUFProvider
 from trinity.formats.gguf_writer import GGUFWriter
 
 _ENDS = {
@@ -447,3 +448,17 @@ def write_mmproj(name: str, path: Path, *, swapped: bool = False) -> Path:
                 stored = tensor + np.float32(1) if "soft_emb_norm" in own else tensor
                 writer.add_tensor(made, stored.shape, "F32", stored)
     return path
+
+
+def write_changed_mmproj(name: str, path: Path, tensors: Mapping[str, np.ndarray | None]) -> Path:
+    """Write the mmproj file of a model with other tensors; None: without this one."""
+    made = path.with_suffix(".changed.gguf")
+    with GGUFProvider(write_mmproj(name, path)) as sound, GGUFWriter(made) as writer:
+        for key, value in sound.metadata.items():
+            if not key.startswith("GGUF"):
+                writer.add(key, np.uint32(value) if type(value) is int else value)
+        known = {key: sound.tensor(key).dequantize() for key in sound.tensor_names()}
+        for key, tensor in {**known, **tensors}.items():
+            if tensor is not None:
+                writer.add_tensor(key, tensor.shape, "F32", np.ascontiguousarray(tensor))
+    return made

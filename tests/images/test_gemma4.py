@@ -13,11 +13,9 @@ import pytest
 import trinity
 from tests.images import small_gemma4_models as gemma4
 from tests.images import small_vision_models as small
-from tests.images.mmproj_files import write_mmproj
+from tests.images.mmproj_files import write_changed_mmproj, write_mmproj
 from tests.images.test_vision_models import asked
 from trinity.errors import ConfigError
-from trinity.formats import GGUFProvider
-from trinity.formats.gguf_writer import GGUFWriter
 from trinity.images.cutting import filled_size
 from trinity.images.settings import ImageSettings
 from trinity.runtime.image_rows import ImageRows
@@ -111,20 +109,6 @@ def test_normalized_pixels_are_centered(directories: dict[str, Path], tmp_path: 
     assert [(p - config.mean[0]) / config.std[0] for p in (0, 1)] == [-5, 3]
 
 
-def _changed(path: Path, tensors: dict[str, np.ndarray | None]) -> Path:
-    """Write the mmproj file of "gemma4_e" with other tensors; None: without it."""
-    made = path.with_suffix(".changed.gguf")
-    with GGUFProvider(write_mmproj("gemma4_e", path)) as sound, GGUFWriter(made) as writer:
-        for key, value in sound.metadata.items():
-            if not key.startswith("GGUF"):
-                writer.add(key, np.uint32(value) if type(value) is int else value)
-        known = {name: sound.tensor(name).dequantize() for name in sound.tensor_names()}
-        for name, tensor in {**known, **tensors}.items():
-            if tensor is not None:
-                writer.add_tensor(name, tensor.shape, "F32", np.ascontiguousarray(tensor))
-    return made
-
-
 @pytest.mark.parametrize(("name", "values", "message"), [
     ("v.blk.1.attn_k.input_min", [2.0], "the limits of 'v.blk.1.attn_k' are 2 to 0.9 before"),
     ("v.blk.0.ffn_down.output_max", [np.nan], r"-0\.25 to nan after it; the file is damaged"),
@@ -138,7 +122,7 @@ def test_a_damaged_projector_is_refused(
     name: str, values: Any, message: str, directories: dict[str, Path], tmp_path: Path
 ) -> None:
     tensor = None if values is None else np.asarray(values, np.float32)
-    path = _changed(tmp_path / "mmproj.gguf", {name: tensor})
+    path = write_changed_mmproj("gemma4_e", tmp_path / "mmproj.gguf", {name: tensor})
     with (
         pytest.raises(ConfigError, match=message),
         trinity.load(directories["gemma4_e"], mmproj=path) as model,

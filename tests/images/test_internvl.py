@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import shutil
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 import trinity
 from tests.images import small_internvl_models as internvl
@@ -23,10 +20,6 @@ from trinity.formats import GGUFProvider
 from trinity.formats.gguf_writer import GGUFWriter
 from trinity.images.cutting import nearest_grid
 from trinity.images.settings import ImageSettings
-from trinity.server.app import make_app
-from trinity.server.models import Models
-from trinity.server.served import Served
-from trinity.server.settings import ServerOptions
 
 SETTINGS = ImageSettings(tile=448, longest_edge=448, splits=True, resample=3, most_tiles=12)
 
@@ -41,22 +34,6 @@ SETTINGS = ImageSettings(tile=448, longest_edge=448, splits=True, resample=3, mo
 )  # fmt: skip
 def test_grids_are_those_of_transformers(size: tuple[int, int], expected: tuple[int, int]) -> None:
     assert nearest_grid(*size, SETTINGS) == expected
-
-
-def test_the_server_reads_images_as_the_model(models: dict[str, trinity.Model]) -> None:
-    model, stream = models["internvl"], io.BytesIO()
-    small.image(100, 60).save(stream, "PNG")
-    url = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
-    content = [
-        {"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is it?"},
-    ]  # fmt: skip
-    body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 12}
-    app = make_app(Models([Served("m", "m", lambda: model, model=model)]), ServerOptions())
-    client = TestClient(app, base_url="http://localhost")
-    answer = client.post("/v1/chat/completions", json=body).json()
-    assert "choices" in answer, answer
-    expected = model.chat(asked(small.image(100, 60)), temperature=0, max_tokens=12)
-    assert answer["choices"][0]["message"]["content"] == expected.text
 
 
 def _copied(source: Path, to: Path, file: str, part: str, key: str, value: object) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import re
 import shutil
@@ -12,21 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 import trinity
 from tests.images import small_vision_models as small
-from tests.images.mmproj_files import write_mmproj
+from tests.images.mmproj_files import write_changed_mmproj
 from tests.images.test_vision_models import GREEDY, asked
 from trinity.errors import ConfigError
-from trinity.formats import GGUFProvider
-from trinity.formats.gguf_writer import GGUFWriter
 from trinity.images.cutting import shrunk_size
 from trinity.images.settings import ImageSettings
-from trinity.server.app import make_app
-from trinity.server.models import Models
-from trinity.server.served import Served
-from trinity.server.settings import ServerOptions
 
 
 @pytest.mark.parametrize(
@@ -51,22 +42,6 @@ def test_tokens_end_the_lines_of_an_image(models: dict[str, trinity.Model]) -> N
     first, second = ids.images
     assert ids[first.end : second.first] == [special["[IMG_BREAK]"]]
     assert ids[second.end : second.end + 2] == [special["[IMG_END]"], special["[/INST]"]]
-
-
-def test_the_server_reads_images_as_the_model(models: dict[str, trinity.Model]) -> None:
-    model, stream = models["mistral3"], io.BytesIO()
-    small.image(100, 60).save(stream, "PNG")
-    url = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
-    content = [
-        {"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is it?"},
-    ]  # fmt: skip
-    body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 12}
-    app = make_app(Models([Served("m", "m", lambda: model, model=model)]), ServerOptions())
-    client = TestClient(app, base_url="http://localhost")
-    answer = client.post("/v1/chat/completions", json=body).json()
-    assert "choices" in answer, answer
-    expected = model.chat(asked(small.image(100, 60)), temperature=0, max_tokens=12)
-    assert answer["choices"][0]["message"]["content"] == expected.text
 
 
 @pytest.mark.parametrize(("part", "key", "value", "message"), [
@@ -95,20 +70,6 @@ def test_a_tower_that_is_not_supported_leaves_the_text(
     assert any("images are not read" in line and re.search(message, line) for line in lines), lines
 
 
-def _changed(path: Path, tensors: dict[str, np.ndarray | None]) -> Path:
-    """Write the mmproj file of "mistral3" with other tensors; None: without it."""
-    made = path.with_suffix(".changed.gguf")
-    with GGUFProvider(write_mmproj("mistral3", path)) as sound, GGUFWriter(made) as writer:
-        for key, value in sound.metadata.items():
-            if not key.startswith("GGUF"):
-                writer.add(key, np.uint32(value) if type(value) is int else value)
-        known = {name: sound.tensor(name).dequantize() for name in sound.tensor_names()}
-        for name, tensor in {**known, **tensors}.items():
-            if tensor is not None:
-                writer.add_tensor(name, tensor.shape, "F32", np.ascontiguousarray(tensor))
-    return made
-
-
 @pytest.mark.parametrize(("name", "shape", "message"), [
     ("v.pre_ln.weight", None, "'v.pre_ln.weight'"),
     ("v.pre_ln.weight", (16,), "requires 32 values"),
@@ -127,7 +88,7 @@ def test_a_damaged_projector_is_refused(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     tensor = None if shape is None else np.zeros(shape, np.float32)
-    path = _changed(tmp_path / "mmproj.gguf", {name: tensor})
+    path = write_changed_mmproj("mistral3", tmp_path / "mmproj.gguf", {name: tensor})
     with (
         pytest.raises(ConfigError, match=message),
         trinity.load(directories["mistral3"], mmproj=path) as model,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 import trinity
 from tests.images import small_lfm2_models as lfm2
@@ -19,6 +20,10 @@ from trinity.errors import ConfigError, ContextLengthError, InputError, Unsuppor
 from trinity.images.tower_config import checked_channels
 from trinity.runtime.image_rows import PromptIds, is_token
 from trinity.runtime.interface import Rows
+from trinity.server.app import make_app
+from trinity.server.models import Models
+from trinity.server.served import Served
+from trinity.server.settings import ServerOptions
 
 CASES = [(name, number) for name in NAMES for number in range(len(small.SIZES))]
 RECURRENT = ("qwen35", *lfm2.NAMES)
@@ -222,6 +227,23 @@ def test_a_result_of_a_tool_may_have_an_image(models: dict[str, trinity.Model]) 
     prompt = models["gemma3"].chat_prompt(messages)
     assert isinstance(prompt.ids, PromptIds)
     assert len(prompt.ids.images) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_server_reads_images_as_the_model(name: str, models: dict[str, trinity.Model]) -> None:
+    model, stream = models[name], io.BytesIO()
+    small.image(100, 60).save(stream, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+    content = [
+        {"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is it?"},
+    ]  # fmt: skip
+    body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 12}
+    app = make_app(Models([Served("m", "m", lambda: model, model=model)]), ServerOptions())
+    client = TestClient(app, base_url="http://localhost")
+    answer = client.post("/v1/chat/completions", json=body).json()
+    assert "choices" in answer, answer
+    expected = model.chat(asked(small.image(100, 60)), temperature=0, max_tokens=12)
+    assert answer["choices"][0]["message"]["content"] == expected.text
 
 
 def test_text_models_refuse_images() -> None:

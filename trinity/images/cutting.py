@@ -20,8 +20,8 @@ from trinity.images.settings import ImageSettings
 
 _LONGEST = 4096  # of the first resizing to tiles, whatever the settings say
 _LONGEST_ASPECT = 200
-# Pixels of a resized image of which only the middle is seen. Of more, only the middle is resized,
-# which may change some values.
+# If only the middle of a resized image is used, and it would have more pixels than this, only the
+# middle is resized. This may change some values.
 _MOST_RESIZED = 1 << 24
 
 
@@ -73,7 +73,7 @@ def grid(image: Image, settings: ImageSettings) -> Cut:
 def nearest_grid(width: int, height: int, settings: ImageSettings) -> tuple[int, int]:
     """Return the columns and rows of the grid whose shape is nearest to the image's.
 
-    Of equally near ones, the largest counts that has less than twice the image's pixels.
+    Of grids that are equally near, it is the largest with less than twice the image's pixels.
     """
     sides, most = range(1, settings.most_tiles + 1), settings.most_tiles
     grids = [(x, y) for x in sides for y in sides if settings.least_tiles <= x * y <= most]
@@ -89,7 +89,8 @@ def nearest_grid(width: int, height: int, settings: ImageSettings) -> tuple[int,
 def anyres(image: Image, settings: ImageSettings) -> Cut:
     """Return tiles of the image in its best size, with black around it, and then the whole image.
 
-    Without sizes, return one square, which is the middle of an image if there is a shortest edge.
+    If the settings have no sizes, return one square: the middle of the image if they have a
+    shortest edge, otherwise the whole image.
     """
     tile, resample = settings.tile, Resampling(settings.resample)
     if not settings.pinpoints:
@@ -107,7 +108,7 @@ def anyres(image: Image, settings: ImageSettings) -> Cut:
 
 
 def best_size(width: int, height: int, pinpoints: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """Return the width and height in which an image has most of its pixels, then the smallest."""
+    """Return the size that keeps most pixels of an image; of several, the one with least border."""
     best, most, least = pinpoints[0], 0, math.inf
     for high, wide in pinpoints:
         scale = min(wide / width, high / height)

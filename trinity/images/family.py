@@ -77,8 +77,8 @@ class ImageFamily:
     # Makes what joins blocks of neighbours (n, merge * merge, hidden_size) to the projector's rows;
     # None: their values become one row.
     joined: Callable[[TowerConfig, TowerWeights], Joined] | None = None
-    # The weight that makes one state of joined blocks, before the projector; "" and in a file
-    # without it: none.
+    # The weight that maps each joined block to one state, before the projector. Without a name, or
+    # in a file without it, there is none.
     merger: str = ""
     # The text between the lines of a square's rows.
     line_break: str = ""
@@ -102,7 +102,7 @@ class ImageFamily:
     head_norms: bool = False
     # There are norms after attention and after the feed-forward.
     post_norms: bool = False
-    # There is a norm before the first layer; optional as the next one.
+    # There is a norm before the first layer; if its weight is ``optional``, only in some files.
     pre_norm: bool = False
     # There is a norm after the last layer; if its weight is ``optional``, only in some files.
     last_norm: bool = True
@@ -116,9 +116,9 @@ class ImageFamily:
     rotates: bool = False
     # Each half of a head rotates by itself, the first by columns, with a base of 100.
     rotates_halves: bool = False
-    # Columns rotate with the frequencies between those of rows.
+    # Rotations of rows have the even frequencies, those of columns the odd ones.
     rotates_odd: bool = False
-    # GGUF files have the rows of queries and keys as llama's have: pairs are adjacent.
+    # In GGUF files, the rows of queries and keys that rotate together are adjacent, as in llama's.
     permuted: bool = False
     # Images have positions in time, height and width in the text model.
     axes: bool = False
@@ -140,7 +140,7 @@ class ImageFamily:
     both_ways: Callable[[ModelConfig, Values | None], bool] = lambda text, values: False
     # Names of tensors that a checkpoint may have, in GGUF and in the class.
     optional: Mapping[str, str] = field(default_factory=dict)
-    # Endings of a linear's further tensors, beside ".weight" and ".bias".
+    # Endings of a linear's further tensors, in addition to ".weight" and ".bias".
     parts: tuple[str, ...] = ()
     # Further fields of TowerConfig, from vision_config.
     more: Callable[[Values], dict[str, Any]] = lambda vision: {}

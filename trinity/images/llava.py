@@ -1,7 +1,7 @@
 """mlp: LLaVA 1.5, and LLaVA 1.6 (LLaVA-NeXT), which also sees an image as tiles.
 
-In LLaVA 1.6, the rows of all tiles form lines, and a row with a meaning of its own ends each line.
-Rows of the border, which tiles have around an image of another shape, are left out.
+In LLaVA 1.6, the rows of all tiles form lines, and the row v.image_newline ends each line. Rows
+that show only the border around the image are dropped.
 Source: transformers' CLIPImageProcessor and LlavaNextImageProcessor (their Pillow backends),
 modeling_llava.py, modeling_llava_next.py and modeling_clip.py; llama.cpp,
 tools/mtmd/legacy-models/convert_image_encoder_to_gguf.py. llama.cpp's tower, by reading, leaves out
@@ -127,7 +127,7 @@ def _square(size: Values) -> int:
 def _order(config: TowerConfig, squares: Squares) -> NDArray[np.int64] | None:
     """The rows of the whole image, then those of the tiles, line by line, with -1 after each line.
 
-    Those that show only the border around the image are left out.
+    Rows that show only the border around the image are dropped.
     """
     if not squares.rows:
         return None

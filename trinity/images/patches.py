@@ -44,8 +44,8 @@ def resized_table(table: NDArray[np.float32], height: int, width: int) -> NDArra
 def smoothed_table(table: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
     """Return a table (side, side, n) for an image of height x width patches.
 
-    Centers keep their positions; between the table's rows and columns it is linear, and a smaller
-    image gets averages.
+    The interpolation is linear between the centers of rows and columns. A table for a smaller image
+    has averages of several rows and columns.
     """
     rows, columns = (_shares(len(table), length) for length in (height, width))
     made: NDArray[np.float32] = np.einsum("yi,xj,ijn->yxn", rows, columns, table, optimize=True)
@@ -53,7 +53,7 @@ def smoothed_table(table: NDArray[np.float32], height: int, width: int) -> NDArr
 
 
 def _shares(side: int, length: int) -> NDArray[np.float32]:
-    """The share (length, side) of each row of a table in each row of the resized one."""
+    """Return the weights (length, side) with which a table's rows are averaged to a resized one."""
     scale = side / length
     centers = (np.arange(length, dtype=np.float32)[:, None] + 0.5) * np.float32(scale) - 0.5
     distances = np.abs(np.arange(side, dtype=np.float32) - centers) / np.float32(max(scale, 1))

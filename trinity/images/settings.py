@@ -35,11 +35,11 @@ class ImageSettings:
     """Heights and widths: an image is enlarged to the best of them, and cut into tiles."""
 
     patch: int = 0
-    """For the cut "fitted": the side of a patch,"""
+    """For the cut "fitted": the side of a patch."""
     most_excess: float = 1.0
-    """how many times ``most_pixels`` an image may have that is not cut into tiles,"""
+    """For the cut "fitted": larger images are cut into tiles, in multiples of ``most_pixels``."""
     adds_whole: bool = True
-    """and whether the whole image follows its tiles."""
+    """For the cut "fitted": whether the whole image follows its tiles."""
 
 
 class Cutting(NamedTuple):

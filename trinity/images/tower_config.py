@@ -63,7 +63,7 @@ class TowerConfig:
     row_norms: bool = False
     """Whole rows of queries and of keys have RMS norms."""
     scales: bool = False
-    """The outputs of attention and of the feed-forward are multiplied by ls1 and ls2."""
+    """The outputs of attention and of the feed-forward have factors, ls1 and ls2."""
 
     @property
     def side(self) -> int:

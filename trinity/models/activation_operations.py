@@ -51,7 +51,7 @@ class Clamp(InPlace):
     low: float
     high: float
     of_experts: bool = False
-    """The buffer has a row for each token and expert."""
+    """Whether the buffer has one row per token and expert, instead of one per token."""
 
     def buffers(self) -> Widths:
         """Values per row, for each buffer with one row per token."""

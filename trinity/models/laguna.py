@@ -2,7 +2,7 @@
 
 A full layer is followed by three with a window, which may have more query heads. Layers without a
 window rotate a part of each head, with YaRN; the others rotate whole heads, with a base of their
-own. The softplus of gates, one for each head or for each result, multiplies what attention gives.
+own. The outputs of attention are multiplied by the softplus of gates, one per head or per value.
 Source: llama.cpp src/models/laguna.cpp and conversion/laguna.py; transformers' Laguna. llama.cpp
 does not read the attention factor of YaRN that its converter writes; here it has transformers'
 meaning.

@@ -130,7 +130,7 @@ def _prepared(values: Values) -> Values:
 
 
 def _rotations(values: Values, kinds: object, of_kinds: set[str]) -> dict[str, object]:
-    """Return rope_parameters of older words, which may be lists with a value for each layer."""
+    """Return rope_parameters from older keys, whose values may be lists with one for each layer."""
     words = {"rope_theta": "rope_theta", "partial_rotary_factors": "partial_rotary_factor"}
     scaling = values.inner("rope_scaling").values
     parameters: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Models on a Ray cluster: replicas behind one server, batches and data sets over pools of actors.
+"""Models on a Ray cluster: a server with replicas; batches and data sets on pools of actors.
 
 It needs ``pip install "trinity-llm[ray]"``. docs/scaling.md explains it.
 """

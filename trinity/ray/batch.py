@@ -1,4 +1,4 @@
-"""Rows of a batch, answered by a pool of actors: each has the model and runs rows together."""
+"""Answers the rows of a batch by a pool of actors. Each has the model and runs several rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trinity.server.batch_rows import Row
 
 
 class Worker:
-    """An actor: the application with its model, which is loaded for the first row."""
+    """An actor that has the server's application. The model is loaded for the first row."""
 
     def __init__(
         self, ref: str, at_once: int, cores: int, loading: Mapping[str, Any],
@@ -42,7 +42,7 @@ class Worker:
         await self.load()
 
     async def answer(self, row: Row) -> tuple[int, Any] | None:
-        """Status and body of the response to a row."""
+        """Return the status and the body of the response to a row."""
         return await (await self.load())(row)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from trinity.runtime.generation import Chunk
 from trinity.runtime.options import Request
 
-BLOCK = 32  # tokens: prefixes are compared in steps of so many
+BLOCK = 32  # tokens; prefixes that are compared have a multiple of it
 MOST_BLOCKS = 512  # of a prompt
 
 
@@ -40,15 +40,16 @@ def prefixes_of(ids: Sequence[int], salt: str) -> tuple[bytes, ...]:
 class Resumption:
     """The tokens of a response that its client has, and how another replica continues it.
 
-    The other one repeats their text. Its random numbers follow from the seed and their count, so
-    the sampler needs no further state; where it has one, it starts again and all is repeated.
+    The other replica sends the text of these tokens again, which is dropped here. Its random
+    numbers follow from the seed and the count of tokens, so most samplers need no further state.
+    For the others, the response is generated again from its start.
     """
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self._ids: list[int] = []
         self._characters = 0
-        self._skipped_ids = self._skipped_characters = 0  # that the replica still repeats
+        self._skipped_ids = self._skipped_characters = 0  # what the replica will send again
 
     @property
     def begun(self) -> bool:

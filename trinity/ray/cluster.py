@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster, or a small one of this machine for one command."""
+"""Connects to a Ray cluster, or starts a small one on this machine for one command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from trinity.errors import InputError
 
-STORE_BYTES = 100 << 20  # of the object store of an own cluster: only requests pass through it
+STORE_BYTES = (
+    100 << 20
+)  # of the object store of a cluster started here; only requests pass through it
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class Replicas:
     """How many processes have the model, and where."""
 
     count: int = 1
-    cores: int = 1  # of each; as many threads compute
+    cores: int = 1  # of each process, which runs as many threads
     address: str | None = None  # of the cluster; None: RAY_ADDRESS, or else this machine alone
 
     @property
@@ -28,7 +30,7 @@ class Replicas:
 
 @contextmanager
 def library() -> Iterator[None]:
-    """Within this context, an absent Ray gives an InputError that says what to do."""
+    """Within ``with``, InputError says how to install Ray if it is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -41,7 +43,7 @@ def library() -> Iterator[None]:
 
 @contextmanager
 def connected(replicas: Replicas) -> Iterator[None]:
-    """A connection to the cluster of ``replicas``; one that this starts ends with it.
+    """A connection to the cluster of ``replicas``. A cluster started here ends with it.
 
     Raises: InputError if there is no Ray, or no cluster at the address.
     """

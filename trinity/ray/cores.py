@@ -1,4 +1,4 @@
-"""Cores of a machine that its replicas share out among themselves."""
+"""Which cores each replica of a machine uses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import tempfile
 from collections.abc import Set
 from pathlib import Path
+
+from trinity.cache.private_folder import distrusted, make_private
 
 try:
     import fcntl
@@ -18,13 +20,19 @@ _held: list[int] = []  # locked files, until the process ends
 def pin(count: int) -> Set[int]:
     """Bind this process, and threads that it starts later, to ``count`` free cores.
 
-    A core is a locked file, which the system frees when the process ends, however it does. Returns
-    the cores; none if too few are free or if the system binds no processes.
+    A core is taken by locking a file. The system unlocks it when the process ends, also after a
+    crash. Returns the cores; none if too few are free, if the system cannot bind processes, or if
+    other users can write to the folder of the files.
     """
     if fcntl is None or not hasattr(os, "sched_setaffinity"):
         return frozenset()
     folder = Path(tempfile.gettempdir()) / f"trinity-cores-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        make_private(str(folder))
+    except OSError:
+        return frozenset()
+    if distrusted(str(folder)) is not None:
+        return frozenset()
     taken = dict[int, int]()
     for core in sorted(os.sched_getaffinity(0)):
         if len(taken) == count:

@@ -11,7 +11,7 @@ from trinity.loading import load
 from trinity.ray.cluster import library
 from trinity.ray.cores import pin
 
-AT_ONCE = 16  # rows that an actor runs together; two blocks of so many overlap
+AT_ONCE = 16  # rows of a block; an actor runs two blocks at the same time
 Row = dict[str, Any]
 
 
@@ -54,7 +54,7 @@ def _mapped(
 
 
 class ColumnWorker:
-    """An actor of a pool, with the model. Threads call it for blocks of rows."""
+    """An actor of a pool. It has the model; Ray calls it in threads, with a block of rows each."""
 
     def __init__(
         self, task: str, ref: str, column: str, cores: int, loading: Row, options: Row
@@ -68,7 +68,7 @@ class ColumnWorker:
         }[task]
 
     def __call__(self, rows: Any) -> Any:
-        """Return a table of Arrow with further columns."""
+        """Return the rows, an Arrow table, with the new columns."""
         import pyarrow
 
         kinds = {
@@ -84,7 +84,7 @@ class ColumnWorker:
         return await asyncio.gather(*map(self._alone, values))
 
     async def _alone(self, value: Any) -> Row:
-        """The new columns of a row; an error is its own."""
+        """Return the new columns of a row. An error of the row becomes one of them."""
         try:
             return await self._row(value)
         except TrinityError as error:

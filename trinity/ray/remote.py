@@ -32,14 +32,14 @@ from trinity.runtime.texts import Pairs, Texts
 from trinity.server.errors import ApiError
 from trinity.tokenizers import tokenizer_from_metadata
 
-PAUSE = 0.2  # seconds between messages of a response that is not streamed
-ATTEMPTS = 20  # lost replicas in a row without a new token
+PAUSE = 0.2  # seconds between the messages of a replica if the client gets no stream
+ATTEMPTS = 20  # replicas lost one after the other without a new token between
 ATTEMPT_SECONDS = 0.5
 
 
 @dataclass
 class EngineElsewhere:
-    """What is known of an engine elsewhere: the part of ``Engine`` that a server uses."""
+    """Stands for the engines of the replicas: the part of ``Engine`` that a server reads."""
 
     config: ModelConfig
     context_length: int
@@ -51,11 +51,11 @@ class EngineElsewhere:
 
     @property
     def pool(self) -> EngineElsewhere:
-        """What has ``limit``."""
+        """This object, which has the pool's ``limit``."""
         return self
 
     def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> tuple[()]:
-        """No adapters."""
+        """Return (). Raises ApiError if adapters are wanted."""
         if wanted:
             raise ApiError(400, "adapters are not supported by a server on Ray", "lora")
         return ()
@@ -65,7 +65,7 @@ class EngineElsewhere:
 
 
 class RemoteThread(EngineThread):
-    """Sends requests to replicas, in place of the thread of an engine."""
+    """Sends requests to replicas. It replaces the thread of an engine."""
 
     handle: Any  # a DeploymentHandle of Replica
     most_running: int
@@ -75,8 +75,8 @@ class RemoteThread(EngineThread):
         """Start tasks of the running event loop that receive the responses."""
         self.check_open()
         for stream in sequences:
-            # Serve's router finds a call by an id in its context. Calls of one request must not
-            # have the same, so each has a context of its own.
+            # Serve's router identifies a call by an id in its context. Each call gets a context of
+            # its own, because the calls of one request would share the id.
             stream.task = asyncio.get_running_loop().create_task(
                 stream.receive(self, client), context=Context()
             )
@@ -88,7 +88,7 @@ class RemoteThread(EngineThread):
                 stream.task.cancel()
 
     def stats(self) -> SchedulerStats:
-        """What this process has sent; replicas may have requests of others."""
+        """Return this process's counts; other processes may use the same replicas."""
         running = min(self.running, self.most_running)
         return SchedulerStats(
             waiting=self.running - running, running=running, most_running=self.most_running
@@ -107,7 +107,7 @@ class RemoteThread(EngineThread):
 
 
 class RemoteStream:
-    """A response that a replica generates, and another one continues if that one is lost."""
+    """A response of a replica. If the replica is lost, another one continues the response."""
 
     def __init__(self, ids: list[int], request: Request, sink: Sink) -> None:
         sampling = request.sampling
@@ -162,7 +162,7 @@ class RemoteStream:
 
 
 def can_resume(request: Request) -> bool:
-    """Whether a response can go on from its tokens; otherwise it is generated again."""
+    """Whether a response can continue after its tokens; if not, it is generated again."""
     return request.limits.logprobs is None and not keeps_state(request.sampling)
 
 

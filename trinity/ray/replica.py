@@ -27,7 +27,7 @@ class Replica:
         self._model = settled(lambda: load(ref, **{"threads": cores, **loading}))
 
     async def generate(self, call: Generation) -> AsyncGenerator[list[Chunk], None]:
-        """Yield the chunks of a response, those together that are there. Raises: TrinityError.
+        """Yield lists of the chunks of a response that are ready. Raises: TrinityError.
 
         If the ingress cancels it, or closes the generator, the generation ends.
         """

@@ -11,18 +11,18 @@ from ray.serve.request_router import RequestRouter
 from trinity.ray.calls import Generation
 
 MOST_KNOWN = 100_000  # prefixes, of 32 tokens each
-SLACK = 4  # requests that the replica with the prefix may have more than the least busy one
+SLACK = 4  # how many more requests than the least busy replica it may have
 
 
 class PrefixRouter(RequestRouter):  # type: ignore[misc]
-    """Prefers the replica that had the longest prefix of the prompt, unless it is busy.
+    """Prefers the replica that computed the longest prefix of the prompt, unless it is busy.
 
     The others follow by their number of requests. Each process that routes has its own memory of
     what it has sent. A replica that ends is forgotten with it.
     """
 
     def initialize_state(self, **given: Any) -> None:
-        """Forget everything."""
+        """Begin without knowledge of earlier requests."""
         self._sent_to: OrderedDict[bytes, Any] = OrderedDict()  # replica by hash of a prefix
         self._running: Counter[Any] = Counter()  # requests by replica
 
@@ -61,7 +61,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
             self._sent_to.popitem(last=False)
 
     def on_request_completed(self, replica_id: Any, internal_request_id: str) -> None:
-        """Count one request less."""
+        """Count a request as ended."""
         self._running[replica_id] -= 1
 
 

@@ -24,7 +24,7 @@ UNSUPPORTED = (
 )  # fmt: skip
 ROUTER = "trinity.ray.router.PrefixRouter"
 NAME = "trinity"  # of the application
-POLL_SECONDS = 0.2  # between looks for a signal
+POLL_SECONDS = 0.2  # between two checks for a signal
 
 
 def deployed(
@@ -98,7 +98,7 @@ def serve_on_ray(
     ref: str, replicas: Replicas, options: ServerOptions, loading: Mapping[str, Any],
     say: Callable[[str], None], defaults: Mapping[str, Any] = NO_DEFAULTS,
 ) -> int:  # fmt: skip
-    """Serve a model by replicas until SIGINT or SIGTERM; return its number.
+    """Serve a model by replicas until SIGINT or SIGTERM. Returns the number of the signal.
 
     Raises: InputError; errors of the model's files.
     """

@@ -34,7 +34,7 @@ from trinity.server.threads import SMALL
 
 log = logging.getLogger("trinity.server")
 
-# The attribute of a log record that has further fields of its JSON object.
+# The attribute of a log record with the fields that its JSON object gets in addition.
 FIELDS = "trinity_fields"
 MOST_PARAMETERS, MOST_QUERY_BYTES = 64, 8192  # of a query
 
@@ -100,7 +100,7 @@ class Dispatch:
                 self._log(scope, status, time.perf_counter() - began)
 
     def _log(self, scope: Scope, status: int, seconds: float) -> None:
-        """Log a request; in JSON the parts of its line are fields, too."""
+        """Log a request. A line in JSON also has the parts of its message as fields."""
         method, path = scope["method"], self._endpoint.path
         fields = {"method": method, "path": path, "status": status, "seconds": round(seconds, 6)}
         client = scope.get("client")

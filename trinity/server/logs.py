@@ -17,7 +17,7 @@ log = logging.getLogger("trinity.server")
 
 
 def log_to(say: Say, *, requests: bool, json: bool) -> Say:
-    """Write log records by ``say``: those of requests too if ``requests``, as JSON if ``json``.
+    """Write log records by ``say``; with ``requests`` also one per request, with ``json`` as JSON.
 
     Returns the function that writes the server's other lines in the same form.
     """

@@ -1,4 +1,4 @@
-"""Metrics of the server for Prometheus: its own, llama.cpp's server's, and those of vLLM."""
+"""Metrics for Prometheus: the server's own, and those of llama.cpp's server and of vLLM."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Metrics:
 
 
 class VllmMetrics:
-    """The metrics that vLLM's Grafana boards read, under vLLM's names of now and before."""
+    """The metrics that vLLM's Grafana boards read, under vLLM's current and former names."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("model_name", "engine")
@@ -181,7 +181,7 @@ class VllmMetrics:
             (self._prompts, timings.prompt_tokens),
             *((one, timings.completion_tokens) for one in self._lengths),
         ]
-        if computing:
+        if timings.decode_steps:
             observed += [(one, computing / timings.decode_steps) for one in self._token]
         for histogram, value in observed:
             histogram.labels(model, "0").observe(value)

@@ -1,4 +1,4 @@
-"""Settings with which programs talk to a server: environment variables and arguments."""
+"""The environment variables and arguments with which client programs use a server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ProgramSettings:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A client program: its command, its packages, and the context that its prompts need."""
+    """A client program: its command, how to install it, and the context that its prompts need."""
 
     command: str
     install: str
@@ -51,12 +51,12 @@ class Program:
 
 
 def _claude(server: ModelServer) -> ProgramSettings:
-    """Claude Code. Its three sizes of models, and its subagents, are the same model."""
+    """Set up Claude Code. All its model names, also that of subagents, stand for one model."""
     name = server.model.name
     kinds = ("OPUS", "SONNET", "HAIKU")
     variables = {
         "ANTHROPIC_BASE_URL": server.url,
-        # Claude Code asks before it uses ANTHROPIC_API_KEY; a token needs no question.
+        # Claude Code asks the user before it uses ANTHROPIC_API_KEY; it uses a token at once.
         "ANTHROPIC_AUTH_TOKEN": server.key,
         "ANTHROPIC_API_KEY": "",
         "ANTHROPIC_MODEL": name,
@@ -70,7 +70,7 @@ def _claude(server: ModelServer) -> ProgramSettings:
 
 
 def _codex(server: ModelServer) -> ProgramSettings:
-    """Codex, by settings on its command line, which are TOML."""
+    """Set up Codex by arguments, whose values are TOML."""
     provider = "model_providers.trinity"
     values: dict[str, str | int] = {
         "model": server.model.name,
@@ -108,7 +108,7 @@ def _opencode(server: ModelServer) -> ProgramSettings:
 
 
 def _qwen_code(server: ModelServer) -> ProgramSettings:
-    """Qwen Code, by its OpenAI-compatible provider."""
+    """Set up Qwen Code's OpenAI-compatible provider."""
     variables = {
         "OPENAI_BASE_URL": f"{server.url}/v1",
         "OPENAI_API_KEY": server.key,
@@ -118,7 +118,7 @@ def _qwen_code(server: ModelServer) -> ProgramSettings:
 
 
 def _aider(server: ModelServer) -> ProgramSettings:
-    """Set up aider's OpenAI provider; aider knows nothing about the model, and need not say so."""
+    """Set up aider's OpenAI provider, without aider's warning that it does not know the model."""
     variables = {"OPENAI_API_BASE": f"{server.url}/v1", "OPENAI_API_KEY": server.key}
     arguments = ("--model", f"openai/{server.model.name}", "--no-show-model-warnings")
     return ProgramSettings(arguments, variables)
@@ -160,7 +160,7 @@ def served_models(url: str, key: str) -> list[ServedModel]:
 
 
 def chosen_model(models: list[ServedModel], name: str | None) -> ServedModel:
-    """The model of a name, by default the first. Raises: InputError."""
+    """Return the model with a name; without a name the first. Raises: InputError."""
     if not models:
         raise InputError("the server has no models")
     for model in models:

@@ -113,7 +113,7 @@ Side = str | Annotated[list[str], Meta(min_length=1, max_length=MOST_TEXTS)]
 class ScoreRequest(Body):
     """The body of vLLM's POST /score: one text with each of several, or as many pairs.
 
-    The second and third pair of names are vLLM's other ones.
+    vLLM has three pairs of names for the two texts.
     """
 
     text_1: Side | None = None
@@ -127,7 +127,7 @@ class ScoreRequest(Body):
     activation: bool | None = None  # the older name
 
     def pairs(self) -> list[tuple[str, list[str]]]:
-        """Each first text with its second texts. Raises: ApiError."""
+        """Return pairs of a first text and its second texts. Raises: ApiError."""
         sides = (
             (self.text_1, self.text_2), (self.queries, self.documents), (self.data_1, self.data_2)
         )  # fmt: skip
@@ -168,7 +168,7 @@ class Scores(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The scores of pairs; ``by_logits``: they are logits, of any size."""
+    """The scores of pairs; ``by_logits``: whether they are logits, which have no limits."""
 
     name: str  # of the model
     scores: list[float]
