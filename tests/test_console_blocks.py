@@ -29,7 +29,7 @@ BLOCK = re.compile(
     r"^(?P<not_run><!-- not run: .{15,} -->\n)?```console\n(?P<commands>.*?)^```", re.M | re.S
 )
 PAGE_NOT_RUN = re.compile(r"\A<!-- console blocks not run: .{15,} -->\n")
-SERVE = re.compile(r"^python -m trinity serve(.*)$", re.MULTILINE)
+SERVE = re.compile(r"^trinity serve(.*)$", re.MULTILINE)
 FAILS = re.compile(r"^(.*?) +# exit code 1: .*$", re.MULTILINE)
 URL = "http://127.0.0.1:8080"  # of the documents
 REPOSITORIES = ("user/repo", "microsoft/bitnet-b1.58-2B-4T-gguf")
@@ -119,7 +119,7 @@ def program(block: str) -> str:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
     if "curl" in block and not SERVE.search(block):
-        block = f"python -m trinity serve --model demo=model.gguf\n{block}"
+        block = f"trinity serve --model demo=model.gguf\n{block}"
     block = FAILS.sub(r"\1 && exit 1 || [ $? = 1 ]", block)
     block = SERVE.sub(lambda found: START.format(command=found[0], port=port, url=URL), block)
     return block.replace(URL, f"http://127.0.0.1:{port}") + END

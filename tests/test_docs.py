@@ -25,6 +25,7 @@ NOT_RUN = re.compile(r"<!-- not run: .{15,} -->\n```\w*\n.*?^```", re.MULTILINE 
 # The code in the last column of a table "other library | trinity".
 OURS = re.compile(r"^\|.*\| `((?:model|trinity)\..*)` \|$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def blocks(document: Path, language: str) -> list[str]:
@@ -141,6 +142,29 @@ def test_local_links_exist(document: Path) -> None:
     text = FENCE.sub("", document.read_text("utf-8"))
     targets = [t.partition("#")[0] for t in LINK.findall(text) if "://" not in t]
     assert [t for t in targets if t and not (document.parent / t).exists()] == []
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors that GitHub and mkdocs give to a document's headings."""
+    headings = HEADING.findall(FENCE.sub("", document.read_text("utf-8")))
+    texts = [re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w -]", "", text).strip().lower().replace(" ", "-") for text in texts}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_anchors_exist(document: Path) -> None:
+    """The part of a link after # is a heading of the document that it names."""
+    links = LINK.findall(FENCE.sub("", document.read_text("utf-8")))
+    parts = [link.partition("#") for link in links if "://" not in link and "#" in link]
+    named = [(document.parent / path if path else document, anchor) for path, _, anchor in parts]
+    assert [(path.name, name) for path, name in named if name not in anchors(path)] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_addresses_are_complete(document: Path) -> None:
+    """A link to another site is an https address without spaces or a missing path."""
+    links = [t for t in LINK.findall(document.read_text("utf-8")) if "://" in t]
+    assert [t for t in links if not re.fullmatch(r"https://[\w.-]+\.\w+(?:/\S*)?", t)] == []
 
 
 def python_of(document: Path) -> str:

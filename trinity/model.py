@@ -570,7 +570,7 @@ class Model:
             raise InputError(
                 f"the model ({self.config.architecture}) is an encoder, which cannot generate "
                 f"text: use {'rank' if self.ranks else 'embed'}() "
-                f"(python -m trinity {'rank' if self.ranks else 'embed'})"
+                f"(trinity {'rank' if self.ranks else 'embed'})"
             )
 
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:

@@ -18,9 +18,7 @@ from trinity.cli.llama_cpp import ADVICE, COMMANDS_OF_OTHERS, given_flags
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "from-llama-cpp.md"
 COMMANDS: dict[str, Any] = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
-ROW = re.compile(
-    r"^\| `(llama-[^`]*|convert[^`]*)` \| `python -m trinity ([^`]*)` \|", re.MULTILINE
-)
+ROW = re.compile(r"^\| `(llama-[^`]*|convert[^`]*)` \| `trinity ([^`]*)` \|", re.MULTILINE)
 ROWS = ROW.findall(DOCUMENT.read_text("utf-8"))
 
 

@@ -57,7 +57,7 @@ def test_pull_then_inspect(server: HubServer, client: Client, tmp_path: Path) ->
     content = (tmp_path / "m.gguf").read_bytes()
     server.repositories["u/pull"] = Repository({"m-Q8_0.gguf": content, "m-q4_k_m.gguf": content})
     code, out, errors = client.run("pull", "u/pull:Q8_0")
-    assert (code, out) == (0, "python -m trinity chat --model hf:u/pull:m-Q8_0.gguf\n"), errors
+    assert (code, out) == (0, "trinity chat --model hf:u/pull:m-Q8_0.gguf\n"), errors
     assert "downloading u/pull:Q8_0: 100%\n" in errors
     code, out, errors = client.run("tokenize", "-m", "hf:u/pull", "hello")
     assert code == 0, errors

@@ -43,7 +43,7 @@ def test_nothing(places: Path) -> None:
     assert by_name() == {}
     result = run("list")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "no models found; `python -m trinity pull" in result.stderr
+    assert "no models found; `trinity pull" in result.stderr
 
 
 def test_own(places: Path) -> None:

@@ -28,7 +28,7 @@ def list_models(as_json: options.Json = False) -> None:
         show(kept)
         put()
     if not models:
-        say("no models found; `python -m trinity pull hf:USER/REPO` downloads one")
+        say("no models found; `trinity pull hf:USER/REPO` downloads one")
 
 
 def as_object(model: Installed) -> dict[str, object]:

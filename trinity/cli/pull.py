@@ -32,4 +32,4 @@ def pull(
     with bar(f"downloading {name}") as show:
         model = fetch(parse_name(name), say, show)
     say(f"{model.path}: downloaded; run it with:")
-    put(f"python -m trinity chat --model {shlex.quote(model.name)}")
+    put(f"trinity chat --model {shlex.quote(model.name)}")

@@ -148,7 +148,7 @@ def _from_gguf(file: MappedFile, structure: GGUFStructure, metadata: GGUFMetadat
         raise FormatError(
             f"{source}: this is not an importance matrix but a GGUF file of type "
             f"{kind[:40] or 'model'!r} with {len(names)} tensors named *{SUMS}; give a file that "
-            "`python -m trinity imatrix` or llama.cpp's llama-imatrix wrote"
+            "`trinity imatrix` or llama.cpp's llama-imatrix wrote"
         )
     entries = {}
     for name in names:

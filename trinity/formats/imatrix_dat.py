@@ -49,7 +49,7 @@ def read_dat(buffer: Buffer, source: str) -> Dat:
         kind, _ = looks_like(bytes(buffer[:64]), cursor.size)
         raise FormatError(
             f"{source}: this is not an importance matrix: it looks like {kind}; give a file that "
-            "`python -m trinity imatrix` or llama.cpp's llama-imatrix wrote"
+            "`trinity imatrix` or llama.cpp's llama-imatrix wrote"
         )
     refuse_too_many(source, "entries", count, MAX_TENSORS)
     entries: dict[str, DatEntry] = {}

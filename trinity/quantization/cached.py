@@ -127,7 +127,7 @@ def _room(folder: Path) -> str:
     """Return advice for a full disk."""
     kept = [path.stat().st_size for path in folder.glob("*.gguf") if path.is_file()]
     return (
-        f"trinity keeps {len(kept)} files of {sum(kept):,} bytes there: `python -m trinity list` "
+        f"trinity keeps {len(kept)} files of {sum(kept):,} bytes there: `trinity list` "
         "shows them, `rm` removes them by name; or set TRINITY_CACHE_DIR to a folder on another "
         "disk"
     )

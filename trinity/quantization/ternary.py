@@ -111,6 +111,6 @@ def _not_ternary(tensor: Tensor, first: np.float32, second: np.float32) -> Unsup
     return UnsupportedError(
         f"{tensor.source}: tensor {tensor.name!r} is not ternary: it has weights of magnitude "
         f"{first:.9g} and {second:.9g}, and I2_S stores -s, 0 and s with one s for the tensor; "
-        "convert the Hugging Face directory of a BitNet model with `python -m trinity convert`, "
+        "convert the Hugging Face directory of a BitNet model with `trinity convert`, "
         "or use a type like Q4_K_M for other models"
     )

@@ -44,7 +44,7 @@ class KernelChoice:
             else:
                 raise KernelError(
                     f"kernel {kernel.name} {tag} fails its check on this machine at every "
-                    "level; run `python -m trinity selftest` and report its output"
+                    "level; run `trinity selftest` and report its output"
                 )
         return self._chosen[key]
 

@@ -111,7 +111,7 @@ class Pooled(Sequence):
         if not is_finite or not np.isfinite(found).all():
             raise TrinityError(
                 "the model's hidden states are not finite: the model file is damaged, or a kernel "
-                "is wrong on this machine; `python -m trinity selftest` tells which"
+                "is wrong on this machine; `trinity selftest` tells which"
             )
         return found
 

@@ -251,5 +251,5 @@ def check_finite(highest: float) -> None:
         raise TrinityError(
             f"the model's output is not finite (its largest logit is {highest}), so no token can "
             "be chosen: the model file is damaged, or a kernel is wrong on this machine; "
-            "`python -m trinity selftest` tells which"
+            "`trinity selftest` tells which"
         )

@@ -202,7 +202,7 @@ def _of_memory(seen: Examination) -> Iterator[Diagnosis]:
         )
     elif seen.kernel_cache_bytes == 0:
         yield Diagnosis(
-            "no kernels are compiled yet, so the first run takes longer", "python -m trinity warmup"
+            "no kernels are compiled yet, so the first run takes longer", "trinity warmup"
         )
     if seen.other_kernels_bytes > MUCH_CODE:
         yield Diagnosis(

@@ -102,8 +102,7 @@ def own_file(name: str) -> str:
         )
     if not inside or not base.endswith(".gguf") or not os.path.isfile(path):
         raise InputError(
-            f"{name}: there is no such model in {folder}; `python -m trinity list` shows those "
-            "that exist"
+            f"{name}: there is no such model in {folder}; `trinity list` shows those that exist"
         )
     return path
 
@@ -134,7 +133,7 @@ def _hub(notice: Notice) -> Iterator[Installed]:
         if unfinished:
             yield Installed(
                 HUB + cached.repository, "huggingface_hub", cached.root, unfinished,
-                problem="an unfinished download; `python -m trinity pull` continues it",
+                problem="an unfinished download; `trinity pull` continues it",
             )  # fmt: skip
 
 
@@ -155,7 +154,7 @@ def _snapshot(cached: CachedRepository, commit: str, called: str) -> Iterator[In
                 typed,
                 "huggingface_hub",
                 cached.root,
-                problem=f"{gone[0]} is missing; `python -m trinity pull` downloads it",
+                problem=f"{gone[0]} is missing; `trinity pull` downloads it",
             )
         else:
             path = os.path.join(folder, file) if file.lower().endswith(".gguf") else folder

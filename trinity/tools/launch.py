@@ -153,7 +153,7 @@ def served_models(url: str, key: str) -> list[ServedModel]:
         reason = getattr(error, "reason", error)
         raise InputError(
             f"no server answers at {url} ({reason}); start one with: "
-            "python -m trinity serve --model MODEL --ctx 32768"
+            "trinity serve --model MODEL --ctx 32768"
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{url} does not answer as a server of models; check --url") from error

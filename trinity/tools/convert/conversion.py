@@ -83,8 +83,7 @@ def convert(
     with closing(open_weights(source, weight_scale=weight_scale, notice=notice)) as provider:
         if isinstance(provider, GGUFProvider):
             raise InputError(
-                f"{provider.path}: the model is GGUF already; `python -m trinity quantize` "
-                "changes its types"
+                f"{provider.path}: the model is GGUF already; `trinity quantize` changes its types"
             )
         _check_not_a_source(target, provider)
         refuse_existing(target, overwrite)

@@ -86,7 +86,7 @@ async def create(call: Call[CreateRequest]) -> ASGI:
     if body.quantize:
         raise ApiError(
             501, "this server does not quantize models: create it from a quantized one, which "
-            "`python -m trinity quantize` makes", "quantize", "not_supported",
+            "`trinity quantize` makes", "quantize", "not_supported",
         )  # fmt: skip
     if not body.from_ and body.files is None:
         raise ApiError(400, "neither 'from' or 'files' was specified")
