@@ -26,6 +26,7 @@ BASH = {"type": "bash_20250124", "name": "bash"}
     [
         ({"max_tokens": 0}, "max_tokens"),
         ({"messages": []}, "messages"),
+        ({"messages": [{"role": "assistant", "content": "I"}]}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "content[0].source"),
         ({"messages": [{"role": "user", "content": [{"type": "film"}]}]}, "content[0].type"),
         (
@@ -192,6 +193,33 @@ def test_an_assistants_last_message_is_continued(client: TestClient, model: Mode
 def test_what_is_for_anthropics_billing_is_not_told_the_model() -> None:
     billing = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1;"}
     assert job_of(system=[billing, TEXT]).messages[0] == {"role": "system", "content": "a"}
+
+
+def test_blocks_that_other_servers_wrote_into_a_history() -> None:
+    ignored = Ignored()
+    tabs = [{"tab_id": 1, "title": "News", "url": "https://example.org", "active": True}]
+    messages: list[Any] = [
+        *HELLO,
+        {"role": "assistant", "content": [
+            {"type": "compaction", "content": "They spoke of Pierre."},
+            {"type": "compaction", "content": None},
+            {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}, "trigger": None},
+            {"type": "advisor_tool_result", "tool_use_id": "s", "content": {"type": "x"}},
+            {"type": "text_editor_code_execution_tool_result", "tool_use_id": "s", "content": {}},
+            {"type": "mcp_tool_listing", "mcp_server_name": "m", "tools": []},
+            TEXT,
+            {"type": "tool_use", "id": "t", "name": "browse", "input": {}},
+        ]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [
+            {"type": "browser_state", "tabs": tabs}]}]},
+    ]  # fmt: skip
+    request = decoded(
+        ignored, msgspec.json.encode({"messages": messages, "max_tokens": 5}), MessagesRequest
+    )
+    found = request.whole_job(ignored).messages
+    assert found[1]["content"] == "They spoke of Pierre.\na"
+    assert strict(str(found[2]["content"])) == {"tabs": tabs}
+    assert ignored.names == [f"messages[1].content[{place}]" for place in (1, 2, 3, 4, 5)]
 
 
 def test_plain_messages_of_one_role_are_joined() -> None:

@@ -88,6 +88,28 @@ def test_echo_with_logprobs_is_the_models_own(client: TestClient, model: Model) 
     assert stream["choices"][0]["logprobs"]["tokens"] == found["tokens"][: len(ids)]
 
 
+def test_log_probabilities_of_the_prompt_in_vllms_form(client: TestClient, model: Model) -> None:
+    echoed = post(client, echo=True, logprobs=2)["choices"][0]["logprobs"]
+    both = [PROMPT, "The Emperor"]
+    choices = post(client, prompt=both, n=2, prompt_logprobs=2, temperature=1)["choices"]
+    found = choices[0]["prompt_logprobs"]
+    ids = model.tokenize(PROMPT)
+    assert found[0] is None
+    assert len(found) == len(ids)
+    for place, (token, entry) in enumerate(zip(ids[1:], found[1:], strict=True), 1):
+        own = entry[str(token)]
+        assert own["logprob"] == pytest.approx(echoed["token_logprobs"][place], abs=0.02)
+        assert own["decoded_token"] == echoed["tokens"][place]
+        ranks = [other["rank"] for other in entry.values()]
+        assert ranks[:2] == [1, 2]
+        assert ranks[2:] in ([], [None])
+    assert choices[1]["prompt_logprobs"] == found
+    assert len(choices[2]["prompt_logprobs"]) == len(model.tokenize("The Emperor"))
+    body = {"prompt": PROMPT, "prompt_logprobs": 1, "stream": True}
+    refused = client.post("/v1/completions", json=body)
+    assert refused.json()["error"]["param"] == "prompt_logprobs"
+
+
 def test_echo_without_an_answer(client: TestClient) -> None:
     answer = post(client, echo=True, max_tokens=0, logprobs=0)
     assert answer["choices"][0]["text"] == PROMPT

@@ -44,7 +44,8 @@ def streamed(client: TestClient, path: str = CHAT, **body: Any) -> list[Any]:
         ("verbosity", "low"), ("store", True), ("service_tier", "flex"), ("best_of", 2),
         ("service_tier", "priority"), ("prompt_cache_retention", "24h"), ("moderation", {"a": 1}),
         ("prediction", {"type": "content", "content": "x"}), ("web_search_options", {}),
-        ("use_beam_search", False), ("spaces_between_special_tokens", True), ("top_a", 0.1),
+        ("documents", [{"title": "A", "text": "B"}]), ("top_a", 0.1),
+        ("spaces_between_special_tokens", True),
         ("truncate_prompt_tokens", 100), ("guided_decoding_backend", "xgrammar"),
         ("options", {"num_ctx": 8192}), ("num_ctx", 8192), ("keep_alive", "5m"),
         ("provider", {"order": ["x"]}), ("plugins", []), ("usage", {"include": True}),
@@ -69,13 +70,48 @@ def test_a_field_without_effect_is_named(client: TestClient, field: str, value: 
         {"logit_bias": {}}, {"logit_bias": None}, {"stream_options": None}, {"top_logprobs": 0},
         {"n_cmpl": 1}, {"stop_token_ids": []}, {"min_tokens": 0}, {"skip_special_tokens": True},
         {"structured_outputs": {}}, {"guided_json": None}, {"reasoning_format": "none"},
-        {"top_k": -1}, {"presence_penalty": 0},
+        {"top_k": -1}, {"presence_penalty": 0}, {"bad_words": []}, {"allowed_token_ids": None},
+        {"use_beam_search": False}, {"documents": []}, {"chat_template": None}, {"priority": 2**40},
     ],
 )  # fmt: skip
 def test_a_default_has_no_effect(client: TestClient, body: Any) -> None:
     answer = post(client, **body)
     assert HEADER not in answer.headers
     assert text_of(answer) == text_of(post(client))
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("allowed_token_ids", [5]), ("bad_words", ["the"]), ("use_beam_search", True)],
+)
+def test_what_would_silently_be_another_response_is_refused(
+    client: TestClient, path: str, field: str, value: object
+) -> None:
+    start = HELLO if path == CHAT else {"prompt": "Prince Andrew"}
+    response = client.post(path, json={**start, field: value})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, field)
+
+
+def test_a_template_and_documents_of_the_request(client: TestClient) -> None:
+    template = "{{ documents[0].text if documents else messages[0].content }}"
+    plain = client.post(TEXT, json={"prompt": "Prince Andrew", **GREEDY}).json()
+    for given in (
+        {"chat_template": "{{ messages[0].content[-14:-1] }}"},
+        {"chat_template": template, "documents": [{"text": "Prince Andrew"}]},
+    ):
+        answer = post(client, **given)
+        assert HEADER not in answer.headers
+        assert text_of(answer) == plain["choices"][0]["text"]
+    response = client.post(CHAT, json={**HELLO, "chat_template": "{{ nope( }}"})
+    assert response.status_code == 400
+    assert "chat_template" in response.json()["error"]["message"]
+
+
+def test_a_lone_message_of_the_assistant_is_refused(client: TestClient) -> None:
+    response = client.post(CHAT, json={"messages": [{"role": "assistant", "content": "I am"}]})
+    assert response.status_code == 400
+    assert "there must be a message before it" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

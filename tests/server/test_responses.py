@@ -287,6 +287,17 @@ def test_items_become_messages() -> None:
     assert (found[5]["content"], found[5]["reasoning_content"]) == (None, "Now again.")
 
 
+def test_a_result_needs_no_id() -> None:
+    items: list[Any] = [
+        {"role": "user", "content": "Weather?"},
+        {"type": "function_call", "call_id": "a", "name": "weather", "arguments": "{}"},
+        {"type": "function_call_output", "output": "rain", "name": "weather", "call_id": None},
+    ]
+    assert messages_of(Ignored(), items)[-1] == {
+        "role": "tool", "name": "weather", "content": "rain",
+    }  # fmt: skip
+
+
 def test_a_response_goes_back_in_as_it_came() -> None:
     response, _ = written(PIECES, END)
     (message,) = messages_of(Ignored(), response["output"])

@@ -70,10 +70,11 @@ def text_of(response: Any) -> str:
     return str(response["output"][0]["content"][0]["text"])
 
 
-def test_items_are_referred_to(client: TestClient) -> None:
+@pytest.mark.parametrize("kind", [{"type": "item_reference"}, {"type": None}, {}])
+def test_items_are_referred_to(client: TestClient, kind: dict[str, Any]) -> None:
     first = post(client, input="Who was Pierre?")
     ask, more = {"role": "user", "content": "Who was Pierre?"}, {"role": "user", "content": "Why?"}
-    named = [ask, {"type": "item_reference", "id": first["output"][0]["id"]}, more]
+    named = [ask, {**kind, "id": first["output"][0]["id"]}, more]
     spelled = [ask, first["output"][0], more]
     assert text_of(post(client, input=named)) == text_of(post(client, input=spelled))
 

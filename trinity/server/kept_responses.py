@@ -101,7 +101,7 @@ def resolved(items: Sequence[dict[str, Any]], kept: Sequence[KeptResponse]) -> l
 
     Not for the event loop. Raises: ApiError for a reference to an item that is not stored.
     """
-    wanted = {str(item.get("id")) for item in items if item.get("type") == REFERENCE}
+    wanted = {str(item.get("id")) for item in items if _is_reference(item)}
     known: dict[str, dict[str, Any]] = {}
     for response in kept if wanted else ():
         for item in response.conversation:
@@ -110,7 +110,7 @@ def resolved(items: Sequence[dict[str, Any]], kept: Sequence[KeptResponse]) -> l
                 known.setdefault(name, item)
     made = []
     for number, item in enumerate(items):
-        if item.get("type") == REFERENCE:
+        if _is_reference(item):
             name, where = str(item.get("id")), f"input[{number}].id"
             if name not in known:
                 told = f"{where}: there is no item {name!r:.100} in a stored response"
@@ -118,3 +118,8 @@ def resolved(items: Sequence[dict[str, Any]], kept: Sequence[KeptResponse]) -> l
             item = known[name]
         made.append(item)
     return made
+
+
+def _is_reference(item: dict[str, Any]) -> bool:
+    """Whether an item is a reference; it may have no type."""
+    return item.get("type") == REFERENCE or (item.keys() <= {"id", "type"} and "id" in item)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from trinity.formats.defaults import ChatTemplate
 from trinity.server.endpoints.messages import Effort, Message, continued, messages_of
 from trinity.server.endpoints.sampling import Sampling
 from trinity.server.endpoints.tools import Toolbox, functions_box, toolbox
@@ -44,6 +45,8 @@ class ChatRequest(Sampling, kw_only=True):
     thinking_budget: Annotated[int, Meta(ge=-1)] | None = None
     enable_thinking: bool | None = None  # one of the chat_template_kwargs
     chat_template_kwargs: dict[str, Any] | None = None
+    documents: list[dict[str, Any]] | None = None  # vLLM's, for templates that have them
+    chat_template: str | None = None  # vLLM's: Jinja2 that replaces the model's template
     modalities: list[Literal["text"]] | None = None
     store: Ignorable[Literal[False] | None] = None
     add_generation_prompt: bool | None = None  # vLLM's, like the next
@@ -94,6 +97,7 @@ class ChatRequest(Sampling, kw_only=True):
             whole,
             reasoning_budget=budget,
             effort=effort,
+            template=self._template(),
             add_generation_prompt=self.add_generation_prompt is not False or continues,
             continues=continues,
         )
@@ -115,6 +119,14 @@ class ChatRequest(Sampling, kw_only=True):
         effort = self.reasoning_effort or more.effort or ("none" if more.enabled is False else None)
         return effort, budget if budget >= 0 else None
 
+    def _template(self) -> ChatTemplate | None:
+        return (
+            ChatTemplate(self.chat_template, "jinja", "chat_template")
+            if self.chat_template
+            else None
+        )
+
     def _variables(self) -> dict[str, Any]:
-        given = {} if self.enable_thinking is None else {"enable_thinking": self.enable_thinking}
+        named = {"enable_thinking": self.enable_thinking, "documents": self.documents or None}
+        given = {name: value for name, value in named.items() if value is not None}
         return given | (self.chat_template_kwargs or {})

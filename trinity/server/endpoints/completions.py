@@ -51,6 +51,7 @@ class CompletionRequest(Sampling, kw_only=True):
     prompt: Prompts
     echo: bool | None = None
     logprobs: bool | Annotated[int, Meta(ge=0, le=20)] | None = None
+    prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None  # vLLM's
     suffix: str | None = None
     best_of: Ignorable[Literal[1] | None] = None
 
@@ -70,6 +71,8 @@ class CompletionRequest(Sampling, kw_only=True):
             ignored.add("stream_options")
         if self.suffix and self.echo:
             raise ApiError(400, "suffix cannot be used with echo", "suffix")
+        if self.prompt_logprobs is not None and self.stream:
+            raise ApiError(400, "prompt_logprobs cannot be used with stream", "prompt_logprobs")
         return TextJob(prompts_of(self.prompt), options, self.count, whole)
 
 
@@ -85,6 +88,18 @@ class CompletionLogprobs(msgspec.Struct):
     text_offset: list[int]
 
 
+class PromptLogprob(msgspec.Struct):
+    """The log-probability of a token of the prompt, in vLLM's form.
+
+    ``rank`` is the number of tokens that are at least as probable; null if it is not among the
+    most probable ones that were requested.
+    """
+
+    logprob: float
+    rank: int | None
+    decoded_token: str
+
+
 class CompletionChoice(msgspec.Struct):
     """A response, or a chunk's part of it; the last chunk has the hash of all tokens."""
 
@@ -93,6 +108,8 @@ class CompletionChoice(msgspec.Struct):
     logprobs: CompletionLogprobs | None = None
     finish_reason: Literal["stop", "length"] | None = None
     token_hash: str | UnsetType = UNSET
+    # For each token of the prompt but the first: that token and the most probable ones, by id.
+    prompt_logprobs: list[dict[str, PromptLogprob] | None] | UnsetType = UNSET
 
 
 class TextCompletion(msgspec.Struct):
@@ -175,6 +192,12 @@ async def completions(call: Call[CompletionRequest]) -> ASGI:
             CompletionChoice(i, *writer.take(), reason_of(ends[i]), ends[i].token_hash)
             for i, writer in enumerate(writers)
         ]
+        if body.prompt_logprobs is not None:
+            for place, prompt in enumerate(answers.prompts):
+                _, rest = await scored(answers, prompt, body.prompt_logprobs)
+                entries = await answers.run(prompt_entries, rest)
+                for choice in choices[place * job.n : (place + 1) * job.n]:
+                    choice.prompt_logprobs = entries
         usage = usage_of(list(ends.values()), job.n)
         made = TextCompletion(new_id(), answers.created, answers.name, choices, usage=usage)
         made.timings = timings_of_one(ends.values())
@@ -242,14 +265,35 @@ async def beginnings(
             text = await answers.run(model.detokenize, text)
         tokens: list[TokenLogprob | tuple[str, None]] = []
         if body.logprobs is not None:
-            lora = answers.options.get("lora")
-            first, rest = await model.aprompt_logprobs(
-                prompt, top=body.logprobs, parse_special=True, lora=lora, client=answers.client
-            )
+            first, rest = await scored(answers, prompt, body.logprobs)
             tokens = [(first, None), *rest]
         for writer in writers[place * job.n : (place + 1) * job.n]:
             await answers.run(writer.add, text, tokens)
     return writers
+
+
+async def scored(
+    answers: Answers, prompt: str | Sequence[int], top: int
+) -> tuple[str, list[TokenLogprob]]:
+    """The text of a prompt's first token, and the log-probabilities of the others."""
+    return await answers.model.aprompt_logprobs(
+        prompt, top=top, parse_special=True, lora=answers.options.get("lora"), client=answers.client
+    )
+
+
+def prompt_entries(tokens: Sequence[TokenLogprob]) -> list[dict[str, PromptLogprob] | None]:
+    """The log-probabilities of a prompt in vLLM's form, each one encoded already."""
+    entries: list[dict[str, PromptLogprob] | None] = [None]
+    for token in tokens:
+        listed = {
+            str(top.token_id): PromptLogprob(finite(top.logprob), rank, top.text)
+            for rank, top in enumerate(token.top, 1)
+        }
+        listed.setdefault(
+            str(token.token_id), PromptLogprob(finite(token.logprob), None, token.text)
+        )
+        entries.append(encoded(listed))
+    return entries
 
 
 def prompts_of(prompt: Prompts) -> list[Prompt]:

@@ -272,7 +272,7 @@ class GrammarForm(Body, tag_field="type", tag="grammar"):
 
 
 ResponseFormat = TextForm | ObjectForm | SchemaForm | ChoiceForm | GrammarForm
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 def messages_of(
@@ -322,7 +322,13 @@ def continued(
         continues = possible and bool(last.content) and add_generation_prompt is None
     else:
         continues = continue_final_message
-    if continues and len(messages) > 1 and messages[-2].role == "assistant":
+    if continues and len(messages) == 1:
+        raise ApiError(
+            400,
+            "the only message is the assistant's; there must be a message before it",
+            "messages",
+        )
+    if continues and messages[-2].role == "assistant":
         raise ApiError(
             400,
             "the response would continue the last of two assistant messages; join them into one",

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Names that the engine also uses.
 ENGINE_NAMES = ("repetition_penalty", "priority")
+MOST_PRIORITY = 1000  # the engine's; vLLM has no limit
+REFUSED = ("allowed_token_ids", "bad_words", "use_beam_search")
 # Fields of samplers; the engine's options have the same names.
 SAMPLER_FIELDS = (
     "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "dynatemp_range",
@@ -211,12 +213,16 @@ class Sampling(LlamaParameters):
     temperature: Annotated[float, Meta(ge=0, le=100)] | None = None  # as OpenAI has it
     repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
-    priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
+    priority: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     # vLLM's four:
     stop_token_ids: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=1024)] | None = None
     min_tokens: Annotated[int, Meta(ge=0)] | None = None
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
+    # vLLM's three that are refused, because without them the response would be another one:
+    allowed_token_ids: Annotated[list[int], Meta(max_length=1024)] | None = None
+    bad_words: Annotated[list[str], Meta(max_length=1024)] | None = None
+    use_beam_search: bool | None = None
     # No effect: nothing is kept of a request, and prompts are shared without a key.
     user: Ignorable[str | None] = None
     metadata: Ignorable[dict[str, str] | None] = None
@@ -240,7 +246,14 @@ class Sampling(LlamaParameters):
 
     def options(self, ignored: Ignored) -> dict[str, Any]:
         """Return the ``GenerationOptions``. Raises: ApiError."""
+        for name in REFUSED:
+            if getattr(self, name):
+                raise ApiError(
+                    400, f"{name} is not supported; the response would be another one", name
+                )
         given = {name: getattr(self, name) for name in ENGINE_NAMES} | self.draw_options()
+        if self.priority is not None:
+            given["priority"] = min(max(self.priority, -MOST_PRIORITY), MOST_PRIORITY)
         if self.seed is not None:
             given["seed"] = self.seed % 2**64
         given["stop_tokens"] = self.stop_token_ids

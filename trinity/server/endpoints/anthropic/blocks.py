@@ -106,6 +106,14 @@ class SearchResultBlock(Body, tag_field="type", tag="search_result"):
     cache_control: CacheControl = None
 
 
+class BrowserStateBlock(Body, tag_field="type", tag="browser_state"):
+    """The tabs of the client's browser; the model reads them as JSON."""
+
+    tabs: list[Any]
+    state_changes: list[Any] | None = None
+    cache_control: CacheControl = None
+
+
 class ToolReferenceBlock(Body, tag_field="type", tag="tool_reference"):
     """The name of a tool that the client's tool search found."""
 
@@ -124,6 +132,16 @@ class RedactedThinkingBlock(Body, tag_field="type", tag="redacted_thinking"):
     """Encrypted reasoning of another server's model; ignored."""
 
     data: str
+
+
+class CompactionBlock(Body, tag_field="type", tag="compaction"):
+    """A summary of earlier messages by another server; null if that failed."""
+
+    content: str | None = None
+    encrypted_content: Any = None
+    signature: Any = None
+    tool_changes: Any = None
+    cache_control: CacheControl = None
 
 
 class ToolUseBlock(Body, tag_field="type", tag="tool_use"):
@@ -174,6 +192,31 @@ class ToolSearchResultBlock(ServerBlock, tag_field="type", tag="tool_search_tool
     """Names of tools. The model has all tools already."""
 
 
+class EditorResultBlock(
+    ServerBlock, tag_field="type", tag="text_editor_code_execution_tool_result"
+):
+    """The result of a change to a file."""
+
+
+class AdvisorResultBlock(ServerBlock, tag_field="type", tag="advisor_tool_result"):
+    """Another model's advice."""
+
+
+class McpListingBlock(ServerBlock, tag_field="type", tag="mcp_tool_listing"):
+    """The tools of an MCP server."""
+
+    mcp_server_name: Any = None
+    tools: Any = None
+
+
+class FallbackBlock(ServerBlock, tag_field="type", tag="fallback", rename={"source": "from"}):
+    """The place in a response after which another model wrote it."""
+
+    source: Any = None
+    to: Any = None
+    trigger: Any = None
+
+
 class McpToolUseBlock(ServerBlock, tag_field="type", tag="mcp_tool_use"):
     """A call to an MCP server."""
 
@@ -184,7 +227,8 @@ class McpResultBlock(ServerBlock, tag_field="type", tag="mcp_tool_result"):
 
 ServerBlocks = (
     ServerToolUseBlock | WebSearchResultBlock | WebFetchResultBlock | CodeResultBlock
-    | BashResultBlock | ToolSearchResultBlock | McpToolUseBlock | McpResultBlock
+    | BashResultBlock | ToolSearchResultBlock | EditorResultBlock | AdvisorResultBlock
+    | McpListingBlock | FallbackBlock | McpToolUseBlock | McpResultBlock
 )  # fmt: skip
 Readable = TextBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock | ImageBlock
 
@@ -193,18 +237,26 @@ class ToolResultBlock(Body, tag_field="type", tag="tool_result"):
     """The result of a tool call."""
 
     tool_use_id: str
-    content: str | list[Readable] | None = None
+    content: str | list[Readable | BrowserStateBlock] | None = None
     is_error: bool | None = None
     cache_control: CacheControl = None
 
 
 Block = (
-    Readable | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock | ServerBlocks
-)
+    Readable | ThinkingBlock | RedactedThinkingBlock | CompactionBlock | ToolUseBlock
+    | ToolResultBlock | ServerBlocks
+)  # fmt: skip
 _ASKED = (TextBlock, DocumentBlock, SearchResultBlock, ImageBlock, ToolResultBlock)
 _KINDS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "user": _ASKED,
-    "assistant": (TextBlock, ThinkingBlock, RedactedThinkingBlock, ToolUseBlock, ServerBlock),
+    "assistant": (
+        TextBlock,
+        ThinkingBlock,
+        RedactedThinkingBlock,
+        CompactionBlock,
+        ToolUseBlock,
+        ServerBlock,
+    ),
     "system": (TextBlock,),
 }
 
@@ -284,7 +336,7 @@ def _result(block: ToolResultBlock, where: str) -> Content:
     return FAILED + content if isinstance(content, str) else joined([FAILED, *content])
 
 
-def _part(block: Block, where: str) -> str | dict[str, Any]:
+def _part(block: Block | BrowserStateBlock, where: str) -> str | dict[str, Any]:
     """Return a block as text, or an image as a part. Raises: ApiError."""
     if not isinstance(block, ImageBlock):
         return _read(block, where)
@@ -292,12 +344,15 @@ def _part(block: Block, where: str) -> str | dict[str, Any]:
     return image_part(source.data if isinstance(source, ImageSource) else source.url, at)
 
 
-def _read(block: Block, where: str) -> str:
+def _read(block: Block | BrowserStateBlock, where: str) -> str:
     """Return the text of a block, in the tags that Anthropic recommends. Raises: ApiError."""
     if isinstance(block, TextBlock):
         return block.text
     if isinstance(block, ToolReferenceBlock):
         return block.tool_name
+    if isinstance(block, BrowserStateBlock):
+        changes = {"state_changes": block.state_changes} if block.state_changes else {}
+        return encode({"tabs": block.tabs, **changes}).decode()
     if isinstance(block, SearchResultBlock):
         return _tagged("search_result", block.source, block.title, None, text_of(block.content))
     if isinstance(block, DocumentBlock):
@@ -331,7 +386,12 @@ def _tagged(tag: str, source: str | None, title: str | None, context: str | None
 
 
 def _answered(ignored: Ignored, content: Sequence[Block], place: str) -> dict[str, Any]:
-    texts = [block for block in content if isinstance(block, TextBlock)]
+    given = [
+        block.text if isinstance(block, TextBlock) else block.content
+        for block in content
+        if isinstance(block, TextBlock | CompactionBlock)
+    ]
+    texts = [text for text in given if text is not None]
     calls = [
         {
             "id": block.id,
@@ -342,10 +402,11 @@ def _answered(ignored: Ignored, content: Sequence[Block], place: str) -> dict[st
         if isinstance(block, ToolUseBlock)
     ]
     for number, block in enumerate(content):
-        if isinstance(block, RedactedThinkingBlock | ServerBlock):
+        failed = isinstance(block, CompactionBlock) and block.content is None
+        if failed or isinstance(block, RedactedThinkingBlock | ServerBlock):
             ignored.add(f"{place}.content[{number}]")
     thought = [block.thinking for block in content if isinstance(block, ThinkingBlock)]
-    answer: dict[str, Any] = {"role": "assistant", "content": text_of(texts) if texts else None}
+    answer: dict[str, Any] = {"role": "assistant", "content": "\n".join(texts) if texts else None}
     if not texts and not calls:
         answer["content"] = ""
     if any(thought):

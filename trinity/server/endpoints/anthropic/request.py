@@ -164,6 +164,12 @@ class CountRequest(Body, kw_only=True):
         if "tool_calls" in last:
             where = f"messages[{len(self.messages) - 1}]"
             raise ApiError(400, f"{where}: the last message has tool_use without a result", where)
+        if len(self.messages) == 1:
+            raise ApiError(
+                400,
+                "the only message is the assistant's; there must be a message before it",
+                "messages",
+            )
         return True
 
     def _choice(self, names: set[str]) -> str:

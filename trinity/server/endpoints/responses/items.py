@@ -51,9 +51,12 @@ class CustomCallItem(Body):
 
 
 class OutputItem(Body):
-    """The result of a call: a text, several texts, or an object, which becomes JSON."""
+    """The result of a call: a text, several texts, or an object, which becomes JSON.
 
-    call_id: str
+    Without ``call_id`` it is the result of the last call.
+    """
+
+    call_id: str | None = None
     output: str | list[str | dict[str, Any]] | dict[str, Any] | None = None
     type: str | None = None
     name: str | None = None
@@ -170,9 +173,10 @@ def _call(item: FunctionCallItem | CustomCallItem) -> dict[str, Any]:
 
 def _message(ignored: Ignored, item: msgspec.Struct, where: str) -> dict[str, Any]:
     if isinstance(item, OutputItem):
-        named = {} if item.name is None else {"name": item.name}
+        given = {"name": item.name, "tool_call_id": item.call_id}
         content = _content(ignored, item.output, f"{where}.output")
-        return {"role": "tool", **named, "tool_call_id": item.call_id, "content": content}
+        named = {key: value for key, value in given.items() if value is not None}
+        return {"role": "tool", **named, "content": content}
     assert isinstance(item, MessageItem)
     role = "system" if item.role == "developer" else item.role
     return {"role": role, "content": _content(ignored, item.content, f"{where}.content")}
