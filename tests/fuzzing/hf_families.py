@@ -144,6 +144,7 @@ BY_CLASS: dict[str, Json] = {
     },
     "Gemma3nForCausalLM": {"layer_types": ["sliding_attention", "full_attention"]},
     "Gemma4ForCausalLM": {"layer_types": ["sliding_attention", "full_attention"]},
+    "Gemma4UnifiedForCausalLM": {"layer_types": ["sliding_attention", "full_attention"]},
     "Ministral3ForCausalLM": {
         "rope_parameters": {
             "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,

@@ -65,6 +65,7 @@ _CUTTINGS = (
     Cutting("fitted", ImageSettings(
         tile=32, longest_edge=0, splits=True, resample=2, unit=16, least_pixels=4 << 8,
         most_pixels=10 << 8, least_tiles=2, most_tiles=6, patch=8, most_excess=2.0,
+        torchvision=True,
     ), ""),
 )  # fmt: skip
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import transformers
-from PIL import Image
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
@@ -96,20 +95,8 @@ def rows_of_pixtral(model: Any, given: Any) -> torch.Tensor:
 
 
 def processor_of_lfm2(folder: Path) -> Any:
-    """LFM2-VL's processor, which resizes with torchvision, with Pillow's resizing."""
-    from transformers.image_processing_backends import TorchvisionBackend
     from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
 
-    def resize(self: Any, images: torch.Tensor, size: Any, *_: Any, **__: Any) -> torch.Tensor:
-        made = [
-            Image.fromarray(image.permute(1, 2, 0).numpy()).resize(
-                (size.width, size.height), Image.Resampling.BILINEAR
-            )
-            for image in images
-        ]
-        return torch.stack([torch.from_numpy(np.array(one)).permute(2, 0, 1) for one in made])
-
-    TorchvisionBackend.resize = resize
     return Lfm2VlImageProcessor.from_pretrained(folder)
 
 
@@ -161,6 +148,23 @@ GEMMA4 = Kind(
     Gemma4ImageProcessorPil.from_pretrained, shown_of_gemma4, "<bos><|turn>user\n", "And this?",
     "<turn|>\n<|turn>model\n", rows_of_gemma4,
 )  # fmt: skip
+
+
+def processor_of_12b(folder: Path) -> Any:
+    """Gemma 4 12B's processor.
+
+    In the class's forward of transformers 5.24, rows of an image see each other in all layers. Here
+    they do so only in layers with a window, as in its create_masks_for_generate, in the classes of
+    the other sizes (since pull request 46850), in vLLM, and in Google's own implementation.
+    """
+    from transformers.models.gemma4_unified import image_processing_gemma4_unified as unified
+    from transformers.models.gemma4_unified import modeling_gemma4_unified as modeling
+
+    modeling.create_masks_for_generate = modeling.create_masks_for_vision_model
+    return unified.Gemma4UnifiedImageProcessor.from_pretrained(folder)
+
+
+GEMMA4_12B = GEMMA4._replace(processor=processor_of_12b)
 PIXTRAL = Kind(
     PixtralImageProcessorPil.from_pretrained, shown_of_pixtral, "<s>[INST]", "And this? ",
     "[/INST]", rows_of_pixtral, {"patch_size": 16},
@@ -182,7 +186,7 @@ PIXTRAL_12B = PIXTRAL._replace(shown=shown_of_12b, rows=rows_of_12b, options={"p
 KINDS = {
     **dict.fromkeys(qwen.NAMES, QWEN), **dict.fromkeys(gemma4.NAMES, GEMMA4),
     **dict.fromkeys(pixtral.NAMES, PIXTRAL), **dict.fromkeys(lfm2.NAMES, LFM2),
-    "pixtral": PIXTRAL_12B,
+    "pixtral": PIXTRAL_12B, "gemma4_12b": GEMMA4_12B,
 }  # fmt: skip
 
 
@@ -253,7 +257,7 @@ def golden_of_kind(name: str, folder: Path, tokenizer: Any, model: Any) -> dict[
         text = f"{kind.begin}{shown}{small.QUESTION}{kind.end}"
         ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
         inputs = {**given, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        if kind in (QWEN, GEMMA4):
+        if kind in (QWEN, GEMMA4, GEMMA4_12B):
             inputs["mm_token_type_ids"] = (ids == mark_id).int()
         found |= arrays_of(f"{name}_{number}", model, inputs, kind.rows(model, given))
     return found
@@ -272,14 +276,34 @@ def arrays_of(name: str, model: Any, inputs: Any, rows: torch.Tensor) -> dict[st
     }
 
 
+def resized() -> dict[str, np.ndarray]:
+    """Images that torchvision resized."""
+    from torchvision.transforms.v2 import functional
+
+    found = {}
+    for (width, height), (new_width, new_height) in small.RESIZED:
+        pixels = torch.from_numpy(np.array(small.image(width, height))).permute(2, 0, 1)
+        for filter_name in ("bilinear", "bicubic"):
+            made = functional.resize(
+                pixels, [new_height, new_width], functional.InterpolationMode(filter_name)
+            )
+            name = f"resized_{width}_{height}_{new_width}_{new_height}_{filter_name}"
+            found[name] = made.permute(1, 2, 0).numpy()
+    return found
+
+
 def main(names: Sequence[str]) -> None:
-    """Write the file; with names, only the arrays of these models are made anew."""
+    """Write the file; with names, only these are made anew: models, or "resized"."""
     path = ROOT / "tests" / "data" / "images.npz"
     arrays: dict[str, np.ndarray] = {}
     if names:
         with np.load(path) as known:
             arrays = dict(known)
-    for name in names or small.SPECIAL:
+    if not names or "resized" in names:
+        arrays |= resized()
+    for name in small.SPECIAL:
+        if names and name not in names:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             arrays |= golden(name, Path(folder))
     np.savez_compressed(path, **arrays)

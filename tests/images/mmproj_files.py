@@ -151,6 +151,37 @@ def _gemma4_name(name: str) -> str | None:
     return f"v.blk.{layer}.{_GEMMA4_LAYER[stem]}.{part}"
 
 
+_GEMMA4_12B = {
+    "patch_dense": "v.patch_embd", "patch_ln1": "v.patch_norm.1", "patch_ln2": "v.patch_norm.2",
+    "pos_norm": "v.patch_norm.3", "multimodal_embedder.embedding_projection": "mm.input_projection",
+}  # fmt: skip
+
+
+def _write_gemma4_12b(path: Path) -> Path:
+    """Write keys of 0 for the layers, as llama.cpp's converter does; the patches are merged."""
+    sizes = {
+        "image_size": 224, "patch_size": 4, "embedding_length": 40, "feed_forward_length": 0,
+        "block_count": 0, "attention.head_count": 0, "projection_dim": 48,
+        "projector.scale_factor": 2, "image_max_pixels": 70 * 8**2,
+    }  # fmt: skip
+    processor = small.processor("gemma4_12b")
+    with GGUFWriter(path) as writer:
+        _write_keys(writer, "gemma4uv", sizes, processor)
+        for own, tensor in small.tensors("gemma4_12b").items():
+            stem, _, part = own.partition("embed_vision.")[2].rpartition(".")
+            if "embed_vision." not in own:
+                continue
+            if "pos_embedding" in own:
+                made, tensor = "v.position_embd.weight", tensor.swapaxes(0, 1)
+            else:
+                made = f"{_GEMMA4_12B[stem]}.{part}"
+            if own.endswith(("patch_dense.weight", "patch_ln1.weight", "patch_ln1.bias")):
+                turned = tensor.reshape(-1, 8, 8, 3).transpose(0, 3, 1, 2)
+                tensor = turned.reshape(tensor.shape)
+            writer.add_tensor(made, tensor.shape, "F32", np.ascontiguousarray(tensor))
+    return path
+
+
 def _write_gemma4(name: str, path: Path) -> Path:
     values = small.config(name)
     vision = values["vision_config"]
@@ -425,6 +456,8 @@ def write_mmproj(name: str, path: Path, *, swapped: bool = False) -> Path:
     """Write a model's tower; ``swapped``: as old converters did."""
     if name in qwen.NAMES:
         return _write_qwen(name, path)
+    if name == "gemma4_12b":
+        return _write_gemma4_12b(path)
     if name in gemma4.NAMES:
         return _write_gemma4(name, path)
     if name in pixtral.NAMES:

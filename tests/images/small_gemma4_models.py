@@ -20,8 +20,9 @@ TEMPLATE = (
     "{% elif item['type'] == 'image' %}{{ '\n\n<|image|>\n\n' }}{% endif %}{% endfor %}{% endif %}"
     "{{ '<turn|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|turn>model\n' }}{% endif %}"
 )
-# The first is like 31B; the second like E4B, with an embedding for each layer and limits.
-NAMES = ("gemma4", "gemma4_e")
+# The first is like 31B; the second like E4B, with an embedding for each layer and limits; the third
+# like 12B, without a tower.
+NAMES = ("gemma4", "gemma4_e", "gemma4_12b")
 LIMITS = ("input_min", "input_max", "output_min", "output_max")
 _LAYERS = ("sliding_attention", "full_attention") * 2
 
@@ -39,6 +40,8 @@ def config(name: str) -> dict[str, Any]:
         "hidden_size_per_layer_input": 8 if is_e else 0, "num_kv_shared_layers": 0,
         "use_bidirectional_attention": None if is_e else "vision",
     }  # fmt: skip
+    if name == "gemma4_12b":
+        return _config_of_12b(text, ids)
     vision = {
         "model_type": "gemma4_vision", "hidden_size": 32, "intermediate_size": 48,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 8,
@@ -55,6 +58,24 @@ def config(name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _config_of_12b(text: dict[str, Any], ids: dict[str, int]) -> dict[str, Any]:
+    unread = "vocab_size_per_layer_input", "hidden_size_per_layer_input"
+    text = {key: value for key, value in text.items() if key not in unread}
+    vision = {
+        "model_type": "gemma4_unified_vision", "patch_size": 4, "pooling_kernel_size": 2,
+        "mm_embed_dim": 40, "mm_posemb_size": 75, "output_proj_dims": 40,
+    }  # fmt: skip
+    return {
+        "architectures": ["Gemma4UnifiedForConditionalGeneration"], "model_type": "gemma4_unified",
+        "text_config": {**text, "model_type": "gemma4_unified_text"}, "vision_config": vision,
+        "audio_config": None, "tie_word_embeddings": True, "dtype": "float32",
+        "image_token_id": ids["<|image|>"], "video_token_id": ids["<|video|>"],
+        "audio_token_id": ids["<|audio|>"], "boi_token_id": ids["<|image>"],
+        "eoi_token_id": ids["<image|>"], "boa_token_id": ids["<|audio>"],
+        "eoa_token_index": ids["<audio|>"],
+    }  # fmt: skip
+
+
 def processor(name: str) -> dict[str, Any]:
     """Return a model's preprocessor_config.json: at most 70 rows for an image."""
     return {
@@ -68,11 +89,14 @@ def shapes(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of all tensors."""
     values = config(name)
     text, vision = values["text_config"], values["vision_config"]
-    yield from _tower(vision)
-    yield "model.embed_vision.embedding_projection.weight", (48, vision["hidden_size"])
+    if name == "gemma4_12b":
+        yield from _embedder(vision)
+    else:
+        yield from _tower(vision)
+        yield "model.embed_vision.embedding_projection.weight", (48, vision["hidden_size"])
     width, inner, vocab_size = text["hidden_size"], text["intermediate_size"], text["vocab_size"]
     heads, keys, dim = text["num_attention_heads"], text["num_key_value_heads"], text["head_dim"]
-    model, own = "model.language_model.", text["hidden_size_per_layer_input"]
+    model, own = "model.language_model.", text.get("hidden_size_per_layer_input", 0)
     yield f"{model}embed_tokens.weight", (vocab_size, width)
     yield f"{model}norm.weight", (width,)
     if own:
@@ -127,6 +151,17 @@ def _tower(vision: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield f"{prefix}{module}.linear.weight", shape
             for limit in LIMITS if vision["use_clipped_linears"] else ():
                 yield f"{prefix}{module}.{limit}", ()
+
+
+def _embedder(vision: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    d, patch = vision["mm_embed_dim"], 3 * 8**2
+    for norm, size in (("patch_ln1", patch), ("patch_ln2", d), ("pos_norm", d)):
+        yield f"model.embed_vision.{norm}.weight", (size,)
+        yield f"model.embed_vision.{norm}.bias", (size,)
+    yield "model.embed_vision.patch_dense.weight", (d, patch)
+    yield "model.embed_vision.patch_dense.bias", (d,)
+    yield "model.embed_vision.pos_embedding", (vision["mm_posemb_size"], 2, d)
+    yield "model.embed_vision.multimodal_embedder.embedding_projection.weight", (48, d)
 
 
 def adjusted(tensors: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:

@@ -130,10 +130,45 @@ def test_a_damaged_projector_is_refused(
         model.chat(asked(small.image(20, 20)), max_tokens=1)
 
 
+@pytest.mark.parametrize(("name", "values", "message"), [
+    ("v.patch_norm.1.weight", [1.0] * 8, "requires 192 values"),
+    ("v.patch_norm.2.bias", None, "no tensor 'v.patch_norm.2.bias'"),
+    ("v.patch_embd.weight", np.zeros((40, 190)), "expected|requires"),
+    ("v.position_embd.weight", np.zeros((60, 40)), "tables of positions have 0|requires"),
+    ("mm.input_projection.weight", np.zeros((48, 39)), "requires"),
+])  # fmt: skip
+def test_a_damaged_projector_without_a_tower_is_refused(
+    name: str, values: Any, message: str, directories: dict[str, Path], tmp_path: Path
+) -> None:
+    tensor = None if values is None else np.asarray(values, np.float32)
+    path = write_changed_mmproj("gemma4_12b", tmp_path / "mmproj.gguf", {name: tensor})
+    with pytest.raises(ConfigError, match=message):
+        trinity.load(directories["gemma4_12b"], mmproj=path)
+
+
+@pytest.mark.parametrize(("key", "value", "message"), [
+    ("mm_posemb_size", 60, "tables of positions have 60 rows"),
+    ("mm_posemb_size", 80, "requires"),
+    ("pooling_kernel_size", 3, "sides of images are multiples of 8"),
+])  # fmt: skip
+def test_an_unfit_directory_without_a_tower_leaves_the_text(
+    key: str, value: object, message: str, directories: dict[str, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(directories["gemma4_12b"], tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    content["vision_config"][key] = value
+    path.write_text(json.dumps(content), "utf-8")
+    lines: list[str] = []
+    with trinity.load(tmp_path / "model", progress=lines.append) as model:
+        assert not model.reads_images
+    assert any("images are not read" in line and message in line for line in lines), lines
+
+
 @pytest.mark.parametrize("name", gemma4.NAMES)
 def test_a_projector_of_another_model_is_refused(
     name: str, directories: dict[str, Path], tmp_path: Path
 ) -> None:
     path = write_mmproj(name, tmp_path / "mmproj.gguf")
-    with pytest.raises(ConfigError, match=r"gemma4v does not fit the text model \(llama\)"):
+    with pytest.raises(ConfigError, match=r"gemma4u?v does not fit the text model \(llama\)"):
         trinity.load(directories["idefics3"], mmproj=path)

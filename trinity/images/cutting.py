@@ -3,8 +3,8 @@
 This runs in the process that decodes an image, so that only the squares reach the server.
 Source: transformers' CLIPImageProcessor, Gemma3ImageProcessor, Gemma4ImageProcessor,
 GotOcr2ImageProcessor, Idefics3ImageProcessor, LlavaNextImageProcessor, PixtralImageProcessor and
-Qwen2VLImageProcessor (their Pillow backends), and Lfm2VlImageProcessor, which resizes with
-torchvision.
+Qwen2VLImageProcessor (their Pillow backends), and Gemma4UnifiedImageProcessor and
+Lfm2VlImageProcessor, which resize with torchvision.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple
 from PIL.Image import Image, Resampling, new
 
 from trinity.errors import InputError
+from trinity.images import resampling
 from trinity.images.settings import ImageSettings
 
 _LONGEST = 4096  # of the first resizing to tiles, whatever the settings say
@@ -179,25 +180,30 @@ def fitted(image: Image, settings: ImageSettings) -> Cut:
     The grid of tiles is the ``nearest_grid``. The rectangle of an image that is about as narrow as
     a block of patches may have twice ``most_pixels``; transformers has no limit there.
     """
-    resample = Resampling(settings.resample)
     unit, sides = settings.unit, image.size
     width, height = (max(round(side / unit) * unit, settings.patch) for side in sides)
     large = width * height > settings.most_pixels * settings.most_excess
     columns, rows = nearest_grid(*sides, settings) if large and settings.splits else (1, 1)
     longest = max(2 * settings.most_pixels // unit**2, 1) * unit  # of very narrow images
     width, height = (min(side, longest) for side in _near(*sides, settings, unit))
-    whole = image.resize((width, height), resample)
+    whole = _resize(image, (width, height), settings)
     if columns == rows == 1:
         return Cut([whole])
     tile = settings.tile
-    parts = _tiles_of(image.resize((columns * tile, rows * tile), resample), tile)
+    parts = _tiles_of(_resize(image, (columns * tile, rows * tile), settings), tile)
     return Cut([*parts, whole] if settings.adds_whole else parts, rows, columns)
 
 
 def filled(image: Image, settings: ImageSettings) -> Cut:
     """Return one rectangle of about the image's shape, with about ``most_pixels``."""
-    size = filled_size(*image.size, settings)
-    return Cut([image.resize(size, Resampling(settings.resample))])
+    return Cut([_resize(image, filled_size(*image.size, settings), settings)])
+
+
+def _resize(image: Image, size: tuple[int, int], settings: ImageSettings) -> Image:
+    resample = Resampling(settings.resample)
+    if settings.torchvision:
+        return resampling.resize(image, size, resample)
+    return image.resize(size, resample)
 
 
 def filled_size(width: int, height: int, settings: ImageSettings) -> tuple[int, int]:

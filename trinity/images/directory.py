@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from trinity.errors import FormatError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
@@ -18,6 +19,7 @@ from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily
 from trinity.images.settings import ImageSettings
 from trinity.images.tower_config import (
+    NO_LAYERS,
     Activation,
     Channels,
     TowerConfig,
@@ -69,12 +71,11 @@ def read_tower(
         if not processor.flag("do_normalize", False):
             mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
         mean, std = centered(mean, std)
+    sizes = NO_LAYERS if family.only_projects else _sizes(vision)
     tower = TowerConfig(
         family=family.name,
         hidden_size=vision.size("hidden_size", "hidden_size"),
-        intermediate_size=vision.size("intermediate_size", "intermediate_size"),
-        num_layers=vision.size("num_hidden_layers", "num_layers"),
-        num_heads=vision.size("num_attention_heads", "num_heads"),
+        **sizes,
         image_size=vision.size("image_size", "hidden_size"),
         patch_size=vision.size("patch_size", "num_layers"),
         layer_norm_eps=vision.real("layer_norm_eps", "rms_norm_eps"),
@@ -92,6 +93,15 @@ def read_tower(
     if family.cut == "shrunk":
         settings = shrunk_to(settings, tower)
     return checked_tower(tower, settings, vision.source, rotates=family.rotates), settings
+
+
+def _sizes(vision: Values) -> dict[str, Any]:
+    """The sizes of layers."""
+    return {
+        "intermediate_size": vision.size("intermediate_size", "intermediate_size"),
+        "num_layers": vision.size("num_hidden_layers", "num_layers"),
+        "num_heads": vision.size("num_attention_heads", "num_heads"),
+    }
 
 
 def _present(values: Mapping[str, object]) -> dict[str, object]:

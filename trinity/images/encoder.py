@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
 from trinity.images.family import ImageFamily, Squares, size_of
+from trinity.images.patch_projection import PatchProjection
 from trinity.images.reading import ImageLike, read_image
 from trinity.images.settings import Cutting, ImageSettings
 from trinity.images.tower import Tower
@@ -77,7 +78,7 @@ class ImageEncoder:
         self.family, self.config, self.settings = family, config, settings
         self._tensors, self._isa, self._threads = tensors, engine.isa, engine.threads
         self._weights = TowerWeights(family, config, tensors)
-        self._tower: Tower | None = None
+        self._tower: Tower | PatchProjection | None = None
         self._team: Team | None = None
         self._lock = Lock()
         self._kept: OrderedDict[bytes, EncodedImage] = OrderedDict()
@@ -181,7 +182,7 @@ class ImageEncoder:
         if self._closed:
             raise InputError("this model is closed; load it again")
 
-    def _started(self, count: int) -> tuple[Tower, Team]:
+    def _started(self, count: int) -> tuple[Tower | PatchProjection, Team]:
         """The threads and the tower for ``count`` rows, which is bound when it is first needed."""
         self._check_open()
         if self._team is None:
@@ -192,7 +193,12 @@ class ImageEncoder:
         if self._tower is None or self._tower.count != count:
             self._tower = None  # before another one needs memory
             recorder = Recorder(KernelChoice(self._isa, None), self._threads)
-            self._tower = Tower(self.family, self.config, self._weights, recorder, count)
+            if self.family.only_projects:
+                self._tower = PatchProjection(
+                    self.family, self.config, self._weights, recorder, count
+                )
+            else:
+                self._tower = Tower(self.family, self.config, self._weights, recorder, count)
         return self._tower, self._team
 
     def _computed(self, digest: bytes, squares: Squares) -> EncodedImage:

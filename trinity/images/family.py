@@ -102,6 +102,8 @@ class ImageFamily:
     head_norms: bool = False
     # There are norms after attention and after the feed-forward.
     post_norms: bool = False
+    # There are no layers: patches and their norms are projected to rows of the text model.
+    only_projects: bool = False
     # There is a norm before the first layer; if its weight is ``optional``, only in some files.
     pre_norm: bool = False
     # There is a norm after the last layer; if its weight is ``optional``, only in some files.

@@ -1,16 +1,18 @@
-"""gemma4v: the vision models of Gemma 4. An image is resized so that it becomes about 280 rows.
+"""gemma4v and gemma4uv: the vision models of Gemma 4. An image becomes about 280 rows.
 
 Positions are a table for columns and one for rows, and rotations. Products may have limits of the
 values before and after them. In models without embeddings for each layer, the rows of an image
-attend to each other in layers with a window.
-Source: transformers' Gemma4ImageProcessor (its Pillow backend), Gemma4Processor, Gemma4VisionModel
-and create_masks_for_vision_model; llama.cpp, tools/mtmd/models/gemma4v.cpp, conversion/gemma.py.
+attend to each other in layers with a window. The 12B (gemma4uv) has no tower.
+Source: transformers' Gemma4ImageProcessor (its Pillow backend), Gemma4Processor, Gemma4VisionModel,
+create_masks_for_vision_model and Gemma4UnifiedImageProcessor; llama.cpp,
+tools/mtmd/models/gemma4v.cpp and gemma4uv.cpp, conversion/gemma.py.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ _BICUBIC = 3
 _TOKENS = (70, 140, 280, 560, 1120)  # of an image, at most
 _USUAL_TOKENS, _PATCH, _MERGE = 280, 16, 3
 _THETA = 100.0
+_TABLE = "v.position_embd.weight"
 
 
 def _joined(config: TowerConfig, weights: TowerWeights) -> Joined:
@@ -187,5 +190,91 @@ GEMMA4 = ImageFamily(
     processor_defaults={
         "image_mean": [0.0, 0.0, 0.0], "image_std": [1.0, 1.0, 1.0], "resample": _BICUBIC,
         "patch_size": _PATCH, "pooling_kernel_size": _MERGE, "max_soft_tokens": _USUAL_TOKENS,
+    },
+)  # fmt: skip
+
+
+def _vision_of_12b(vision: Values, config: Values) -> Values:
+    """The object with the usual names; a patch is that of transformers' processor, merged."""
+    size = vision.size("patch_size", "num_layers") * _pool(vision)
+    named = {
+        "hidden_size": vision.size("mm_embed_dim", "hidden_size"),
+        "layer_norm_eps": vision.real("rms_norm_eps", "rms_norm_eps"),
+        "patch_size": size,
+        "image_size": size,
+    }
+    return Values({**vision.values, **named}, vision.source)
+
+
+def _of_class_of_12b(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return the tensors as GGUF's files have them: patches in the order channel, y, x."""
+    found = {**tensors, PATCHES: channels_first(tensors[PATCHES])}
+    size = found[PATCHES].shape[-1]
+    for part in ("weight", "bias"):
+        stored = tensors[f"v.patch_norm.1.{part}"]
+        if stored.shape != (3 * size * size,):
+            raise ConfigError(f"{stored.where} has shape {stored.shape}; expected {3 * size**2}")
+        values = stored.dequantize().reshape(size, size, 3).transpose(2, 0, 1).reshape(-1)
+        found[stored.name] = _with_values(stored, values)
+    table = tensors[_TABLE]
+    if len(table.shape) != 3:
+        raise ConfigError(f"{table.where} has shape {table.shape}; expected three axes")
+    return {**found, _TABLE: _with_values(table, table.dequantize().swapaxes(0, 1))}
+
+
+def _of_gguf_of_12b(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return the tensors with the weight of patches as a convolution."""
+    if PATCHES not in tensors or len(tensors[PATCHES].shape) != 2:
+        return tensors
+    stored = tensors[PATCHES]
+    n, values = stored.shape
+    size = math.isqrt(values // 3)
+    if values != 3 * size * size:
+        raise ConfigError(f"{stored.where} has shape {stored.shape}; expected (n, 3 * size ** 2)")
+    return {**tensors, PATCHES: replace(stored, shape=(n, 3, size, size))}
+
+
+def _with_values(tensor: Tensor, values: NDArray[np.float32]) -> Tensor:
+    data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return replace(tensor, shape=values.shape, type="F32", data=data)
+
+
+def _both_ways_of_12b(text: ModelConfig, values: Values | None) -> bool:
+    """As ``_both_ways``; the class has another default."""
+    key = "use_bidirectional_attention"
+    return values is None or values.inner("text_config").values.get(key, "vision") == "vision"
+
+
+GEMMA4_12B = replace(
+    GEMMA4,
+    name="gemma4uv",
+    class_names=("Gemma4UnifiedForConditionalGeneration",),
+    joined=None,
+    ends={
+        "v.patch_embd": "embed_vision.patch_dense",
+        "v.position_embd": "embed_vision.pos_embedding",
+        "v.patch_norm.1": "embed_vision.patch_ln1",
+        "v.patch_norm.2": "embed_vision.patch_ln2",
+        "v.patch_norm.3": "embed_vision.pos_norm",
+        "mm.input_projection": "embed_vision.multimodal_embedder.embedding_projection",
+    },
+    layer={},
+    optional={},
+    parts=(),
+    merge=lambda values: 1,
+    settings=lambda values: replace(_settings(values), torchvision=True),
+    usual_settings=replace(GEMMA4.usual_settings, torchvision=True),
+    vision=_vision_of_12b,
+    more=lambda vision: {"positions": vision.size("mm_posemb_size", "hidden_size")},
+    of_class=_of_class_of_12b,
+    of_gguf=_of_gguf_of_12b,
+    activations=("gelu", "gelu_erf"),
+    only_projects=True,
+    rotates=False,
+    rotates_halves=False,
+    both_ways=_both_ways_of_12b,
+    vision_defaults={
+        "patch_size": _PATCH, "pooling_kernel_size": _MERGE, "mm_embed_dim": 3840,
+        "mm_posemb_size": 1120, "rms_norm_eps": 1e-6,
     },
 )  # fmt: skip

@@ -58,7 +58,7 @@ def _settings(values: Values) -> ImageSettings:
         unit=unit, least_pixels=least, most_pixels=most,
         least_tiles=tiles[0], most_tiles=tiles[1], patch=patch,
         most_excess=values.real("max_pixels_tolerance", "multiplier"),
-        adds_whole=values.flag("use_thumbnail", True),
+        adds_whole=values.flag("use_thumbnail", True), torchvision=True,
     )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ LFM2_VL = ImageFamily(
     usual_settings=ImageSettings(
         tile=512, longest_edge=0, splits=True, resample=_BILINEAR, unit=32,
         least_pixels=64 << 10, most_pixels=256 << 10, least_tiles=2, most_tiles=10, patch=16,
-        most_excess=2.0,
+        most_excess=2.0, torchvision=True,
     ),
     vision=_vision,
     of_class=_of_class,

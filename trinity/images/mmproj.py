@@ -19,6 +19,7 @@ from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily
 from trinity.images.settings import ImageSettings
 from trinity.images.tower_config import (
+    NO_LAYERS,
     Activation,
     Channels,
     TowerConfig,
@@ -77,6 +78,8 @@ class MmprojFile:
             )
         patch = self._size("patch_size", "num_layers")
         merge = self._size(self.family.merge_key, "num_layers", self.family.usual_merge)
+        if self.family.only_projects:
+            patch, merge = patch * merge, 1
         mean, std = self._channels("image_mean"), self._channels("image_std")
         if self.family.centers:
             mean, std = centered(mean, std)
@@ -84,9 +87,7 @@ class MmprojFile:
         config = TowerConfig(
             family=self.family.name,
             hidden_size=self._size("embedding_length"),
-            intermediate_size=self._size("feed_forward_length", "intermediate_size"),
-            num_layers=self._layers(),
-            num_heads=self._size("attention.head_count", "num_heads"),
+            **(NO_LAYERS if self.family.only_projects else self._sizes()),
             image_size=patch * merge if axes else self._size("image_size"),
             patch_size=patch,
             layer_norm_eps=self._real("attention.layer_norm_epsilon", "rms_norm_eps"),
@@ -166,6 +167,14 @@ class MmprojFile:
                 "a height and a width"
             )
         return {"pinpoints": tuple(zip(sides[::2], sides[1::2], strict=True))}
+
+    def _sizes(self) -> dict[str, Any]:
+        """The sizes of layers."""
+        return {
+            "intermediate_size": self._size("feed_forward_length", "intermediate_size"),
+            "num_layers": self._layers(),
+            "num_heads": self._size("attention.head_count", "num_heads"),
+        }
 
     def _layers(self) -> int:
         """The number of layers, up to the one that the projector reads."""

@@ -13,7 +13,7 @@ from trinity.images.directory import read_tower, tower_tensors
 from trinity.images.encoder import ImageEncoder
 from trinity.images.family import ImageFamily
 from trinity.images.gemma3 import GEMMA3
-from trinity.images.gemma4 import GEMMA4
+from trinity.images.gemma4 import GEMMA4, GEMMA4_12B
 from trinity.images.idefics3 import IDEFICS3
 from trinity.images.internvl import INTERNVL
 from trinity.images.lfm2_vl import LFM2_VL
@@ -27,8 +27,8 @@ from trinity.providers.huggingface import HuggingFaceProvider
 from trinity.runtime.interface import Engine
 
 FAMILIES: tuple[ImageFamily, ...] = (
-    IDEFICS3, GEMMA3, GEMMA4, QWEN3VL, QWEN25VL, QWEN2VL, PIXTRAL_12B, PIXTRAL, INTERNVL, LLAVA,
-    LLAVA_NEXT, LFM2_VL,
+    IDEFICS3, GEMMA3, GEMMA4, GEMMA4_12B, QWEN3VL, QWEN25VL, QWEN2VL, PIXTRAL_12B, PIXTRAL,
+    INTERNVL, LLAVA, LLAVA_NEXT, LFM2_VL,
 )  # fmt: skip
 
 

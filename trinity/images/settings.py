@@ -40,6 +40,8 @@ class ImageSettings:
     """For the cut "fitted": larger images are cut into tiles, in multiples of ``most_pixels``."""
     adds_whole: bool = True
     """For the cut "fitted": whether the whole image follows its tiles."""
+    torchvision: bool = False
+    """For the cuts "fitted" and "filled": images are resized as torchvision does, not as Pillow."""
 
 
 class Cutting(NamedTuple):

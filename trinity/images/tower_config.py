@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,8 @@ Norm = Literal["layer", "rms"]
 MOST_ROWS = 1 << 14  # patches of a square
 MOST_PINPOINTS = 100
 MOST_PIXELS = 1 << 24  # of an image that is resized for a tower, whatever its settings say
+# The sizes of a model without layers: patches are only projected.
+NO_LAYERS: dict[str, Any] = {"intermediate_size": 0, "num_layers": 0, "num_heads": 1}
 _FILTERS = range(6)  # Pillow's numbers of resampling filters
 
 

@@ -97,6 +97,8 @@ class TowerWeights:
             self.linear(f"{prefix}ffn_down", d, inner)
             for name in (*_ATTENTION, "ffn_gate", "ffn_up", "ffn_down"):
                 self.limits(prefix + name)
+        if self._family.only_projects:
+            self.patch_norms()
         width = d if self._family.joined else d * self._config.merge**2
         if self.merger:
             self.linear(self.merger, d, width)
@@ -167,6 +169,12 @@ class TowerWeights:
         """The weight and the bias of a norm; an RMS norm has no bias."""
         bias = self.vector(f"{name}.bias", length) if kind == "layer" else None
         return self.vector(f"{name}.weight", length), bias
+
+    def patch_norms(self) -> list[tuple[NDArray[np.float32], NDArray[np.float32] | None]]:
+        """The norms of patches, of their projections, and of those with positions."""
+        d, patch = self._config.hidden_size, 3 * self._config.patch_size**2
+        sizes = enumerate((patch, d, d), start=1)
+        return [self.norm(f"v.patch_norm.{number}", size, "layer") for number, size in sizes]
 
     def table(self, name: str, *shape: int) -> NDArray[np.float32]:
         """A tensor of this shape as float32."""

@@ -1,4 +1,4 @@
-"""gemma4: Gemma 4's 31B, E2B and E4B (an embedding for each layer), 26B-A4B (experts).
+"""gemma4: Gemma 4's 12B, 31B, E2B and E4B (an embedding for each layer), 26B-A4B (experts).
 
 There are norms with plain weights before and after each branch, and one without weight over each
 head of v. Windowed and full layers differ in head size, number of key-value heads and rotation;
@@ -15,6 +15,7 @@ llama.cpp conversion/gemma.py, Gemma4Model.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -318,38 +319,47 @@ def unused(config: ModelConfig, values: Values) -> str:
     return rf"model\.layers\.(?:{layers})\.self_attn\.(?:k_proj|v_proj|k_norm)\.weight"
 
 
-FAMILIES = (
-    Family(
-        classes={"Gemma4ForCausalLM": "gemma4"},
-        wrappers={"Gemma4ForConditionalGeneration": "gemma4"},
-        activations=(_TANH,),
-        layer=_table,
-        ends=ENDS,
-        keys=_keys,
-        unused=unused,
-        tokenizer="gemma4",
-        windows=WindowTerms(6, gguf="layers"),
-        defaults={
-            "head_dim": 256,
-            "global_head_dim": 512,
-            "hidden_activation": _TANH,
-            "hidden_size_per_layer_input": 256,
-            "vocab_size_per_layer_input": 262_144,
-            "sliding_window": 512,
-            "rope_parameters": {
-                "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
-                "full_attention": {
-                    "rope_type": "proportional",
-                    "partial_rotary_factor": 0.25,
-                    "rope_theta": 1_000_000.0,
-                },
-            },
-            "tie_word_embeddings": True,
+_DEFAULTS: dict[str, object] = {
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "hidden_activation": _TANH,
+    "hidden_size_per_layer_input": 256,
+    "vocab_size_per_layer_input": 262_144,
+    "sliding_window": 512,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+        "full_attention": {
+            "rope_type": "proportional",
+            "partial_rotary_factor": 0.25,
+            "rope_theta": 1_000_000.0,
         },
-        activation="hidden_activation",
-        experts=ExpertTerms(
-            ("num_experts", "num_local_experts"), used="top_k_experts", switch="enable_moe_block"
-        ),
-        rope_types=("proportional",),
+    },
+    "tie_word_embeddings": True,
+}
+_FAMILY = Family(
+    classes={"Gemma4ForCausalLM": "gemma4"},
+    wrappers={"Gemma4ForConditionalGeneration": "gemma4"},
+    activations=(_TANH,),
+    layer=_table,
+    ends=ENDS,
+    keys=_keys,
+    unused=unused,
+    tokenizer="gemma4",
+    windows=WindowTerms(6, gguf="layers"),
+    defaults=_DEFAULTS,
+    activation="hidden_activation",
+    experts=ExpertTerms(
+        ("num_experts", "num_local_experts"), used="top_k_experts", switch="enable_moe_block"
+    ),
+    rope_types=("proportional",),
+)
+FAMILIES = (
+    _FAMILY,
+    replace(  # 12B, without experts and embeddings for each layer
+        _FAMILY,
+        classes={"Gemma4UnifiedForCausalLM": "gemma4"},
+        wrappers={"Gemma4UnifiedForConditionalGeneration": "gemma4"},
+        defaults={**_DEFAULTS, "hidden_size_per_layer_input": 0, "sliding_window": 1024},
+        experts=None,
     ),
 )
