@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import math
 import threading
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tests.toy_model import BOS, ToyEngine, chunks_of, ids_of
 from trinity.errors import ContextLengthError, InputError, TrinityError
@@ -215,6 +218,21 @@ def test_the_first_token_takes_no_time_of_the_answers() -> None:
     assert timings.prompt_seconds > 0
     assert (timings.completion_tokens, timings.completion_seconds) == (1, 0)
     assert timings.tokens_per_second == 0
+
+
+@pytest.mark.parametrize("most", [0, 5])
+def test_a_prompt_takes_its_time_where_no_token_follows(most: int) -> None:
+    engine = talker("")
+    logits_of = engine.logits_of
+
+    def slow(tokens: Sequence[int]) -> NDArray[np.float32]:
+        time.sleep(0.02)
+        return logits_of(tokens)
+
+    engine.logits_of = slow  # type: ignore[method-assign]
+    timings = completed(engine, max_tokens=most).timings
+    assert timings.completion_tokens == 0
+    assert timings.prompt_seconds > 0.02
 
 
 def test_timings_count() -> None:

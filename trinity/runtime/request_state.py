@@ -215,7 +215,7 @@ class RequestState(Sequence):
 
     def finish(self, reason: FinishReason) -> None:
         """End the response. Its last chunk has the text that was held back."""
-        if self._started and not self.timings.completion_tokens:
+        if self._started and not (self.timings.completion_tokens or self.timings.prompt_seconds):
             self.timings.prompt_seconds = perf_counter() - self._since
         text = self._decoder.finish()
         if self._matcher is not None:
