@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from starlette.testclient import TestClient
 
@@ -308,10 +309,32 @@ def test_document_has_every_path(client: TestClient) -> None:
     assert {"/v1/chat/completions", "/v1/models/{model}", "/health"} <= document["paths"].keys()
     schema = document["components"]["schemas"]["ChatRequest"]
     assert schema["required"] == ["messages"]
-    assert schema["additionalProperties"] is False
+    assert "additionalProperties" not in schema  # they are ignored
     text = client.get("/openapi.json").text
     for name in document["components"]["schemas"]:
         assert f'"$ref":"#/components/schemas/{name}"' in text
+
+
+def test_document_says_in_which_other_forms_values_may_come(client: TestClient) -> None:
+    components = client.get("/openapi.json").json()["components"]["schemas"]
+    fields = components["ChatRequest"]["properties"]
+
+    def fits(name: str, value: object, kind: str = "ChatRequest") -> bool:
+        schema = {**components[kind]["properties"][name], "components": {"schemas": components}}
+        return bool(jsonschema_rs.Draft202012Validator(schema).is_valid(value))
+
+    for name, value, right in [
+        ("verbose", 0, True), ("verbose", "TRUE", True), ("verbose", 2, False),
+        ("verbose", "no", False), ("top_k", "-1", True), ("top_k", "1e2", True),
+        ("top_k", "many", False), ("top_k", 1.5, False), ("stream_options", [], True),
+        ("stream_options", [1], False), ("messages", "null", False), ("seed", "null", True),
+        ("service_tier", {"a": 1}, True), ("stop", [1], False),
+    ]:  # fmt: skip
+        assert fits(name, value) == right, (name, value)
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, name: value}
+        status = client.post("/v1/chat/completions", json=body).status_code
+        assert (status == 200) == right, (name, value)
+    assert "ignorable" not in str(fields)
 
 
 def test_texts_of_special_tokens_are_these_tokens(client: TestClient, model: Model) -> None:

@@ -21,7 +21,7 @@ from trinity.server.errors import ApiError
 T = TypeVar("T")
 IGNORABLE = "ignorable"
 # A field whose unsupported values change nothing that the client relies on.
-Ignorable = Annotated[T, msgspec.Meta(extra={IGNORABLE: True})]
+Ignorable = Annotated[T, msgspec.Meta(extra={IGNORABLE: True}, extra_json_schema={IGNORABLE: True})]
 _MOST_NAMES = 32
 _LONGEST_NAME = 64
 

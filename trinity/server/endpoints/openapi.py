@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from threading import Lock
 from typing import Any
@@ -12,6 +12,7 @@ import msgspec
 
 from trinity import __version__
 from trinity.server.endpoint import ASGI, Call, Document, Endpoint
+from trinity.server.ignored import IGNORABLE
 from trinity.server.schemas import encode
 
 PLACE = "#/components/schemas/{name}"
@@ -25,6 +26,19 @@ REFUSALS = {
     "503": "The model is not loaded, or the server is stopping.",
     "504": "The request took too much time.",
 }  # fmt: skip
+
+_NUMBER = {"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$"}
+# What a request may contain in place of a type: the server converts it.
+OTHER_FORMS: dict[str, list[dict[str, Any]]] = {
+    "boolean": [
+        {"enum": [0, 1]},
+        {"type": "string", "pattern": "^([01]|[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])$"},
+    ],
+    "integer": [_NUMBER],
+    "number": [_NUMBER],
+    "null": [{"type": "string", "pattern": "^[Nn][Uu][Ll][Ll]$"}],
+    "object": [{"type": "array", "maxItems": 0}],
+}
 
 _making = Lock()
 
@@ -50,6 +64,9 @@ def document(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
     kinds = _kinds(endpoints)
     schemas, components = msgspec.json.schema_components(kinds, ref_template=PLACE)
     by_kind = dict(zip(map(repr, kinds), schemas, strict=True))
+    bodies = [by_kind[repr(endpoint.body)] for endpoint in endpoints if endpoint.body is not None]
+    for name in _reached(bodies, components):
+        components[name] = _inside(components[name])
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         path = re.sub(r"\{(\w+):\w+\}", r"{\1}", endpoint.path)
@@ -79,6 +96,57 @@ def _kinds(endpoints: Iterable[Endpoint]) -> list[Any]:
             if kind is not None:
                 kinds.setdefault(repr(kind), kind)
     return list(kinds.values())
+
+
+def _reached(schemas: list[Any], components: Mapping[str, Any]) -> list[str]:
+    """The names of the components that schemas refer to, directly or through others."""
+    found: dict[str, None] = {}
+    left: list[Any] = list(schemas)
+    while left:
+        part = left.pop()
+        if isinstance(part, list):
+            left += part
+        elif isinstance(part, dict):
+            left += part.values()
+            name = str(part.get("$ref", "")).rpartition("/")[2]
+            if name in components and name not in found:
+                found[name] = None
+                left.append(components[name])
+    return list(found)
+
+
+def _accepted(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of all that a request may contain where ``schema`` describes the value."""
+    plain = {name: value for name, value in schema.items() if name != IGNORABLE}
+    default = {"default": plain.pop("default")} if "default" in plain else {}
+    options = plain.pop("anyOf", None)
+    if options is None:
+        options, plain = [plain], {}
+    kinds = ["object" if "$ref" in option else str(option.get("type")) for option in options]
+    forms = [_inside(option) for option in options]
+    for other in (form for kind in kinds for form in OTHER_FORMS.get(kind, ())):
+        if other.get("type") not in kinds and other not in forms:
+            forms.append(other)
+    if IGNORABLE in schema:
+        forms.append({"description": "Any other value is ignored."})
+    if len(forms) == 1 and not plain:
+        return {**forms[0], **default}
+    return {**plain, "anyOf": forms, **default}
+
+
+def _inside(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with ``_accepted`` of its members; undeclared ones are ignored."""
+    made = dict(schema)
+    if made.get("additionalProperties") is False:
+        del made["additionalProperties"]
+    if "properties" in made:
+        made["properties"] = {
+            name: _accepted(member) for name, member in made["properties"].items()
+        }
+    for name in ("items", "additionalProperties"):
+        if isinstance(made.get(name), dict):
+            made[name] = _accepted(made[name])
+    return made
 
 
 def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
