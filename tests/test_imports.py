@@ -132,9 +132,10 @@ def test_imports_point_downwards() -> None:
 
 def runtime_imports(module: str, path: Path) -> set[str]:
     """The modules of both packages that a file imports, but for imports for types alone."""
+    text = path.read_text(encoding="utf-8")
     for_types = {
         node.lineno
-        for block in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path)))
+        for block in (ast.walk(ast.parse(text)) if "TYPE_CHECKING:" in text else ())
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
         for statement in block.body
         for node in ast.walk(statement)

@@ -40,7 +40,8 @@ WORDS = {
     r"\bunder way\b": "running",
     r"\bthere(?:in|of|upon)\b": "a plain pronoun",
 }  # fmt: skip
-PRIVATE = re.compile("|".join(f"(?:{word})" for word in WORDS), re.IGNORECASE)
+# The first \b spares the search two thirds of its time.
+PRIVATE = re.compile(rf"\b(?:{'|'.join(WORDS)})", re.IGNORECASE)
 
 
 def messages(path: Path) -> str:
