@@ -6,6 +6,8 @@ import random
 import re
 import tracemalloc
 from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
 
 import pytest
 
@@ -40,6 +42,12 @@ def opened(draft: Draft) -> Decoder:
 
 def sound(name: str, seed: int) -> Draft:
     """Return a valid small file of a family, as the fuzzer makes it."""
+    return deepcopy(made(name, seed))
+
+
+@cache
+def made(name: str, seed: int) -> Draft:
+    """Make such a file once, which takes ten times a copy of it."""
     draft = models.model(random.Random(f"{name} {seed}"), 0.0, family=name, scaled=False)
     opened(draft)
     return draft
