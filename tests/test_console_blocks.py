@@ -60,7 +60,16 @@ def blocks(document: Path) -> list[str]:
     return [found["commands"] for found in BLOCK.finditer(text) if not found["not_run"]]
 
 
-PAGES = [document for document in DOCUMENTS if blocks(document)]
+# A page's blocks run in order, but where they take long and use nothing of each other.
+APART = ("command_line.md",)
+CASES = [
+    pytest.param(run, id="-".join([document.name, *([str(number)] if number else [])]))
+    for document in DOCUMENTS
+    if (every := blocks(document))
+    for number, run in enumerate(
+        [[block] for block in every] if document.name in APART else [every]
+    )
+]
 
 
 @pytest.fixture(scope="session")
@@ -131,9 +140,9 @@ def test_documents_hold_blocks() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("document", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("run", CASES)
 def test_console_blocks_run(
-    document: Path, files: Path, cache: Path, hub: str, tmp_path: Path
+    run: list[str], files: Path, cache: Path, hub: str, tmp_path: Path
 ) -> None:
     """The blocks run in order in one folder, each in a new shell; every command ends with 0."""
     folder = tmp_path / "folder"
@@ -148,7 +157,7 @@ def test_console_blocks_run(
         OLLAMA_MODELS=str(folder / "ollama"),
         TRINITY_STORE=str(folder / "created"),
     )
-    for block in blocks(document):
+    for block in run:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", program(block)],
             cwd=folder,
