@@ -10,6 +10,7 @@ from tests.server.page.browser import Page
 from tests.server.page.hostile import SCRIPTS, TRAP
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["kept", "streamed"])
 def test_hostile_answers_run_and_load_nothing(page: Page, way: str) -> None:
     if way == "kept":
@@ -56,6 +57,7 @@ def test_markdown_becomes_what_it_means(page: Page) -> None:
     assert "<b>raw</b>" in page.texts("article .body")[0]
 
 
+@pytest.mark.full
 def test_a_growing_answer_ends_as_if_it_had_come_at_once(page: Page) -> None:
     text = "\n\n".join(
         ["# A", "one\ntwo", "- a\n- b\n\n  c", "```\nx\n\ny\n```", "> q\n> r", "end **b**"] * 5

@@ -25,6 +25,7 @@ def before_each_page(page: Page, script: str) -> Iterator[None]:
         page.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", made)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["localStorage", "sessionStorage"])
 def test_a_browser_that_forbids_storage_chats_all_the_same(page: Page, name: str) -> None:
     forbids = f"Object.defineProperty(window, '{name}', {{get() {{ throw new Error('no'); }}}});"
@@ -42,6 +43,7 @@ def test_a_browser_that_forbids_storage_chats_all_the_same(page: Page, name: str
         assert "token limit" in "".join(page.texts("article.assistant .note"))
 
 
+@pytest.mark.full
 def test_a_browser_without_a_database_says_so(page: Page) -> None:
     with before_each_page(page, "indexedDB.open = () => { throw new Error('forbidden'); };"):
         assert "cannot save chats: forbidden" in page.find("#error").text
@@ -66,6 +68,7 @@ def test_copying_without_a_clipboard(page: Page) -> None:
     assert page.texts("body > textarea") == []
 
 
+@pytest.mark.full
 def test_the_focus_stays_in_the_list(page: Page) -> None:
     page.keep([QUESTION, ANSWER], "first")
     page.find("#new").click()
@@ -75,6 +78,7 @@ def test_the_focus_stays_in_the_list(page: Page) -> None:
     assert page.driver.switch_to.active_element.text == "first"
 
 
+@pytest.mark.full
 def test_the_menu_of_a_phone_says_that_it_is_closed(page: Page) -> None:
     page.keep([QUESTION, ANSWER])
     page.driver.set_window_size(500, 700)
@@ -89,6 +93,7 @@ def test_the_menu_of_a_phone_says_that_it_is_closed(page: Page) -> None:
         page.driver.set_window_size(1200, 800)
 
 
+@pytest.mark.full
 def test_the_monitors_title_stays_when_an_answer_ends(page: Page) -> None:
     page.answers_with(["a"] * 5, 50)
     page.say("Who?")
@@ -99,6 +104,7 @@ def test_the_monitors_title_stays_when_an_answer_ends(page: Page) -> None:
         "return [...document.querySelectorAll('#monitor svg')].map(e => e.ariaLabel)"))  # fmt: skip
 
 
+@pytest.mark.full
 def test_another_tabs_messages_are_not_written_over(page: Page) -> None:
     page.keep([QUESTION, ANSWER])
     first = page.driver.current_window_handle
@@ -116,6 +122,7 @@ def test_another_tabs_messages_are_not_written_over(page: Page) -> None:
     assert page.texts("article .body")[-1] == "of the other tab"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_frames_of_fields_can_be_seen(page: Page, theme: str) -> None:
     page.run("document.documentElement.dataset.theme = arguments[0]", theme)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -35,6 +36,7 @@ def test_an_answer_streams_and_is_kept(page: Page) -> None:
     assert page.driver.get_log("browser") == []
 
 
+@pytest.mark.full
 def test_a_long_first_message_is_cut_to_a_title(page: Page) -> None:
     page.say("many words " * 10)
     page.idle()
@@ -42,6 +44,7 @@ def test_a_long_first_message_is_cut_to_a_title(page: Page) -> None:
     assert title == ("many words " * 10)[:59].rstrip() + "…"
 
 
+@pytest.mark.full
 def test_escape_stops_an_answer(page: Page, model: Model) -> None:
     page.server.pause = 0.15
     page.say("Who was Prince Andrew?")
@@ -56,6 +59,7 @@ def test_escape_stops_an_answer(page: Page, model: Model) -> None:
     assert page.texts("article.assistant .body") == stopped
 
 
+@pytest.mark.full
 def test_edit_and_regenerate(page: Page) -> None:
     page.say("Who was Natasha?")
     page.idle()
@@ -74,6 +78,7 @@ def test_edit_and_regenerate(page: Page) -> None:
     assert page.texts("article .body") == ["Changed", "another"]
 
 
+@pytest.mark.full
 def test_settings_and_the_system_prompt_are_sent(page: Page) -> None:
     page.find("#settings-button").click()
     for name, value in {
@@ -97,6 +102,7 @@ def test_settings_and_the_system_prompt_are_sent(page: Page) -> None:
     assert page.texts("article.assistant .note")[0].startswith("3 tokens")
 
 
+@pytest.mark.full
 def test_conversations_are_renamed_and_deleted(page: Page) -> None:
     page.answers_with(["fine"])
     page.say("One")
@@ -117,6 +123,7 @@ def test_conversations_are_renamed_and_deleted(page: Page) -> None:
     assert page.texts("#conversations .open") == ["One"]
 
 
+@pytest.mark.full
 def test_a_key_is_asked_for_and_kept_in_the_tab_alone(driver: Any, make: MakeApp) -> None:
     server = Recorder(make(api_key=["a-key-of-all"]))
     with socket_server(server) as url:  # type: ignore[arg-type]
@@ -134,6 +141,7 @@ def test_a_key_is_asked_for_and_kept_in_the_tab_alone(driver: Any, make: MakeApp
     driver.get_log("browser")  # of the refusals
 
 
+@pytest.mark.full
 def test_a_cut_connection_loses_nothing(page: Page) -> None:
     page.say("Who?")
     page.idle()
@@ -157,6 +165,7 @@ def test_a_cut_connection_loses_nothing(page: Page) -> None:
     assert page.texts("article.assistant .body")[-1]
 
 
+@pytest.mark.full
 def test_no_request_goes_anywhere_but_home(page: Page) -> None:
     page.driver.execute_cdp_cmd("Network.enable", {})
     page.say("Who was he?")

@@ -34,6 +34,7 @@ def press(page: Page, label: str) -> None:
     page.driver.find_element("xpath", f"//*[@id='error']//button[.='{label}']").click()
 
 
+@pytest.mark.full
 def test_a_question_that_does_not_fit_returns_to_the_input(page: Page) -> None:
     page.keep([QUESTION, ANSWER])
     refuse(page, 400, FULL)
@@ -46,6 +47,7 @@ def test_a_question_that_does_not_fit_returns_to_the_input(page: Page) -> None:
     assert page.texts("article .body") == ["Who is Pierre?", "A count."]  # nor is it stored
 
 
+@pytest.mark.full
 def test_a_full_context_offers_a_new_chat(page: Page) -> None:
     page.keep([QUESTION, ANSWER])
     refuse(page, 400, FULL)
@@ -60,6 +62,7 @@ def test_a_full_context_offers_a_new_chat(page: Page) -> None:
     assert page.texts("article .body") == ["And Natasha?", "A countess."]
 
 
+@pytest.mark.full
 def test_the_oldest_messages_can_be_omitted(page: Page) -> None:
     page.keep(
         [QUESTION, ANSWER, {"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
@@ -78,6 +81,7 @@ def test_the_oldest_messages_can_be_omitted(page: Page) -> None:
     assert len(page.texts("article .body")) == 4  # all are still shown
 
 
+@pytest.mark.full
 def test_a_message_that_alone_is_too_long_says_so(page: Page) -> None:
     refuse(page, 400, FULL)
     page.say("word " * 30)
@@ -87,6 +91,7 @@ def test_a_message_that_alone_is_too_long_says_so(page: Page) -> None:
     assert page.texts("#title") == ["New chat"]
 
 
+@pytest.mark.full
 def test_a_failed_regeneration_restores_the_response(page: Page) -> None:
     page.keep([QUESTION, ANSWER])
     refuse(page, 500, {"error": {"message": "broken"}})
@@ -96,6 +101,7 @@ def test_a_failed_regeneration_restores_the_response(page: Page) -> None:
     assert page.texts("article .body") == ["Who is Pierre?", "A count."]
 
 
+@pytest.mark.full
 def test_a_draft_belongs_to_its_chat(page: Page) -> None:
     page.keep([QUESTION, ANSWER])
     page.find("#input").send_keys("half a")
@@ -118,6 +124,7 @@ def test_the_context_and_the_model_are_shown(page: Page) -> None:
     assert page.texts("#context label") == [shown]
 
 
+@pytest.mark.full
 def test_what_a_response_waits_for_is_said(page: Page) -> None:
     page.run(
         """const real = window.fetch; window.fetch = async (path, options) => {

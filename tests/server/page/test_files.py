@@ -45,6 +45,7 @@ def test_an_exported_chat_can_be_imported(page: Page, tmp_path: Path) -> None:
     assert page.texts("#title") == ["How are you?"]
 
 
+@pytest.mark.full
 def test_a_chat_of_the_terminal_can_be_imported(page: Page, tmp_path: Path) -> None:
     roles = [("system", "Be short."), ("user", "Who?"), ("assistant", "He.")]
     messages = [{"role": role, "content": content} for role, content in roles]
@@ -55,6 +56,7 @@ def test_a_chat_of_the_terminal_can_be_imported(page: Page, tmp_path: Path) -> N
     assert page.find("#settings [name=system]").get_property("value") == "Be short."
 
 
+@pytest.mark.full
 def test_another_file_is_refused_with_its_name(page: Page, tmp_path: Path) -> None:
     for number, (text, finding) in enumerate(REFUSED):
         name = f"other{number}.json"
@@ -66,6 +68,7 @@ def test_another_file_is_refused_with_its_name(page: Page, tmp_path: Path) -> No
         assert len(page.texts("#conversations li")) == 1
 
 
+@pytest.mark.full
 def test_code_has_colours_and_its_text_is_unchanged(page: Page) -> None:
     page.answers_with([f"```python\n{PYTHON}```\n\n```unknown\n{PYTHON}```"])
     page.say("Code?")
@@ -77,6 +80,7 @@ def test_code_has_colours_and_its_text_is_unchanged(page: Page) -> None:
     assert page.texts(".is-number") == ["1.5"]
 
 
+@pytest.mark.full
 def test_settings_show_the_servers_defaults(page: Page) -> None:
     page.find("#settings-button").click()
     names = "temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"
@@ -84,6 +88,7 @@ def test_settings_show_the_servers_defaults(page: Page) -> None:
     assert shown == ["0.8", "0.95", "40", "0.05", "no limit", "random"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("folder", ["/lib/trinity/data", "C:\\trinity\\data"])
 def test_the_demo_says_what_it_knows(page: Page, folder: str) -> None:
     assert page.texts("#about") == [""]

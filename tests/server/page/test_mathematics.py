@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.server.page.browser import Page
 from tests.server.page.hostile import TRAP
 
@@ -36,6 +38,7 @@ def test_mathematics_is_loaded_when_a_response_has_some(page: Page) -> None:
     assert page.driver.get_log("browser") == []
 
 
+@pytest.mark.full
 def test_tex_that_is_refused_stays_text(page: Page) -> None:
     for count, tex in enumerate(REFUSED, 1):
         render(page, f"$y$ and ${tex}$")

@@ -104,6 +104,7 @@ def test_images_are_sent_before_the_text_and_stay_in_the_chat(vision: Page, tmp_
     assert sent(vision)[2] == {"role": "user", "content": "Sure?"}
 
 
+@pytest.mark.full
 def test_an_image_alone_is_a_message_and_returns_if_it_is_refused(vision: Page) -> None:
     vision.run("window.refuse = true")
     give(vision, "paste")
@@ -115,6 +116,7 @@ def test_an_image_alone_is_a_message_and_returns_if_it_is_refused(vision: Page) 
     assert vision.texts("article") == []
 
 
+@pytest.mark.full
 def test_other_files_and_text_models_are_refused_with_the_reason(page: Page) -> None:
     assert page.find("#attach").is_displayed() is False
     give(page, "paste")
@@ -122,6 +124,7 @@ def test_other_files_and_text_models_are_refused_with_the_reason(page: Page) -> 
     assert page.texts("#pictures img") == []
 
 
+@pytest.mark.full
 def test_a_file_that_is_no_image_is_refused_by_name(vision: Page) -> None:
     assert vision.find("#attach").is_displayed() is True
     for name, type in (("a.svg", "image/svg+xml"), ("b.txt", "text/plain"), ("c", "")):
@@ -131,6 +134,7 @@ def test_a_file_that_is_no_image_is_refused_by_name(vision: Page) -> None:
         drafts(vision, 0)
 
 
+@pytest.mark.full
 def test_images_of_an_imported_chat_are_kept_if_they_are_images(page: Page, tmp_path: Path) -> None:
     images = [URL, "http://127.0.0.1:9/trap", "data:image/svg+xml;base64,AA", 5]
     chat = [{"role": "user", "content": "Look", "images": images}]

@@ -53,6 +53,7 @@ def test_keys_alone_do(page: Page) -> None:
         assert place in seen
 
 
+@pytest.mark.full
 def test_everything_has_a_name_for_a_screen_reader(page: Page) -> None:
     page.answers_with(["# T\n\n| a |\n|---|\n| 1 |\n\n```\nx\n```"])
     page.say("Who?")
@@ -72,6 +73,7 @@ def test_everything_has_a_name_for_a_screen_reader(page: Page) -> None:
     assert page.run("return document.querySelector('#said').ariaLive") == "polite"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_themes_and_a_phones_width(page: Page, theme: str) -> None:
     wide = "x" * 300
@@ -111,6 +113,7 @@ def test_themes_and_a_phones_width(page: Page, theme: str) -> None:
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
+@pytest.mark.full
 def test_the_monitor_draws_what_the_server_does(page: Page) -> None:
     page.find("#monitor-button").click()
     page.until("document.querySelectorAll('#monitor .line[points*=\" \"]').length === 6")
@@ -126,6 +129,7 @@ def test_the_monitor_draws_what_the_server_does(page: Page) -> None:
     assert page.server.paths.count("/metrics") == asked
 
 
+@pytest.mark.full
 def test_2000_messages_scroll_and_stream_fluently(page: Page) -> None:
     text = "A **message** with `code`.\n\n- one\n- two\n\n```py\nx = 1\n```\n"
     page.keep(
