@@ -512,6 +512,20 @@ class Model:
             text, add_bos=add_bos, add_eos=add_eos, parse_special=parse_special
         )
 
+    def image_prompt(self, text: str, images: Sequence[object], mark: str) -> list[int]:
+        """The ids of a text in which ``mark`` stands for each image, for ``generate``.
+
+        Special tokens that are written in the text are parsed. Images are given as in messages.
+        Raises: InputError if there are not as many marks as images, or for a bad image.
+        """
+        if self._images is None:
+            raise InputError("the model reads only text: load a vision model, such as SmolVLM")
+
+        def tokenize(part: str, is_first: bool) -> list[int]:
+            return self._tokenizer.encode(part, add_bos=is_first, parse_special=True)
+
+        return self._images.prompt(text, images, tokenize, mark)  # type: ignore[arg-type]
+
     def detokenize(self, ids: Sequence[int], *, remove_special: bool = True) -> str:
         """The text of token ids; ``remove_special`` drops BOS and EOS around it."""
         given = checked_ids(ids, self.config.vocab_size)

@@ -246,7 +246,7 @@ def test_llama_prompt_objects_and_biases_by_name(client: TestClient, model: Mode
     body = {"prompt": {"prompt_string": PROMPT, "multimodal_data": ["x"]}}
     refused = client.post("/completion", json=body)
     assert refused.status_code == 400
-    assert "multimodal_data" in refused.json()["error"]["message"]
+    assert "multimodal_data: the model reads only text" in refused.json()["error"]["message"]
     (token,) = model.tokenize(" the", add_bos=False)
     for name in (str(token), " the"):
         assert post(client, "/completion", logit_bias={name: 100})["content"] == " the" * 6

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -218,3 +220,93 @@ def test_text_models_refuse_images(client: TestClient, path: str, body: dict[str
     response = client.post(path, json=body)
     assert response.status_code == 400, response.text
     assert "the model reads only text" in response.text
+
+
+def completion(url: str, prompt: object, **more: object) -> httpx.Response:
+    body = {"prompt": prompt, "n_predict": MOST, "temperature": 0, **more}
+    return httpx.post(f"{url}/completion", json=body, timeout=LIMIT)
+
+
+def test_llamas_completion_reads_images(vision: trinity.Model, vision_url: str) -> None:
+    text = f"<bos>a <__media__> b {QUESTION}"
+    prompt = {"prompt_string": text, "multimodal_data": [IMAGE]}
+    answer = completion(vision_url, prompt).json()
+    ids = vision.image_prompt(text, [base64.b64decode(IMAGE)], "<__media__>")
+    assert len(ids.images) == 1  # type: ignore[attr-defined]
+    assert ids[0] == 256
+    expected = vision.generate(ids, temperature=0, max_tokens=MOST)
+    assert answer["content"] == expected.text
+    assert answer["tokens_evaluated"] == len(ids)
+    several = completion(vision_url, [prompt, {"prompt_string": "a"}]).json()
+    assert several[0]["content"] == answer["content"]
+    streamed = completion(vision_url, prompt, stream=True).text
+    assert streamed.count("data: ") > 1
+    assert httpx.get(f"{vision_url}/props").json()["media_marker"] == "<__media__>"
+
+
+@pytest.mark.parametrize(("prompt", "message"), [
+    ({"prompt_string": "a", "multimodal_data": [IMAGE]}, "0 times, but there are 1 images"),
+    ({"prompt_string": "<__media__>", "multimodal_data": ["*"]}, "base64 is damaged"),
+    ({"prompt_string": "<__media__>", "multimodal_data": ["aGVsbG8="]}, "not an image"),
+    ({"prompt_string": 2 * "<__media__>", "multimodal_data": [IMAGE]}, "2 times"),
+    ({"prompt_string": "a", "multimodal_data": 65 * [IMAGE]}, "multimodal_data"),
+])  # fmt: skip
+def test_wrong_images_of_llamas_completion_are_refused(
+    prompt: object, message: str, vision_url: str
+) -> None:
+    response = completion(vision_url, prompt)
+    assert response.status_code == 400, response.text
+    assert message in response.json()["error"]["message"]
+
+
+def test_images_of_urls_are_fetched_if_the_server_may(
+    vision: trinity.Model, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trinity.images import fetching
+
+    asked: list[tuple[str, int]] = []
+
+    def fetched(url: str, where: str, most: int, end: float) -> bytes:
+        assert threading.current_thread().name.startswith("trinity-fetch")
+        assert 0 < end - time.monotonic() <= fetching.SECONDS
+        asked.append((url, most))
+        return base64.b64decode(IMAGE)
+
+    monkeypatch.setattr(fetching, "fetched", fetched)
+    app = make_app(
+        Models([Served("vision", "vision", lambda: vision, model=vision)]),
+        ServerOptions(allow_image_urls=True),
+    )
+    client = TestClient(app, base_url="http://localhost")
+    url = "https://images.test/a.png"
+    part = {"type": "image_url", "image_url": {"url": url}}
+    content = [part, {"type": "text", "text": QUESTION}]
+    body = {"messages": [{"role": "user", "content": content}], "max_tokens": MOST}
+    answer = client.post("/v1/chat/completions", json={**body, "temperature": 0}).json()
+    assert answer["choices"][0]["message"]["content"] == expected
+    size = len(base64.b64decode(IMAGE))
+    twice = {"messages": [{"role": "user", "content": [part, part]}], "max_tokens": 1}
+    assert client.post("/v1/chat/completions", json=twice).status_code == 200
+    assert [most for _, most in asked] == [32 << 20, 32 << 20, (32 << 20) - size]
+    block = {"type": "image", "source": {"type": "url", "url": url}}
+    counted = {"model": "vision", "messages": [{"role": "user", "content": [block]}]}
+    assert client.post("/v1/messages/count_tokens", json=counted).json()["input_tokens"] > 16
+    many = {"messages": [{"role": "user", "content": 17 * [part]}], "max_tokens": 1}
+    refused = client.post("/v1/chat/completions", json=many)
+    assert refused.status_code == 400
+    assert "at most 16 images" in refused.json()["error"]["message"]
+
+
+def test_private_addresses_are_not_fetched(vision: trinity.Model) -> None:
+    app = make_app(
+        Models([Served("vision", "vision", lambda: vision, model=vision)]),
+        ServerOptions(allow_image_urls=True),
+    )
+    client = TestClient(app, base_url="http://localhost")
+    for host in ("127.0.0.1", "169.254.169.254", "localhost", "[::1]", "10.0.0.1"):
+        part = {"type": "image_url", "image_url": {"url": f"http://{host}/a.png"}}
+        body = {"messages": [{"role": "user", "content": [part]}], "max_tokens": 1}
+        response = client.post("/v1/chat/completions", json=body)
+        assert response.status_code == 400
+        assert "its address is not public" in response.json()["error"]["message"]
+        assert "messages[0].content[0].image_url" in response.json()["error"]["message"]

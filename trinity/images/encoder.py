@@ -89,13 +89,19 @@ class ImageEncoder:
         """What the model's chat templates write for an image."""
         return self.family.mark
 
-    def prompt(self, text: str, images: Sequence[ImageLike], tokenize: Tokenize) -> PromptIds:
-        """Return the ids of a prompt in which the family's mark stands for each image, in order.
+    def prompt(
+        self, text: str, images: Sequence[ImageLike], tokenize: Tokenize, mark: str | None = None
+    ) -> PromptIds:
+        """Return the ids of a prompt in which the mark stands for each image, in order.
+
+        ``mark``: the family's by default; with another one, the text lacks what the family's chat
+        templates write around theirs.
 
         Raises: InputError if there are not as many marks as images, or for a bad image;
         ContextLengthError if the rows of all images exceed the context.
         """
-        mark = self.mark
+        start, end = self.family.around if mark else ("", "")
+        mark = mark or self.mark
         parts = text.split(mark)
         if len(parts) != len(images) + 1:
             raise InputError(
@@ -114,18 +120,19 @@ class ImageEncoder:
         between = tokenize(family.line_break, False) if family.line_break else []
         for image, after in zip(encoded, parts[1:], strict=True):
             *texts, last = family.texts(image.squares)
+            texts[0], last = start + texts[0], last + end
             first = 0
             for before, (height, width) in zip(texts, image.grids, strict=True):
                 ids += tokenize(text + before, not ids)
-                columns, end = width if family.axes else 0, first + height * width
+                columns, past = width if family.axes else 0, first + height * width
                 length = width if between else height * width
-                for start in range(first, end, length):
-                    rows = slice(start, start + length)
-                    if start > first:
+                for row in range(first, past, length):
+                    rows = slice(row, row + length)
+                    if row > first:
                         ids += between
                     placed.append(ImageRows(len(ids), image.rows[rows], self._both_ways, columns))
                     ids += image.ids[rows]
-                text, first = "", end
+                text, first = "", past
             text = last + after
         return PromptIds(ids + tokenize(text, not ids), tuple(placed))
 

@@ -71,6 +71,8 @@ class ImageFamily:
     # The values of GGUF files without a key.
     usual_merge: int | None
     usual_settings: ImageSettings
+    # What chat templates write around the mark, if ``texts`` does not have it.
+    around: tuple[str, str] = ("", "")
     # The rows of an image's squares in the text, of which -1 is the row of v.image_newline; None:
     # all in their order, with ``texts`` between those of squares.
     order: Callable[[TowerConfig, Squares], NDArray[np.int64] | None] = lambda config, squares: None

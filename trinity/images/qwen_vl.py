@@ -132,6 +132,7 @@ QWEN3VL = ImageFamily(
         "Qwen3_5MoeForConditionalGeneration",
     ),
     mark="<|image_pad|>",
+    around=("<|vision_start|>", "<|vision_end|>"),
     cut="rectangle",
     texts=lambda squares: ["", ""],
     projector=("mm.0", "mm.2"),

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from trinity.conversation.parts import Part, Text
 from trinity.conversation.rendering import has_variable
 from trinity.errors import ContextLengthError, InputError
 from trinity.formats.defaults import ChatTemplate
 from trinity.grammar.grammar import Grammar
+from trinity.grammar.trial import only_known
 from trinity.runtime.image_rows import after
 from trinity.runtime.options import Request
 from trinity.runtime.prompts import checked_ids, prompt_ids
@@ -25,11 +27,13 @@ from trinity.server.fitting import cut_ids, cut_prompt
 from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob, TextJob
 from trinity.server.thinking import can_think, effort_variables
+from trinity.server.threads import NotFetchedError
 
 if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
     from trinity.model import Model
 
+_MOST_URLS = 16  # of a request's images
 # For models whose files have no chat template, as llama.cpp's server has it.
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
@@ -73,6 +77,15 @@ class PlainReader:
         return ()
 
 
+class PromptSettings(NamedTuple):
+    """The server's settings of prompts."""
+
+    names: Mapping[str, Any]
+    """Variables for chat templates that have them."""
+    fetched_bytes: int = 0
+    """The most bytes of a request's images that are fetched; 0: none are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A job's prompts, options and reader, ready to be submitted."""
@@ -86,13 +99,13 @@ def prepared(
     ignored: Ignored,
     model: Model,
     job: ChatJob | TextJob,
-    names: Mapping[str, Any],
+    settings: PromptSettings,
     *,
     fitting: bool = True,
 ) -> Prepared:
     """Prepare a job. It takes time, so call it in a thread.
 
-    ``names`` as for ``chat_prompt``. ``fitting``: refuse a prompt that does not fit the context.
+    ``settings`` as for ``chat_prompt``. ``fitting``: refuse a prompt that does not fit the context.
     """
     if isinstance(job, TextJob):
         prepare_grammar(model, job.options)
@@ -102,12 +115,14 @@ def prepared(
     if job.reasoning_budget is not None and not can_think(template_of(model, job)):
         ignored.add(job.effort_param)
         job = replace(job, reasoning_budget=None)
+    check_images(model, job.messages)
+    job = replace(job, messages=with_images(job.messages, settings.fetched_bytes))
     if job.cut_after is None:
-        prompt = chat_prompt(ignored, model, job, names, fitting=fitting)
+        prompt = chat_prompt(ignored, model, job, settings, fitting=fitting)
     else:
 
         def rendered(messages: Sequence[Mapping[str, Any]]) -> ChatPrompt:
-            return chat_prompt(ignored, model, replace(job, messages=messages), names)
+            return chat_prompt(ignored, model, replace(job, messages=messages), settings)
 
         keep, length = job.cut_after, model.context_length
         prompt = cut_prompt(ignored, rendered, job.messages, length, keep)
@@ -156,15 +171,15 @@ def text_ids(
 
 
 def chat_prompt(
-    ignored: Ignored, model: Model, job: ChatJob, names: Mapping[str, Any], *, fitting: bool = False
-) -> ChatPrompt:
+    ignored: Ignored, model: Model, job: ChatJob, settings: PromptSettings, *,
+    fitting: bool = False,
+) -> ChatPrompt:  # fmt: skip
     """A conversation as the model reads it. Raises: as ``Model.chat_prompt``.
 
-    ``names`` are the server's variables for chat templates that have them; those of the job
-    override them.
+    Variables of the job override those of the settings.
     """
     check_images(model, job.messages)
-    messages, begun = job.messages, ""
+    messages, begun = with_images(job.messages, settings.fetched_bytes), ""
     if job.continues:
         messages, begun = messages[:-1], str(messages[-1]["content"])
     prompt = model.chat_prompt(
@@ -173,7 +188,7 @@ def chat_prompt(
         tools=job.tools,
         tool_choice=job.tool_choice,
         parallel_tool_calls=job.parallel_tool_calls,
-        variables=variables_of(ignored, model, job, names),
+        variables=variables_of(ignored, model, job, settings.names),
         add_generation_prompt=job.add_generation_prompt,
         fitting=fitting,
     )
@@ -204,6 +219,45 @@ def check_images(model: Model, messages: Sequence[Mapping[str, Any]]) -> None:
                     400, f"{where}: the model reads only text, not images: ask a vision model",
                     where,
                 )  # fmt: skip
+
+
+def with_images(messages: Sequence[Mapping[str, Any]], most: int) -> Sequence[Mapping[str, Any]]:
+    """Return messages with the content of URLs, ``most`` bytes at most.
+
+    Raises: ApiError if ``most`` is 0; InputError for what cannot be fetched; NotFetchedError in a
+    thread that must not wait.
+    """
+    left, count, end = most, 0, 0.0
+    made = []
+    for message in messages:
+        content = message.get("content")
+        parts = list(content) if isinstance(content, list) else []
+        for place, part in enumerate(parts):
+            url = part.get("fetched_url")
+            if url is None:
+                continue
+            where, count = part["where"], count + 1
+            if not most:
+                raise ApiError(
+                    400,
+                    f"{where}: {url!r:.60} is not fetched; send the image itself, as a URL that "
+                    "begins with data:image/png;base64, or start the server with "
+                    "--allow-image-urls", where,
+                )  # fmt: skip
+            if count > _MOST_URLS:
+                raise ApiError(
+                    400, f"{where}: at most {_MOST_URLS} images of a request are fetched", where
+                )
+            if only_known.get():
+                raise NotFetchedError
+            from trinity.images.fetching import SECONDS, fetched
+
+            end = end or time.monotonic() + SECONDS
+            image = fetched(url, where, left, end)
+            left -= len(image)
+            parts[place] = {"type": "image", "image": image}
+        made.append({**message, "content": parts} if parts else message)
+    return made if count else messages
 
 
 def variables_of(

@@ -48,7 +48,7 @@ from trinity.server.kept import KeptStreams
 from trinity.server.kept_responses import KeptResponses, part_of_responses
 from trinity.server.metrics import Metrics
 from trinity.server.models import Models
-from trinity.server.prepared import Prepared, prepared
+from trinity.server.prepared import Prepared, PromptSettings, prepared
 from trinity.server.served import ModelLease
 from trinity.server.settings import ServerOptions
 from trinity.server.slot_files import SlotFiles
@@ -263,15 +263,17 @@ class Service:
         self, ignored: Ignored, model: Model, job: ChatJob | TextJob, inbox: AsyncInbox
     ) -> tuple[Prepared, AsyncAnswers]:
         """Return the prompts of a job, and its request to the engine before it is submitted."""
-        ready = prepared(ignored, model, job, self.template_names)
+        ready = prepared(ignored, model, job, self.prompts)
         # Many log-probabilities at once would block the event loop.
         whole = job.whole and ready.options.get("logprobs") is None
         return ready, model.prepared(ready.prompts, inbox, n=job.n, whole=whole, **ready.options)
 
     @property
-    def template_names(self) -> Mapping[str, Any]:
-        """The server's variables for chat templates that have them."""
-        return self.settings.chat_template_kwargs or {}
+    def prompts(self) -> PromptSettings:
+        """The server's settings of prompts."""
+        settings = self.settings
+        fetched = settings.max_audio if settings.allow_image_urls else 0
+        return PromptSettings(settings.chat_template_kwargs or {}, fetched)
 
     def _salted(self, caller: Caller, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return options with the salt of the owner's cached prompts; slots need none."""

@@ -95,6 +95,13 @@ class ServerOptions:
             ("--allow-create",),
         ),
     ] = False
+    allow_image_urls: Annotated[
+        bool,
+        Option(
+            "Fetch images whose http or https URL is in a request, from public addresses.",
+            ("--allow-image-urls",),
+        ),
+    ] = False
     max_store: Annotated[
         int,
         size("Models are refused once the store of created ones exceeds this size.", "--max-store"),

@@ -33,6 +33,8 @@ SMALL = 16 << 10
 MOST_LARGE, MOST_LARGE_OF_ONE = 16, 8
 MOST_SMALL, MOST_SMALL_OF_ONE = 4096, 2048
 MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE = 512, 64
+MOST_FETCHES, MOST_FETCHES_OF_ONE = 64, 8
+FETCHING = 4  # threads that wait for other servers
 # Few threads, because they take turns at the interpreter's lock with the event loop.
 THREADS = min(8, 2 + (os.cpu_count() or 1) // 2)
 MOST_KNOWN: Final = 1024  # clients whose time is remembered
@@ -41,12 +43,16 @@ REST_SECONDS: Final = 0.01  # most for which a thread rests between two large re
 IDLE_SECONDS: Final = 10.0  # after which a thread without work ends
 
 
+class NotFetchedError(Exception):
+    """A function needs images from other servers; it must run again in a thread for that."""
+
+
 class Threads:
     """Runs functions of requests in threads: one for large requests, several for others.
 
     So a large request takes no thread from small ones, and memory grows by one large request at a
-    time. A function that needs to compile a grammar is run again in separate threads. All clients
-    have equal shares of the threads.
+    time. A function that needs to compile a grammar or to fetch images is run again in separate
+    threads. All clients have equal shares of the threads.
     """
 
     def __init__(self) -> None:
@@ -58,6 +64,10 @@ class Threads:
         self._grammars = Shares(
             "trinity-grammar", PROCESSES, "grammars", MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE
         )
+        self._fetches = Shares(
+            "trinity-fetch", FETCHING, "requests with URLs of images", MOST_FETCHES,
+            MOST_FETCHES_OF_ONE,
+        )  # fmt: skip
 
     async def run(
         self, caller: Caller, function: Callable[P, T], *args: P.args, **named: P.kwargs
@@ -67,7 +77,7 @@ class Threads:
         Raises: its exceptions; ApiError 429 if too many wait.
 
         It does not start for a client that left before its turn. It may run twice, the second time
-        in a thread for grammars.
+        in a thread for grammars or for fetching.
         """
         work = partial(function, *args, **named)
         shares = self._small if caller.body_bytes <= LARGE else self._large
@@ -75,14 +85,16 @@ class Threads:
         try:
             return await asyncio.wrap_future(shares.submit(caller.client, work))
         except NotCompiledError:
-            pass
+            shares = self._grammars
+        except NotFetchedError:
+            shares = self._fetches
         finally:
             only_known.reset(token)
-        return await asyncio.wrap_future(self._grammars.submit(caller.client, work))
+        return await asyncio.wrap_future(shares.submit(caller.client, work))
 
     def close(self) -> None:
         """Begin nothing more."""
-        for shares in (self._small, self._large, self._grammars):
+        for shares in (self._small, self._large, self._grammars, self._fetches):
             shares.close()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta
 
+from trinity.conversation.messages import decoded_image
 from trinity.runtime.prompts import check_length, checked_ids
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_answer import (
@@ -37,11 +38,15 @@ MOST_FIELDS = 64  # of an answer that a request chooses; there are about 50
 Field = Annotated[str, Meta(max_length=128)]
 
 
+MEDIA_MARKER = "<__media__>"  # as llama.cpp has it without a random one
+MOST_IMAGES = 64  # of a prompt
+
+
 class PromptObject(Body):
-    """A prompt in the form for images and audio, which are not supported."""
+    """A prompt with images in base64, for which MEDIA_MARKER stands in the text."""
 
     prompt_string: str
-    multimodal_data: Annotated[list[str], Meta(max_length=0)] | None = None
+    multimodal_data: Annotated[list[str], Meta(max_length=MOST_IMAGES)] | None = None
 
 
 MOST_PROBS = 2048  # of all answers to a request: they are found in each step
@@ -206,8 +211,24 @@ def prompts_of(model: Model, prompt: Any) -> tuple[list[list[int]], list[str]]:
         parts = [part if isinstance(part, list) else [part] for part in prompt]
     else:
         parts = [prompt]
-    prompts = [checked_ids(mixed_ids(model, part), model.config.vocab_size) for part in parts]
+    prompts = [prompt_with_images(model, part) for part in parts]
     return prompts, [prompt_text(model, ids) for ids in prompts]
+
+
+def prompt_with_images(model: Model, parts: Sequence[int | str | PromptObject]) -> list[int]:
+    """Return the tokens of one prompt, and rows of its images. Raises: ApiError, InputError."""
+    (first, *more) = parts
+    if more or not isinstance(first, PromptObject) or not first.multimodal_data:
+        return checked_ids(mixed_ids(model, parts), model.config.vocab_size)
+    where = "multimodal_data"
+    if not model.reads_images:
+        raise ApiError(
+            400, f"{where}: the model reads only text, not images: ask a vision model", where
+        )
+    given = enumerate(first.multimodal_data)
+    images = [decoded_image(f"{where}[{number}]", text) for number, text in given]
+    check_length(first.prompt_string, model.tokenizer, model.context_length)
+    return model.image_prompt(first.prompt_string, images, MEDIA_MARKER)
 
 
 def mixed_ids(model: Model, parts: Sequence[int | str | PromptObject]) -> list[int]:

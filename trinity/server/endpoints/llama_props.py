@@ -9,6 +9,7 @@ import msgspec
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_answer import settings
+from trinity.server.endpoints.llama_completion import MEDIA_MARKER
 from trinity.server.endpoints.usage import FINGERPRINT
 from trinity.server.errors import ApiError
 from trinity.server.prepared import CHATML
@@ -25,6 +26,7 @@ class Props(msgspec.Struct):
     chat_template_caps: dict[str, bool]
     modalities: dict[str, bool]
     is_sleeping: bool = False
+    media_marker: str = MEDIA_MARKER
 
 
 async def props(call: Call[Any]) -> ASGI:

@@ -156,9 +156,10 @@ def together(first: Content, second: Content) -> Content:
 
 
 def image_part(given: object, where: str) -> dict[str, Any]:
-    """Return the part of an image for chat templates: of a data URL, or of base64 alone.
+    """Return the part of an image for chat templates: of a URL, or of base64 alone.
 
-    The image is decoded later, in a thread. Raises: ApiError for other URLs.
+    The image is fetched or decoded later, in a thread. Raises: ApiError for URLs of other kinds
+    than data, http and https.
     """
     if not isinstance(given, str) or not given:
         raise ApiError(
@@ -166,6 +167,8 @@ def image_part(given: object, where: str) -> dict[str, Any]:
         )
     if given.startswith("data:"):
         return {"type": "image_url", "image_url": given}
+    if given.startswith(("http://", "https://")):
+        return {"type": "image", "fetched_url": given, "where": where}
     if ":" in given[:16]:
         raise ApiError(
             400,

@@ -167,10 +167,10 @@ async def input_tokens(call: Call[TemplateRequest]) -> ASGI:
 
 async def prompt_of(call: Call[TemplateRequest]) -> ChatPrompt:
     """A conversation as the model reads it. Raises: ApiError."""
-    names = call.service.template_names
+    settings = call.service.prompts
     with await call.lease(call.body.model) as model:
         job = await call.run(call.body.job, call.ignored)
-        return await call.run(chat_prompt, call.ignored, model, job, names)
+        return await call.run(chat_prompt, call.ignored, model, job, settings)
 
 
 def _piece(data: bytes) -> str | list[int]:

@@ -65,9 +65,9 @@ def writer_of(body: MessagesRequest, answers: Answers) -> MessageWriter:
 async def count_tokens(call: Call[CountRequest]) -> ASGI:
     """Count the tokens of a conversation's prompt without running the model."""
     with await call.lease(call.body.model) as model:
-        names = call.service.template_names
+        settings = call.service.prompts
         job = await call.run(call.body.job, call.ignored)
-        ready = await call.run(prepared, call.ignored, model, job, names, fitting=False)
+        ready = await call.run(prepared, call.ignored, model, job, settings, fitting=False)
         return Json(MessageTokenCount(len(ready.prompts[0])))
 
 

@@ -104,9 +104,9 @@ async def events(
 async def input_tokens(call: Call[ResponsesRequest]) -> ASGI:
     """Count the tokens of a request's prompt."""
     _, job = await call.run(asked, call.ignored, call.body, await Context.of(call))
-    names = call.service.template_names
+    settings = call.service.prompts
     with await call.lease(call.body.model) as model:
-        prompt = await call.run(chat_prompt, call.ignored, model, job, names)
+        prompt = await call.run(chat_prompt, call.ignored, model, job, settings)
         return Json(InputTokens(len(prompt.ids)))
 
 
