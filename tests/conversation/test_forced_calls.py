@@ -34,6 +34,7 @@ ENDS = (
     "</arg_value:opensource>",
     "</param>",
     "</atem:parameter>",
+    "]<]minimax[>[</city>",
     '<|"|>',
     "<escape>",
 )

@@ -15,6 +15,7 @@ DAYS = "<parameter=days>\n3\n</parameter>\n"
 GLM = "<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n"
 WEATHER = '{"name": "weather", "arguments": {"city": "Rome", "days": 3}}'
 JUST_ROME = one("Rome")
+M3 = "]<]minimax[>["
 NO_QUOTES = (
     "<minimax:tool_call>\n<invoke name=weather>\n<parameter name=city>Rome</parameter>\n</invoke>\n"
     "</minimax:tool_call>"
@@ -73,6 +74,34 @@ SLIPS: list[tuple[str, str, Crafted]] = [
         '<｜DSML｜parameter name="days">3'
         "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
         [("weather", {"days": 3})])),
+    ("minimax-m3", "no token before an end", Crafted(
+        f'{M3}<tool_call>\n{M3}<invoke name="weather">{M3}<city>Rome</city>{M3}<days>3</days>'
+        f"{M3}</invoke>\n{M3}</tool_call>", [ROME])),
+    ("minimax-m3", "no end of a value", Crafted(
+        f'{M3}<invoke name="weather">{M3}<city>Rome{M3}<days>3{M3}</invoke>', [ROME])),
+    ("minimax-m3", "the end of another value", Crafted(
+        f'{M3}<invoke name="weather">{M3}<city>Rome{M3}</town>{M3}<days>3{M3}</invoke>', [ROME])),
+    ("minimax-m3", "no end of an item", Crafted(
+        f'{M3}<invoke name="weather">{M3}<tags>{M3}<item>a{M3}<item>b{M3}</tags>{M3}<days>3'
+        f"{M3}</days>{M3}</invoke>", [("weather", {"tags": ["a", "b"], "days": 3})])),
+    ("minimax-m3", "a list that is JSON", Crafted(
+        f'{M3}<invoke name="weather">{M3}<tags>["a"]{M3}</tags>{M3}</invoke>',
+        [("weather", {"tags": ["a"]})])),
+    ("minimax-m3", "items of another name", Crafted(
+        f'{M3}<invoke name="weather">{M3}<tags>{M3}<tag>a{M3}</tag>{M3}<tag>b{M3}</tag>{M3}</tags>'
+        f"{M3}</invoke>", [("weather", {"tags": ["a", "b"]})])),
+    ("minimax-m3", "an object with line feeds", Crafted(
+        f'{M3}<invoke name="get_time">\n{M3}<zone>\n{M3}<a>{M3}<a>1{M3}</a>{M3}</a>\n{M3}<b>x'
+        f"{M3}</b>\n{M3}</zone>\n{M3}</invoke>",
+        [("get_time", {"zone": {"a": {"a": 1}, "b": "x"}})])),
+    ("minimax-m3", "a list of objects and nothing", Crafted(
+        f'{M3}<invoke name="get_time">{M3}<zone>{M3}<item>{M3}<a>1{M3}</a>{M3}</item>{M3}<item>'
+        f"{M3}</item>{M3}</zone>{M3}</invoke>", [("get_time", {"zone": [{"a": 1}, {}]})])),
+    ("olmo", "no lines", Crafted(
+        '<function_calls>[get_time(), weather(city="Rome", days=3)]</function_calls>',
+        [TIME, ROME])),
+    ("solar", "no id", Crafted(
+        "<|tool_call:begin|>weather<|tool_call:args|>" + '{"city": "Rome", "days": 3}', [ROME])),
     ("glm", "a key without a value", Crafted(
         f"<tool_call>weather\n{GLM}<arg_key>days</arg_key>\n</tool_call>", JUST_ROME, "days")),
     ("glm", "a key before another", Crafted(

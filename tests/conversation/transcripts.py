@@ -60,6 +60,8 @@ DEEPSEEK = "<｜tool▁call▁begin｜>"
 KIMI = "<|tool_calls_section_begin|><|tool_call_begin|>"
 GEMMA = '<|tool_call>call: <|"|> <|channel>thought <channel|>'
 MUSE = "<atem:function_calls> to=self<|message|> <|eom|>"
+MINIMAX_M3 = "]<]minimax[>[ <tool_call> <invoke name= <mm:think></mm:think>"
+SOLAR = "<|think|> <|end|> <|tool_call:begin|> <|tool_call:name|>"
 KIMI_K3 = "<|open|> <|close|> <|sep|> call"
 HY3 = "<tool_sep{}> :opensource"
 TRANSCRIPTS = [
@@ -312,6 +314,36 @@ TRANSCRIPTS = [
         '{"city": "Rome", "days": 3}}<|message_sep|>\n\n',
         [ROME], "I look.",
     ),
+    Transcript(
+        "olmo", "<function_calls>",
+        "<think>Hm</think>I look.\n<function_calls>\nweather(city=\"Rome\", days=3)\nget_time()\n"
+        "</function_calls>",
+        [ROME, TIME], "I look.", "Hm",
+    ),
+    Transcript(
+        "solar", SOLAR,
+        "<|think|>Hm<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5"
+        '<|tool_call:name|>weather<|tool_call:args|>{"city": "Rome", "days": 3}<|tool_call:end|>'
+        "<|tool_call:begin|>f6g7h8i9j0<|tool_call:name|>get_time<|tool_call:args|>{}"
+        "<|tool_call:end|><|calls|>",
+        [ROME, TIME], reasoning="Hm",
+    ),
+    Transcript(
+        "solar", SOLAR, "<|think|><|end|><|begin|>assistant<|content|>2 < 3<|end|>", text="2 < 3"
+    ),
+    Transcript(
+        "minimax-m3", MINIMAX_M3,
+        '<mm:think>Hm</mm:think>I look.]<]minimax[>[<tool_call>\n]<]minimax[>['
+        '<invoke name="weather">]<]minimax[>[<city>Z\u00fc "x" \\ {}\n<b>]<]minimax[>[</city>'
+        ']<]minimax[>[<exact>true]<]minimax[>[</exact>]<]minimax[>[<tags>'
+        ']<]minimax[>[<item>a,]<]minimax[>[</item>'
+        ']<]minimax[>[<item>]}]<]minimax[>[</item>]<]minimax[>[</tags>]<]minimax[>[</invoke>\n'
+        ']<]minimax[>[<invoke name="get_time">]<]minimax[>[</invoke>\n]<]minimax[>[<invoke '
+        'name="weather">]<]minimax[>[<city>Rome]<]minimax[>[</city>]<]minimax[>[<days>3]<]minimax[>['
+        '</days>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>',
+        [HARD, TIME, ROME], "I look.", "Hm",
+    ),
+    Transcript("minimax-m3", MINIMAX_M3, "</mm:think>Just text.", text="Just text."),
     Transcript(
         "minimax-m1", "<beginning_of_sentence><tool_calls></tool_calls>",
         '<tool_calls>\n{"name": "weather", "arguments": {"city": "Rome", "days": 3}}\n'

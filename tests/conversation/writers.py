@@ -20,9 +20,12 @@ from tests.conversation.transcripts import (
     INVOKE,
     KIMI,
     KIMI_K3,
+    MINIMAX_M3,
+    SOLAR,
 )
 
 Arguments = Mapping[str, Any]
+_M3 = "]<]minimax[>["
 
 
 def dumped(value: Any) -> str:
@@ -102,6 +105,19 @@ def _kimi(arguments: Arguments) -> str:
     )
 
 
+def _elements(arguments: Arguments) -> str:
+    """Write tags as MiniMax M3's template does, and words of JSON."""
+
+    def inner(value: Any) -> str:
+        if isinstance(value, dict):
+            return _elements(value)
+        if isinstance(value, list):
+            return "".join(_elements({"item": one}) for one in value)
+        return value if isinstance(value, str) else dumped(value)
+
+    return "".join(f"{_M3}<{key}>{inner(value)}{_M3}</{key}>" for key, value in arguments.items())
+
+
 def _keywords(arguments: Arguments) -> str:
     return ", ".join(f"{key}={dumped(value)}" for key, value in arguments.items())
 
@@ -171,6 +187,7 @@ WRITERS = [
     _function("seed", "<seed:tool_call><function=><parameter=></seed:think><seed:think>", "seed:",
               ""),
     _invoke("minimax", INVOKE, "", "minimax:tool_call"),
+    _invoke("dots", "<dots_function_call>", "", "dots_function_call"),
     _invoke("dsml", DSML, "｜DSML｜", "｜DSML｜function_calls", ' string="{text}"'),
     _invoke("dsml-tools", DSML.replace("function_calls", "tool_calls"), "｜DSML｜",
             "｜DSML｜tool_calls", ' string="{text}"'),
@@ -202,9 +219,20 @@ WRITERS = [
            _tagged('<param name="{key}">', "</param>", "")),
     Writer("lfm", "<|tool_call_start|>", lambda name, text: f"{name}({text})", _keywords,
            first="<|tool_call_start|>[", between=", ", last="]<|tool_call_end|>"),
+    Writer("olmo", "<function_calls>", lambda name, text: f"{name}({text})", _keywords,
+           first="<function_calls>\n", between="\n", last="\n</function_calls>"),
+    Writer("solar", SOLAR,
+           lambda name, text: "<|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>"
+           f"{name}<|tool_call:args|>{text}<|tool_call:end|>",
+           first="<|tool_calls|>", last="<|calls|>",
+           thinks=("<|think|>", "<|end|>"), says="<|begin|>assistant<|content|>", ends="<|end|>"),
     Writer("apertus", "<|tools_prefix|> <|tools_suffix|> <|inner_prefix|> <|inner_suffix|>",
            lambda name, text: f'{{"{name}": {text}}}', first="<|tools_prefix|>[", between=", ",
            last="]<|tools_suffix|>", thinks=("<|inner_prefix|>", "<|inner_suffix|>")),
+    Writer("minimax-m3", MINIMAX_M3,
+           lambda name, text: f'{_M3}<invoke name="{name}">{text}{_M3}</invoke>\n',
+           _elements, first=f"{_M3}<tool_call>\n", last=f"{_M3}</tool_call>",
+           thinks=("<mm:think>", "</mm:think>")),
     Writer("minimax-m1", "<beginning_of_sentence><tool_calls></tool_calls>", _json("arguments"),
            first="<tool_calls>\n", between="\n", last="\n</tool_calls>"),
     Writer("gigachat-3", "<|message_sep|>function call<|role_sep|>",

@@ -154,17 +154,21 @@ class Reading:
 
         The text may end within them.
         """
-        cursor = self.cursor
+        cursor, marks = self.cursor, (*closing, *opening)
         while not self.complete:
             begin = cursor.at
-            yield from cursor.matching(WHITE + "}])`")
-            at_end = yield from cursor.ends_within((*closing, *opening))
-            if at_end or not (yield from cursor.peek()):
-                cursor.at = len(cursor.text)
-                break
-            if not (yield from self.at((*closing, *opening))):
-                cursor.at = begin
-                break
+            while not (yield from self.at(marks)):
+                at_end = yield from cursor.ends_within(marks)
+                character = yield from cursor.peek()
+                if at_end or not character:
+                    cursor.at = len(cursor.text)
+                elif character in WHITE + "}])`":
+                    cursor.at += 1
+                    continue
+                else:
+                    cursor.at = begin
+                self.commit()
+                return
             if not (yield from self._skip_one(closing)):
                 break
         self.commit()

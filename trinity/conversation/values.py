@@ -26,8 +26,17 @@ _TYPES: dict[type, tuple[str, ...]] = {
 
 def types_of(tool: Tool, key: str) -> frozenset[str]:
     """Return the JSON types that an argument may have; empty if the schema does not say."""
-    properties = tool.parameters.get("properties")
-    schema = properties.get(key) if isinstance(properties, Mapping) else None
+    return types_in(member_of(tool.parameters, key))
+
+
+def member_of(schema: object, key: str) -> object:
+    """Return the schema of an object's member, None if ``schema`` does not have it."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    return properties.get(key) if isinstance(properties, Mapping) else None
+
+
+def types_in(schema: object) -> frozenset[str]:
+    """Return the JSON types that a schema allows; empty if it does not say."""
     return _types(schema, 0)
 
 

@@ -14,9 +14,9 @@ from trinity.conversation.dialects.glm import Glm
 from trinity.conversation.dialects.harmony import Harmony
 from trinity.conversation.dialects.hermes import Hermes
 from trinity.conversation.dialects.hunyuan import Hunyuan
-from trinity.conversation.dialects.kimi import Kimi
+from trinity.conversation.dialects.kimi import Kimi, Solar
 from trinity.conversation.dialects.kimi_sections import KimiSections
-from trinity.conversation.dialects.lfm import Lfm
+from trinity.conversation.dialects.lfm import Lfm, Olmo
 from trinity.conversation.dialects.llama import Llama
 from trinity.conversation.dialects.marked import (
     APRIEL,
@@ -29,7 +29,7 @@ from trinity.conversation.dialects.marked import (
     PHI,
 )
 from trinity.conversation.dialects.minicpm import MiniCPM
-from trinity.conversation.dialects.minimax import DSML_CALLS, DSML_TOOLS, MINIMAX
+from trinity.conversation.dialects.minimax import DOTS, DSML_CALLS, DSML_TOOLS, MINIMAX, MINIMAX_M3
 from trinity.conversation.dialects.mistral import MistralArguments, MistralList
 from trinity.conversation.dialects.muse import MUSE
 from trinity.conversation.dialects.qwen_coder import QWEN_CODER, SEED
@@ -40,9 +40,9 @@ GENERAL = General()
 DIALECTS: tuple[Dialect, ...] = (
     Harmony(), MistralArguments(), MistralList(), Kimi(), KimiSections(),
     DSML_CALLS, DSML_TOOLS, DeepSeek(fenced=True), DeepSeek(),
-    GEMMA, FUNCTION_GEMMA, MINIMAX, MUSE, SEED, QWEN_CODER, Hunyuan(), Glm(), MiniCPM(),
-    Lfm(), APERTUS, COMMAND, NEMOTRON, MINIMAX_M1, APRIEL, PHI, GRANITE, GIGACHAT, GIGACHAT_3,
-    Recipients(), Functionary(), Hermes(), Llama(),
+    GEMMA, FUNCTION_GEMMA, MINIMAX, MINIMAX_M3, DOTS, MUSE, SEED, QWEN_CODER, Hunyuan(), Glm(),
+    MiniCPM(), Lfm(), Olmo(), Solar(), APERTUS, COMMAND, NEMOTRON, MINIMAX_M1, APRIEL, PHI,
+    GRANITE, GIGACHAT, GIGACHAT_3, Recipients(), Functionary(), Hermes(), Llama(),
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""<|tool_call_start|>[NAME(KEY="VALUE", KEY=3)]<|tool_call_end|>: LFM 2 and 2.5."""
+"""Calls in Python's notation, NAME(KEY="VALUE", KEY=3): LFM 2 and 2.5, OLMo 3."""
 
 from __future__ import annotations
 
@@ -43,17 +43,23 @@ class Lfm(Dialect):
     """A list of calls in Python's notation; JSON's constants are allowed, too."""
 
     name = "lfm"
-    marks = (_FIRST,)
+    first, last = _FIRST, _LAST
+    before, between, after = "[", ", ", "]"  # around calls
+
+    @property
+    def marks(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The first delimiter."""
+        return (self.first,)
 
     @property
     def all_marks(self) -> tuple[str, ...]:
         """Both delimiters."""
-        return (_FIRST, _LAST)
+        return (self.first, self.last)
 
     @property
     def closers(self) -> tuple[str, ...]:
         """The second delimiter."""
-        return (_LAST,)
+        return (self.last,)
 
     def claims(self, template: str) -> bool:
         """Recognize its delimiter, or that of the list of tools."""
@@ -90,10 +96,13 @@ class Lfm(Dialect):
             yield from reading.values(KeywordArguments(reading, name, (")", *self.closers)))
             yield from cursor.skip(")")
             reading.commit()
-            if reading.complete or (yield from cursor.white()) not in (",", ";"):
+            if reading.complete:
                 break
-            cursor.at += 1
-            if (yield from cursor.white()) == "]":
+            character = yield from cursor.white()
+            if character in (",", ";"):
+                cursor.at += 1
+                character = yield from cursor.white()
+            if not character or character not in NAME_CHARACTERS:
                 break
         yield from cursor.skip("]")
         reading.commit()
@@ -109,7 +118,8 @@ class Lfm(Dialect):
             + ")"
             for function in functions
         )
-        return f"{_FIRST}[{', '.join(texts)}]{_LAST}"
+        inner = self.between.join(texts)
+        return f"{self.first}{self.before}{inner}{self.after}{self.last}"
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
         """Return a list of calls: the required arguments in the schema's order, then others."""
@@ -135,7 +145,20 @@ class Lfm(Dialect):
                 inner = f'(({others}) (", " ({others}))*)?'
             return f'{lark.text(tool.name + "(")} {inner} ")"'
 
-        more = ' (", " call)*' if parallel else ""
-        calls = f'calls: {mark(_FIRST)} "[" call{more} "]" {mark(_LAST)}\n'
+        more = f" ({lark.text(self.between)} call)*" if parallel else ""
+        first = f"{mark(self.first)} {lark.text(self.before)}"
+        calls = f"calls: {first} call{more} {lark.text(self.after)} {mark(self.last)}\n"
         listed = lark.for_each(tools, "call", body, arguments=False)
         return calls + listed + "\n".join(rules) + "\n"
+
+
+class Olmo(Lfm):
+    """A call in each line, between tags: OLMo 3."""
+
+    name = "olmo"
+    first, last = "<function_calls>", "</function_calls>"
+    before = between = after = "\n"
+
+    def claims(self, template: str) -> bool:
+        """Recognize its tag, which other models write around other forms."""
+        return self.first in template and "<invoke" not in template

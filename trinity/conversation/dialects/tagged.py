@@ -89,13 +89,13 @@ class Tagged(Dialect):
         given, strays = False, list[str]()
         while True:
             character = yield from cursor.white()
+            if (yield from reading.at(ends)) or not character:
+                break
             if (yield from cursor.skip(tags.key[0])):
                 if not reading.in_call:
                     reading.begin(tool.name)
                 before = ", " if given else "{"
                 given = (yield from self._argument(reading, tool, before, strays)) or given
-            elif (yield from reading.at(ends)) or not character:
-                break
             elif not reading.in_call and character in ("{", "`"):
                 yield from reading.call(tool.name, self.closers)
                 return
@@ -211,7 +211,7 @@ class Tagged(Dialect):
                 open_key = lark.text(tags.key[0] + self.key_text(key, schema) + tags.key[1])
                 value = f" {lark.text(tags.value)}" if tags.value else ""
                 end = lark.text(("\n" if tags.break_lines else "") + tags.value_end)
-                whole = {**schema, **_definitions(tool)} if isinstance(schema, Mapping) else {}
+                whole = {**schema, **definitions_of(tool)} if isinstance(schema, Mapping) else {}
                 whole = closed_schema(whole)
                 rules.append(f"{rule}: {open_key}{value}{line} {rule}_value")
                 if types_of(tool, key) == {"string"} and "enum" not in whole:
@@ -248,5 +248,6 @@ class Tagged(Dialect):
         return key
 
 
-def _definitions(tool: Tool) -> dict[str, Any]:
+def definitions_of(tool: Tool) -> dict[str, Any]:
+    """Return what the schemas of a tool's arguments may refer to."""
     return {key: tool.parameters[key] for key in ("$defs", "definitions") if key in tool.parameters}
