@@ -175,7 +175,7 @@ IMAGE_PROCESSORS = {
     "idefics3": Idefics3ImageProcessorPil, "gemma3": Gemma3ImageProcessorPil,
     **dict.fromkeys(internvl.NAMES, GotOcr2ImageProcessorPil),
     "llava": CLIPImageProcessorPil, "llava_siglip": SiglipImageProcessorPil,
-    "llava_next": LlavaNextImageProcessorPil,
+    "llava_next": LlavaNextImageProcessorPil, "granite_vision": LlavaNextImageProcessorPil,
 }  # fmt: skip
 # Arguments of get_image_features.
 KEYS = ("vision_feature_layer", "vision_feature_select_strategy")
@@ -215,7 +215,13 @@ def golden(name: str, folder: Path) -> dict[str, np.ndarray]:
         keys = "pixel_attention_mask", "image_sizes"
         wanted = [given[key] for key in ("pixel_values", *keys) if key in given]
         rows = model.model.get_image_features(*wanted, **SEEN.get(name, {})).pooler_output
-        found |= arrays_of(f"{name}_{number}", model, given, torch.cat(list(rows)))
+        text_config = small.config(name)["text_config"]
+        # The text model of Granite Vision multiplies them as embeddings.
+        scale = text_config.get("embedding_multiplier", 1.0)
+        made = arrays_of(f"{name}_{number}", model, given, torch.cat(list(rows)) * scale)
+        # LLaVA-NeXT's class leaves out what Granite's does to logits.
+        made[f"{name}_{number}_logits"] /= text_config.get("logits_scaling", 1.0)
+        found |= made
     return found
 
 
@@ -237,7 +243,8 @@ def processor_of(name: str, folder: Path, tokenizer: Any) -> Any:
         rows = small.config(name)["image_seq_length"]
         return WithoutVideos(images, tokenizer, None, image_seq_length=rows)
     strategy = small.config(name)["vision_feature_select_strategy"]
-    made = transformers.LlavaNextProcessor if name == "llava_next" else transformers.LlavaProcessor
+    is_next = name in llava.NEXT
+    made = transformers.LlavaNextProcessor if is_next else transformers.LlavaProcessor
     return made(
         images, tokenizer, patch_size=8, vision_feature_select_strategy=strategy,
         num_additional_image_tokens=int(strategy == "default"),

@@ -333,7 +333,7 @@ _LLAVA_VECTORS = {  # names without ".weight"
 }  # fmt: skip
 
 
-def _llava_name(name: str) -> str | None:
+def _llava_name(name: str, layers: int) -> str | None:
     """As ``_gguf_name``, for LLaVA's models and the layers that their projector reads."""
     stem, _, part = name.rpartition(".")
     if name in _LLAVA_VECTORS:
@@ -342,7 +342,7 @@ def _llava_name(name: str) -> str | None:
         return f"{_LLAVA_NAMES[stem]}.{part}"
     _, found, rest = stem.partition("vision_tower.encoder.layers.")
     layer, _, module = rest.partition(".")
-    if not found or layer == "2":
+    if not found or int(layer) >= layers:
         return None
     made = _LAYER[module]
     return f"v.blk.{layer}.{_OLD.get(made, made)}.{part}"
@@ -351,18 +351,20 @@ def _llava_name(name: str) -> str | None:
 def _write_llava(name: str, path: Path) -> Path:
     """Write what llama.cpp's script for LLaVA does, with the file's own names in 1.6."""
     config, processor = small.config(name), small.processor(name)
-    sizes = _sizes(name) | {"block_count": 2}
+    is_granite = name == "granite_vision"
+    sizes = _sizes(name) | {"block_count": 3 if is_granite else 2}
     with GGUFWriter(path) as writer:
         _write_keys(writer, "mlp", sizes, processor, eps=config["vision_config"]["layer_norm_eps"])
         writer.add("clip.has_llava_projector", True)
         writer.add("clip.use_gelu", False)
-        if name == "llava_next":
+        if name in llava.NEXT:
             pinpoints = np.array(processor["image_grid_pinpoints"], np.int32).reshape(-1)
             writer.add("clip.vision.image_grid_pinpoints", pinpoints)
-            writer.add("clip.vision.feature_layer", np.array([2], np.int32))
+            features = np.array([1, 3] if is_granite else [2], np.int32)
+            writer.add("clip.vision.feature_layer", features)
             writer.add("clip.vision.mm_patch_merge_type", "spatial_unpad")
         for own, tensor in small.tensors(name).items():
-            made = _llava_name(own)
+            made = _llava_name(own, sizes["block_count"])
             if made is not None:
                 writer.add_tensor(made, tensor.shape, "F32", tensor)
     return path

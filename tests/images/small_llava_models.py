@@ -16,9 +16,19 @@ TEMPLATE = (
     "{% endfor %}{% endif %} {% endfor %}"
     "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
 )
-# LLaVA 1.5, the same with a tower of SigLIP, and LLaVA 1.6.
-NAMES = ("llava", "llava_siglip", "llava_next")
-PINPOINTS = [[32, 64], [64, 32], [64, 64], [96, 32], [32, 96]]
+# LLaVA 1.5, the same with a tower of SigLIP, LLaVA 1.6, and Granite Vision.
+NAMES = ("llava", "llava_siglip", "llava_next", "granite_vision")
+NEXT = ("llava_next", "granite_vision")
+_GRIDS = ((1, 2), (2, 1), (2, 2), (3, 1), (1, 3))
+
+
+def _side(name: str) -> int:
+    """The side of a tile; that of Granite Vision has a rest, as SigLIP's 384 of patches of 14."""
+    return 35 if name == "granite_vision" else 32
+
+
+def _pinpoints(name: str) -> list[list[int]]:
+    return [[_side(name) * tiles for tiles in grid] for grid in _GRIDS]
 
 
 def config(name: str) -> dict[str, Any]:
@@ -32,19 +42,25 @@ def config(name: str) -> dict[str, Any]:
     }  # fmt: skip
     vision = {
         "model_type": "clip_vision_model", "hidden_size": 32, "intermediate_size": 56,
-        "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 32, "patch_size": 8,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": _side(name),
+        "patch_size": 8,
         "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5,
     }  # fmt: skip
     class_name, more = "LlavaForConditionalGeneration", dict[str, Any]()
-    if name == "llava_siglip":
+    if name == "granite_vision":
+        text |= {"model_type": "granite", "embedding_multiplier": 3.0, "attention_multiplier": 0.2,
+                 "residual_multiplier": 0.4, "logits_scaling": 0.5}  # fmt: skip
+        more["vision_feature_layer"] = [-3, -1]
+    if name in ("llava_siglip", "granite_vision"):
         vision |= {"model_type": "siglip_vision_model", "hidden_act": "gelu_pytorch_tanh",
                    "layer_norm_eps": 1e-6, "vision_use_head": False}  # fmt: skip
         more["vision_feature_select_strategy"] = "full"
-    if name == "llava_next":
-        class_name, more = "LlavaNextForConditionalGeneration", {"image_grid_pinpoints": PINPOINTS}
+    if name in NEXT:
+        class_name = "LlavaNextForConditionalGeneration"
+        more["image_grid_pinpoints"] = _pinpoints(name)
     return {
         "architectures": [class_name], "text_config": text, "vision_config": vision,
-        "model_type": "llava_next" if name == "llava_next" else "llava",
+        "model_type": "llava_next" if name in NEXT else "llava",
         "image_token_index": ids["<image>"], "tie_word_embeddings": False, "dtype": "float32",
         "vision_feature_layer": -2, "vision_feature_select_strategy": "default",
         "projector_hidden_act": "gelu", **more,
@@ -63,12 +79,13 @@ def processor(name: str) -> dict[str, Any]:
             "size": {"height": 32, "width": 32},
         }  # fmt: skip
     crop = {
-        **shared, "size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32},
+        **shared, "size": {"shortest_edge": _side(name)},
+        "crop_size": {"height": _side(name), "width": _side(name)},
         "do_center_crop": True, "image_processor_type": "CLIPImageProcessor",
     }  # fmt: skip
-    if name == "llava_next":
+    if name in NEXT:
         crop |= {"image_processor_type": "LlavaNextImageProcessor", "do_pad": True,
-                 "image_grid_pinpoints": PINPOINTS}  # fmt: skip
+                 "image_grid_pinpoints": _pinpoints(name)}  # fmt: skip
     return crop
 
 
@@ -77,9 +94,11 @@ def shapes(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     values = config(name)
     vision, width = values["vision_config"], values["text_config"]["hidden_size"]
     yield from _tower(vision)
-    yield from linear("model.multi_modal_projector.linear_1", width, vision["hidden_size"])
+    features = 2 if name == "granite_vision" else 1
+    wide = features * vision["hidden_size"]
+    yield from linear("model.multi_modal_projector.linear_1", width, wide)
     yield from linear("model.multi_modal_projector.linear_2", width, width)
-    if name == "llava_next":
+    if name in NEXT:
         yield "model.image_newline", (width,)
     yield from text_shapes(values["text_config"])
 

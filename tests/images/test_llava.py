@@ -72,8 +72,8 @@ def _changed(source: Path, to: Path, file: str, part: str, key: str, value: obje
 
 
 @pytest.mark.parametrize(("name", "file", "part", "key", "value", "message"), [
-    ("llava", "config.json", "", "vision_feature_layer", [1, 2], "layer is [1, 2]"),
-    ("llava", "config.json", "", "vision_feature_layer", 0, "layer is 0; trinity reads one layer"),
+    ("llava", "config.json", "", "vision_feature_layer", [1, 4], "layer is [1, 4]"),
+    ("llava", "config.json", "", "vision_feature_layer", 0, "layer is 0; trinity reads layers"),
     ("llava", "config.json", "", "vision_feature_layer", -4, "layer is -4; trinity reads"),
     ("llava", "config.json", "", "vision_feature_select_strategy", "full", "is 'full'"),
     ("llava", "config.json", "", "projector_hidden_act", "relu", "is 'relu'"),
@@ -120,8 +120,10 @@ def test_the_layer_of_the_projector_may_be_counted_from_either_end(
 @pytest.mark.parametrize(("key", "value", "kind", "message"), [
     ("image_grid_pinpoints", [32], ConfigError, "must be pairs"),
     ("image_grid_pinpoints", [32, 33], ConfigError, "must be multiples of 32"),
-    ("feature_layer", [1, 2], UnsupportedError, "trinity reads one layer of 2"),
-    ("feature_layer", [3], UnsupportedError, "trinity reads one layer of 2"),
+    ("feature_layer", [1, 0], UnsupportedError, "trinity reads layers from 1 to 2"),
+    ("feature_layer", [3], UnsupportedError, "trinity reads layers from 1 to 2"),
+    ("feature_layer", [1, 2], ConfigError, "requires"),
+    ("feature_layer", 17 * [2], ConfigError, "at most 16 are read"),
     ("v.image_newline", [0.0] * 3, ConfigError, "requires 48 values"),
     ("v.pre_ln.weight", None, ConfigError, "no tensor 'v.pre_ln.weight'"),
 ])  # fmt: skip

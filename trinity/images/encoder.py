@@ -75,6 +75,7 @@ class ImageEncoder:
     ) -> None:  # fmt: skip
         self._release, self._context_length = release, engine.context_length
         self._both_ways = both_ways
+        self._row_scale = np.float32(family.row_scale(engine.config))
         self.family, self.config, self.settings = family, config, settings
         self._tensors, self._isa, self._threads = tensors, engine.isa, engine.threads
         self._weights = TowerWeights(family, config, tensors)
@@ -222,6 +223,7 @@ class ImageEncoder:
             newline = self._weights.vector("v.image_newline", config.projection_size)
             joined = np.concatenate([joined, newline[None]])[order]
             grids = [(1, len(joined))]
+        joined = joined * self._row_scale
         ids = row_ids(digest, len(joined))
         return EncodedImage(squares._replace(images=[]), grids, joined, ids)
 

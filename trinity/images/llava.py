@@ -1,5 +1,6 @@
 """mlp: LLaVA 1.5, and LLaVA 1.6 (LLaVA-NeXT), which also sees an image as tiles.
 
+The projector of Granite Vision, a LLaVA 1.6, reads the states after several layers.
 In LLaVA 1.6, the rows of all tiles form lines, and the row v.image_newline ends each line. Rows
 that show only the border around the image are dropped.
 Source: transformers' CLIPImageProcessor and LlavaNextImageProcessor (their Pillow backends),
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
@@ -47,23 +49,33 @@ def _vision(vision: Values, config: Values) -> Values:
                 f"{config.source}: {key} is {config.text(key, usual)!r:.40}; trinity reads "
                 f"{expected!r} with {kind}"
             )
-    layers, found = vision.size("num_hidden_layers", "num_layers"), -2
+    layers = vision.size("num_hidden_layers", "num_layers")
+    given: Any = -2
     if config.has("vision_feature_layer"):
         given = config.values["vision_feature_layer"]
-        if isinstance(given, list) and len(given) == 1:
-            given = given[0]
-        if type(given) is not int or not (0 < given <= layers or -layers <= given < 0):
-            raise UnsupportedError(
-                f"{config.source}: vision_feature_layer is {given!r:.40}; trinity reads one layer "
-                f"of {layers}"
-            )
-        found = given
-    last = found if found > 0 else layers + 1 + found
-    return Values({**vision.values, "num_hidden_layers": last}, vision.source)
+    numbers = given if isinstance(given, list) else [given]
+    if not numbers or not all(
+        type(number) is int and (0 < number <= layers or -layers <= number < 0)
+        for number in numbers
+    ):
+        raise UnsupportedError(
+            f"{config.source}: vision_feature_layer is {given!r:.40}; trinity reads layers from 1 "
+            f"to {layers}"
+        )
+    features = [number if number > 0 else layers + 1 + number for number in numbers]
+    both = {**vision.values, "num_hidden_layers": max(features), "features": features}
+    return Values(both, vision.source)
 
 
 def _more(vision: Values) -> dict[str, Any]:
-    return {"class_token": vision.text("model_type", _CLIP) == _CLIP}
+    found = vision.values["features"]
+    features = tuple(found) if isinstance(found, list) and len(found) > 1 else ()
+    return {"class_token": vision.text("model_type", _CLIP) == _CLIP, "features": features}
+
+
+def _row_scale(text: ModelConfig) -> float:
+    """Granite multiplies rows of images as it does embeddings."""
+    return text.embedding_scale or 1.0 if text.architecture == "granite" else 1.0
 
 
 def _settings(values: Values) -> ImageSettings:
@@ -203,6 +215,7 @@ LLAVA = ImageFamily(
     of_gguf=_checked,
     of_class=_checked,
     variant=_variant,
+    row_scale=_row_scale,
     activations=("gelu_erf", "gelu", "gelu_quick"),
     pre_norm=True,
     last_norm=False,

@@ -84,6 +84,7 @@ class MmprojFile:
         if self.family.centers:
             mean, std = centered(mean, std)
         axes = self.family.positions == "axes"
+        features = () if self.family.only_projects else self._features()
         config = TowerConfig(
             family=self.family.name,
             hidden_size=self._size("embedding_length"),
@@ -107,6 +108,7 @@ class MmprojFile:
             class_token="v.class_embd" in self._names(),
             row_norms=not self.family.head_norms and "v.blk.0.attn_q_norm.weight" in self._names(),
             scales="v.blk.0.ls1.weight" in self._names(),
+            features=features if len(features) > 1 else (),
         )
         settings = self._settings(config)
         return checked_tower(config, settings, self.path, rotates=self.family.rotates), settings
@@ -177,23 +179,27 @@ class MmprojFile:
         }
 
     def _layers(self) -> int:
-        """The number of layers, up to the one that the projector reads."""
+        """The number of layers, up to the last one that the projector reads."""
+        features = self._features()
+        return max(features) if features else self._size("block_count", "num_layers")
+
+    def _features(self) -> tuple[int, ...]:
+        """The numbers of the layers whose states the projector reads."""
         found = self._file.metadata.get(f"{_VISION}feature_layer")
         layers = self._size("block_count", "num_layers")
         if found is None:
-            return layers
+            return ()
         numbers = found.tolist() if isinstance(found, np.ndarray) else found
         if (
             not isinstance(numbers, list)
-            or len(numbers) != 1
-            or type(numbers[0]) is not int
-            or not 0 < numbers[0] <= layers
+            or not numbers
+            or not all(type(number) is int and 0 < number <= layers for number in numbers)
         ):
             raise UnsupportedError(
-                f"{self.path}: {_VISION}feature_layer is {found!r:.80}; trinity reads one layer of "
-                f"{layers}"
+                f"{self.path}: {_VISION}feature_layer is {found!r:.80}; trinity reads layers from "
+                f"1 to {layers}"
             )
-        return numbers[0]
+        return tuple(numbers)
 
     def _names(self) -> list[str]:
         return self._file.tensor_names()

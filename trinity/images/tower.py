@@ -88,9 +88,10 @@ class Tower:
         # The input of a linear, limited to its range.
         widest = max(d, config.intermediate_size)
         self._limited = RowBuffer(PIECE, widest) if config.clips else self._h
-        width = d if family.joined else d * config.merge**2
+        width = d if family.joined else d * config.merge**2 * config.joined_states
         self._joined_rows = family.joined(config, weights) if family.joined else None
-        self._joined = RowBuffer(count, width)
+        # Pieces copy states of all rows, also those of a class token.
+        self._joined = RowBuffer(whole if config.features else count, width)
         self._merged = RowBuffer(count, d) if weights.merger else self._joined
         names = [
             *family.projector[:-1],
@@ -147,7 +148,9 @@ class Tower:
         team.run(self._stages[-1].layers.records)
         last = self._h if self._weights.last_norm else self._x
         blocks = last.values[: self._rows].reshape(self.count, merge**2, -1)
-        if self._joined_rows is None:
+        if self._config.features:
+            pass  # the layers have copied their states
+        elif self._joined_rows is None:
             self._joined.values[:] = blocks.reshape(self.count, -1)
         else:
             self._joined.values[:] = self._joined_rows(blocks)
@@ -186,6 +189,7 @@ class Tower:
             last = layer + 1 == config.num_layers
             for first in self._each_piece():
                 self._write_rest(layer, mixed, first)
+                self._write_features(layer + 1, first)
                 if last and self._weights.last_norm:
                     self._write_norm("v.post_ln", self._x.at(first), self._h.at(first), d)
                 elif not last and layer not in config.deepstack:
@@ -200,6 +204,15 @@ class Tower:
                         self._write_queries(layer + 1, first)
         layers, norm = recorder.take(), self._weights.projector_norm
         yield _Stage(layers, self._projector(self._family.projector, 0, norm, eps=EPS))
+
+    def _write_features(self, number: int, first: int) -> None:
+        """Copy the states of a piece after a layer that the projector reads."""
+        size = 4 * self._config.hidden_size
+        for place, feature in enumerate(self._config.features):
+            if feature == number:
+                row = self._joined.at(first)
+                out = RowsView(row.address + place * size, row.stride)
+                self._recorder.copy(self._x.at(first), size, out, size, 1, size // 4, barrier=True)
 
     def _projector(
         self, names: Sequence[str], number: int, norm: str = "", *, eps: float | None = None

@@ -16,6 +16,7 @@ Activation = Literal["gelu", "gelu_erf", "gelu_quick", "silu"]
 Norm = Literal["layer", "rms"]
 MOST_ROWS = 1 << 14  # patches of a square
 MOST_PINPOINTS = 100
+MOST_FEATURES = 16
 MOST_PIXELS = 1 << 24  # of an image that is resized for a tower, whatever its settings say
 # The sizes of a model without layers: patches are only projected.
 NO_LAYERS: dict[str, Any] = {"intermediate_size": 0, "num_layers": 0, "num_heads": 1}
@@ -66,6 +67,14 @@ class TowerConfig:
     """Whole rows of queries and of keys have RMS norms."""
     scales: bool = False
     """The outputs of attention and of the feed-forward have factors, ls1 and ls2."""
+    features: tuple[int, ...] = ()
+    """The numbers of layers after which the projector reads the states, side by side, with the
+    last layer among them; (): only after the last one."""
+
+    @property
+    def joined_states(self) -> int:
+        """How many states of a patch the projector reads."""
+        return max(len(self.features), 1)
 
     @property
     def side(self) -> int:
@@ -97,12 +106,20 @@ def checked_tower(
             f"its heads have {config.hidden_size // config.num_heads} values; rotation by row and "
             "column needs a multiple of 4",
         ),
-        (config.image_size % config.patch_size == 0, "an image is not made of whole patches"),
+        (config.side > 0, "its squares are smaller than a patch"),
         (config.side % config.merge == 0, "the projector does not join whole blocks of patches"),
         (config.rows <= MOST_ROWS, f"it has {config.rows} patches; at most {MOST_ROWS} are read"),
         (
             config.deepstack == tuple(sorted({*config.deepstack} & {*range(config.num_layers)})),
             f"it has {config.num_layers} layers, but deepstack reads {config.deepstack}",
+        ),
+        (
+            not config.features
+            or (
+                max(config.features) == config.num_layers and len(config.features) <= MOST_FEATURES
+            ),
+            f"it has {config.num_layers} layers, of which the projector reads {config.features}; "
+            f"at most {MOST_FEATURES} are read",
         ),
         (
             settings.unit in (0 if settings.tile else -1, config.patch_size * config.merge),

@@ -99,7 +99,9 @@ class TowerWeights:
                 self.limits(prefix + name)
         if self._family.only_projects:
             self.patch_norms()
-        width = d if self._family.joined else d * self._config.merge**2
+        width = d * self._config.joined_states
+        if not self._family.joined:
+            width *= self._config.merge**2
         if self.merger:
             self.linear(self.merger, d, width)
             width = d

@@ -104,6 +104,7 @@ HELD: Mapping[str, tuple[str, Mapping[str, object]]] = {
         "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000,
         "rms_norm_eps": 1e-6, "max_position_embeddings": 1 << 17,
     }),
+    "granite": ("GraniteForCausalLM", {}),
     "qwen2": ("Qwen2ForCausalLM", {}),
     "qwen3": ("Qwen3ForCausalLM", {}),
     "qwen3_moe": ("Qwen3MoeForCausalLM", {}),
