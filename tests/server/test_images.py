@@ -242,6 +242,8 @@ def test_llamas_completion_reads_images(vision: trinity.Model, vision_url: str) 
     streamed = completion(vision_url, prompt, stream=True).text
     assert streamed.count("data: ") > 1
     assert httpx.get(f"{vision_url}/props").json()["media_marker"] == "<__media__>"
+    (listed,) = httpx.get(f"{vision_url}/v1/models").json()["models"]
+    assert listed["capabilities"] == ["completion", "multimodal"]
 
 
 @pytest.mark.parametrize(("prompt", "message"), [

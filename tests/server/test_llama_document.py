@@ -64,13 +64,13 @@ PROPS: dict[str, Any] = {
     "default_generation_settings": {"id": int, "id_task": int, "n_ctx": int, "speculative": TRUTH,
                                     "is_processing": TRUTH, "params": SETTINGS},
     "total_slots": int, "model_path": TEXT, "chat_template": TEXT, "chat_template_caps": dict,
-    "modalities": {"vision": TRUTH}, "build_info": TEXT, "is_sleeping": TRUTH,
+    "modalities": {"vision": TRUTH}, "media_marker": TEXT, "build_info": TEXT, "is_sleeping": TRUTH,
 }  # fmt: skip
 MODELS = {"object": TEXT, "data": [{
     "id": TEXT, "object": TEXT, "created": int, "owned_by": TEXT, "status": {"value": TEXT},
     "architecture": {"input_modalities": [TEXT], "output_modalities": [TEXT]},
     "meta": {"n_vocab": int, "n_ctx_train": int, "n_embd": int},
-}]}  # fmt: skip
+}], "models": [{"name": TEXT, "model": TEXT, "capabilities": [TEXT]}]}  # fmt: skip
 COUNT = {"object": TEXT, "input_tokens": int}
 COMPLETE = {"prompt": "Building a website can be done in 10 simple steps:", "n_predict": 8}
 

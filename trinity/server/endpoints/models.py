@@ -65,11 +65,23 @@ class ModelCard(msgspec.Struct):
     max_input_tokens: int | UnsetType | None = UNSET
 
 
+class LlamaModel(msgspec.Struct):
+    """A model in the form of llama.cpp's own list. "multimodal": it reads images."""
+
+    name: str
+    model: str
+    capabilities: list[str]
+
+
 class ModelList(msgspec.Struct):
-    """All models; requests that name none use the first. The last three fields are Anthropic's."""
+    """All models; requests that name none use the first.
+
+    ``models`` is llama.cpp's, the last three fields are Anthropic's.
+    """
 
     data: list[ModelCard]
     object: Literal["list"] = "list"
+    models: list[LlamaModel] = msgspec.field(default_factory=list)
     has_more: bool | UnsetType = UNSET
     first_id: str | UnsetType = UNSET
     last_id: str | UnsetType = UNSET
@@ -96,6 +108,12 @@ def card(served: Served, *, anthropic: bool) -> ModelCard:
     return made
 
 
+def llama_model(card: ModelCard) -> LlamaModel:
+    """A card in the form of llama.cpp's own list."""
+    sees = "image" in card.architecture.input_modalities
+    return LlamaModel(card.id, card.id, ["completion", *(["multimodal"] if sees else [])])
+
+
 def meta(model: Model) -> Meta:
     """The sizes of a model."""
     config = model.config
@@ -106,7 +124,7 @@ async def models(call: Call[Any]) -> ASGI:
     """List all models."""
     anthropic = ANTHROPIC in call.request.headers
     cards = [card(one, anthropic=anthropic) for one in call.service.models.served.values()]
-    listed = ModelList(cards)
+    listed = ModelList(cards, models=[llama_model(one) for one in cards])
     if anthropic:
         listed.has_more, listed.first_id, listed.last_id = False, cards[0].id, cards[-1].id
     return Json(listed)
