@@ -2,6 +2,7 @@
 
     python scripts/kernels/compile_kernels.py
     python scripts/kernels/compile_kernels.py --kinds    # what `make test` needs
+    python scripts/kernels/compile_kernels.py --idle &   # beside tests, in the time that they leave
 
 Kernels that the cache has are not compiled again.
 """
@@ -9,6 +10,7 @@ Kernels that the cache has are not compiled again.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -48,13 +50,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workers", type=int, default=2, help="processes at a time")
     parser.add_argument("--kinds", action="store_true", help="what `make test` needs")
+    parser.add_argument("--idle", action="store_true", help="give way to all other processes")
     options = parser.parse_args()
+    if options.idle:
+        give_way()
     if compiling_processes.available():
         wanted = not_compiled(options.kinds)
         with ThreadPoolExecutor(1) as pool:
             entries = pool.submit(compile_entries, HAVE_ENTRIES)
             compiling_processes.compile_apart(wanted, print_some, options.workers)
         entries.result()
+
+
+def give_way() -> None:
+    """Let this process and its children run only where no other process wants a core."""
+    if sys.platform == "linux":
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    elif sys.platform != "win32":
+        os.nice(19)
 
 
 def print_some(text: str) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,10 @@ class Kind:
     options: tuple[str, ...] = ()
     files: int | None = None  # how many it may have open
     model: str = "tiny.gguf"
-    first: tuple[dict[str, Any], ...] = ({}, {"response_format": {"type": "json_object"}})
+    first: Callable[[], tuple[dict[str, Any], ...]] = lambda: (
+        {},
+        {"response_format": {"type": "json_object"}},
+    )
     """Fields of chats that are answered before an attack, so that all processes have started."""
     python: tuple[str, ...] = ("-m", "trinity")
 
@@ -40,7 +43,7 @@ KINDS = {
     "few_files": Kind(files=128),
     "slots": Kind(("--slot-save-path", "{folder}/slots")),
     "two_models": Kind(("--model", "other={models}/other.gguf")),
-    "vision": Kind(model="vision", first=({}, asked([noise(1000, 1000)]))),
+    "vision": Kind(model="vision", first=lambda: ({}, asked([noise(1000, 1000)]))),
 }
 
 
@@ -109,7 +112,7 @@ def running(models: Path, kind: Kind) -> Iterator[Server]:
         server = Server(models, kind, Path(folder))
         try:
             server.until_ready()
-            for more in kind.first:
+            for more in kind.first():
                 for _ in range(3):
                     chat(server.port, more)
             yield server
