@@ -278,6 +278,7 @@ TEMPLATES = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_templates(probe: Probe, name: str, tmp_path: Path) -> None:
     """The rendered word is tokenized before its length is refused."""

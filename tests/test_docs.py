@@ -185,7 +185,7 @@ def test_documents_hold_python() -> None:
     assert python_of(ROOT / "docs" / "from-transformers.md").count("shown = ") >= 10
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("document", WITH_PYTHON, ids=lambda p: p.name)
 def test_python_runs(document: Path, tmp_path: Path) -> None:
     """A document's Python blocks run in order in one program, with a file model.gguf."""

@@ -294,6 +294,7 @@ def test_file_that_changed_meanwhile(hub: Hub, gguf: bytes) -> None:
     assert os.listdir(blobs) == [hashlib.sha256(gguf).hexdigest()]
 
 
+@pytest.mark.full
 def test_server_that_ends_too_early_again_and_again(hub: Hub, gguf: bytes) -> None:
     repository = hub.put("u/short", {"m.gguf": gguf}, ranges=False)
     repository.served["m.gguf"] = gguf[:1000]

@@ -24,6 +24,7 @@ def written(folder: Path, type_name: str = "PQ2_0", **changes: object) -> Path:
     return rotated_models.write(folder / "r.gguf", keys(**changes), values, type_name, blocks)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("sign_mode", ["explicit", "identity"])
 @pytest.mark.parametrize("type_name", ["PQ2_0", "PTQ1_0"])
 def test_logits_are_those_without_rotation(

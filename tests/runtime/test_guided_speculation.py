@@ -58,7 +58,7 @@ def answers(name: str, *rest: Any, context: int = 300, **limits: Any) -> tuple[A
     return generated(Babbler(context_length=context), GRAMMARS[name](), *rest, **limits)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", GRAMMARS)
 @settings(max_examples=12, deadline=None)
 @given(st.data())

@@ -32,7 +32,7 @@ TYPES = ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "F16", "TQ2_0")
 FAMILIES = ("gemma3", "gpt_oss", "deepseek_v2", "qwen3_moe", "falcon_h1", "lfm2_moe", "qwen3_next")
 RECURRENT = FAMILIES[-3:]
 KINDS = (*TYPES, "experts", *FAMILIES)
-FEW = ("Q4_0", "TQ2_0", "gemma3", "qwen3_next")  # of `make test`
+FEW = ("Q4_0", "gemma3", "qwen3_next")  # of `make test`
 
 Said = tuple[list[int], list[float]]
 

@@ -82,6 +82,7 @@ def test_a_seed_gives_llama_cpps_tokens(
     assert history[len(PROMPT) :] == golden[f"{case}: tokens"].tolist()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("count", some([10_000, DRAWS], [10_000], []))
 @pytest.mark.parametrize("case", some(list(CASES), QUICK, []))
 def test_tokens_are_as_frequent_as_llama_cpps(

@@ -28,7 +28,7 @@ BODIES = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
 def test_every_field(client: TestClient, body: type[msgspec.Struct]) -> None:
     fields = {one.encode_name: one for one in msgspec.structs.fields(body)}

@@ -186,6 +186,7 @@ def test_a_server_without_its_model_does_not_say_that_it_listens(tmp_path: Path)
     assert said == []
 
 
+@pytest.mark.full
 def test_requirement_19_a_server_idles_then_sigterm_drains() -> None:
     with process("--drain", "120") as (server, url):
         until_ready(url)

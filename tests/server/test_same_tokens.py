@@ -100,7 +100,7 @@ def test_processors_seconds_are_shared_out(client: TestClient) -> None:
     assert 0 < few < many < 60
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("type_name", ["TQ2_0", "Q4_K"])
 def test_load_cache_and_restart_change_no_token(type_name: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
