@@ -4,8 +4,9 @@
     LLAMA_SERVER_BIN_PATH=scripts/llama_server.py STORIES=stories260K.gguf pytest unit/test_basic.py
 
 Run it in tools/server/tests of llama.cpp's sources. STORIES is the path of stories260K.gguf, which
-replaces every model that a test names on the hub, so tests that need another model fail. Options
-that only change speed are dropped; unsupported options end with status 2.
+replaces every model that a test names on the hub, so tests that need another model fail. If VISION
+and EMBEDDER are set, these models replace tinygemma3 and bert-bge-small. Options that only change
+speed are dropped; unsupported options end with status 2.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TRAINED = 2048
 # A router has no model of its own: the name by which the tests ask one for it.
 ROUTED = "ggml-org/tinygemma3-GGUF:Q8_0"
+# Part of a model's name on the hub: the variable with the path of its replacement.
+OTHERS = {"tinygemma3": "VISION", "bert-bge-small": "EMBEDDER"}
 # llama-server's option: ours, which takes the same value.
 SAME = {
     "--port": "--port", "--host": "--host", "--temp": "--temperature", "--seed": "--seed",
@@ -89,7 +92,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--reasoning", choices=("on", "off", "auto"), default="auto")
     parser.add_argument("--chat-template-file")
     given = parser.parse_args(arguments)
-    model = given.model or os.environ.get("STORIES", "")
+    wanted = f"{vars(given)['--hf-repo']} {vars(given)['--hf-file']}"
+    other = next((os.environ.get(name) for part, name in OTHERS.items() if part in wanted), None)
+    model = given.model or other or os.environ.get("STORIES", "")
     if not os.path.exists(model):
         parser.error(f"there is no model {model!r}: STORIES must be the path of stories260K.gguf")
     named = given.model or vars(given)["--hf-repo"] or vars(given)["--model-url"]

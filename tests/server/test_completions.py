@@ -111,6 +111,14 @@ def test_log_probabilities_of_the_prompt_in_vllms_form(client: TestClient, model
     assert refused.json()["error"]["param"] == "prompt_logprobs"
 
 
+def test_a_prompt_need_not_begin_with_bos(client: TestClient, model: Model) -> None:
+    plain = post(client, prompt=model.tokenize(PROMPT, add_bos=False), echo=True, logprobs=1)
+    for prompt in (PROMPT, [PROMPT]):
+        found = post(client, prompt=prompt, add_special_tokens=False, echo=True, logprobs=1)
+        assert found["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"]
+        assert found["choices"][0]["logprobs"] == plain["choices"][0]["logprobs"]
+
+
 def test_echo_without_an_answer(client: TestClient) -> None:
     answer = post(client, echo=True, max_tokens=0, logprobs=0)
     assert answer["choices"][0]["text"] == PROMPT

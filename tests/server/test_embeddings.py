@@ -49,9 +49,35 @@ def test_vectors_are_the_models(client: TestClient, model: Model) -> None:
 
 def test_a_priority_changes_no_vector(client: TestClient, model: Model) -> None:
     assert np.array_equal(rows(post(client, input=TEXTS, priority=1000)), model.embed(TEXTS))
-    refused = client.post(PATH, json={"input": "a", "priority": 1001})
-    assert refused.status_code == 400
-    assert "priority" in refused.text
+    assert np.array_equal(rows(post(client, input=TEXTS, priority=2**40)), model.embed(TEXTS))
+
+
+@pytest.mark.parametrize("name", ["normalize", "use_activation"])
+def test_vectors_need_not_be_normalized(client: TestClient, model: Model, name: str) -> None:
+    raw = model.embed(TEXTS, normalize=False)
+    assert np.array_equal(rows(post(client, input=TEXTS, **{name: False})), raw)
+    cut = rows(post(client, input=TEXTS, dimensions=8, **{name: False}))
+    assert np.array_equal(cut, raw[:, :8])
+    assert np.array_equal(rows(post(client, input=TEXTS, **{name: True})), model.embed(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [("embed_dtype", "float16", "float32"), ("endianness", "big", "native")],
+)
+def test_base64_is_float32_in_little_endian_order(
+    client: TestClient, name: str, wrong: str, right: str
+) -> None:
+    body = {"input": "a", "encoding_format": "base64"}
+    response = client.post(PATH, json={**body, name: wrong})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, name)
+    assert client.post(PATH, json={**body, name: right}).status_code == 200
+    assert client.post(PATH, json={"input": "a", name: wrong}).status_code == 200
+
+
+def test_a_text_keeps_the_tokens_around_it(client: TestClient) -> None:
+    response = client.post(PATH, json={"input": "a", "add_special_tokens": False})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "add_special_tokens")
 
 
 def test_many_texts_come_in_order(client: TestClient, model: Model) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
@@ -232,9 +233,10 @@ def test_vectors_have_the_norm_that_is_asked_for(
     assert [x / length for x in found] == pytest.approx(plain, abs=1e-5)
 
 
-def test_raw_vectors_are_refused(server: TestClient) -> None:
+def test_raw_vectors(server: TestClient, model: Model) -> None:
     response = server.post("/embedding", json={"content": "Hello", "embd_normalize": -1})
-    assert (response.status_code, response.json()["error"]["param"]) == (400, "embd_normalize")
+    raw = model.embed(["Hello"], normalize=False)
+    assert np.array_equal(np.array(response.json()[0]["embedding"], np.float32), raw)
 
 
 def test_a_model_is_unloaded_and_loaded(server: TestClient, model: Model) -> None:

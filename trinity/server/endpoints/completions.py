@@ -51,7 +51,8 @@ class CompletionRequest(Sampling, kw_only=True):
     prompt: Prompts
     echo: bool | None = None
     logprobs: bool | Annotated[int, Meta(ge=0, le=20)] | None = None
-    prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None  # vLLM's
+    prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None  # vLLM's, as the next
+    add_special_tokens: bool | None = None
     suffix: str | None = None
     best_of: Ignorable[Literal[1] | None] = None
 
@@ -63,6 +64,8 @@ class CompletionRequest(Sampling, kw_only=True):
         """Return the job. Raises: ApiError for a prompt of another type."""
         options = self.options(ignored) | self.form_options(ignored)
         options["parse_special"] = True
+        if self.add_special_tokens is not None:
+            options["add_bos"] = self.add_special_tokens
         if self.n_predict is None:
             options.setdefault("max_tokens", USUAL_TOKENS)
         if self.logprobs is not None:
@@ -265,7 +268,7 @@ async def beginnings(
             text = await answers.run(model.detokenize, text)
         tokens: list[TokenLogprob | tuple[str, None]] = []
         if body.logprobs is not None:
-            first, rest = await scored(answers, prompt, body.logprobs)
+            first, rest = await scored(answers, answers.prompts[place], body.logprobs)
             tokens = [(first, None), *rest]
         for writer in writers[place * job.n : (place + 1) * job.n]:
             await answers.run(writer.add, text, tokens)

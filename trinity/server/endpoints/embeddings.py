@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from trinity.server.endpoint import ASGI, Call, Endpoint
 from trinity.server.endpoints.messages import TextPart
+from trinity.server.endpoints.sampling import Priority, within
 from trinity.server.endpoints.vectors import LIST, Text, vectors, with_list, written
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable
@@ -38,7 +39,7 @@ class EmbeddingsRequest(Body):
 
     A list of ids and texts is one text; one with lists or objects, or of texts alone, is several.
     ``dimensions`` cuts vectors, which then get length 1 again. ``priority`` is as of answers.
-    ``user`` changes nothing.
+    ``normalize`` and the fields after it are vLLM's; ``user`` changes nothing.
     """
 
     input: (
@@ -49,8 +50,27 @@ class EmbeddingsRequest(Body):
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
-    priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
+    priority: Priority | None = None
+    normalize: bool | None = None
+    use_activation: bool | None = None  # the newer name of normalize
+    embed_dtype: str | None = None
+    endianness: str | None = None
+    add_special_tokens: bool | None = None
     user: Ignorable[str | None] = None
+
+    def check(self) -> None:
+        """Raise ApiError for what would give other vectors than requested."""
+        if self.add_special_tokens is False:
+            raise ApiError(
+                400,
+                "add_special_tokens: texts get the tokens that the model's file asks for; to give "
+                "others, send token ids",
+                "add_special_tokens",
+            )
+        if self.encoding_format == "base64":
+            for name, usual in (("embed_dtype", "float32"), ("endianness", "little")):
+                if getattr(self, name) not in (None, "auto", "native", usual):
+                    raise ApiError(400, f"{name} must be {usual} with base64", name)
 
     def texts(self) -> list[Text]:
         """Each text, or its token ids and texts in turn. Raises: ApiError."""
@@ -102,9 +122,11 @@ class Embeddings(msgspec.Struct):
 async def embeddings(call: Call[EmbeddingsRequest]) -> ASGI:
     """The vectors of texts."""
     body = call.body
+    body.check()
     embedded = await vectors(
         call, body.model, await call.run(body.texts), param="input",
-        dimensions=body.dimensions, priority=body.priority or 0,
+        dimensions=body.dimensions, priority=within(body.priority or 0),
+        normalize=body.normalize if body.use_activation is None else body.use_activation,
     )  # fmt: skip
     if body.encoding_format == "base64":
         texts = await call.run(

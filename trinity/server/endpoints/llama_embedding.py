@@ -22,7 +22,7 @@ class LlamaEmbeddingRequest(Body):
     """A text or several, as in /v1/embeddings, under either name.
 
     ``embd_normalize`` is the norm by which a vector is divided: 0 the largest absolute value, of
-    which llama.cpp makes 32760, 1 taxicab, 2 Euclidean, p above 2 the p-norm.
+    which llama.cpp makes 32760, 1 taxicab, 2 Euclidean, p above 2 the p-norm; -1: it is not.
     """
 
     content: Any = None
@@ -42,12 +42,6 @@ async def embedding(call: Call[LlamaEmbeddingRequest]) -> ASGI:
     """The vectors of texts."""
     body = call.body
     norm = 2 if body.embd_normalize is None else body.embd_normalize
-    if norm == -1:
-        raise ApiError(
-            400,
-            "embd_normalize: vectors are always normalized, -1 is not supported",
-            "embd_normalize",
-        )
     name = "input" if body.content is None else "content"
     given = getattr(body, name)
     if given is None:
@@ -57,7 +51,8 @@ async def embedding(call: Call[LlamaEmbeddingRequest]) -> ASGI:
         return converted(call.ignored, {"input": given}, EmbeddingsRequest, "").texts()
 
     texts = await call.run(read)
-    embedded = await vectors(call, body.model, texts, param=name)
+    normalize = None if norm >= 0 else False
+    embedded = await vectors(call, body.model, texts, param=name, normalize=normalize)
     rows = await written(call, await call.run(divided, embedded.rows, norm))
     parts = (LlamaEmbedding(number, [row]) for number, row in enumerate(rows))
     return await call.run(with_list, LIST, parts)
@@ -65,7 +60,7 @@ async def embedding(call: Call[LlamaEmbeddingRequest]) -> ASGI:
 
 def divided(rows: NDArray[np.float32], norm: int) -> NDArray[np.float32]:
     """Rows (n, size) divided by another norm than 2; see ``LlamaEmbeddingRequest``."""
-    if norm == 2:
+    if norm in (-1, 2):
         return rows
     sizes = np.abs(rows)
     if norm == 0:

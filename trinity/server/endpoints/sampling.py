@@ -33,6 +33,7 @@ SAMPLER_FIELDS = (
     "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "adaptive_target",
     "adaptive_decay",
 )  # fmt: skip
+Priority = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Penalty = Annotated[float, Meta(ge=-100, le=100)]
 LEAST_TOP_P = 1e-9  # for a top_p of 0: only the best token
 SamplerLetters = Annotated[str, Meta(max_length=MOST_SAMPLERS)]
@@ -213,7 +214,7 @@ class Sampling(LlamaParameters):
     temperature: Annotated[float, Meta(ge=0, le=100)] | None = None  # as OpenAI has it
     repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
-    priority: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    priority: Priority | None = None
     # vLLM's four:
     stop_token_ids: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=1024)] | None = None
     min_tokens: Annotated[int, Meta(ge=0)] | None = None
@@ -253,7 +254,7 @@ class Sampling(LlamaParameters):
                 )
         given = {name: getattr(self, name) for name in ENGINE_NAMES} | self.draw_options()
         if self.priority is not None:
-            given["priority"] = min(max(self.priority, -MOST_PRIORITY), MOST_PRIORITY)
+            given["priority"] = within(self.priority)
         if self.seed is not None:
             given["seed"] = self.seed % 2**64
         given["stop_tokens"] = self.stop_token_ids
@@ -280,6 +281,11 @@ class Sampling(LlamaParameters):
         if len(given) == 2 and given[0] != given[1]:
             raise ApiError(400, "n_predict and max_tokens differ; give one", "n_predict")
         return {"max_tokens": None if given[0] < 0 else given[0]}
+
+
+def within(priority: int) -> int:
+    """The engine's priority that is nearest to a request's."""
+    return min(max(priority, -MOST_PRIORITY), MOST_PRIORITY)
 
 
 def check_slot(model: Model, slot: int, name: str) -> None:

@@ -41,9 +41,11 @@ class Vectors:
 async def vectors(
     call: Call[Any], name: str | None, texts: Sequence[Text], *, param: str,
     dimensions: int | None = None, priority: int = 0, truncate: bool = True,
-    prompt_name: str | None = None,
+    prompt_name: str | None = None, normalize: bool | None = None,
 ) -> Vectors:  # fmt: skip
     """Embed texts; ``dimensions`` keeps the first ones and normalizes again.
+
+    ``normalize`` as for ``Model.embed``.
 
     ``param`` is the parameter with the texts. ``truncate``: texts that are too long are cut, with a
     warning in the log, instead of refused. ``prompt_name``: the model's prompt that precedes each
@@ -73,12 +75,14 @@ async def vectors(
         for start in range(0, len(texts), AT_ONCE):
             part = whole._replace(rows=whole.rows[start : start + AT_ONCE])
             rows[start : start + AT_ONCE] = await model.embedder.aembed_texts(
-                part, pooling=service.settings.pooling, lora=lora, priority=own_priority,
-                client=call.caller.client,
+                part, pooling=service.settings.pooling, normalize=normalize, lora=lora,
+                priority=own_priority, client=call.caller.client,
             )  # fmt: skip
             service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
     if dimensions is not None:
-        rows = await call.run(unit, rows[:, :dimensions])
+        rows = rows[:, :dimensions]
+        if normalize is not False:
+            rows = await call.run(unit, rows)
     return Vectors(lease.name, rows, sum(map(len, whole.rows)), whole.cut)
 
 
