@@ -43,7 +43,7 @@ DROPPED = {
     "--hf-repo": True, "--hf-file": True, "--model-url": True, "--cache-ram": True,
     "--no-cache-idle-slots": False, "--backend_sampling": False, "--no-mmproj": False,
     "--mmproj-url": True, "--reranking": False,
-    "--reasoning-format": True,
+    "--reasoning-format": True, "--media-path": True,
 }  # fmt: skip
 
 # Chat templates that llama-server has by name, in Jinja2.

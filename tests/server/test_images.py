@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -312,3 +313,30 @@ def test_private_addresses_are_not_fetched(vision: trinity.Model) -> None:
         assert response.status_code == 400
         assert "its address is not public" in response.json()["error"]["message"]
         assert "messages[0].content[0].image_url" in response.json()["error"]["message"]
+
+
+def test_a_slots_images_are_saved_and_restored(vision: trinity.Model, tmp_path: Path) -> None:
+    models = Models([Served("vision", "vision", lambda: vision, model=vision)])
+    app = make_app(models, ServerOptions(preload=False, slot_save_path=str(tmp_path)))
+    client = TestClient(app, base_url="http://localhost")  # without the lifespan, which unloads
+
+    def timed(slot: int, image: str) -> tuple[str, int, int]:
+        prompt = {"prompt_string": "What is this: <__media__>\n", "multimodal_data": [image]}
+        body = {"prompt": prompt, "temperature": 0, "n_predict": 4, "id_slot": slot}
+        answer = client.post("/completion", json=body).json()
+        return answer["content"], answer["timings"]["cache_n"], answer["timings"]["prompt_n"]
+
+    def slot(number: int, action: str) -> dict[str, Any]:
+        made = client.post(f"/slots/{number}?action={action}", json={"filename": "a.bin"})
+        assert made.status_code == 200, made.text
+        return dict(made.json())
+
+    text, cached, computed = timed(1, IMAGE)
+    assert cached == 0
+    saved = slot(1, "save")
+    slot(1, "erase")
+    assert slot(0, "restore")["n_restored"] == saved["n_saved"]
+    _, cached, _ = timed(0, png(64, 64))  # only the text before another image is the same
+    assert cached < computed - 16
+    slot(0, "restore")
+    assert timed(0, IMAGE) == (text, computed - 1, 1)
