@@ -16,7 +16,7 @@ import pytest
 from tests.server.conftest import LIMIT, wait_for
 from trinity.server import threads
 from trinity.server.errors import ApiError
-from trinity.server.threads import Shares
+from trinity.server.threads import Shares, Threads
 
 
 def shares_of(threads: int, most: int = 100, most_of_one: int = 50) -> Shares:
@@ -254,3 +254,19 @@ def test_a_thread_rests_between_two_functions(monkeypatch: pytest.MonkeyPatch) -
     assert len(rested) == 2
     assert rested[0] == 0.01
     assert 0 <= rested[1] <= 0.01
+
+
+def test_a_client_has_one_thread_for_small_requests() -> None:
+    """Each thread that computes makes the event loop wait longer for the interpreter's lock."""
+    shares = Threads()._small
+    work = Work(shares)
+    for number in range(4):
+        work.submit("heavy", f"h{number}")
+    wait_for(lambda: work.begun == ["h0"])
+    for client in ("a", "b"):
+        work.submit(client, client)
+        wait_for(lambda client=client: work.begun[-1] == client)
+    assert work.begun == ["h0", "a", "b"]
+    work.end("h0", "h1", "h2", "h3", "a", "b")
+    wait_for(lambda: work.begun[3:] == ["h1", "h2", "h3"])
+    shares.close()

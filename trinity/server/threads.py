@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import threading
 import time
 from collections import deque
@@ -35,8 +34,10 @@ MOST_SMALL, MOST_SMALL_OF_ONE = 4096, 2048
 MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE = 512, 64
 MOST_FETCHES, MOST_FETCHES_OF_ONE = 64, 8
 FETCHING = 4  # threads that wait for other servers
-# Few threads, because they take turns at the interpreter's lock with the event loop.
-THREADS = min(8, 2 + (os.cpu_count() or 1) // 2)
+# Threads for requests with small bodies; a client has one at a time. More would not compute faster,
+# because one thread at a time holds the interpreter's lock. The event loop waits for that lock with
+# them, and does not come first: with two busy threads of one client it waited twice as long.
+THREADS: Final = 3
 MOST_KNOWN: Final = 1024  # clients whose time is remembered
 QUIET_SECONDS: Final = 1.0  # after which a thread without work may do something about memory
 REST_SECONDS: Final = 0.01  # most for which a thread rests between two large requests
@@ -56,7 +57,9 @@ class Threads:
     """
 
     def __init__(self) -> None:
-        self._small = Shares("trinity-small", THREADS, "requests", MOST_SMALL, MOST_SMALL_OF_ONE)
+        self._small = Shares(
+            "trinity-small", THREADS, "requests", MOST_SMALL, MOST_SMALL_OF_ONE, of_one=1
+        )
         self._large = Shares(
             "trinity-large", 1, "requests with large bodies", MOST_LARGE, MOST_LARGE_OF_ONE,
             when_idle=give_back_heap, rest=REST_SECONDS,
@@ -119,8 +122,9 @@ class _Job:
 class Shares:
     """Runs functions of clients in at most ``threads`` threads at a time.
 
-    The client that has used the fewest seconds is next. A client uses at most ``threads`` - 1
-    threads at a time, so another client gets a thread at once or waits for part of one function.
+    The client that has used the fewest seconds is next. A client uses at most ``of_one`` threads at
+    a time, by default ``threads`` - 1, so another client gets a thread at once or waits for part of
+    one function.
     A new client starts with the fewest seconds of the active ones. ``most`` functions may wait,
     ``most_of_one`` of each client; ``what`` names them in errors. An idle thread waits for work for
     a while, because starting a thread can block the caller, which is the event loop.
@@ -128,9 +132,10 @@ class Shares:
 
     def __init__(
         self, name: str, threads: int, what: str, most: int, most_of_one: int,
-        when_idle: Callable[[], None] = lambda: None, rest: float = 0.0,
+        when_idle: Callable[[], None] = lambda: None, rest: float = 0.0, of_one: int = 0,
     ) -> None:  # fmt: skip
         self._name, self._threads = name, threads
+        self._of_one = of_one or max(1, threads - 1)
         # Called by a thread that has had no work for QUIET_SECONDS. Its last request may have ended
         # before it, when the client left.
         self._when_idle = when_idle
@@ -206,8 +211,7 @@ class Shares:
     def _next(self) -> _Job | None:
         """Return the next job and count it as running. The caller holds the lock."""
         while self._running < self._threads:
-            most = max(1, self._threads - 1)
-            ready = [c for c in self._clients.values() if c.waiting and c.running < most]
+            ready = [c for c in self._clients.values() if c.waiting and c.running < self._of_one]
             if not ready:
                 return None
             own = min(ready, key=lambda client: client.seconds)
