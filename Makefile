@@ -7,6 +7,7 @@
 #   make test-arm  kernels on emulated ARM    make docs    the documents as a site
 #   make test-real tests on published models  make clean   remove everything made here
 #   make test-clients  real client programs; CLIENTS="llm_cli ollama_python" takes only these
+#   make test-ray  Ray's tests; installs Ray, 750 MB
 #   make wheel     a wheel that has machine code for x86-64 and AArch64
 #   make sdist     the sources as they are published
 #
@@ -36,7 +37,7 @@ BENCH_MODEL := build/bench.gguf
 # Tests start many processes; without __pycache__ each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-arm test-real test-clients lint format types check bench fuzz docs wheel sdist clean
+.PHONY: demo test test-all test-arm test-real test-clients test-ray lint format types check bench fuzz docs wheel sdist clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -68,6 +69,10 @@ test-clients: $(VENV)/installed-test
 	$(RUN) scripts/models/real_models.py --allow-missing smollm2 minilm gemma3-270m whisper-base
 	$(RUN) tests/clients/environments.py --allow-missing $(CLIENTS)
 	$(RUN) -m pytest tests/clients -k "$(subst $(SPACE), or ,$(strip $(CLIENTS)))" $(PYTEST_ARGS)
+
+# One process, because the tests share a cluster.
+test-ray: $(VENV)/installed-ray
+	$(RUN) -m pytest tests/ray tests/test_imports.py $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev
 	$(RUN) -m ruff check .
@@ -111,6 +116,10 @@ $(VENV)/installed-dev: pyproject.toml | $(RUN)
 $(VENV)/installed-docs: pyproject.toml | $(RUN)
 	$(INSTALL) --editable '.[docs]'
 	touch $@ $(VENV)/installed
+
+$(VENV)/installed-ray: pyproject.toml | $(RUN)
+	$(INSTALL) --no-compile --editable '.[test,ray]'
+	touch $@ $(VENV)/installed-test $(VENV)/installed
 
 # Some systems ship Python without ensurepip; the pip outside then fills the environment.
 $(RUN):

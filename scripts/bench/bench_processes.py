@@ -47,7 +47,7 @@ class Server:
         while perf_counter() < end:
             if self.process.poll() is not None:
                 break
-            said = re.search(r"listening on (http://\S+)", self.log.read_text(errors="replace"))
+            said = re.search(r"listening on (http://[^\s,]+)", self.log.read_text(errors="replace"))
             self.url = self.url or (said[1] if said else "")
             with suppress(OSError, HTTPException, SystemExit):
                 if self.url:

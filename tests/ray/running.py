@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import httpx
 from tests.ray.processes import descendants
 from trinity.loading import chat_model
 
+HAS_RAY = importlib.util.find_spec("ray") is not None
 REPLICA = b"ray::ServeReplica:trinity:replica"
 SECONDS = 240  # that starting Ray may take on a busy machine
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -14,12 +13,12 @@ from typing import Any
 import pytest
 
 from tests.cli.test_batch import ROWS, answers, row, texts, write
+from tests.ray.conftest import Cluster
 from tests.ray.processes import descendants
+from tests.ray.running import HAS_RAY
 from trinity.loading import chat_model
 
-HAS_RAY = importlib.util.find_spec("ray") is not None
 SECONDS = 300  # a run that hangs; starting Ray takes 10 s, on a busy machine a minute
-on_ray = pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed (extra ray)")
 
 
 def command(source: Path, out: Path, *more: str) -> list[str]:
@@ -33,15 +32,18 @@ def run(*arguments: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-RAY = ("--ray", "--replicas", "2", "--cores", "1", "--at-once", "4")
+def on(cluster: Cluster) -> tuple[str, ...]:
+    flags = ("--ray", "--replicas", "2", "--cores", "1", "--at-once", "4")
+    return (*flags, "--ray-address", cluster.address)
 
 
 @pytest.mark.full
-@on_ray
-def test_rows_are_those_of_one_process_and_a_wrong_one_fails_alone(tmp_path: Path) -> None:
+def test_rows_are_those_of_one_process_and_a_wrong_one_fails_alone(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     source = write(tmp_path / "in.jsonl", [row(i) for i in range(12)] + [row(12, max_tokens=-2)])
     assert run(source, tmp_path / "alone").returncode == 1
-    done = run(source, tmp_path / "ray", *RAY)
+    done = run(source, tmp_path / "ray", *on(cluster))
     assert done.returncode == 1, done.stderr
     assert "1 responses are errors" in done.stderr
     found, expected = answers(tmp_path / "ray"), answers(tmp_path / "alone")
@@ -54,13 +56,12 @@ def test_rows_are_those_of_one_process_and_a_wrong_one_fails_alone(tmp_path: Pat
 
 
 @pytest.mark.full
-@on_ray
-def test_every_row_once_whatever_is_killed(tmp_path: Path) -> None:
+def test_every_row_once_whatever_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     """A replica, then the command itself."""
     source, out = write(tmp_path / "in.jsonl", [row(i) for i in range(ROWS)]), tmp_path / "out"
     assert run(source, tmp_path / "whole").returncode == 0
     with (tmp_path / "said").open("w+") as said:
-        process = subprocess.Popen(command(source, out, *RAY), stderr=said)
+        process = subprocess.Popen(command(source, out, *on(cluster)), stderr=said)
         for lines in (1, 20):
             limit = time.monotonic() + SECONDS
             while not out.exists() or out.read_bytes().count(b"\n") < lines:
@@ -68,12 +69,12 @@ def test_every_row_once_whatever_is_killed(tmp_path: Path) -> None:
                 assert time.monotonic() < limit
                 time.sleep(0.002)
             os.kill(
-                descendants(process.pid, b"ray::Worker")[0] if lines == 1 else process.pid,
+                descendants(cluster.process, b"ray::Worker")[0] if lines == 1 else process.pid,
                 signal.SIGKILL,
             )
         assert process.wait() == -signal.SIGKILL
     assert 20 <= out.read_bytes().count(b"\n") < ROWS
-    done = run(source, out, *RAY)
+    done = run(source, out, *on(cluster))
     assert done.returncode == 0, done.stderr
     assert texts(out) == texts(tmp_path / "whole")
 

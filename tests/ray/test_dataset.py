@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 
 import pytest
 
+from tests.ray.conftest import Cluster
 from trinity import load
 from trinity.loading import chat_model
 
@@ -17,7 +17,7 @@ import json, sys
 import ray
 import trinity.ray
 
-ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
+ray.init(address=sys.argv[2], log_to_driver=False)
 talk = [{"role": "user", "content": "Who is Pierre?"}]
 model = sys.argv[1]
 rows = [{"id": i, "prompt": text} for i, text in enumerate(["Pierre", "Natasha", "x " * 5000])]
@@ -34,11 +34,9 @@ print(json.dumps(found, default=lambda array: array.tolist()))
 
 
 @pytest.mark.full
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
-def test_columns_of_texts_and_vectors() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, chat_model()], capture_output=True, text=True, timeout=280
-    )
+def test_columns_of_texts_and_vectors(cluster: Cluster) -> None:
+    command = [sys.executable, "-c", PROGRAM, chat_model(), cluster.address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     made, chats, vectors = json.loads(done.stdout.splitlines()[-1])
     with load(chat_model(), threads=1) as model:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.ray.running import HAS_RAY
 from trinity.loading import chat_model
 
 MANIFEST = Path(__file__).resolve().parents[2] / "examples" / "ray" / "rayservice.yaml"
@@ -27,7 +27,7 @@ assert isinstance(application({**app.args, "model": sys.argv[2]}), Application)
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+@pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed")
 def test_the_manifest_deploys_the_application() -> None:
     command = [sys.executable, "-c", PROGRAM, str(MANIFEST), chat_model()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import time
 from collections.abc import Iterator
@@ -12,15 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.ray.running import Running, served
+from tests.ray.running import HAS_RAY, Running, served
 from trinity import Model, load
 from trinity.loading import chat_model
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(
-        importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra ray)"
-    ),
+    pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed (extra ray)"),
 ]
 QUESTIONS = ("Who is Pierre?", "Who is Natasha?", "What did Prince Andrew say?", "Who is Kutuzov?")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -18,13 +18,18 @@ MOST_BLOCKS = 512  # of a prompt
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A response to generate; ``pause``: seconds that a replica may collect its chunks."""
+    """A response to generate. ``whole``: the client gets no stream."""
 
     ids: list[int]
     request: Request
     client: str
-    pause: float
+    whole: bool
     prefixes: tuple[bytes, ...]  # of ``prefixes_of``, which the router compares
+
+    @property
+    def prompt(self) -> str:
+        """A character for each token, for Ray's PrefixCacheAffinityRouter."""
+        return "".join(map(chr, self.ids))
 
 
 def prefixes_of(ids: Sequence[int], salt: str) -> tuple[bytes, ...]:
@@ -63,11 +68,8 @@ class Resumption:
             return self._request
         return replace(self._request, resumed=tuple(self._ids))
 
-    def new(self, chunks: Iterable[Chunk]) -> list[Chunk]:
-        """Return the parts of chunks that the client does not have yet."""
-        return [chunk for given in chunks if (chunk := self._new(given)) is not None]
-
-    def _new(self, chunk: Chunk) -> Chunk | None:
+    def new(self, chunk: Chunk) -> Chunk | None:
+        """Return the part of a chunk that the client does not have yet; None if there is none."""
         if self._skipped_ids or self._skipped_characters:
             ids, text = chunk.token_ids[self._skipped_ids :], chunk.text[self._skipped_characters :]
             changed: Mapping[str, Any] = {"token_ids": ids, "text": text, "evaluated": None}

@@ -1,4 +1,4 @@
-"""The deployment that speaks HTTP: the application of `trinity serve` over a remote model."""
+"""The application of `trinity serve` over a remote model, also as a Serve deployment."""
 
 from __future__ import annotations
 
@@ -30,24 +30,29 @@ class Offer:
     template: ChatTemplate | None = None
 
 
+def models_of(offer: Offer, handle: Any) -> Models:
+    """The offered model, whose steps the replicas of ``handle`` compute."""
+
+    def loaded() -> RemoteModel:
+        model = RemoteModel(offer.ref, handle, offer.context_length, offer.most_running)
+        if offer.template is not None:
+            model.use_chat_template(offer.template)
+        return model
+
+    options = offer.options
+    served = Served(
+        offer.name, offer.ref, lambda: settled(loaded), aliases=options.aliases,
+        tags=options.all_tags,
+    )  # fmt: skip
+    return Models([served], any_name=options.any_model_name)
+
+
 class Ingress:
-    """An application whose model is computed by the replicas of ``handle``."""
+    """A Serve deployment: the application over the replicas of ``handle``."""
 
     def __init__(self, offer: Offer, handle: Any) -> None:
         self._offer, self._handle = offer, handle
 
     def __serve_build_asgi_app__(self) -> Starlette:
-        offer = self._offer
-        served = Served(
-            offer.name, offer.ref, lambda: settled(self._loaded),
-            aliases=offer.options.aliases, tags=offer.options.all_tags,
-        )  # fmt: skip
-        models = Models([served], any_name=offer.options.any_model_name)
-        return make_app(models, offer.options, defaults=offer.defaults)
-
-    def _loaded(self) -> RemoteModel:
-        offer = self._offer
-        model = RemoteModel(offer.ref, self._handle, offer.context_length, offer.most_running)
-        if offer.template is not None:
-            model.use_chat_template(offer.template)
-        return model
+        models = models_of(self._offer, self._handle)
+        return make_app(models, self._offer.options, defaults=self._offer.defaults)

@@ -32,7 +32,6 @@ from trinity.runtime.texts import Pairs, Texts
 from trinity.server.errors import ApiError
 from trinity.tokenizers import tokenizer_from_metadata
 
-PAUSE = 0.2  # seconds between the messages of a replica if the client gets no stream
 ATTEMPTS = 20  # replicas lost one after the other without a new token between
 ATTEMPT_SECONDS = 0.5
 
@@ -135,16 +134,17 @@ class RemoteStream:
         from ray.serve.exceptions import DeploymentUnavailableError
 
         handle = handle.options(stream=True, method_name="generate")
-        pause = PAUSE if isinstance(self._sink, Collector) else 0.0
+        whole = isinstance(self._sink, Collector)
         prefixes = prefixes_of(self.tokens, self._request.cache_salt)
         left = ATTEMPTS
         while True:
             request = self._resumption.again(can_resume)
-            call = Generation(self.tokens, request, client, pause, prefixes)
+            call = Generation(self.tokens, request, client, whole, prefixes)
             responses = handle.remote(call)
             try:
-                async for chunks in responses:
-                    for chunk in self._resumption.new(chunks):
+                async for received in responses:
+                    chunk = self._resumption.new(received)
+                    if chunk is not None:
                         left = ATTEMPTS
                         self._sink.put(chunk)
                         if chunk.finish_reason is not None:

@@ -12,11 +12,17 @@ from numpy.typing import NDArray
 from trinity.loading import load
 from trinity.ray.calls import Generation
 from trinity.ray.cores import pin
+from trinity.ray.slices import SlicedInbox
 from trinity.runtime.generation import Chunk
-from trinity.runtime.inbox import AsyncInbox
 from trinity.runtime.pooling import Pooling
 from trinity.runtime.texts import Pairs, Texts
 from trinity.server.model_refs import settled
+
+# Seconds of the slices in which chunks are sent: of each stream for each other one, at most, and of
+# responses whose clients get no stream.
+STREAM_SECONDS = 0.02
+MOST_SECONDS = 0.2
+WHOLE_SECONDS = 0.5
 
 
 class Replica:
@@ -24,23 +30,28 @@ class Replica:
 
     def __init__(self, ref: str, cores: int, loading: Mapping[str, Any]) -> None:
         pin(cores)
+        self._streams = 0
         self._model = settled(lambda: load(ref, **{"threads": cores, **loading}))
 
-    async def generate(self, call: Generation) -> AsyncGenerator[list[Chunk], None]:
-        """Yield lists of the chunks of a response that are ready. Raises: TrinityError.
+    async def generate(self, call: Generation) -> AsyncGenerator[Chunk, None]:
+        """Yield the chunks of a response. Raises: TrinityError.
 
         If the ingress cancels it, or closes the generator, the generation ends.
         """
-        prompts, inbox = [(call.ids, call.request)], AsyncInbox()
+        inbox = SlicedInbox((lambda: WHOLE_SECONDS) if call.whole else self._slice)
+        prompts = [(call.ids, call.request)]
         prepared = await asyncio.to_thread(self._model.client.prepared, prompts, inbox)
-        with prepared.submit(call.client) as answers:
-            async for _, chunk in answers:
-                if call.pause and chunk.finish_reason is None:
-                    await asyncio.sleep(call.pause)
-                chunks = [chunk]
-                while answers.has_next and chunks[-1].finish_reason is None:
-                    chunks.append((await anext(answers))[1])
-                yield chunks
+        self._streams += not call.whole
+        try:
+            with prepared.submit(call.client) as answers:
+                async for _, chunk in answers:
+                    yield chunk
+        finally:
+            self._streams -= not call.whole
+
+    def _slice(self) -> float:
+        """Seconds between the chunks of a stream: the more streams there are, the longer."""
+        return min(MOST_SECONDS, STREAM_SECONDS * (self._streams - 1))
 
     async def embed(
         self, texts: Texts, pooling: Pooling | None, normalize: bool | None,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from trinity.errors import InputError
 from trinity.ray.cluster import Replicas, connected, library
-from trinity.ray.ingress import Ingress, Offer
+from trinity.ray.ingress import Ingress, Offer, models_of
 from trinity.ray.replica import Replica
+from trinity.server.logs import log_to
 from trinity.server.model_refs import context_limit, name_and_ref, usual_context
 from trinity.server.service import NO_DEFAULTS
+from trinity.server.serving import run
 from trinity.server.setting_values import read_template
 from trinity.server.settings import ServerOptions
 
@@ -24,15 +24,14 @@ UNSUPPORTED = (
 )  # fmt: skip
 ROUTER = "trinity.ray.router.PrefixRouter"
 NAME = "trinity"  # of the application
-POLL_SECONDS = 0.2  # between two checks for a signal
 
 
 def deployed(
     ref: str, replicas: Replicas, options: ServerOptions, loading: Mapping[str, Any],
     defaults: Mapping[str, Any] = NO_DEFAULTS, *, autoscaling: Mapping[str, Any] | None = None,
     router: str = ROUTER,
-) -> Any:  # fmt: skip
-    """Return a Serve application of one model.
+) -> tuple[Offer, Any]:  # fmt: skip
+    """Return what is offered, and the deployment of its replicas.
 
     ``autoscaling`` is Serve's autoscaling_config, in place of the number of replicas. Raises:
     InputError for options that are not supported on Ray; errors of the model's files.
@@ -63,12 +62,8 @@ def deployed(
         health_check_period_s=2, health_check_timeout_s=30,
         graceful_shutdown_timeout_s=options.drain, **number,
     )  # fmt: skip
-    ingress = serve.deployment(
-        serve.ingress()(Ingress), name="ingress", max_ongoing_requests=INGRESS_REQUESTS,
-        ray_actor_options={"num_cpus": 0}, graceful_shutdown_timeout_s=options.drain,
-    )  # fmt: skip
     offer = Offer(name, path, length, running * most, options, dict(defaults), template)
-    return ingress.bind(offer, replica.bind(path, replicas.cores, given))
+    return offer, replica.bind(path, replicas.cores, given)
 
 
 def application(given: Mapping[str, Any]) -> Any:
@@ -86,47 +81,45 @@ def application(given: Mapping[str, Any]) -> Any:
     if unknown or "model" not in given:
         wrong = f"{min(unknown)!r:.80} is not one of" if unknown else "model is missing in"
         raise InputError(f"the application's args: {wrong} {', '.join(sorted(names))}")
-    return deployed(
+    offer, replica = deployed(
         given["model"], Replicas(given.get("replicas", 1), given.get("cores", 1)),
         ServerOptions(**given.get("serving", {})), given.get("loading", {}),
         given.get("generation", {}), autoscaling=given.get("autoscaling"),
         router=given.get("router", ROUTER),
     )  # fmt: skip
+    from ray import serve
+
+    ingress = serve.deployment(
+        serve.ingress()(Ingress), name="ingress", max_ongoing_requests=INGRESS_REQUESTS,
+        ray_actor_options={"num_cpus": 0}, graceful_shutdown_timeout_s=offer.options.drain,
+    )  # fmt: skip
+    return ingress.bind(offer, replica)
 
 
 def serve_on_ray(
     ref: str, replicas: Replicas, options: ServerOptions, loading: Mapping[str, Any],
     say: Callable[[str], None], defaults: Mapping[str, Any] = NO_DEFAULTS,
-) -> int:  # fmt: skip
-    """Serve a model by replicas until SIGINT or SIGTERM. Returns the number of the signal.
+) -> int | None:  # fmt: skip
+    """Serve a model by replicas until a signal arrives; return its number.
 
-    Raises: InputError; errors of the model's files.
+    This process is the ingress, because Serve's proxy and a deployment between a client and a
+    replica cost processor time for each event of a stream. Raises: InputError; errors of the
+    model's files.
     """
+    options.all_keys()
     with library():
         from ray import serve
-    ended, numbers = threading.Event(), list[int]()
-
-    def end(number: int, frame: object) -> None:
-        numbers.append(number)
-        ended.set()
-
-    (host, *others) = options.hosts
-    if others:
-        raise InputError("a server on Ray listens on one address", "host")
-    app = deployed(ref, replicas, options, loading, defaults)
+    offer, replica = deployed(ref, replicas, options, loading, defaults)
+    say = log_to(say, requests=options.log_requests, json=options.log_format == "json")
     with connected(replicas):
         logging.getLogger("ray.serve").addFilter(lambda record: record.levelno >= logging.ERROR)
         serve.start(
-            proxy_location="HeadOnly", http_options={"host": host, "port": options.port},
+            proxy_location="Disabled",
             logging_config={"log_level": "ERROR", "enable_access_log": False},
         )  # fmt: skip
         try:
-            serve.run(app, name=NAME, route_prefix="/")
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, end)
-            say(f"listening on http://{host}:{options.port}, {replicas.count} replicas")
-            while not ended.wait(POLL_SECONDS):
-                pass
+            handle = serve.run(replica, name=NAME, route_prefix=None)
+            say(f"{replicas.count} replicas of {replicas.cores} cores")
+            return run(models_of(offer, handle), options, say, defaults)
         finally:
             serve.delete(NAME)
-    return numbers[0]

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.paging import bound_kept_heap
@@ -31,6 +31,10 @@ from trinity.server.served import Served
 from trinity.server.service import NO_DEFAULTS
 from trinity.server.setting_values import check_folder, read_template
 from trinity.server.settings import ServerOptions
+
+if TYPE_CHECKING:
+    from trinity.server.created import CreatedModels
+    from trinity.server.speech import Speech
 
 # Seconds until a running thread yields the interpreter's lock (Python's default: 5 ms), so that a
 # thread that reads a long request does not hold up the event loop and the engine.
@@ -88,17 +92,28 @@ def serve(
 
         created = CreatedModels(added, options.max_store)
         created.offer(models)
+    speech = None
+    if options.speech_model is not None:
+        speech = speech_of(
+            options.speech_model, options.speech_quantize, options.max_audio_seconds, loading, say
+        )
+    return run(models, options, say, defaults, speech, created)
+
+
+def run(
+    models: Models, options: ServerOptions, say: Say, defaults: Mapping[str, Any] = NO_DEFAULTS,
+    speech: Speech | None = None, created: CreatedModels | None = None,
+) -> int | None:  # fmt: skip
+    """Listen, and serve models until a signal arrives; return its number. Raises: TrinityError.
+
+    Arguments: as of ``make_app``; ``say`` is called with the addresses.
+    """
     errors: list[BaseException] = []
 
     def failed(error: BaseException) -> None:
         errors.append(error)
         server.should_exit = True
 
-    speech = None
-    if options.speech_model is not None:
-        speech = speech_of(
-            options.speech_model, options.speech_quantize, options.max_audio_seconds, loading, say
-        )
     addresses: list[str] = []
 
     def ready() -> None:
