@@ -127,6 +127,16 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop() -> Generator[None, object, object]:
+    """Tests that collect garbage do not search what collection of the tests has made."""
+    gc.freeze()
+    try:
+        return (yield)
+    finally:
+        gc.unfreeze()
+
+
 def left_out(config: pytest.Config) -> set[str]:
     """Return the marks that -m excludes whatever else a case has: of "not a and not b", a and b."""
     terms = [term.strip() for term in config.getoption("markexpr").split(" and ")]
