@@ -351,5 +351,10 @@ def _() -> None:
     assert other.messages.create(model=CHAT, max_tokens=4, messages=HELLO).content
 
 
+@row("messages.batches (clear 501 without --state)")
+def _() -> None:
+    refused(anthropic.InternalServerError, lambda: client.messages.batches.list(), "--state")
+
+
 if __name__ == "__main__":
     main()

@@ -17,7 +17,9 @@ from trinity.errors import InputError
 from trinity.server.errors import ApiError
 from trinity.server.schemas import check_values
 
-URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+URLS = (
+    "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages",
+)  # fmt: skip
 LONGEST_LINE = (4 << 20) + (64 << 10)  # bytes: a body of the usual --max-body, and its id
 LONGEST_ANSWER = 1 << 30  # bytes of the line of an answer, such as the vectors of many texts
 LONGEST_ID = 512  # characters

@@ -25,7 +25,7 @@ Status = Literal[
 ENDED = frozenset({"failed", "completed", "expired", "cancelled"})
 WINDOW = 24 * 3600  # seconds after which the rows of a batch that have not run expire
 MOST_BATCHES = 1000
-_NAME = re.compile(r"batch_[0-9a-f]{24}")
+_NAME = re.compile(r"(msg)?batch_[0-9a-f]{24}")
 
 
 class BatchError(msgspec.Struct):
@@ -98,13 +98,20 @@ class BatchStore:
             if batch.status in ENDED - {"failed"}:  # a process was killed before it did so
                 self.clean(batch)
 
-    def add(self, input_file: str, endpoint: str, metadata: dict[str, str] | None) -> BatchObject:
-        """Add a batch. Raises: ApiError 429 if there are too many, 507 if the disk is full."""
+    def add(
+        self, input_file: str, endpoint: str, metadata: dict[str, str] | None, *,
+        prefix: str = "batch_", total: int = 0,
+    ) -> BatchObject:  # fmt: skip
+        """Add a batch, of ``total`` rows if they were counted.
+
+        Raises: ApiError 429 if there are too many, 507 if the disk is full.
+        """
         if len(self._names()) >= MOST_BATCHES:
             raise ApiError(429, f"there are {MOST_BATCHES} batches; remove some from the folder")
         now = int(time.time())
-        name = f"batch_{secrets.token_hex(12)}"
+        name = f"{prefix}{secrets.token_hex(12)}"
         batch = BatchObject(name, endpoint, input_file, now, now + WINDOW, metadata=metadata)
+        batch.request_counts.total = total
         try:
             self.save(batch)
         except OSError as error:
@@ -134,7 +141,8 @@ class BatchStore:
             files = os.listdir(self._folder)
         except FileNotFoundError:
             return set()
-        return {file[:-5] for file in files if file.startswith("batch_") and file.endswith(".json")}
+        names = {file[:-5] for file in files if file.endswith(".json")}
+        return {name for name in names if _NAME.fullmatch(name)}
 
     def _read(self, names: Iterable[str]) -> Iterator[BatchObject]:
         for name in names:
@@ -173,6 +181,11 @@ class BatchStore:
     def is_cancelled(self, name: str) -> bool:
         """Whether the end of a batch was requested."""
         return self._cancelled(name).exists()
+
+    def remove(self, batch: BatchObject) -> None:
+        """Remove a batch that has ended."""
+        self.clean(batch)
+        (self._folder / f"{batch.id}.json").unlink(missing_ok=True)
 
     def clean(self, batch: BatchObject) -> None:
         """Remove the working files of a batch that has ended."""

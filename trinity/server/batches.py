@@ -12,6 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,6 @@ from pathlib import Path
 from starlette.types import ASGIApp
 
 from trinity.errors import InputError, TrinityError
-from trinity.runtime.sequence import LAST
 from trinity.server.batch_answer import answer, answer_rows
 from trinity.server.batch_output import BatchOutput
 from trinity.server.batch_rows import LONGEST_ANSWER, Row, lines_of, rows_of
@@ -83,6 +83,17 @@ class Batches:
             return copy(batch)
         _cancel(batch, begun)
         return changed
+
+    def delete(self, name: str) -> None:
+        """Remove a batch that has ended, and its files. Raises: ApiError 404, 400."""
+        batch = self.get(name)
+        if batch.status not in ENDED:
+            raise ApiError(400, f"{name} has not ended; cancel it first")
+        self.store.remove(batch)
+        for file_id in (batch.input_file_id, batch.output_file_id, batch.error_file_id):
+            if file_id is not None:
+                with suppress(ApiError):  # it has been removed
+                    self.files.delete(file_id)
 
     def delete_file(self, name: str) -> None:
         """Remove a file. Raises: ApiError 404; 409 for the input of an unfinished batch."""
@@ -165,7 +176,8 @@ class Batches:
         self, batch: BatchObject, endpoint: ASGIApp, row: Row
     ) -> tuple[int, object] | None:
         """Status and body, once no other request runs; None if the batch must end."""
-        row.body["priority"] = LAST
+        if row.url == "/v1/responses":  # those stored for clients are few
+            row.body.setdefault("store", False)
         for left in reversed(range(RETRIES)):
             while self._traffic.live and not self._over(batch):
                 await asyncio.sleep(0.02)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from starlette.types import Scope
 
+from trinity.runtime.sequence import LAST
 from trinity.server.ignored import Ignored
 
 IPV6_NETWORK = 64  # bits of an address that one client may have all addresses of
@@ -34,9 +35,16 @@ class Caller:
     """The name under which it shares threads, the queue and steps with others."""
     body_bytes: int = 0
     """Bytes of the request's body."""
+    of_batch: bool = False
+    """Whether the request is a row of a batch."""
 
     def priority(self, ignored: Ignored, asked: int) -> int:
-        """The priority of its request: an owner of one of several keys goes before no other."""
+        """The priority of its request: an owner of one of several keys goes before no other.
+
+        A row of a batch goes after all others, whatever it asks for.
+        """
+        if self.of_batch:
+            return LAST
         if not self.owner or asked >= 0:
             return asked
         ignored.add("priority")
@@ -49,7 +57,7 @@ def caller_of(scope: Scope, body_bytes: int = 0) -> Caller:
     Its client is the owner, or else the address.
     """
     owner = scope.get(OWNER, "")
-    return Caller(owner, owner or network_of(scope), body_bytes)
+    return Caller(owner, owner or network_of(scope), body_bytes, scope.get(OF_BATCH, False))
 
 
 def network_of(scope: Scope) -> str:

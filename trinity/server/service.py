@@ -244,8 +244,7 @@ class Service:
             own = {**lease.defaults, **self.defaults}
             defaults = {**own, "lora": lease.lora_of(caller.owner)}
             options = self._salted(caller, {**defaults, **job.options})
-            if "priority" in job.options:
-                options["priority"] = caller.priority(ignored, job.options["priority"])
+            options["priority"] = caller.priority(ignored, options.get("priority", 0))
             job = replace(job, options=options)
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
             with lease.entering(caller.client, count, self.settings.max_queue):

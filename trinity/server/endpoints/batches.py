@@ -21,7 +21,9 @@ class BatchBody(Body):
     """A file of requests for one endpoint."""
 
     input_file_id: str
-    endpoint: Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]
+    endpoint: Literal[
+        "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"
+    ]
     completion_window: Literal["24h"] = "24h"
     metadata: Annotated[dict[Key, Value], Meta(max_length=16)] | None = None
 
@@ -62,7 +64,7 @@ async def listed(call: Call[Any]) -> ASGI:
     batches = batches_of(call)
 
     def answer() -> Json:
-        newest = list(batches.store.all())
+        newest = [batch for batch in batches.store.all() if batch.id.startswith("batch_")]
         newest.sort(key=lambda batch: (batch.created_at, batch.id), reverse=True)
         page, first, last, more = page_of(newest, query.after, query.limit)
         return Json(BatchList([batches.get(batch.id) for batch in page], first, last, more))

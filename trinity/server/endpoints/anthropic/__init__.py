@@ -1,4 +1,4 @@
-"""Anthropic's Messages API: POST /v1/messages and POST /v1/messages/count_tokens."""
+"""Anthropic's Messages API: /v1/messages, /v1/messages/count_tokens, /v1/messages/batches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.anthropic import batches
 from trinity.server.endpoints.anthropic.answer import (
     MessageAnswer,
     MessageWriter,
@@ -81,4 +82,5 @@ ENDPOINTS = (
         "POST", "/v1/messages/count_tokens", count_tokens, "Count the tokens of a conversation.",
         body=CountRequest, answer=MessageTokenCount, family=ANTHROPIC,
     ),
+    *batches.ENDPOINTS,
 )  # fmt: skip
