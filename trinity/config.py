@@ -395,6 +395,10 @@ class ModelConfig:
     layer_heads: tuple[int, ...] = ()
     # The gate of attention has a value for each result of attention; False: for each head.
     gates_elements: bool = False
+    # 0: YaRN's original context.
+    temperature_length: Annotated[
+        int, Key("attention.temperature_length", high=1 << 30, example=16)
+    ] = 0
 
     def heads_of(self, layer: int) -> int:
         """The number of query heads of a layer."""

@@ -89,6 +89,14 @@ BY_CLASS: dict[str, Json] = {
         "layer_types": ["full_attention", "sliding_attention"],
         "num_attention_heads_per_layer": [2, 3], "moe_routed_scaling_factor": 2.5,
     },
+    "Mistral4ForCausalLM": {
+        "num_key_value_heads": 2, "rope_interleave": True, "head_dim": 16,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "mscale": 1.0,
+            "original_max_position_embeddings": 16, "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.1,
+        },
+    },
     "Step3p5ForCausalLM": _STEP,
     "Step3p7ForConditionalGeneration": _STEP,
     "HunYuanMoEV1ForCausalLM": {"moe_topk": 2, "moe_intermediate_size": [64, 64]},

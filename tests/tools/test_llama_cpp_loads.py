@@ -25,7 +25,11 @@ from trinity.tools.convert.encode import OUTTYPES
 Array = NDArray[np.float32]
 # deepseek_v2_lite: llama.cpp takes a model for a "lite" one, without q_lora_rank, by 27 layers.
 LOADED = tuple(name for name in FOLDERS if name != "deepseek_v2_lite")
-LOADED_CLASSES = tuple(name for name in class_models.CONFIGS if name != "sarvam_mla")
+# llama.cpp's thresholds come from the deviation of one value less.
+NEARLY = ("gemma3n",)
+# llama.cpp computes phimoe's norms and experts otherwise.
+NOT_LOADED = ("sarvam_mla", "phimoe", "phimoe_plain")
+LOADED_CLASSES = tuple(name for name in class_models.CONFIGS if name not in NOT_LOADED)
 # What a reader of the GGUF alone can know; see the reference data's README.
 KNOWN = {
     "gpt_oss": "logits_truncated_yarn.npy",
@@ -39,10 +43,11 @@ OTHERWISE = ("exaone4_window",)
 NO_WINDOW = ("mistral_window", "phi3")
 # Rounding activations to 8 bits, by either engine, changes tokens of this random model to a cosine
 # of 0.57 with the logits of its own weights in float32. Those weights are what is compared.
-UNSTABLE = ("qwen3_next",)
+UNSTABLE = ("qwen3_next", "jamba")
 # The names in config.json of the experts of a layer and of those that a token takes.
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-CHOSEN = ("num_experts_per_tok", "top_k_experts", "moe_topk", "moe_k")
+CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_top_k",
+          "moe_k")  # fmt: skip
 TYPES = ("f32", "f16", "q8_0", "Q4_K_M")
 MORE_TYPES = ("bf16", "Q2_K", "Q3_K_M", "Q4_0", "Q4_1", "Q5_K_S", "Q6_K", "IQ4_NL", "IQ4_XS",
               "MXFP4", "Q1_0", "Q2_0", "TQ1_0", "TQ2_0")  # fmt: skip
@@ -52,6 +57,14 @@ CHANGED: dict[str, dict[str, Any]] = {
     # llama.cpp gives windowed layers the rotation of the others.
     "mellum": {
         "rope_parameters": {"full_attention": _MELLUM_ROPE, "sliding_attention": _MELLUM_ROPE}
+    },
+    # llama.cpp has the sizes of the published models, whose chunks are longer than the prompt.
+    "llama4": {"attention_chunk_size": 8192},
+    "gemma3n": {
+        "hidden_size_per_layer_input": 256,
+        "num_kv_shared_layers": 0,
+        "activation_sparsity_pattern": [0.95] * 5,
+        "intermediate_size": [1024] * 5,
     },
     # llama.cpp requires experts in each layer after the dense ones.
     "ernie4_5_moe": {"moe_layer_interval": 1},
@@ -155,15 +168,19 @@ def test_files_of_every_class(
         changes = all_experts(class_models.CONFIGS[name] | changes) or changes
     path = written(class_models.write(name, tmp_path / "model", **changes), tmp_path, type_name)
     found = llama_cpp(path, class_models.PROMPT)
+    if not exact and name in UNSTABLE:
+        path = dequantized(path)
+        found = llama_cpp(path, class_models.PROMPT)
     if exact and not changes:
         expected, _ = class_models.golden(name)
     else:
         with trinity.load(path, threads=1, kv_type="f32") as model:
             expected = model.logits(class_models.PROMPT)
-    if exact:
+    if exact and name not in NEARLY:
         np.testing.assert_allclose(found, expected[:, : found.shape[1]], rtol=0, atol=0.02)
     else:
-        assert cosine(found, expected[:, : found.shape[1]]) > 0.98
+        least = 0.999 if exact else 0.98
+        assert cosine(found, expected[:, : found.shape[1]]) > least
 
 
 @pytest.mark.few(8)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.config import ModelConfig
 from trinity.formats.defaults import Defaults
 from trinity.formats.gguf_limits import check_limits, rounds_ramp
 from trinity.formats.made_tensor import MadeTensor
@@ -43,7 +45,8 @@ class GGUFOrder:
     def __init__(self, provider: WeightProvider) -> None:
         self._provider = provider
         self.path, self.paths = provider.path, provider.paths
-        self.metadata, self.config = provider.metadata, provider.config
+        self.metadata = provider.metadata
+        self.config = with_whole_tables(provider.config)
         self._experts: dict[str, list[str]] = {}
         self._names: list[str] = []
         for name in provider.tensor_names():
@@ -182,6 +185,11 @@ def _permuted_matrix(tensor: TernaryTensor, heads: int) -> TernaryMatrix:
     matrix = tensor.matrix()
     codes = permuted(matrix.codes, heads).reshape(matrix.codes.shape)
     return TernaryMatrix(codes.view(np.uint8), matrix.scale)
+
+
+def with_whole_tables(config: ModelConfig) -> ModelConfig:
+    """Return the configuration of a GGUF file, in which all tables have the vocabulary's rows."""
+    return replace(config, per_layer_vocab_size=0)
 
 
 def _with_all_rows(tensor: Tensor, count: int) -> Tensor:

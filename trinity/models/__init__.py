@@ -273,7 +273,11 @@ def read_model(values: Mapping[str, object], source: str) -> HFModel:
     for family in families():
         if class_name in family.classes:
             return hf_model(values, source, family)
-        if class_name in family.wrappers:
+    inner = values.get("text_config")
+    kind = inner.get("model_type") if isinstance(inner, dict) else None
+    wrappers = [family for family in families() if class_name in family.wrappers]
+    for family in sorted(wrappers, key=lambda family: not family.inner_type):
+        if family.inner_type in ("", kind):
             return hf_model(_with_inner(values, class_name, source), source, family)
     if class_name in HOLDERS:
         both = _with_inner(values, class_name, source)

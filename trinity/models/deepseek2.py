@@ -1,4 +1,6 @@
-"""deepseek2, deepseek32, glm-dsa (DeepSeek V2 to V3.2, GLM 5): latent attention (MLA), experts.
+"""deepseek2, deepseek32, glm-dsa, mistral4 (DeepSeek V2 to V3.2, GLM 5, Mistral Small 4).
+
+Layers have latent attention (MLA) and experts.
 
 The keys and values of all heads are computed from ``kv_lora_rank`` values of a token, and the KV
 cache holds these. Current files have the matrices that map a head's query to the latent values, and
@@ -35,9 +37,9 @@ from trinity.formats.huggingface import mixture
 from trinity.formats.huggingface.config import ROPE_TYPES, ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
-from trinity.formats.huggingface.rope import read_yarn
+from trinity.formats.huggingface.rope import read_yarn, rope_parameters
 from trinity.formats.huggingface.stored import Stored, transposed
-from trinity.formats.huggingface.table import Table, TableRow, Tables, at, pre_norm_layer
+from trinity.formats.huggingface.table import Table, TableRow, Tables, at, experts, pre_norm_layer
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -51,6 +53,7 @@ from trinity.models.operations import (
     Product,
     Rope,
     Rotation,
+    Temperature,
 )
 
 _LATENT_EPSILON = 1e-6  # the default of transformers' DeepseekV3RMSNorm
@@ -88,13 +91,16 @@ def _absorbed(
         Norm("k", "attn_kv_a_norm", "k", rank, eps=_LATENT_EPSILON),
         HeadLinear("heads", "q", "attn_k_b", heads, rank, plain, latent.key_dim, size),
         Copy("heads", "q", heads, turned, latent.key_dim, size, x_first=plain, out_first=rank),
-        Rope(heads, 1, size, rotation, first=rank, value_dim=rank, value="k"),
+        Rope(
+            heads, 1, size, rotation, first=rank, value_dim=rank, value="k",
+            temperature=_temperature(config),
+        ),
         Attention(heads, 1, size, _scale(config, latent), value_dim=rank),
         HeadLinear(
             "a", "values", "attn_v_b", heads, latent.value_dim, rank, rank, latent.value_dim
         ),
         _output(config, "values", latent),
-    ]
+    ]  # fmt: skip
 
 
 def expanded(
@@ -115,10 +121,13 @@ def expanded(
         Copy("heads", "k", heads, plain, both, size),
         Copy("latent", "k", heads, turned, 0, size, x_first=rank, out_first=plain),
         Copy("heads", "v", heads, values, both, values, x_first=plain),
-        Rope(heads, heads, size, rotation, first=plain, value_dim=values),
+        Rope(
+            heads, heads, size, rotation, first=plain, value_dim=values,
+            temperature=_temperature(config),
+        ),
         Attention(heads, heads, size, _scale(config, latent), value_dim=values),
         _output(config, "a", latent, scale),
-    ]
+    ]  # fmt: skip
 
 
 def _queries(config: ModelConfig, latent: LatentConfig, out: str, keys: Product) -> list[Operation]:
@@ -136,6 +145,14 @@ def _queries(config: ModelConfig, latent: LatentConfig, out: str, keys: Product)
 def _output(config: ModelConfig, x: str, latent: LatentConfig, scale: float = 1.0) -> Linear:
     product = Product("attn_output", "x", config.hidden_size)
     return Linear(x, config.num_heads * latent.value_dim, (product,), add=True, scale=scale)
+
+
+def _temperature(config: ModelConfig) -> Temperature | None:
+    """The growth of queries with their position; None: the file has none."""
+    if not config.temperature_scale:
+        return None
+    length = config.temperature_length or config.rope_scaling.original_context_length
+    return Temperature(config.temperature_scale, length or config.context_length)
 
 
 def _multiplier(config: ModelConfig) -> float:
@@ -167,7 +184,7 @@ _INDEXER = {
 }  # fmt: skip
 ARCHITECTURES = (
     Architecture(
-        ("deepseek2",), _layer, rope_halves=False, needs=("latent",), unread=_PARTS,
+        ("deepseek2", "mistral4"), _layer, rope_halves=False, needs=("latent",), unread=_PARTS,
         drafting=_drafting,
     ),
     Architecture(
@@ -260,6 +277,29 @@ def _keys_of_3(config: ModelConfig, values: Values) -> Keys:
     return {**_latent_keys(config, values), **experts}
 
 
+def _keys_of_mistral(config: ModelConfig, values: Values) -> Keys:
+    """Return also the growth of queries, in steps of YaRN's original context."""
+    refuse_other(
+        values,
+        {
+            "rope_interleave": (None, True), "n_group": (None, 1), "topk_group": (None, 1),
+            "attention_bias": (None, False),
+        },
+    )  # fmt: skip
+    parameters, yarn = rope_parameters(values), read_yarn(values, config.context_length)
+    keys: dict[str, object] = {
+        **_latent_keys(config, values),
+        **mixture.keys_of_experts(config, values, sigmoid=False, grouped=False),
+    }
+    if yarn is None or not parameters.has("llama_4_scaling_beta"):
+        raise UnsupportedError(
+            f"{parameters.source}: rope_type must be yarn, with a value for llama_4_scaling_beta"
+        )
+    keys["temperature_scale"] = parameters.real("llama_4_scaling_beta", "temperature_scale")
+    keys["temperature_length"] = yarn.original_context_length
+    return keys
+
+
 def _lite_keys(config: ModelConfig, values: Values) -> Keys:
     dense = mixture.listed_dense_layers(config, values, 1)
     return {**_keys_of_3(config, values), "first_dense_layers": dense}
@@ -335,6 +375,33 @@ def _indexed_table(config: ModelConfig, values: Values) -> Table:
     }
 
 
+# The class's default.
+_YARN_OF_MISTRAL = {
+    "rope_type": "yarn", "rope_theta": 1e4, "factor": 128.0, "beta_fast": 32.0, "beta_slow": 1.0,
+    "original_max_position_embeddings": 8192, "mscale": 1.0, "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}  # fmt: skip
+
+
+def _prepared_mistral(values: Values) -> Values:
+    """Return the values without the rotated share of a head, which other keys say, too."""
+    given = {key: value for key, value in values.values.items() if key != "head_dim"}
+    if isinstance(parameters := given.get("rope_parameters"), dict):
+        rotated, plain = (
+            values.size(key, "rope_dim", default)
+            for key, default in (("qk_rope_head_dim", 64), ("qk_nope_head_dim", 64))
+        )
+        share = parameters.get("partial_rotary_factor")
+        if share not in (None, rotated / (rotated + plain)):
+            raise UnsupportedError(
+                f"{values.source}: partial_rotary_factor is {share!r:.40}; qk_rope_head_dim and "
+                f"qk_nope_head_dim make {rotated / (rotated + plain)}"
+            )
+        kept = {key: one for key, one in parameters.items() if key != "partial_rotary_factor"}
+        given["rope_parameters"] = kept
+    return Values(given, values.source)
+
+
 def _prepared_sarvam(values: Values) -> Values:
     """Return the values of Sarvam 105B in DeepSeek V3's words."""
     given = {key: value for key, value in values.values.items() if key != "head_dim"}
@@ -365,6 +432,18 @@ def _family(
 
 _LAYER_OF_2 = partial(_table, feed_forward=mixture.FEED_FORWARD)
 _LAYER_OF_3 = partial(_table, feed_forward=mixture.CHOSEN_WITH_BIAS)
+_LAYER_OF_MISTRAL = partial(
+    _table,
+    feed_forward={
+        **mixture.FEED_FORWARD,
+        # Checkpoints have one tensor for all experts of a layer.
+        **{
+            name: replace(row, forms=(*row.forms[1:], row.forms[0]))
+            for name, row in experts("mlp.experts").items()
+            if isinstance(row, TableRow)
+        },
+    },
+)
 _DEFAULTS_OF_3 = {
     "n_shared_experts": 1, "first_k_dense_replace": 3, "norm_topk_prob": True,
     "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4,
@@ -389,6 +468,18 @@ FAMILIES = (
          "head_dim": 64, "q_lora_rank": 2048, "index_topk": 2048, "index_n_heads": 32,
          "index_head_dim": 128},
         rope_types=(),
+    ),
+    replace(
+        _family(
+            "Mistral4ForCausalLM", "mistral4", _LAYER_OF_MISTRAL, _keys_of_mistral,
+            {"kv_lora_rank": 256, "q_lora_rank": 1024, "qk_nope_head_dim": 64,
+             "qk_rope_head_dim": 64, "v_head_dim": 128, "n_shared_experts": 1,
+             "norm_topk_prob": True, "rope_parameters": _YARN_OF_MISTRAL},
+            rope_types=("yarn",),
+        ),
+        wrappers={"Mistral3ForConditionalGeneration": "mistral4"},
+        prepare=_prepared_mistral,
+        inner_type="mistral4",
     ),
     # GLM 4.7 Flash
     _family(

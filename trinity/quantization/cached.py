@@ -14,6 +14,7 @@ from trinity.config import ModelConfig
 from trinity.errors import FormatError, InputError
 from trinity.formats.defaults import Defaults
 from trinity.formats.gguf import GGUFProvider
+from trinity.formats.gguf_order import with_whole_tables
 from trinity.formats.huggingface.files import model_name
 from trinity.formats.provider import WeightProvider
 from trinity.options.load_options import LoadOptions
@@ -54,8 +55,8 @@ class Quantized(GGUFProvider):
 
     @property
     def config(self) -> ModelConfig:
-        """The source's configuration."""
-        return self._source.config
+        """The source's configuration, with the sizes of the file's tables."""
+        return with_whole_tables(self._source.config)
 
     @property
     def defaults(self) -> Defaults:

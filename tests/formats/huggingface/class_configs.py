@@ -254,6 +254,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "n_shared_experts": 1, "routed_scaling_factor": 1.8, "norm_topk_prob": True,
         "mlp_layer_types": ["dense"] + ["sparse"] * 2,
     },
+    "mistral4": _COMMON | {
+        "architectures": ["Mistral4ForCausalLM"], "model_type": "mistral4", "num_hidden_layers": 3,
+        "num_key_value_heads": 4, "q_lora_rank": 40, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8, "v_head_dim": 20, "rope_interleave": True, "n_routed_experts": 8,
+        "num_experts_per_tok": 3, "moe_intermediate_size": 40, "n_shared_experts": 1,
+        "norm_topk_prob": True, "first_k_dense_replace": 0, "routed_scaling_factor": 1.5,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "beta_fast": 32.0,
+            "beta_slow": 1.0, "original_max_position_embeddings": 8, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1, "partial_rotary_factor": 1 / 3,
+        },
+    },
     "internlm3": _COMMON | {
         "architectures": ["InternLM3ForCausalLM"], "model_type": "internlm3", "head_dim": 24,
         "rms_norm_eps": 1e-5, "qkv_bias": False, "bias": False,

@@ -93,6 +93,12 @@ KEYS: dict[str, dict[str, Any]] = {
         "leading_dense_block_count": 1, "expert_weights_scale": 1.8, "expert_gating_func": 2,
         "attention.kv_lora_rank": 32, "attention.q_lora_rank": 40,
     },
+    "mistral4": {
+        "leading_dense_block_count": 0, "expert_weights_scale": 1.5, "expert_weights_norm": True,
+        "attention.kv_lora_rank": 32, "attention.q_lora_rank": 40, "rope.dimension_count": 8,
+        "rope.scaling.yarn_log_multiplier": 0.1, "attention.temperature_scale": 0.1,
+        "attention.temperature_length": 8,
+    },
     "internlm3": {"attention.key_length": 24, "rope.dimension_count": 24},
     "llama4": {
         "interleave_moe_layer_step": 2, "expert_feed_forward_length": 40, "feed_forward_length": 96,

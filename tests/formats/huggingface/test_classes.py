@@ -22,6 +22,7 @@ from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.huggingface.metadata import model_metadata
 from trinity.models import read_model
 from trinity.providers import open_weights
+from trinity.quantization import quantize
 from trinity.runtime.interface import Rows
 from trinity.tools.convert import convert
 from trinity_kernels.isa import available_levels
@@ -95,6 +96,18 @@ def test_keys_are_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
         ("maple", {"nope_on_global_attention": False}, "nope_on_global_attention is False"),
         ("minicpm", {"num_experts": 8}, "num_experts is 8"),
         ("minicpm3", {"dim_model_base": 128}, "dim_model_base is 128"),
+        ("mistral4", {"n_group": 2, "topk_group": 1}, "n_group is 2"),
+        ("mistral4", {"rope_interleave": False}, "rope_interleave is False"),
+        (
+            "mistral4",
+            {"rope_parameters": {"rope_type": "yarn", "factor": 8.0, "mscale": 1.0}},
+            "llama_4_scaling_beta",
+        ),
+        (
+            "mistral4",
+            {"rope_parameters": {"rope_type": "yarn", "partial_rotary_factor": 0.5}},
+            "partial_rotary_factor is 0.5",
+        ),
         ("llama4", {"attn_temperature_tuning": False}, "attn_temperature_tuning is off"),
         ("llama4", {"no_rope_layers": [1, 1, 1, 1]}, "its layers rotate as"),
         ("llama4", {"no_rope_layers": "all"}, "no_rope_layers is 'all'; it must be a list"),
@@ -197,6 +210,17 @@ def test_experts_as_transformers_5_saves_them(tmp_path: Path) -> None:
     with trinity.load(folder, kv_type="f32") as model:
         found = model.logits(PROMPT)
     assert np.abs(found - golden("qwen3_vl_moe")[0]).max() < LARGEST_DIFFERENCE
+
+
+def test_a_table_of_fewer_rows_than_the_vocabulary_is_quantized(tmp_path: Path) -> None:
+    """Gemma 3n's table of the inputs of layers; a file has rows of zeros after its rows."""
+    folder, file = write("gemma3n", tmp_path / "model"), tmp_path / "model.gguf"
+    quantize(folder, file, "Q8_0")
+    logits = []
+    for path, type_name in ((file, None), (folder, "Q8_0")):
+        with trinity.load(path, quantize=type_name) as model:
+            logits.append(model.logits(PROMPT))
+    np.testing.assert_array_equal(*logits)
 
 
 def test_rotation_by_layer_that_gguf_cannot_say_is_refused(tmp_path: Path) -> None:

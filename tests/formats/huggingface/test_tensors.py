@@ -173,6 +173,10 @@ def test_the_text_of_mistral_small_has_no_yarn_by_default() -> None:
     assert "temperature_scale" not in model.own_fields
     text["model_type"] = "ministral3"
     assert read_model(values, "config.json").own_fields["temperature_scale"] == 0.1
+    text["model_type"] = "mistral4"
+    text |= {"q_lora_rank": 8, "kv_lora_rank": 8, "n_routed_experts": 2, "num_experts_per_tok": 1}
+    text |= {"moe_intermediate_size": 8, "num_key_value_heads": None, "rope_theta": None}
+    assert read_model(values, "config.json").config.architecture == "mistral4"
 
 
 def test_a_wrapper_without_a_text_config() -> None:

@@ -69,6 +69,8 @@ class Family(Terms):
     drafting: tuple[tuple[str, Tables], ...] = ()
     # The key of config.json that such a layer requires; "": none.
     drafting_key: str = ""
+    # The model_type of text_config in ``wrappers``, if other families have these classes, too.
+    inner_type: str = ""
 
     @property
     def architectures(self) -> tuple[str, ...]:
