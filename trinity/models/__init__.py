@@ -274,10 +274,10 @@ def read_model(values: Mapping[str, object], source: str) -> HFModel:
         if class_name in family.classes:
             return hf_model(values, source, family)
     inner = values.get("text_config")
-    kind = inner.get("model_type") if isinstance(inner, dict) else None
+    of_text = inner.get("model_type") if isinstance(inner, dict) else None
     wrappers = [family for family in families() if class_name in family.wrappers]
     for family in sorted(wrappers, key=lambda family: not family.inner_type):
-        if family.inner_type in ("", kind):
+        if family.inner_type in ("", of_text):
             return hf_model(_with_inner(values, class_name, source), source, family)
     if class_name in HOLDERS:
         both = _with_inner(values, class_name, source)
@@ -288,7 +288,7 @@ def read_model(values: Mapping[str, object], source: str) -> HFModel:
     names = *HOLDERS, *(name for f in families() for name in (*f.classes, *f.wrappers))
     raise UnsupportedError(
         f"{source}: architectures names {class_name[:60]!r}; trinity reads "
-        f"{', '.join(sorted(names))}"
+        f"{', '.join(sorted(set(names)))}"
     )
 
 

@@ -101,7 +101,7 @@ def test_keys_are_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
         (
             "mistral4",
             {"rope_parameters": {"rope_type": "yarn", "factor": 8.0, "mscale": 1.0}},
-            "llama_4_scaling_beta",
+            "rope_parameters: rope_type must be yarn, with a value for llama_4_scaling_beta",
         ),
         (
             "mistral4",
