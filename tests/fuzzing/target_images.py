@@ -41,6 +41,10 @@ _PIECES = (
 )  # fmt: skip
 _CUTTINGS = (
     Cutting("square", ImageSettings(tile=32, longest_edge=32, splits=False, resample=2), ""),
+    Cutting("scanned", ImageSettings(
+        tile=32, longest_edge=32, splits=False, resample=2, most_crops=4, least_crop=5,
+        least_ratio=1.2,
+    ), ""),
     Cutting("tiles", ImageSettings(tile=16, longest_edge=64, splits=True, resample=1), ""),
     Cutting("rectangle", ImageSettings(
         tile=0, longest_edge=0, splits=False, resample=3, unit=4, least_pixels=1 << 6,

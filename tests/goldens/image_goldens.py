@@ -191,8 +191,11 @@ KINDS = {
 
 
 @torch.no_grad()
-def golden(name: str, folder: Path) -> dict[str, np.ndarray]:
-    """Return the ids, the rows of images, the last logits and the greedy tokens of each prompt."""
+def golden(name: str, folder: Path, **options: object) -> dict[str, np.ndarray]:
+    """Return the ids, the rows of images, the last logits and the greedy tokens of each prompt.
+
+    ``options`` are those of the processor.
+    """
     small.write_directory(name, folder)
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     model_class = getattr(transformers, small.config(name)["architectures"][0])
@@ -211,7 +214,9 @@ def golden(name: str, folder: Path) -> dict[str, np.ndarray]:
         messages = [{"role": "user", "content": content}]
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         images = [small.image(*size) for size in sizes]
-        given = processor(text=text, images=images, return_tensors="pt", add_special_tokens=False)
+        given = processor(
+            text=text, images=images, return_tensors="pt", add_special_tokens=False, **options
+        )
         keys = "pixel_attention_mask", "image_sizes"
         wanted = [given[key] for key in ("pixel_values", *keys) if key in given]
         rows = model.model.get_image_features(*wanted, **SEEN.get(name, {})).pooler_output
@@ -300,7 +305,7 @@ def resized() -> dict[str, np.ndarray]:
 
 
 def main(names: Sequence[str]) -> None:
-    """Write the file; with names, only these are made anew: models, or "resized"."""
+    """Write the file; with names, only these are made anew: models, "resized", "scanned"."""
     path = ROOT / "tests" / "data" / "images.npz"
     arrays: dict[str, np.ndarray] = {}
     if names:
@@ -308,6 +313,10 @@ def main(names: Sequence[str]) -> None:
             arrays = dict(known)
     if not names or "resized" in names:
         arrays |= resized()
+    if not names or "scanned" in names:
+        with tempfile.TemporaryDirectory() as folder:
+            made = golden("gemma3", Path(folder), **small.SCANNING)
+        arrays |= {f"scanned_{key}": value for key, value in made.items()}
     for name in small.SPECIAL:
         if names and name not in names:
             continue

@@ -36,6 +36,10 @@ RESIZED = (
     ((1, 1), (8, 8)), ((300, 7), (60, 12)), ((200, 150), (31, 150)), ((40, 90), (40, 11)),
     ((640, 640), (51, 51)),
 )  # fmt: skip
+SCANNING = {
+    "do_pan_and_scan": True, "pan_and_scan_min_crop_size": 7, "pan_and_scan_max_num_crops": 3,
+    "pan_and_scan_min_ratio_to_activate": 1.2,
+}  # fmt: skip
 TOKENS = 16  # that are generated
 QUESTION = "What is it?"
 _SMOLVLM_TEMPLATE = (
@@ -251,6 +255,14 @@ def write_directory(name: str, folder: Path) -> Path:
     }.items():
         (folder / file).write_text(json.dumps(values), "utf-8")
     write_safetensors(folder / "model.safetensors", tensors(name))
+    return folder
+
+
+def write_scanning(folder: Path) -> Path:
+    """Write the model of Gemma 3 with pan and scan, and return its directory."""
+    write_directory("gemma3", folder)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps({**processor("gemma3"), **SCANNING}), "utf-8")
     return folder
 
 

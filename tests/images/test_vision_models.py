@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from tests.images import small_vision_models as small
 from tests.images.conftest import NAMES
 from tests.images.mmproj_files import write_mmproj
 from trinity.errors import ConfigError, ContextLengthError, InputError, UnsupportedError
+from trinity.images.cutting import crops
+from trinity.images.gemma3 import GEMMA3
 from trinity.images.tower_config import checked_channels
 from trinity.runtime.image_rows import PromptIds, is_token
 from trinity.runtime.interface import Rows
@@ -65,6 +69,43 @@ def test_transformers_computes_the_same(
     np.testing.assert_allclose(rows, expected["rows"], atol=1e-3 * np.abs(expected["rows"]).max())
     np.testing.assert_allclose(logits_of(model, ids, 4), expected["logits"], atol=2e-3)
     assert list(model.generate(ids, **GREEDY).token_ids) == expected["tokens"].tolist()
+
+
+@pytest.fixture(scope="module")
+def scanning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[trinity.Model]:
+    with trinity.load(small.write_scanning(tmp_path_factory.mktemp("scanning") / "m")) as model:
+        yield model
+
+
+@pytest.mark.parametrize("number", range(len(small.SIZES)))
+def test_pan_and_scan_is_that_of_transformers(
+    number: int, scanning: trinity.Model, goldens: dict[str, np.ndarray]
+) -> None:
+    def expected(what: str) -> np.ndarray:
+        return goldens[f"scanned_gemma3_{number}_{what}"]
+
+    ids = scanning.apply_chat_template(asked(small.image(*small.SIZES[number])))
+    assert isinstance(ids, PromptIds)
+    assert plain("gemma3", ids) == expected("ids").tolist()
+    assert len(ids.images) == {0: 1, 1: 3, 2: 1, 3: 4, 4: 3}[number]
+    rows = np.concatenate([placed.rows for placed in ids.images])
+    limit = 1e-3 * np.abs(expected("rows")).max()
+    np.testing.assert_allclose(rows, expected("rows"), atol=limit)
+    np.testing.assert_allclose(logits_of(scanning, ids, 4), expected("logits"), atol=2e-3)
+    assert list(scanning.generate(ids, **GREEDY).token_ids) == expected("tokens").tolist()
+
+
+@pytest.mark.parametrize(
+    ("size", "grid"),
+    [  # transformers' Gemma3ImageProcessor with its defaults: columns and rows
+        ((896, 896), (0, 0)), ((1000, 900), (0, 0)), ((1024, 512), (2, 1)), ((4000, 3000), (2, 1)),
+        ((3000, 4000), (1, 2)), ((600, 255), (0, 0)), ((5000, 400), (4, 1)), ((256, 600), (1, 2)),
+        ((700, 300), (2, 1)), ((3, 5000), (0, 0)),
+    ],
+)  # fmt: skip
+def test_crops_of_pan_and_scan(size: tuple[int, int], grid: tuple[int, int]) -> None:
+    settings = replace(GEMMA3.usual_settings, most_crops=4, least_crop=256, least_ratio=1.2)
+    assert crops(*size, settings) == grid
 
 
 @pytest.mark.parametrize("name", sorted(small.MODULES))

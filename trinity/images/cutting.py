@@ -40,6 +40,33 @@ def square(image: Image, settings: ImageSettings) -> Cut:
     return Cut([image.resize(size, Resampling(settings.resample))])
 
 
+def scanned(image: Image, settings: ImageSettings) -> Cut:
+    """Return the whole image as a square, and then, if it is long, its parts as squares."""
+    whole = square(image, settings).images
+    columns, rows = crops(*image.size, settings)
+    if not rows:
+        return Cut(whole)
+    wide, high = math.ceil(image.width / columns), math.ceil(image.height / rows)
+    parts = [
+        image.crop((x, y, min(x + wide, image.width), min(y + high, image.height)))
+        for y in range(0, image.height, high)
+        for x in range(0, image.width, wide)
+    ]
+    return Cut([*whole, *(square(part, settings).images[0] for part in parts)], rows, columns)
+
+
+def crops(width: int, height: int, settings: ImageSettings) -> tuple[int, int]:
+    """Return the columns and rows of the parts of an image, of which one is 1; 0, 0: none."""
+    long, short, most = max(width, height), min(width, height), settings.most_crops
+    if not most or long / short < settings.least_ratio:
+        return 0, 0
+    count = min(math.floor(long / short + 0.5), long // settings.least_crop)
+    count = min(max(count, 2), most)
+    if min(math.ceil(long / count), short) < settings.least_crop:
+        return 0, 0
+    return (count, 1) if width >= height else (1, count)
+
+
 def tiles(image: Image, settings: ImageSettings) -> Cut:
     """Return the tiles row by row and then the whole image; only the whole if it is one tile."""
     tile, resample = settings.tile, Resampling(settings.resample)
@@ -258,6 +285,6 @@ def _up(length: int, tile: int) -> int:
 
 
 CUTS: dict[str, Callable[[Image, ImageSettings], Cut]] = {
-    "square": square, "tiles": tiles, "grid": grid, "rectangle": rectangle, "filled": filled,
-    "shrunk": shrunk, "anyres": anyres, "fitted": fitted,
+    "square": square, "scanned": scanned, "tiles": tiles, "grid": grid, "rectangle": rectangle,
+    "filled": filled, "shrunk": shrunk, "anyres": anyres, "fitted": fitted,
 }  # fmt: skip

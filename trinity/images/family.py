@@ -25,7 +25,7 @@ Joined = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 class Squares(NamedTuple):
     """An image as squares for the tower; ``rows`` x ``columns`` tiles are before the last one.
 
-    Without tiles, it is one rectangle.
+    Without tiles, it is one rectangle. Of the cut "scanned", the whole image is the first.
     """
 
     images: list[NDArray[np.uint8]]  # (height, width, 3)
@@ -51,7 +51,9 @@ class ImageFamily:
     # What chat templates write for an image.
     mark: str
     # How an image is cut into squares: a name in ``cutting.CUTS``.
-    cut: Literal["square", "tiles", "grid", "rectangle", "filled", "shrunk", "anyres", "fitted"]
+    cut: Literal[
+        "square", "scanned", "tiles", "grid", "rectangle", "filled", "shrunk", "anyres", "fitted"
+    ]
     # The texts of an image in a prompt: before, between and after the rows of its squares.
     texts: Callable[[Squares], list[str]]
     # The weights of the projector's products, with GELU between them.

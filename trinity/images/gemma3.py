@@ -1,5 +1,6 @@
 """gemma3: the vision models of Gemma 3, whose images become one square of 256 rows.
 
+With do_pan_and_scan, parts of a long image follow it, in a sentence.
 The rows of an image attend to each other. Source: transformers' Gemma3ImageProcessor,
 Gemma3Processor and Gemma3MultiModalProjector; llama.cpp, tools/mtmd/models/siglip.cpp.
 """
@@ -9,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily, Joined, Squares
@@ -28,7 +29,13 @@ _PROJECTION = "mm.input_projection.weight"
 
 
 def _texts(squares: Squares) -> list[str]:
-    return [f"\n\n{_BEGIN}", f"{_END}\n\n"]
+    before, after = f"\n\n{_BEGIN}", f"{_END}\n\n"
+    count = squares.rows * squares.columns
+    if not count:
+        return [before, after]
+    crops = f"{after} and here are some crops to help you see better {before}"
+    between = [f"{after} {before}"] * (count - 1)
+    return [f"Here is the original image {before}", crops, *between, after]
 
 
 def _joined(config: TowerConfig, weights: TowerWeights) -> Joined:
@@ -55,11 +62,16 @@ def _merge(values: Values) -> int:
 
 
 def _settings(values: Values) -> ImageSettings:
+    scan = dict[str, Any]()
     if values.flag("do_pan_and_scan"):
-        raise UnsupportedError(f"{values.source}: do_pan_and_scan is true, which is not supported")
+        scan = {
+            "most_crops": values.size("pan_and_scan_max_num_crops", "num_layers"),
+            "least_crop": values.size("pan_and_scan_min_crop_size", "hidden_size"),
+            "least_ratio": values.real("pan_and_scan_min_ratio_to_activate", "multiplier"),
+        }
     size = values.inner("size").size("height", "hidden_size")
     resample = values.size("resample", "num_layers", smallest=0)
-    return ImageSettings(tile=size, longest_edge=size, splits=False, resample=resample)
+    return ImageSettings(tile=size, longest_edge=size, splits=False, resample=resample, **scan)
 
 
 def _turned(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -84,7 +96,7 @@ GEMMA3 = ImageFamily(
     name="gemma3",
     class_names=("Gemma3ForConditionalGeneration",),
     mark=_BEGIN,
-    cut="square",
+    cut="scanned",
     texts=_texts,
     projector=("mm.input_projection",),
     joined=_joined,
@@ -115,6 +127,7 @@ GEMMA3 = ImageFamily(
     },
     processor_defaults={
         "size": {"height": 224, "width": 224}, "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5], "resample": _BILINEAR,
+        "image_std": [0.5, 0.5, 0.5], "resample": _BILINEAR, "pan_and_scan_max_num_crops": 4,
+        "pan_and_scan_min_crop_size": 256, "pan_and_scan_min_ratio_to_activate": 1.2,
     },
 )  # fmt: skip

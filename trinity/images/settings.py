@@ -40,6 +40,12 @@ class ImageSettings:
     """For the cut "fitted": larger images are cut into tiles, in multiples of ``most_pixels``."""
     adds_whole: bool = True
     """For the cut "fitted": whether the whole image follows its tiles."""
+    most_crops: int = 0
+    """For the cut "scanned": the most parts of a long image that follow the whole; 0: none do."""
+    least_crop: int = 1
+    """For the cut "scanned": the smallest side of a part."""
+    least_ratio: float = 1.0
+    """For the cut "scanned": how much longer than wide an image with parts is."""
     torchvision: bool = False
     """For the cuts "fitted" and "filled": images are resized as torchvision does, not as Pillow."""
 
