@@ -75,6 +75,16 @@ def test_base64_is_float32_in_little_endian_order(
     assert client.post(PATH, json={"input": "a", name: wrong}).status_code == 200
 
 
+@pytest.mark.parametrize("path", [PATH, "/embeddings"])
+def test_images_are_refused(client: TestClient, path: str) -> None:
+    body = {"input": [{"prompt_string": "<__media__>", "multimodal_data": ["iVBORw0KGgo="]}]}
+    response = client.post(path, json=body)
+    assert response.status_code == 400
+    assert "cannot be embedded" in response.text
+    plain = client.post(path, json={"input": [{"prompt_string": "a", "multimodal_data": []}]})
+    assert plain.status_code == 200
+
+
 def test_a_text_keeps_the_tokens_around_it(client: TestClient) -> None:
     response = client.post(PATH, json={"input": "a", "add_special_tokens": False})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "add_special_tokens")

@@ -24,9 +24,12 @@ class TextObject(Body):
 
     prompt_string: str | None = None
     content: list[TextPart] | None = None
+    multimodal_data: list[str] | None = None
 
     def text(self) -> str:
-        """The text. Raises: ApiError for none and for two."""
+        """The text. Raises: ApiError for none and for two, and for images."""
+        if self.multimodal_data:
+            raise ApiError(400, "input: images and audio cannot be embedded", "input")
         if self.content is None and self.prompt_string is not None:
             return self.prompt_string
         if self.content is None or self.prompt_string is not None:
