@@ -456,12 +456,20 @@ def _() -> None:
     raises(openai.NotFoundError, lambda: client.responses.retrieve(made.id), made.id)
 
 
+@row("responses background=True, retrieve, cancel")
+def _() -> None:
+    made = respond(background=True)
+    while made.status in ("queued", "in_progress"):
+        made = client.responses.retrieve(made.id)
+    assert made.output_text == respond().output_text
+    assert client.responses.cancel(made.id).status == made.status
+
+
 # One parameter each of the responses.
 for name, body in {
     "reasoning effort/summary": {"reasoning": {"effort": "low", "summary": "detailed"}},
     "truncation=auto": {"truncation": "auto"},
     "text.verbosity": {"text": {"verbosity": "low"}},
-    "background=True": {"background": True},
     "service_tier=flex": {"service_tier": "flex"},
     "include": {"include": ["web_search_call.action.sources"]},
     "prompt_cache_retention": {"prompt_cache_retention": "24h"},

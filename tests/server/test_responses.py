@@ -199,6 +199,7 @@ def test_logprobs(client: TestClient) -> None:
         ({"max_output_tokens": -2}, "max_output_tokens"),
         ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
         ({"input": []}, "input"),
+        ({"background": True, "store": False}, "background"),
         ({"input": None}, "input"),
         ({"input": [{"role": "user"}]}, "input[0].content"),
         ({"input": [{"type": "item_reference", "id": "a"}]}, "input[0].id"),
@@ -224,7 +225,7 @@ def test_what_has_no_meaning_is_refused_by_its_name(
 @pytest.mark.parametrize(
     ("body", "name"),
     [
-        ({"background": True}, "background"), ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "auto"}, "truncation"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]"), ({"client_metadata": {}}, None),
         ({"tools": [{"type": "namespace", "name": "x", "tools": []}]}, "tools[0]"),
         ({"tools": [{"type": "local_shell"}]}, "tools[0]"), ({"service_tier": "flex"}, None),

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from openai import NotFoundError, OpenAI
+from openai import BadRequestError, NotFoundError, OpenAI
 from starlette.testclient import TestClient
 
 from tests.server.named_events import named_events
@@ -140,3 +140,30 @@ def test_bytes_are_limited_with_the_conversation_before() -> None:
             kept.find(name)
     kept.keep("e", kept_response(body_of("x" * 100), [], None))
     assert kept.find("e")
+
+
+def test_a_response_in_the_background_is_polled(url: str) -> None:
+    with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        ask: Any = {"model": "demo", "input": "Who was Pierre?", **GREEDY}
+        made = client.responses.create(background=True, **ask)
+        assert made.background
+        while made.status in ("queued", "in_progress"):
+            made = client.responses.retrieve(made.id)
+        whole = client.responses.create(**ask)
+        assert made.output_text == whole.output_text
+        assert client.responses.cancel(made.id) == made
+        with pytest.raises(BadRequestError, match="background"):
+            client.responses.cancel(whole.id)
+        with pytest.raises(NotFoundError):
+            client.responses.cancel("resp_0")
+
+
+def test_a_response_in_the_background_is_cancelled(url: str) -> None:
+    with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        ask: Any = {"model": "demo", "input": "Who was Pierre?", "max_output_tokens": 400}
+        made = client.responses.create(background=True, **ask)
+        with pytest.raises(BadRequestError, match="in progress"):
+            client.responses.create(previous_response_id=made.id, **ask)
+        ended = client.responses.cancel(made.id)
+        assert ended.status == "cancelled"
+        assert client.responses.retrieve(made.id) == ended

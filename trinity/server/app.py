@@ -91,6 +91,7 @@ def make_app(
                 loading.cancel()
             for owned in service.owned.values():
                 owned.kept.close()
+                owned.responses.close()
             service.threads.close()
             service.slot_files.close()
             try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,14 +33,26 @@ class KeptResponse:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class RunningResponse:
+    """A response in the background: its JSON so far, and the task that generates it."""
+
+    body: Callable[[], bytes]
+    task: asyncio.Task[None]
+
+
 class KeptResponses:
-    """The newest responses, as many as there is room for; they end with the server."""
+    """The newest responses, as many as there is room for, and ``running`` ones.
+
+    They end with the server.
+    """
 
     def __init__(self, most: int = MOST_RESPONSES, most_bytes: int = MOST_BYTES) -> None:
         self._most = most
         self._most_bytes = most_bytes
         self._kept: OrderedDict[str, KeptResponse] = OrderedDict()
         self._bytes = 0
+        self.running: dict[str, RunningResponse] = {}
 
     def keep(self, name: str, response: KeptResponse) -> None:
         """Keep a response; the oldest ones are dropped if there is no room."""
@@ -56,6 +69,8 @@ class KeptResponses:
         response = self._kept.get(name)
         if response is None:
             told = f"there is no response {name!r:.100}: it was not stored, or is too old"
+            if name in self.running:
+                told = f"response {name} is in progress; wait until it is complete, or cancel it"
             raise ApiError(
                 404 if param is None else 400,
                 told,
@@ -69,6 +84,11 @@ class KeptResponses:
         """Delete a response. Raises: ApiError 404."""
         self._bytes -= self.find(name).size
         del self._kept[name]
+
+    def close(self) -> None:
+        """End the running responses."""
+        for response in self.running.values():
+            response.task.cancel()
 
     def newest_first(self) -> list[KeptResponse]:
         """Return all responses."""

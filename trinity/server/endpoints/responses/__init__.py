@@ -1,4 +1,4 @@
-"""OpenAI's Responses API: POST /v1/responses, and the store of earlier responses."""
+"""OpenAI's Responses API: POST /v1/responses, in the background or not, and earlier responses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.logprobs import chat_logprobs
-from trinity.server.endpoints.responses import stored
+from trinity.server.endpoints.responses import background, stored
 from trinity.server.endpoints.responses.answer import (
     Completed,
     CutShort,
@@ -38,6 +38,11 @@ async def responses(call: Call[ResponsesRequest]) -> ASGI:
     start = partial(call.start, body.model, job)
     if body.stream:
         return Stream(start, partial(events, body, box, context))
+    if body.background:
+        answers = await start()
+        writer = writer_of(body, box, answers)
+        keep = partial(context.keep, answers, writer.response)
+        return background.begin(context.kept, writer, answers, keep)
     with await start() as answers:
         writer = writer_of(body, box, answers)
         async for _ in answers.by(writer):
@@ -173,4 +178,5 @@ ENDPOINTS = (
         for path in ("/v1/responses/input_tokens", "/responses/input_tokens")
     ),
     *stored.ENDPOINTS,
+    *background.ENDPOINTS,
 )  # fmt: skip

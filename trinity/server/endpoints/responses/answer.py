@@ -113,7 +113,7 @@ class Response(msgspec.Struct):
     id: str
     created_at: int
     model: str
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    status: Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
     output: list[Item]
     instructions: str | None
     metadata: dict[str, str]
@@ -136,7 +136,7 @@ class Response(msgspec.Struct):
     completed_at: int | None = None
     previous_response_id: str | None = None
     object: Literal["response"] = "response"
-    background: Literal[False] = False
+    background: bool = False
     store: bool = False
     service_tier: Literal["default"] = "default"
     truncation: Literal["disabled"] = "disabled"

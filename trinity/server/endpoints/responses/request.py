@@ -53,8 +53,8 @@ class ResponsesRequest(Body):
     that read it. ``metadata``, ``user``, ``safety_identifier`` and ``prompt_cache_key`` come back
     in the response and change nothing else: prompts are shared without a key. ``cache_salt`` is
     vLLM's. ``max_tool_calls`` is about tools that run here, of which there are none. A
-    ``background`` response is complete when the answer comes. ``truncation`` has no effect: what
-    does not fit is refused.
+    ``background`` response is stored, and generated after the answer to its request; one that is
+    streamed ends with its stream. ``truncation`` has no effect: what does not fit is refused.
     """
 
     input: str | list[dict[str, Any]] | None = None
@@ -74,7 +74,7 @@ class ResponsesRequest(Body):
     stream: bool | None = None
     stream_options: ResponsesStreamOptions | None = None
     store: bool | None = None
-    background: Ignorable[Literal[False] | None] = None
+    background: bool | None = None
     truncation: Ignorable[Literal["disabled"] | None] = None
     service_tier: Ignorable[Literal["auto", "default"] | None] = None
     metadata: Ignorable[
@@ -153,6 +153,13 @@ class ResponsesRequest(Body):
         for name in ("stream_options", "return_progress"):
             if getattr(self, name) and not self.stream:
                 ignored.add(name)
+        if self.background and self.stream:
+            ignored.add("background")
+        elif self.background and self.store is False:
+            raise ApiError(
+                400, "background is true and store false; a response in the background is stored",
+                "background",
+            )  # fmt: skip
         if self.metadata is not None and len(self.metadata) > 16:
             raise ApiError(400, "metadata has more than 16 keys", "metadata")
         for number, name in enumerate(self.include or ()):

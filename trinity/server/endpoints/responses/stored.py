@@ -47,10 +47,12 @@ class InputItems(msgspec.Struct):
 
 async def retrieve(call: Call[Any]) -> ASGI:
     """Return a stored response."""
-    response = call.responses.find(call.request.path_params["response"])
+    name, kept = call.request.path_params["response"], call.responses
+    running = kept.running.get(name)
+    body = kept.find(name).body if running is None else running.body()
     if call.query.stream:
         raise ApiError(400, "stream: stored responses are not streamed", "stream")
-    return Json(msgspec.Raw(response.body))
+    return Json(msgspec.Raw(body))
 
 
 async def delete(call: Call[Any]) -> ASGI:
