@@ -342,6 +342,8 @@ def test_document_says_in_which_other_forms_values_may_come(client: TestClient) 
         body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, name: value}
         status = client.post("/v1/chat/completions", json=body).status_code
         assert (status == 200) == right, (name, value)
+    assert fits("type", None, "ToolCall")
+    assert not fits("messages", None)
     assert "ignorable" not in str(fields)
 
 

@@ -115,8 +115,11 @@ def _reached(schemas: list[Any], components: Mapping[str, Any]) -> list[str]:
     return list(found)
 
 
-def _accepted(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of all that a request may contain where ``schema`` describes the value."""
+def _accepted(schema: dict[str, Any], *, optional: bool = False) -> dict[str, Any]:
+    """The schema of all that a request may contain where ``schema`` describes the value.
+
+    ``optional``: null is allowed, and means "not given".
+    """
     plain = {name: value for name, value in schema.items() if name != IGNORABLE}
     default = {"default": plain.pop("default")} if "default" in plain else {}
     options = plain.pop("anyOf", None)
@@ -124,6 +127,8 @@ def _accepted(schema: dict[str, Any]) -> dict[str, Any]:
         options, plain = [plain], {}
     kinds = ["object" if "$ref" in option else str(option.get("type")) for option in options]
     forms = [_inside(option) for option in options]
+    if optional and "null" not in kinds:
+        forms.append({"type": "null"})
     for other in (form for kind in kinds for form in OTHER_FORMS.get(kind, ())):
         if other.get("type") not in kinds and other not in forms:
             forms.append(other)
@@ -140,8 +145,10 @@ def _inside(schema: dict[str, Any]) -> dict[str, Any]:
     if made.get("additionalProperties") is False:
         del made["additionalProperties"]
     if "properties" in made:
+        required = made.get("required", ())
         made["properties"] = {
-            name: _accepted(member) for name, member in made["properties"].items()
+            name: _accepted(member, optional=name not in required)
+            for name, member in made["properties"].items()
         }
     for name in ("items", "additionalProperties"):
         if isinstance(made.get(name), dict):
