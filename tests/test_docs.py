@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import trinity
+from tests.document_folder import write_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -25,6 +26,7 @@ NOT_RUN = re.compile(r"<!-- not run: .{15,} -->\n```\w*\n.*?^```", re.MULTILINE 
 # The code in the last column of a table "other library | trinity".
 OURS = re.compile(r"^\|.*\| `((?:model|trinity)\..*)` \|$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+NAMED = re.compile(r"style\.gguf|embedder\.gguf|path/to/")  # more than model.gguf
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
@@ -185,12 +187,24 @@ def test_documents_hold_python() -> None:
     assert python_of(ROOT / "docs" / "from-transformers.md").count("shown = ") >= 10
 
 
+@pytest.fixture(scope="session")
+def named_files(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the adapters, encoders and speech models that the documents name."""
+    folder = tmp_path_factory.mktemp("named")
+    write_folder(folder, shared_data / "encoders")
+    return folder
+
+
 @pytest.mark.few(2)
 @pytest.mark.parametrize("document", WITH_PYTHON, ids=lambda p: p.name)
-def test_python_runs(document: Path, tmp_path: Path) -> None:
-    """A document's Python blocks run in order in one program, with a file model.gguf."""
-    (tmp_path / "model.gguf").symlink_to(trinity.chat_model())
-    run(["-W", "error::UserWarning", "-c", python_of(document)], cwd=tmp_path)
+def test_python_runs(document: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A document's Python blocks run in order in one program, next to the files that it names."""
+    program, folder = python_of(document), tmp_path
+    if NAMED.search(program):
+        folder = request.getfixturevalue("named_files")
+    else:
+        (folder / "model.gguf").symlink_to(trinity.chat_model())
+    run(["-W", "error::UserWarning", "-c", program], cwd=folder)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)

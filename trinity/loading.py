@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 from trinity.errors import InputError, TrinityError, about
 from trinity.model import Model
 from trinity.model_defaults import checked_defaults, with_defaults
+from trinity.options.adapter_files import adapter_files
 from trinity.options.keywords import unknown_keyword
 from trinity.options.load_options import LoadKeywords, LoadOptions
 from trinity.runtime.generation import Completion
@@ -68,7 +69,10 @@ def load(
     try:
         if chosen.quantize is None:
             _override(provider, chosen)
-        with about(source, os.fspath(path), *provider.paths):
+        others = [os.fspath(name) for name, _ in adapter_files(chosen.lora)]
+        if chosen.mmproj is not None:
+            others.append(os.fspath(chosen.mmproj))
+        with about(source, os.fspath(path), *provider.paths, *others):
             check_is_model(provider.metadata, source)
             check_architecture(provider)
             if chosen.quantize is not None:

@@ -581,10 +581,11 @@ class Model:
         """Raise InputError for a closed model and for an encoder."""
         self._client.check_open()
         if self._engine.encodes:
+            use = "rank" if self.ranks else "embed"
+            name = "" if self._weights is None else f"{self._weights.path}: "
             raise InputError(
-                f"the model ({self.config.architecture}) is an encoder, which cannot generate "
-                f"text: use {'rank' if self.ranks else 'embed'}() "
-                f"(trinity {'rank' if self.ranks else 'embed'})"
+                f"{name}the model ({self.config.architecture}) is an encoder, which cannot "
+                f"generate text: use {use}() (trinity {use})"
             )
 
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:

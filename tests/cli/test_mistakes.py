@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import trinity
+from tests.tiny_models import write_tiny_model
 from trinity.cli import _run
 from trinity.cli.parameters import Exit
+from trinity.formats.gguf_writer import GGUFWriter
 
 LOADED = [  # words; what the message says
     ("--model dir hi", "dir: this is a folder with no config.json and no .gguf file; give the"),
@@ -30,7 +33,12 @@ LOADED = [  # words; what the message says
     ("--json-schema bad.json hi", "bad.json: the JSON schema is not valid JSON: .*line 2"),
     ("--json-schema '{\"type\": 5}' hi", "cannot be compiled: check its syntax and the types"),
     ("--regex '(' hi", "the regular expression cannot be used: .*unclosed group"),
-    ("--lora missing hi", "missing: there is no such file; check the path"),
+    ("--lora missing hi", "error: missing: there is no such file; check the path"),
+    ("--lora dir hi", "error: dir: there is no adapter_config.json in dir"),
+    (
+        "--model words.gguf hi",
+        "words.gguf: a vocabulary without weights.*give the model's own file",
+    ),
     ("--image a.png hi", "reads only text: use a vision model, or a GGUF model with its --mmproj"),
 ]
 USAGE = [
@@ -72,6 +80,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("cut.gguf", b"GGUF\3\0\0\0" + bytes(4)),
     ):  # fmt: skip
         (made / name).write_bytes(content)
+    write_tiny_model(made / "tiny.gguf")
+    with trinity.open_weights(made / "tiny.gguf") as tiny, GGUFWriter(made / "words.gguf") as words:
+        for key, value in tiny.metadata.items():
+            words.add(key, value)
+    (made / "tiny.gguf").unlink()
     return made
 
 

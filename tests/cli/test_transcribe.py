@@ -67,7 +67,7 @@ def test_a_gguf_file_and_times_of_words(run: Run, given: list[str], tmp_path: Pa
 
 def test_errors_say_what_to_do(run: Run, given: list[str], tmp_path: Path) -> None:
     for audio, message in (
-        ("missing.wav", "cannot be opened"),
+        ("missing.wav", "No such file or directory); give an audio file"),
         ("config.json", "soundfile cannot read it"),
     ):
         path = tmp_path / audio if audio.startswith("missing") else Path(given[3]) / audio

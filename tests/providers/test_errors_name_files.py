@@ -200,7 +200,7 @@ def test_files_without_an_architecture(tensor: str, message: str, tmp_path: Path
         ({"architectures": ["T5EncoderModel"]}, "an encoder-decoder"),
         ({"architectures": ["VitsModel"]}, "text-to-speech"),
         ({"_class_name": "FluxTransformer2DModel"}, "a diffusion model"),
-        ({"architectures": ["ViTForImageClassification"]}, "reads images"),
+        ({"architectures": ["ViTForImageClassification"]}, "classifies images"),
         ({"architectures": ["FooForCausalLM"]}, "trinity reads .*LlamaForCausalLM"),
     ],
 )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 from trinity.cli import options
 from trinity.cli.chatting.settings import CONTEXT_SHIFT, SETTINGS
+from trinity.cli.chatting.terminal_mode import unechoed
 from trinity.cli.loading import check_has_template, load_model, model_or_chat_demo, note_of_purpose
 from trinity.cli.parameters import Flag
 from trinity.cli.prompts import given_template
@@ -33,7 +35,9 @@ def chat(
     """Chat with a model. /help lists the commands; input may be piped, one turn per line."""
     own = None if template is None else given_template(template)
     path = model_or_chat_demo(model)
-    with load_model(path, **loading) as loaded:
+    with ExitStack() as opened:
+        with unechoed():
+            loaded = opened.enter_context(load_model(path, **loading))
         if loaded.encodes:
             use = "rank" if loaded.ranks else "embed"
             raise InputError(

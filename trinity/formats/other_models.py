@@ -60,8 +60,8 @@ _KINDS = (
         r"|\w+ForAudioClassification|Parakeet\w*",
     ),
     _Kind(
-        "a model that reads images",
-        "trinity reads text alone",
+        "a model that classifies images or finds things in them",
+        "trinity runs language models, of which some read images",
         r"ViT\w*|Dinov\d\w*|Swin\w*|ResNet\w*|ConvNext\w*|\w+ForImageClassification"
         r"|\w+ForObjectDetection|\w+ForDepthEstimation|\w+ForSemanticSegmentation|\w*Sam\d?Model",
     ),

@@ -221,6 +221,11 @@ class Decoder:
         needed: set[str] = set()
         for name, expected in self._tensors():
             needed.add(name)
+            if not self._names:
+                raise ConfigError(
+                    f"{source}: a vocabulary without weights, which only `trinity tokenize` can "
+                    "use; give the model's own file"
+                )
             if name not in self._names:
                 raise ConfigError(
                     f"{source}: no tensor {name!r}, which its architecture needs; "

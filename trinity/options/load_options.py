@@ -222,7 +222,7 @@ class LoadOptions:
     yarn_attn_factor: Annotated[
         float | None,
         _yarn(
-            "Factor of rotated values, if --yarn-ext-factor is 0; YaRN has its own.",
+            "Attention factor if --yarn-ext-factor is 0; otherwise YaRN computes it.",
             ("--yarn-attn-factor",),
         ),
     ] = None

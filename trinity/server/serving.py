@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 # Seconds until a running thread yields the interpreter's lock (Python's default: 5 ms), so that a
 # thread that reads a long request does not hold up the event loop and the engine.
 SWITCH_SECONDS = 0.0005
+_NAMED = 5  # models in the line that says what is served
 
 
 def serve(
@@ -106,7 +107,7 @@ def run(
 ) -> int | None:  # fmt: skip
     """Listen, and serve models until a signal arrives; return its number. Raises: TrinityError.
 
-    Arguments: as of ``make_app``; ``say`` is called with the addresses.
+    Arguments: as of ``make_app``; ``say`` is called with the addresses and the models.
     """
     errors: list[BaseException] = []
 
@@ -119,6 +120,10 @@ def run(
     def ready() -> None:
         for address in addresses:
             say(f"listening on {address}")
+        names = list(models.served)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        page = "" if "/" in options.disable else f"; chat page: {addresses[0]}/"
+        say(f"models: {', '.join(names[:_NAMED])}{more}{page}")
 
     app = make_app(models, options, failed, ready, defaults, speech, created)
     with ExitStack() as open_sockets:

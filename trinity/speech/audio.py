@@ -44,7 +44,9 @@ def open_audio(audio: AudioLike, rate: int = RATE) -> Blocks:
         with open(path, "rb") as file:
             head = file.read(12)
     except OSError as error:
-        raise InputError(f"{path}: cannot be opened: {error.strerror or error}") from error
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror or error}); give an audio file"
+        ) from error
     if is_wav(head):
         with open(path, "rb") as file:
             read_header(file, path)  # report a wrong file now

@@ -319,6 +319,7 @@ function menu(on) {
 }
 
 input.addEventListener("input", grow);
+addEventListener("resize", grow);
 input.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
     event.preventDefault();
