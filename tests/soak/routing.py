@@ -36,7 +36,9 @@ from trinity.loading import chat_model  # noqa: E402
 ROUTERS = {
     "prefix": "trinity.ray.router.PrefixRouter",
     "random": "tests.soak.random_router.RandomRouter",
-    "ray": "ray.serve.llm.request_router.PrefixCacheAffinityRouter",
+    # Its public module needs vLLM.
+    "ray": "ray.llm._internal.serve.routing_policies.prefix_aware.prefix_aware_router."
+    "PrefixCacheAffinityRouter",
 }
 QUESTIONS = ("Who is Pierre?", "Who is Natasha?", "What did Prince Andrew say?")
 OPTIONS: dict[str, Any] = {"temperature": 0, "max_tokens": 24, "ignore_eos": True}
