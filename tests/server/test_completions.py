@@ -169,6 +169,13 @@ def test_llama_cpp_completion(client: TestClient, model: Model, alone: str) -> N
     assert fields == {"content": alone, "timings/predicted_n": 6}
 
 
+@pytest.mark.parametrize("prompt", [[[]], [[], "a"]])
+def test_an_empty_prompt_in_a_list(client: TestClient, prompt: list[Any]) -> None:
+    several = post(client, "/completion", prompt=prompt)
+    alone = post(client, "/completion", prompt="")
+    assert (several if isinstance(several, dict) else several[0])["content"] == alone["content"]
+
+
 def test_llama_cpp_prompts_mix_tokens_and_texts(client: TestClient, model: Model) -> None:
     ids = model.tokenize(PROMPT)
     several = post(client, "/completion", prompt=[ids, PROMPT])

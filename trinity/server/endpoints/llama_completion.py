@@ -217,8 +217,8 @@ def prompts_of(model: Model, prompt: Any) -> tuple[list[list[int]], list[str]]:
 
 def prompt_with_images(model: Model, parts: Sequence[int | str | PromptObject]) -> list[int]:
     """Return the tokens of one prompt, and rows of its images. Raises: ApiError, InputError."""
-    (first, *more) = parts
-    if more or not isinstance(first, PromptObject) or not first.multimodal_data:
+    first = parts[0] if len(parts) == 1 else None
+    if not isinstance(first, PromptObject) or not first.multimodal_data:
         return checked_ids(mixed_ids(model, parts), model.config.vocab_size)
     where = "multimodal_data"
     if not model.reads_images:
