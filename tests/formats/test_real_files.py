@@ -91,5 +91,5 @@ def test_a_file_without_tensors_still_opens(shared_data: Path) -> None:
     model = GGUFProvider(path)
     assert model.metadata["tokenizer.ggml.pre"] == "gpt-2"
     assert model.tensor_names() == []
-    with pytest.raises(ConfigError, match="no tensor 'token_embd"):
+    with pytest.raises(ConfigError, match="a vocabulary without weights"):
         trinity.load(path)

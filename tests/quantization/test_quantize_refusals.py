@@ -140,7 +140,7 @@ def test_architectures_that_trinity_does_not_run(tmp_path: Path) -> None:
 
 
 def test_a_vocabulary_without_a_model(shared_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no tensor 'token_embd\.weight'"):
+    with pytest.raises(ConfigError, match="a vocabulary without weights"):
         quantize(shared_data / "vocab" / "ggml-vocab-gpt-2.gguf", tmp_path / "out.gguf", "Q4_0")
 
 
