@@ -38,7 +38,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def body_of(number: int, tokens: int, stream: bool) -> dict[str, Any]:
-    """Return the request of a client; the texts of all clients differ from their first word on."""
+    """Return the request of client ``number``. It shares no prefix with those of other clients."""
     text = f"{number} is the number of this question. What do you think of it, and why?"
     body: dict[str, Any] = {
         "messages": [{"role": "user", "content": text}], "max_tokens": tokens, "seed": number,

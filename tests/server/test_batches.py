@@ -22,9 +22,12 @@ from starlette.types import Receive, Scope, Send
 
 from tests.server.conftest import LIMIT, MakeApp, socket_server, wait_for
 from tests.server.test_process import process
+from trinity.runtime.sequence import LAST
 from trinity.server import batch_rows, batches
 from trinity.server.batch_queue import BatchQueue
 from trinity.server.batch_store import BatchObject
+from trinity.server.caller import Caller
+from trinity.server.ignored import Ignored
 
 URL = "/v1/chat/completions"
 ENDED = ("completed", "failed", "cancelled", "expired")
@@ -105,6 +108,36 @@ def test_rows_are_answered_and_errors_lie_apart(served: TestClient) -> None:
     names = [one["id"] for one in served.get("/v1/files").json()["data"]]
     assert set(names) == {file_id, batch["output_file_id"], batch["error_file_id"]}
     assert served.get("/v1/batches").json()["data"] == [batch]
+
+
+@pytest.mark.parametrize(
+    ("url", "body"),
+    [
+        ("/v1/responses", {"input": "Who was Pierre?", "max_output_tokens": 4, "temperature": 0}),
+        (
+            "/v1/messages",
+            {"messages": [{"role": "user", "content": "Who?"}], "max_tokens": 4, "temperature": 0},
+        ),
+    ],
+)
+def test_other_apis_have_batches(served: TestClient, url: str, body: dict[str, Any]) -> None:
+    rows = [{"custom_id": "a", "method": "POST", "url": url, "body": {"model": "demo", **body}}]
+    batch = ended(served, begin(served, upload(served, lines(rows)), url))
+    assert batch["status"] == "completed", batch
+    (found,) = answers(served, batch["output_file_id"])
+    alone = served.post(url, json=rows[0]["body"]).json()
+    name = "output" if "output" in alone else "content"
+    parts = [one[name][0] for one in (found["response"]["body"], alone)]
+    texts = [(part["content"][0] if "content" in part else part)["text"] for part in parts]
+    assert texts[0] == texts[1]
+    if url == "/v1/responses":  # a batch does not take the place of clients' stored responses
+        stored = served.get(f"{url}/{found['response']['body']['id']}")
+        assert stored.status_code == 404
+
+
+@pytest.mark.parametrize("asked", [-1000, 0, 1000])
+def test_a_row_goes_after_all_others(asked: int) -> None:
+    assert Caller(of_batch=True).priority(Ignored(), asked) == LAST
 
 
 WRONG: list[tuple[str, Callable[[list[dict[str, Any]]], bytes], str]] = [

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from tests.server.anthropic_calls import GREEDY, HELLO, PATH
 from tests.server.conftest import MakeApp
+from trinity.server import batch_store
 from trinity.server.batch_store import BatchError, BatchErrors, BatchObject, BatchStore, Counts
 from trinity.server.endpoints.anthropic.batches import PREFIX, described_as
 
@@ -107,6 +108,15 @@ def test_a_batch_is_cancelled_and_removed(batches: Any, served: TestClient) -> N
 def test_what_is_no_batch(batches: Any, requests: Any, words: str) -> None:
     with pytest.raises(anthropic.BadRequestError, match=words):
         batches.create(requests=requests)
+
+
+def test_refused_requests_leave_no_file(
+    batches: Any, served: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_store, "MOST_BATCHES", 0)
+    with pytest.raises(anthropic.RateLimitError):
+        batches.create(requests=[request("a")])
+    assert served.get("/v1/files").json()["data"] == []
 
 
 def test_only_message_batches_are_found(batches: Any, tmp_path: Path) -> None:

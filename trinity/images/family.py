@@ -144,7 +144,7 @@ class ImageFamily:
     # Whether the rows of a square see each other, whatever their order: the text model's
     # configuration, and config.json if there is one.
     both_ways: Callable[[ModelConfig, Values | None], bool] = lambda text, values: False
-    # The factor of rows in the text model.
+    # What the text model multiplies an image's rows by.
     row_scale: Callable[[ModelConfig], float] = lambda text: 1.0
     # Names of tensors that a checkpoint may have, in GGUF and in the class.
     optional: Mapping[str, str] = field(default_factory=dict)

@@ -41,11 +41,11 @@ class ImageSettings:
     adds_whole: bool = True
     """For the cut "fitted": whether the whole image follows its tiles."""
     most_crops: int = 0
-    """For the cut "scanned": the most parts of a long image that follow the whole; 0: none do."""
+    """For the cut "scanned": into how many parts a long image is cut at most; 0: it is not cut."""
     least_crop: int = 1
     """For the cut "scanned": the smallest side of a part."""
     least_ratio: float = 1.0
-    """For the cut "scanned": how much longer than wide an image with parts is."""
+    """For the cut "scanned": the ratio of the sides from which an image is cut into parts."""
     torchvision: bool = False
     """For the cuts "fitted" and "filled": images are resized as torchvision does, not as Pillow."""
 

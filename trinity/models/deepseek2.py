@@ -1,4 +1,4 @@
-"""deepseek2, deepseek32, glm-dsa, mistral4 (DeepSeek V2 to V3.2, GLM 5, Mistral Small 4).
+"""deepseek2, deepseek32, glm-dsa (DeepSeek V2 to V3.2, GLM 5); mistral4 has the same layers.
 
 Layers have latent attention (MLA) and experts.
 
@@ -37,9 +37,9 @@ from trinity.formats.huggingface import mixture
 from trinity.formats.huggingface.config import ROPE_TYPES, ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
-from trinity.formats.huggingface.rope import read_yarn, rope_parameters
+from trinity.formats.huggingface.rope import read_yarn
 from trinity.formats.huggingface.stored import Stored, transposed
-from trinity.formats.huggingface.table import Table, TableRow, Tables, at, experts, pre_norm_layer
+from trinity.formats.huggingface.table import Table, TableRow, Tables, at, pre_norm_layer
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -221,7 +221,8 @@ def latent_sizes(config: ModelConfig, values: Values) -> tuple[LatentConfig, int
     return latent, rotated
 
 
-def _table(config: ModelConfig, values: Values, feed_forward: Table) -> Table:
+def latent_table(config: ModelConfig, values: Values, feed_forward: Table) -> Table:
+    """A layer of latent attention and this feed-forward."""
     return pre_norm_layer(attention_table(config), feed_forward)
 
 
@@ -268,36 +269,13 @@ def _keys_of_2(config: ModelConfig, values: Values) -> Keys:
     refuse_other(values, _ROUTING_OF_2)
     grouped = values.values.get("topk_method") == _OF_GROUPS
     experts = mixture.keys_of_experts(config, values, sigmoid=False, grouped=grouped)
-    return {**_latent_keys(config, values), **experts}
+    return {**latent_keys(config, values), **experts}
 
 
 def _keys_of_3(config: ModelConfig, values: Values) -> Keys:
     refuse_other(values, _ROUTING_OF_3)
     experts = mixture.keys_of_experts(config, values, sigmoid=True)
-    return {**_latent_keys(config, values), **experts}
-
-
-def _keys_of_mistral(config: ModelConfig, values: Values) -> Keys:
-    """Return also the growth of queries, in steps of YaRN's original context."""
-    refuse_other(
-        values,
-        {
-            "rope_interleave": (None, True), "n_group": (None, 1), "topk_group": (None, 1),
-            "attention_bias": (None, False),
-        },
-    )  # fmt: skip
-    parameters, yarn = rope_parameters(values), read_yarn(values, config.context_length)
-    keys: dict[str, object] = {
-        **_latent_keys(config, values),
-        **mixture.keys_of_experts(config, values, sigmoid=False, grouped=False),
-    }
-    if yarn is None or not parameters.has("llama_4_scaling_beta"):
-        raise UnsupportedError(
-            f"{parameters.source}: rope_type must be yarn, with a value for llama_4_scaling_beta"
-        )
-    keys["temperature_scale"] = parameters.real("llama_4_scaling_beta", "temperature_scale")
-    keys["temperature_length"] = yarn.original_context_length
-    return keys
+    return {**latent_keys(config, values), **experts}
 
 
 def _lite_keys(config: ModelConfig, values: Values) -> Keys:
@@ -305,7 +283,8 @@ def _lite_keys(config: ModelConfig, values: Values) -> Keys:
     return {**_keys_of_3(config, values), "first_dense_layers": dense}
 
 
-def _latent_keys(config: ModelConfig, values: Values) -> Keys:
+def latent_keys(config: ModelConfig, values: Values) -> Keys:
+    """The keys of latent attention, and of its YaRN."""
     latent, rotated = latent_sizes(config, values)
     keys: dict[str, object] = {
         "num_kv_heads": 1,  # one latent for all heads
@@ -370,36 +349,9 @@ def _indexed_table(config: ModelConfig, values: Values) -> Table:
         "indexer.proj": at("self_attn.indexer.weights_proj", shape=(heads, config.hidden_size)),
     }
     return {
-        **_table(config, values, mixture.CHOSEN_WITH_BIAS),
+        **latent_table(config, values, mixture.CHOSEN_WITH_BIAS),
         **{name: replace(row, optional=True) for name, row in rows.items()},
     }
-
-
-# The class's default.
-_YARN_OF_MISTRAL = {
-    "rope_type": "yarn", "rope_theta": 1e4, "factor": 128.0, "beta_fast": 32.0, "beta_slow": 1.0,
-    "original_max_position_embeddings": 8192, "mscale": 1.0, "mscale_all_dim": 1.0,
-    "llama_4_scaling_beta": 0.1,
-}  # fmt: skip
-
-
-def _prepared_mistral(values: Values) -> Values:
-    """Return the values without the rotated share of a head, which other keys say, too."""
-    given = {key: value for key, value in values.values.items() if key != "head_dim"}
-    if isinstance(parameters := given.get("rope_parameters"), dict):
-        rotated, plain = (
-            values.size(key, "rope_dim", default)
-            for key, default in (("qk_rope_head_dim", 64), ("qk_nope_head_dim", 64))
-        )
-        share = parameters.get("partial_rotary_factor")
-        if share not in (None, rotated / (rotated + plain)):
-            raise UnsupportedError(
-                f"{values.source}: partial_rotary_factor is {share!r:.40}; qk_rope_head_dim and "
-                f"qk_nope_head_dim make {rotated / (rotated + plain)}"
-            )
-        kept = {key: one for key, one in parameters.items() if key != "partial_rotary_factor"}
-        given["rope_parameters"] = kept
-    return Values(given, values.source)
 
 
 def _prepared_sarvam(values: Values) -> Values:
@@ -413,10 +365,11 @@ def _prepared_sarvam(values: Values) -> Values:
     return Values(given, values.source)
 
 
-def _family(
+def latent_family(
     class_name: str, architecture: str, layer: Tables, keys: Callable[[ModelConfig, Values], Keys],
     defaults: Mapping[str, object], rope_types: tuple[str, ...] = ROPE_TYPES,
 ) -> Family:  # fmt: skip
+    """A class of layers with latent attention and experts; ``keys`` as of ``Family``."""
     return Family(
         classes={class_name: architecture},
         layer=layer,
@@ -430,20 +383,8 @@ def _family(
     )
 
 
-_LAYER_OF_2 = partial(_table, feed_forward=mixture.FEED_FORWARD)
-_LAYER_OF_3 = partial(_table, feed_forward=mixture.CHOSEN_WITH_BIAS)
-_LAYER_OF_MISTRAL = partial(
-    _table,
-    feed_forward={
-        **mixture.FEED_FORWARD,
-        # Checkpoints have one tensor for all experts of a layer.
-        **{
-            name: replace(row, forms=(*row.forms[1:], row.forms[0]))
-            for name, row in experts("mlp.experts").items()
-            if isinstance(row, TableRow)
-        },
-    },
-)
+_LAYER_OF_2 = partial(latent_table, feed_forward=mixture.FEED_FORWARD)
+_LAYER_OF_3 = partial(latent_table, feed_forward=mixture.CHOSEN_WITH_BIAS)
 _DEFAULTS_OF_3 = {
     "n_shared_experts": 1, "first_k_dense_replace": 3, "norm_topk_prob": True,
     "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4,
@@ -453,42 +394,30 @@ _DEFAULTS_OF_GLM = {
     "rms_norm_eps": 1e-5, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256,
 }  # fmt: skip
 FAMILIES = (
-    _family(
+    latent_family(
         "DeepseekV2ForCausalLM", "deepseek2", _LAYER_OF_2, _keys_of_2, {"n_shared_experts": 2}
     ),
-    _family("DeepseekV3ForCausalLM", "deepseek2", _LAYER_OF_3, _keys_of_3, _DEFAULTS_OF_3),
-    _family(
+    latent_family("DeepseekV3ForCausalLM", "deepseek2", _LAYER_OF_3, _keys_of_3, _DEFAULTS_OF_3),
+    latent_family(
         "DeepseekV32ForCausalLM", "deepseek32", _indexed_table, _indexed_keys,
         {**_DEFAULTS_OF_3, "head_dim": 64, "index_topk": 2048, "index_n_heads": 64,
          "index_head_dim": 128},
     ),
-    _family(
+    latent_family(
         "GlmMoeDsaForCausalLM", "glm-dsa", _indexed_table, _indexed_keys,
         {**_DEFAULTS_OF_GLM, "first_k_dense_replace": 3, "routed_scaling_factor": 2.5,
          "head_dim": 64, "q_lora_rank": 2048, "index_topk": 2048, "index_n_heads": 32,
          "index_head_dim": 128},
         rope_types=(),
     ),
-    replace(
-        _family(
-            "Mistral4ForCausalLM", "mistral4", _LAYER_OF_MISTRAL, _keys_of_mistral,
-            {"kv_lora_rank": 256, "q_lora_rank": 1024, "qk_nope_head_dim": 64,
-             "qk_rope_head_dim": 64, "v_head_dim": 128, "n_shared_experts": 1,
-             "norm_topk_prob": True, "rope_parameters": _YARN_OF_MISTRAL},
-            rope_types=("yarn",),
-        ),
-        wrappers={"Mistral3ForConditionalGeneration": "mistral4"},
-        prepare=_prepared_mistral,
-        inner_type="mistral4",
-    ),
     # GLM 4.7 Flash
-    _family(
+    latent_family(
         "Glm4MoeLiteForCausalLM", "deepseek2", _LAYER_OF_3, _lite_keys,
         {**_DEFAULTS_OF_GLM, "routed_scaling_factor": 1.8, "q_lora_rank": 768,
          "num_key_value_heads": 20},
     ),
     replace(
-        _family(
+        latent_family(
             "SarvamMLAForCausalLM", "deepseek2", _LAYER_OF_3, _keys_of_3,
             {"q_lora_rank": None, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
              "v_head_dim": 128, "n_shared_experts": 1, "first_k_dense_replace": 1,

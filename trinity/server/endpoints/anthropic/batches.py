@@ -44,7 +44,7 @@ class MessageBatchBody(Body):
 
 
 class MessageBatchQuery(Body):
-    """The query of batches: those after or before one, the newest first."""
+    """The query of batches: those created before ``after_id`` or after ``before_id``."""
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 20
     after_id: str | None = None
@@ -52,7 +52,7 @@ class MessageBatchQuery(Body):
 
 
 class RequestCounts(msgspec.Struct):
-    """Requests. Those of a batch that has not ended may count as processing until it ends."""
+    """How many requests have each result; ``processing``: none yet."""
 
     processing: int = 0
     succeeded: int = 0
@@ -98,7 +98,7 @@ class _Response(msgspec.Struct):
 
 
 class _Answered(msgspec.Struct):
-    """A line of a file of results."""
+    """A line of one of the batch's two result files."""
 
     custom_id: str
     response: _Response
@@ -113,7 +113,7 @@ async def create(call: Call[MessageBatchBody]) -> ASGI:
 
 
 def _stored(batches: Batches, requests: list[BatchedRequest]) -> BatchObject:
-    """Raises: ApiError 400 for requests that no batch can have."""
+    """Check and store requests. Raises: ApiError 400 if two have one id, or one is streamed."""
     seen = set[str]()
     for number, request in enumerate(requests):
         where = f"requests[{number}]"
@@ -129,7 +129,11 @@ def _stored(batches: Batches, requests: list[BatchedRequest]) -> BatchObject:
         for one in requests
     )
     file = batches.files.add("requests.jsonl", "batch", content)
-    return batches.store.add(file.id, MESSAGES, None, prefix=PREFIX, total=len(requests))
+    try:
+        return batches.store.add(file.id, MESSAGES, None, prefix=PREFIX, total=len(requests))
+    except ApiError:
+        batches.files.delete(file.id)
+        raise
 
 
 async def listed(call: Call[Any]) -> ASGI:
@@ -155,11 +159,12 @@ async def listed(call: Call[Any]) -> ASGI:
 
 async def described(call: Call[Any]) -> ASGI:
     """Return a batch."""
-    return Json(described_as(await call.run(_named(call)[0].get, _named(call)[1])))
+    batches, name = _named(call)
+    return Json(described_as(await call.run(batches.get, name)))
 
 
 async def cancel(call: Call[Any]) -> ASGI:
-    """Cancel a batch; results that there are stay."""
+    """Cancel a batch. It keeps the results that it already has."""
     batches, name = _named(call)
     batch = await call.run(batches.cancel, name)
     batches.begin()
@@ -174,11 +179,11 @@ async def delete(call: Call[Any]) -> ASGI:
 
 
 async def results(call: Call[Any]) -> ASGI:
-    """Return the results, one a line, in no order."""
+    """Return the results, one per line, in any order."""
     batches, name = _named(call)
     batch = await call.run(batches.get, name)
     if batch.status not in ENDED:
-        raise ApiError(400, f"{name} has not ended; its processing_status is in_progress")
+        raise ApiError(400, f"{name} has not ended; wait, or cancel it")
     for file_id in (batch.output_file_id, batch.error_file_id):
         if file_id is not None:
             await call.run(batches.files.get, file_id)
@@ -206,7 +211,7 @@ def _results(batches: Batches, batch: BatchObject) -> Iterator[bytes]:
 
 
 def _of_unanswered(batch: BatchObject) -> dict[str, Any]:
-    """The result of a request that has no answer, of a batch that has ended."""
+    """The result of each request that had no answer when the batch ended."""
     if batch.status == "cancelled":
         return {"type": "canceled"}
     if batch.status == "expired":
