@@ -39,7 +39,7 @@ SAME = {
 DROPPED = {
     "--offline": False, "--ubatch-size": True, "--n-gpu-layers": True,
     "--cont-batching": False, "--embedding": False, "--swa-full": False, "--slots": False,
-    "--no-ui": False, "--jinja": False, "--no-jinja": False, "-fa": True,
+    "--jinja": False, "--no-jinja": False, "-fa": True,
     "--hf-repo": True, "--hf-file": True, "--model-url": True, "--cache-ram": True,
     "--no-cache-idle-slots": False, "--backend_sampling": False, "--no-mmproj": False,
     "--mmproj-url": True, "--reranking": False,
@@ -86,7 +86,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--alias")
     parser.add_argument("--cors-origins", default="*")
     parser.add_argument("--ctx-size", type=int)
-    for switch in ("--kv-unified", "--metrics", "--no-slots", "--verbose", "--context-shift"):
+    for switch in (
+        "--kv-unified", "--metrics", "--no-slots", "--verbose", "--context-shift", "--no-ui",
+    ):  # fmt: skip
         parser.add_argument(switch, action="store_true")
     parser.add_argument("--chat-template")
     parser.add_argument("--reasoning", choices=("on", "off", "auto"), default="auto")
@@ -124,6 +126,8 @@ def main(arguments: list[str]) -> None:
         ours += ["--disable", "/metrics"]
     if given.no_slots:
         ours += ["--disable", "/slots"]
+    if given.no_ui:
+        ours += ["--disable", "/"]
     if given.verbose:
         ours.append("--verbose-answers")
     for origin in given.cors_origins.split(","):

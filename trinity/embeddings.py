@@ -1,4 +1,4 @@
-"""Embeds texts and scores pairs of texts with a model."""
+"""Embeds and classifies texts and scores pairs of texts with a model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Lora = Mapping[int, float] | None
 
 
 class TextEmbedder:
-    """Computes embeddings and scores of texts: what ``Model.embed`` and ``Model.rank`` use.
+    """Computes embeddings, scores and labels of texts: what ``Model.embed`` and ``Model.rank`` use.
 
     A text is read into token ids first (``read_texts``, ``pairs``) and computed then
     (``embed_texts``, ``rank_pairs``), so that callers can do the first in another thread and the
@@ -156,6 +156,52 @@ class TextEmbedder:
         sequences = pooled(pairs.rows, inboxes, options, seconds=pairs.seconds)
         return stacked(await self._client.aresults(sequences, inboxes, client), 1)[:, 0]
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the classifier; empty if the model has none."""
+        return () if self._heads is None else self._heads.names
+
+    def classify(
+        self, texts: Sequence[str | Sequence[int]], *, truncate: bool = True, lora: Lora = None
+    ) -> NDArray[np.float32]:
+        """The probabilities of the ``labels`` for each text or list of token ids.
+
+        Those of a text sum to 1, unless the model has one label or its files say that several may
+        apply to a text. Long texts are cut as in ``Model.embed``.
+        Shapes: returns (n_texts, n_labels).
+        Raises: InputError if the model has no classifier, and for a text without tokens;
+        ContextLengthError for a text that is too long and not cut.
+        """
+        read = self.read_classified(texts, truncate=truncate)
+        self.warn(read.cut, len(texts))
+        return self.classify_texts(read, lora=lora)
+
+    def read_classified(
+        self, texts: Sequence[str | Sequence[int]], *, truncate: bool = True
+    ) -> Texts:
+        """The token ids of texts as ``classify`` uses them. Raises: as ``classify``."""
+        self._check_classifies()
+        read = self._reader.texts(texts, truncate=truncate)
+        return read._replace(rows=[self._unpadded(row) for row in read.rows])
+
+    def classify_texts(
+        self, texts: Texts, *, raw: bool = False, lora: Lora = None
+    ) -> NDArray[np.float32]:
+        """The probabilities of the labels, or with ``raw`` the logits. Raises: as ``classify``."""
+        options = self._label_options(lora)
+        inboxes = [Inbox() for _ in texts.rows]
+        sequences = pooled(texts.rows, inboxes, options)
+        return self._classes(self._client.results(sequences, inboxes), raw)
+
+    async def aclassify_texts(
+        self, texts: Texts, *, raw: bool = False, lora: Lora = None, client: str = ""
+    ) -> NDArray[np.float32]:
+        """As ``classify_texts``, for asyncio; ``client`` as for ``aembed_texts``."""
+        options = self._label_options(lora)
+        inboxes = [AsyncInbox() for _ in texts.rows]
+        sequences = pooled(texts.rows, inboxes, options)
+        return self._classes(await self._client.aresults(sequences, inboxes, client), raw)
+
     def cut_notice(self, cut: Sequence[int], count: int) -> str:
         """The warning that the texts with the indices ``cut``, of ``count`` texts, were cut."""
         context, most = self._engine.context_length, self._engine.config.context_length
@@ -190,14 +236,41 @@ class TextEmbedder:
 
         if prompt is None:
             ids, second, cut = self._reader.pair(query, text, truncate=truncate)
-            # transformers scores the last token that is not padding; EOS may be the padding token.
-            padding = None if self._heads is None else self._heads.padding_id
-            while not self._engine.encodes and len(ids) > 1 and ids[-1] == padding:
-                ids.pop()
-            return ids, second, cut
+            return self._unpadded(ids), second, cut
         whole, end = filled(prompt, query, text), after_document(prompt, query)
         ids, cut = self._reader.prompted_pair(whole, end, truncate=truncate)
         return ids, None, cut
+
+    def _unpadded(self, ids: list[int]) -> list[int]:
+        """The ids without padding at their end, which EOS may be.
+
+        transformers reads the last token that is not padding.
+        """
+        padding = None if self._heads is None else self._heads.padding_id
+        count = len(ids)
+        while not self._engine.encodes and count > 1 and ids[count - 1] == padding:
+            count -= 1
+        return ids[:count]
+
+    def _check_classifies(self) -> None:
+        self._client.check_open()
+        if not self.labels:
+            raise InputError(
+                "the model is not a classifier: its files have no cls.output.weight; use a model "
+                "whose class ends in ForSequenceClassification"
+            )
+
+    def _classes(
+        self, results: Sequence[NDArray[np.float32] | None], raw: bool
+    ) -> NDArray[np.float32]:
+        assert self._heads is not None
+        logits = stacked(results, len(self.labels))
+        return logits if raw else self._heads.probabilities(logits)
+
+    def _label_options(self, lora: Lora) -> PoolingOptions:
+        self._check_classifies()
+        assert self._heads is not None
+        return self._of_one_state(lora)._replace(head=self._heads.outputs)
 
     def _check_ranks(self) -> None:
         self._client.check_open()
@@ -214,9 +287,13 @@ class TextEmbedder:
     def _score_options(self, lora: Lora) -> PoolingOptions:
         self._check_ranks()
         assert self._heads is not None
-        # In a decoder only the last token sees the whole pair.
+        return self._of_one_state(lora)._replace(head=self._heads.score)
+
+    def _of_one_state(self, lora: Lora) -> PoolingOptions:
+        """Options of a classifier, which reads one token's state."""
+        # In a decoder only the last token sees the whole text.
         pooling: Pooling = "cls" if self._engine.encodes else "last"
-        return self._options(pooling, False, lora)._replace(head=self._heads.score)
+        return self._options(pooling, False, lora)
 
     def _options(
         self, pooling: Pooling | None, normalize: bool | None, lora: Lora, priority: int = 0

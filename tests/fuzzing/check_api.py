@@ -4,7 +4,8 @@
     python tests/fuzzing/check_api.py
     python tests/fuzzing/check_api.py --openai openapi.json
 
-A server of the demo model is started. schemathesis makes requests of the server's own document, and
+Servers with everything turned on are started: of the demo model, of a small reranker and of a small
+classifier. schemathesis makes requests of the server's own document, and
 with --openai of OpenAI's as well: what that allows must be answered by its schemas, or refused by
 name.
 """
@@ -17,19 +18,25 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 # A schema cannot say what fits the context, which names and tokens exist, or what excludes what.
 NOT_CHECKED = "positive_data_acceptance"
+# The first models of servers for some paths; the others get the demo model.
+FIRST = {
+    "qwen3_classifier": re.compile(r"(/v[12])?/(rerank|reranking|score)"),
+    "qwen3_labels": re.compile(r"(/v1)?/classify"),
+}
+DEMO = "demo"
 OPENAIS = ["--mode", "positive", "--checks", "not_a_server_error,fits_openai,refusals_say_why"]
 
 
@@ -51,14 +58,17 @@ def main() -> int:
         # Bodies that are no requests at all have no parameter to name.
         excluded += ",refusals_say_why"
     counts = Counts()
-    with tempfile.TemporaryDirectory() as name, server(name) as url:
-        folder = Path(name)
-        if not given.only_openai:
-            for path in given.path or paths_of(url):
+    for first in (DEMO, *FIRST) if not given.only_openai else ():
+        with TemporaryDirectory() as name, server(Path(name), first) as url:
+            for path in paths_of(url):
+                if first_model(path) != first or (given.path and path not in given.path):
+                    continue
                 options = [f"{url}/openapi.json", *usual, "--include-path", path,
                            "--exclude-checks", excluded]  # fmt: skip
-                counts.add(path, run(options, folder, environment))
-        if given.openai is not None:
+                counts.add(path, run(options, Path(name), environment))
+    if given.openai is not None:
+        with TemporaryDirectory() as name, server(Path(name), DEMO) as url:
+            folder = Path(name)
             from tests.fuzzing.openai_document import OpenAIDocument
 
             document = OpenAIDocument(given.openai).document()
@@ -97,16 +107,42 @@ def paths_of(url: str) -> list[str]:
         return [path for path in json.load(answer)["paths"] if path != "/models/sse"]
 
 
+def first_model(path: str) -> str:
+    """Return the first model of the server that is asked under a path."""
+    return next((name for name, paths in FIRST.items() if paths.fullmatch(path)), DEMO)
+
+
 @contextmanager
-def server(slots: str) -> Iterator[str]:
-    """Yield the URL of a server with the demo model and short responses."""
+def server(folder: Path, first: str) -> Iterator[str]:
+    """Yield the URL of a server with short responses; ``first`` is its first model."""
+    from tests import hub_server
+    from tests.formats.huggingface.rank_models import write
+    from tests.fuzzing.live_server import sound_whisper
+
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")])
-    demo = ROOT / "trinity" / "data" / "demo-chat.gguf"
+    model = ROOT / "trinity" / "data" / "demo-chat.gguf"
+    if first != DEMO:
+        model = write(first, folder / first)
+    (folder / "slots").mkdir()
+    (folder / "whisper.gguf").write_bytes(sound_whisper())
+    options = [
+        "--port", "0", "--max-tokens", "8", "--model", f"first={model}",
+        "--request-seconds", "600", "--any-model-name", "--slot-save-path", f"{folder}/slots",
+        "--state", f"{folder}/state", "--speech-model", f"{folder}/whisper.gguf",
+        "--allow-create", "--allow-pull",
+    ]  # fmt: skip
+    with hub_server.running() as hub:
+        variables = {
+            "PYTHONPATH": paths, "TRINITY_STORE": f"{folder}/store", "HF_HOME": f"{folder}/hub",
+            "OLLAMA_MODELS": f"{folder}/ollama", "HF_ENDPOINT": hub.url,
+        }  # fmt: skip
+        yield from _running(options, {**os.environ, **variables})
+
+
+def _running(options: Sequence[str], environment: dict[str, str]) -> Iterator[str]:
     started = subprocess.Popen(
-        [sys.executable, "-m", "trinity", "serve", "--port", "0", "--max-tokens", "8",
-         "--model", f"demo={demo}", "--request-seconds", "600", "--any-model-name",
-         "--slot-save-path", slots],
-        stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths},
+        [sys.executable, "-m", "trinity", "serve", *options],
+        stderr=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip
     assert started.stderr is not None
     told = iter(started.stderr)

@@ -3,8 +3,8 @@
     pip install torch transformers sentence-transformers numpy numba gguf
     python tests/goldens/rank_goldens.py
 
-Classifiers of pairs answer by transformers, those with a template of their own and models with
-LogitScore by sentence-transformers; a file of llama.cpp's converter by the formula of
+Classifiers of pairs and of texts answer by transformers, those with a template of their own and
+models with LogitScore by sentence-transformers; a file of llama.cpp's converter by the formula of
 llm_graph_context::build_pooling over transformers' logits. The tests need none of these: they draw
 the same models (tests/formats/huggingface/rank_models.py). What texts with special tokens become is
 told by transformers' tokenizers of the reference data, in shared/data beside the checkout.
@@ -20,14 +20,21 @@ from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    pipeline,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from tests.formats.huggingface.rank_models import (  # noqa: E402
+    CLASSIFIERS,
     CONFIGS,
     FILE,
+    LABELS,
     NO,
     PAIRS,
     PLACES,
@@ -81,20 +88,36 @@ def of_file(folder: Path) -> tuple[list[list[int]], list[float]]:
     return ids, scores
 
 
+def labelled(folder: Path) -> dict[str, Any]:
+    """Return the token ids of texts, and the probabilities of all labels."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, **FORM).eval()
+    run = pipeline("text-classification", model=model, tokenizer=tokenizer, top_k=None)
+    texts = [text for _, text in PAIRS]
+    found = [{one["label"]: one["score"] for one in labels} for labels in run(texts)]
+    return {
+        "ids": [tokenizer(text)["input_ids"] for text in texts],
+        "probabilities": [[one[label] for label in LABELS] for one in found],
+    }
+
+
 @torch.no_grad()
 def main() -> None:
     found: dict[str, Any] = {}
+    classified: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         for name in CONFIGS:
             folder = write(name, Path(temporary) / name)
             found[name] = in_pairs(folder) if name in IN_PAIRS else by_roles(folder, name)
+        for name in CLASSIFIERS:
+            classified[name] = labelled(write(name, Path(temporary) / name))
         found[FILE] = of_file(Path(temporary) / "qwen3_logits")
     texts = {}
     for name in TOKENIZERS:
         folder = ROOT.parent / "shared" / "data" / "encoders" / name / "hf"
         tokenizer = AutoTokenizer.from_pretrained(folder)
         texts[name] = {text: tokenizer(text)["input_ids"] for text in TEXTS}
-    known: dict[str, Any] = {"texts": texts}
+    known: dict[str, Any] = {"texts": texts, **classified}
     known |= {name: {"ids": ids, "scores": scores} for name, (ids, scores) in found.items()}
     (ROOT / "tests" / "data" / "ranks.json").write_text(json.dumps(known) + "\n")
 

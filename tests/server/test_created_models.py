@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import trinity
+from tests.formats.huggingface.class_models import write
 from tests.server.asgi import strict
 from tests.server.conftest import wait_for
 from tests.server.ollama_calls import lines, post
@@ -22,6 +23,7 @@ from trinity.server.model_refs import served_models
 from trinity.server.models import Models
 from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
+from trinity.tools.convert import convert
 
 DEMO = Path(trinity.chat_model())
 SAID = {"messages": [{"role": "user", "content": "Hi"}], "options": {"num_predict": 1}}
@@ -176,6 +178,36 @@ def test_a_model_is_replaced_while_it_responds(start: Start, store: Path) -> Non
     assert len(list((store / "manifests").rglob("latest"))) == 1
 
 
+@pytest.mark.parametrize("form", ["gguf", "directory"])
+def test_quantized_when_created(start: Start, store: Path, tmp_path: Path, form: str) -> None:
+    """From one GGUF file, and from the files of a directory."""
+    folder = write("internlm3", tmp_path / "float")
+    if form == "gguf":
+        convert(folder, tmp_path / "float.gguf", outtype="f16")
+        given = {"float.gguf": tmp_path / "float.gguf"}
+    else:
+        given = {path.name: path for path in folder.iterdir()}
+    client = start()
+    uploaded = {name: push(client, path.read_bytes()) for name, path in given.items()}
+    made = lines(client, "/api/create", model="small", files=uploaded, quantize="q8_0",
+                 system="S")  # fmt: skip
+    assert made[0] == {"status": "quantizing model to Q8_0"}
+    assert made[-1] == {"status": "success"}
+    assert not {f"using existing layer {digest}" for digest in uploaded.values()} & {
+        step["status"] for step in made
+    }
+    shown = post(client, "/api/show", model="small")
+    assert shown["details"]["quantization_level"] == "Q8_0"
+    assert shown["system"] == "S"
+    assert post(client, "/api/generate", model="small", prompt="a", stream=False,
+                options={"num_predict": 1})["done"]  # fmt: skip
+    (weights,) = [
+        path for path in (store / "blobs").iterdir() if path.read_bytes()[:4] == b"GGUF"
+        and path.name.replace("-", ":") not in uploaded.values()
+    ]  # fmt: skip
+    assert weights.name == f"sha256-{hashlib.sha256(weights.read_bytes()).hexdigest()}"
+
+
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
@@ -193,7 +225,8 @@ def test_a_model_is_replaced_while_it_responds(start: Start, store: Path) -> Non
         ({"model": "a", "from": "demo", "template": "{{ if }}"}, 400, ""),
         ({"model": "a", "from": "demo", "template": "{% if a %}{% endif %}"}, 400, "Jinja"),
         ({"model": "a", "from": "demo", "parameters": {"top_k": "x"}}, 400, "top_k is 'x'"),
-        ({"model": "a", "from": "demo", "quantize": "q4_K_M"}, 501, "does not quantize"),
+        ({"model": "a", "from": "demo", "quantize": "q4_K_M"}, 400, "only supported for F16"),
+        ({"model": "a", "from": "demo", "quantize": "q4_X"}, 400, "quantize: type is 'q4_X'"),
         ({"model": "a", "from": "demo", "adapters": {"a": "sha256:" + "0" * 64}}, 400, "not found"),
     ],
 )  # fmt: skip

@@ -192,6 +192,93 @@ def test_other_containers_have_the_same_samples(
     assert np.abs(np.fft.rfft(found[inside])).argmax() == 330  # 440 Hz in 0.75 s
 
 
+def write_by_av(
+    path: Path, samples: np.ndarray[Any, Any], rate: int, form: str, codec: str
+) -> None:
+    """A file of samples (n,) that FFmpeg encodes."""
+    av = pytest.importorskip("av")
+    with av.open(str(path), "w", format=form) as container:
+        stream = container.add_stream(codec, rate=rate)
+        stream.layout = "mono"
+        frame = av.AudioFrame.from_ndarray(
+            samples[None].astype(np.float32), format="fltp", layout="mono"
+        )
+        frame.sample_rate = rate
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "codec", "rate", "close"),
+    [
+        ("a.m4a", "mp4", "aac", 44100, 0.03),
+        ("a.mp4", "mp4", "alac", 16000, 1e-3),
+        ("a.webm", "webm", "libopus", 48000, 0.03),
+        ("a.aac", "adts", "aac", 22050, 0.03),
+        ("no_suffix", "mov", "pcm_s16le", 8000, 1e-3),
+    ],
+)
+def test_what_phones_and_browsers_record(
+    tmp_path: Path, name: str, form: str, codec: str, rate: int, close: float
+) -> None:
+    """The samples of the WAV file, also of a file that is longer than a reply."""
+    samples = tone(rate, 3.0)
+    write_by_av(tmp_path / name, samples, rate, form, codec)
+    write_wav(tmp_path / "a.wav", samples, rate)
+    found, wanted = read(tmp_path / name), read(tmp_path / "a.wav")
+    assert abs(len(found) - len(wanted)) <= 16000 * 0.15
+    inside = slice(8000, 40000)
+    gain = np.abs(np.fft.rfft(found[inside])).max() / np.abs(np.fft.rfft(wanted[inside])).max()
+    assert gain == pytest.approx(1, abs=close)
+    assert np.abs(np.fft.rfft(found[inside])).argmax() == 880  # 440 Hz in 2 s
+
+
+@pytest.mark.full
+def test_a_recording_of_several_replies(tmp_path: Path) -> None:
+    samples = np.repeat(np.linspace(-0.5, 0.5, 100), 24000)
+    write_by_av(tmp_path / "a.m4a", samples, 16000, "mp4", "alac")
+    write_wav(tmp_path / "a.wav", samples, 16000)
+    found, wanted = read(tmp_path / "a.m4a"), read(tmp_path / "a.wav")
+    np.testing.assert_allclose(found[: len(wanted)], wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda raw: raw[: len(raw) // 2], "a.m4a: (it is damaged or incomplete|truncated)"),
+        (lambda raw: raw[:12] + bytes(500), "a.m4a: it is damaged or incomplete"),
+        (lambda raw: raw[:12], "a.m4a: it is damaged or incomplete"),
+        (lambda raw: b"\x1a\x45\xdf\xa3" + raw, "a.m4a: it is damaged or incomplete"),
+    ],
+)
+def test_damaged_recordings(tmp_path: Path, change: Any, message: str) -> None:
+    path = tmp_path / "a.m4a"
+    write_by_av(path, tone(16000, 5.0), 16000, "mp4", "aac")
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(FormatError, match=message):
+        read(path)
+
+
+def test_a_video_without_sound(tmp_path: Path) -> None:
+    av = pytest.importorskip("av")
+    with av.open(str(tmp_path / "a.mp4"), "w") as container:
+        stream = container.add_stream("mpeg4", rate=10)
+        stream.width = stream.height = 32
+        frame = av.VideoFrame.from_ndarray(np.zeros((32, 32, 3), np.uint8), format="rgb24")
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    with pytest.raises(FormatError, match="it has no sound"):
+        read(tmp_path / "a.mp4")
+
+
+def test_recordings_of_phones_need_a_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.m4a"
+    path.write_bytes(b"\0\0\0\x18ftypM4A " + bytes(100))
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(UnsupportedError, match=r"M4A, AAC and WebM need av, .* pip install av"):
+        read(path)
+
+
 def test_a_header_that_promises_an_hour_gives_what_is_there(tmp_path: Path) -> None:
     """The Xing header of an MP3 file counts its frames; soundfile's ``blocks`` trusts it."""
     soundfile = pytest.importorskip("soundfile")

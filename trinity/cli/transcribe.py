@@ -31,7 +31,8 @@ def transcribe(
     audio: Annotated[
         str,
         Argument(
-            metavar="AUDIO", help="A WAV file, or FLAC, Ogg and MP3 with the soundfile package."
+            metavar="AUDIO",
+            help="A WAV file; FLAC, Ogg and MP3 with soundfile, M4A and WebM with av.",
         ),
     ],
     model: Annotated[

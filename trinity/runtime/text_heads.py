@@ -23,6 +23,7 @@ Vector = NDArray[np.float64]
 Head = Callable[[Vector], Vector]
 
 _DENSE = ("dense_2", "dense_3")
+_SEVERAL = "multi_label_classification"
 # By the last part of torch.nn's names.
 _ACTIVATIONS: dict[object, Head] = {
     "Identity": lambda x: x,
@@ -46,7 +47,8 @@ class TextHeads:
     """The layers of a model's file that follow its hidden states of ``hidden_size`` values.
 
     ``size``: the number of values of an embedding. ``labels``: the rows of the classifier, 0
-    without one. ``has_pooler``: a layer (``cls.weight``) comes before the classifier.
+    without one, and ``names`` their names. ``several``: more than one may apply to a text.
+    ``has_pooler``: a layer (``cls.weight``) comes before the classifier.
     ``padding_id``: the padding token, or None.
     Raises: ConfigError if shapes do not fit together.
     """
@@ -71,6 +73,13 @@ class TextHeads:
                 self._pooler_bias = self._vector("cls.bias", hidden_size)
                 if len(self._pooler) != hidden_size:
                     raise self._error("cls.weight", f"{hidden_size} rows")
+        prefix = f"{provider.metadata.get('general.architecture')}.classifier."
+        named = provider.metadata.get(f"{prefix}output_labels")
+        names = [one for one in named if isinstance(one, str)] if isinstance(named, list) else []
+        if len(names) != self.labels:
+            names = [f"LABEL_{i}" for i in range(self.labels)]  # as in transformers
+        self.names = tuple(names)
+        self.several = provider.metadata.get(f"{prefix}problem_type") == _SEVERAL
 
     def vector(self, pooled: Vector) -> Vector:
         """The embedding, (size,), of pooled hidden states."""
@@ -93,12 +102,26 @@ class TextHeads:
 
         With one row it is the logit; with two rows the probability of the first.
         """
-        if self.has_pooler:
-            state = np.tanh(self._pooler @ state + self._pooler_bias)
-        outputs = self._output @ state + self._output_bias
+        outputs = self.outputs(state)
         if self.labels == 1:
             return outputs
         return np.exp(-np.logaddexp(0.0, outputs[1:] - outputs[:1]))
+
+    def outputs(self, state: Vector) -> Vector:
+        """The logits of all labels from the hidden state of a text's first or last token."""
+        if self.has_pooler:
+            state = np.tanh(self._pooler @ state + self._pooler_bias)
+        return self._output @ state + self._output_bias
+
+    def probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The probabilities of the labels, (n_texts, labels), from their logits.
+
+        Those of a text sum to 1, unless several labels may apply or there is only one.
+        """
+        if self.several or self.labels == 1:
+            return np.exp(-np.logaddexp(np.float32(0), -logits))
+        shifted = np.exp(logits - logits.max(1, keepdims=True))
+        return np.asarray(shifted / shifted.sum(1, keepdims=True), np.float32)
 
     def _layer(self, name: str, width: int) -> _Dense:
         weight = self._matrix(name, width)

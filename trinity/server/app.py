@@ -144,7 +144,9 @@ def make_app(
 
 
 async def turned_off(call: Call[Any]) -> ASGI:
-    """The handler of a disabled path."""
+    """The handler of a disabled path. Without the page, there is nothing at "/"."""
+    if call.request.url.path == "/":
+        raise ApiError(404, "the chat page is turned off on this server", code="disabled")
     raise ApiError(501, f"{call.request.url.path} is turned off on this server", code="disabled")
 
 

@@ -6,9 +6,11 @@ import asyncio
 import json
 import logging
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from trinity.errors import ConfigError, InputError, TrinityError, UnsupportedError
@@ -21,12 +23,16 @@ from trinity.formats.ollama.name import TAG, Name, parse_name
 from trinity.formats.ollama.own_store import OwnStore
 from trinity.formats.ollama.params import read_params
 from trinity.formats.ollama.store import own_store
+from trinity.formats.provider import WeightProvider
 from trinity.loading import open_weights
 from trinity.models import check_architecture
 from trinity.options.load_options import LoadOptions
 from trinity.providers.huggingface import HuggingFaceProvider
 from trinity.providers.ollama import open_manifest
 from trinity.providers.ollama_tensors import OllamaTensors
+from trinity.quantization.assignment import Overrides
+from trinity.quantization.mixes import QuantizationMix
+from trinity.quantization.quantization import write_quantized
 from trinity.server.errors import ApiError
 from trinity.server.models import Models
 from trinity.server.served import Served
@@ -51,6 +57,7 @@ class Recipe:
     licenses: Sequence[str] = ()
     parameters: Mapping[str, Any] | None = None
     messages: Sequence[Mapping[str, str]] = ()
+    mix: QuantizationMix | None = None  # the weights are quantized to it
 
 
 class CreatedModels:
@@ -82,7 +89,11 @@ class CreatedModels:
         def made() -> list[str]:
             config, layers = self._layers(recipe)
             config = {**config, OWNER: owner}
-            self._check(name, config, layers)
+            with closing(self._opened(name, config, layers)) as provider:
+                check_architecture(provider)
+                if recipe.mix is not None:
+                    layers = self._quantized(provider, layers, recipe.mix)
+                    config = {**config, "model_format": "gguf", "file_type": recipe.mix.name}
             self.store.write(name, config, layers)
             return [layer.digest for layer in layers]
 
@@ -298,12 +309,43 @@ class CreatedModels:
         path = self._path(digest)
         return Layer(kind, os.path.basename(path).replace("-", ":"), os.path.getsize(path), name)
 
-    def _check(self, name: Name, config: Mapping[str, object], layers: Sequence[Layer]) -> None:
-        """Raises: TrinityError for a model that cannot be loaded."""
+    def _opened(
+        self, name: Name, config: Mapping[str, object], layers: Sequence[Layer]
+    ) -> WeightProvider:
+        """The model of these layers. Raises: TrinityError for one that cannot be loaded."""
         made = self.store.add("", json.dumps(config).encode())
         manifest = Manifest(self.store.store, "its manifest", shown_name(name), made, tuple(layers))
-        with closing(open_manifest(manifest, LoadOptions(), log.info)) as provider:
-            check_architecture(provider)
+        return open_manifest(manifest, LoadOptions(), log.info)
+
+    def _quantized(
+        self, provider: WeightProvider, layers: Sequence[Layer], mix: QuantizationMix
+    ) -> list[Layer]:
+        """The layers with quantized weights. Raises: ApiError, TrinityError."""
+        if isinstance(provider, HuggingFaceProvider) and (
+            provider.described.values.values.get("vision_config") is not None
+        ):
+            raise UnsupportedError(
+                "quantize: a GGUF file of this model would not read images; create it without "
+                "quantize, or from GGUF files"
+            )
+        # A name that no content has: if the process ends, the file is removed as unused.
+        path = self.store.blob(f"sha256:{secrets.token_hex(32)}")
+        write = partial(write_quantized, provider, path, mix, Overrides())
+        try:
+            planned = write(dry_run=True)
+        except InputError as error:
+            raise InputError(
+                f"quantization to {mix.name} is only supported for F16, BF16 and F32 models"
+            ) from error
+        self._check_room(self.store.used() + planned.num_bytes)
+        try:
+            for note in write().notes:
+                log.info("note: %s", note)
+            weights = self.store.add_file("model", path)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+        return [weights, *(layer for layer in layers if layer.kind not in (*_WEIGHTS, "json"))]
 
 
 def shown_name(name: Name) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,8 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.errors import FormatError, InputError, UnsupportedError
+from trinity.errors import (
+    ConfinedError,
+    ConfinedUnavailableError,
+    FormatError,
+    InputError,
+    UnsupportedError,
+)
 from trinity.formats.mapping import path_text
+from trinity.processes.confined import Confined
 from trinity.speech.resampling import RATE, Resampler
 from trinity.speech.wav import (
     LEAST_RATE,
@@ -23,6 +32,10 @@ from trinity.speech.wav import (
 )
 
 _BLOCK = 1 << 16  # samples of each channel that are decoded at once
+_CONVERT = "convert it (ffmpeg -i FILE -ar 16000 -ac 1 OUT.wav)"
+_MATROSKA = b"\x1a\x45\xdf\xa3"
+# Of the process that decodes a file: what it may use beyond the file, and for one block.
+_DECODER_BYTES, _DECODER_SECONDS, _DECODER_REPLY = 1 << 29, 20.0, 1 << 24
 Blocks = Callable[[], Iterator[NDArray[np.float32]]]
 AudioLike = str | os.PathLike[str] | NDArray[Any]
 
@@ -53,7 +66,19 @@ def open_audio(audio: AudioLike, rate: int = RATE) -> Blocks:
         return lambda: _wav(path)
     if not head:
         raise FormatError(f"{path}: the file is empty; give an audio file")
-    return lambda: _by_library(path)
+    kind = _kind_of(head)
+    return (lambda: _by_library(path)) if kind is None else (lambda: _by_ffmpeg(path, kind))
+
+
+def _kind_of(head: bytes) -> str | None:
+    """FFmpeg's name of a format that soundfile does not read."""
+    if head[4:8] == b"ftyp":
+        return "mp4"  # and M4A, MOV, 3GP
+    if head[:4] == _MATROSKA:
+        return "matroska"  # and WebM
+    if head[:1] == b"\xff" and head[1:2] and head[1] & 0xF6 == 0xF0:
+        return "aac"
+    return None
 
 
 def _mono(samples: NDArray[Any]) -> NDArray[np.float32]:
@@ -94,7 +119,7 @@ def _by_library(path: str) -> Iterator[NDArray[np.float32]]:
     except ImportError:
         raise UnsupportedError(
             f"{path}: not a WAV file; other formats need soundfile, which is not installed: "
-            "pip install soundfile, or convert it (ffmpeg -i FILE -ar 16000 -ac 1 OUT.wav)"
+            f"pip install soundfile, or {_CONVERT}"
         ) from None
     try:
         with soundfile.SoundFile(path) as file:
@@ -102,10 +127,56 @@ def _by_library(path: str) -> Iterator[NDArray[np.float32]]:
             check_limits(path, rate, file.channels)
             yield from _resampled(_blocks(file, path), rate)
     except soundfile.SoundFileError as error:
-        raise FormatError(
-            f"{path}: soundfile cannot read it: {error}; convert it "
-            "(ffmpeg -i FILE -ar 16000 -ac 1 OUT.wav)"
-        ) from error
+        raise FormatError(f"{path}: soundfile cannot read it: {error}; {_CONVERT}") from error
+
+
+def _by_ffmpeg(path: str, kind: str) -> Iterator[NDArray[np.float32]]:
+    """Decode in a confined process. Raises: FormatError, UnsupportedError."""
+    if importlib.util.find_spec("av") is None:
+        raise UnsupportedError(
+            f"{path}: M4A, AAC and WebM need av, which is not installed: pip install av, or "
+            f"{_CONVERT}"
+        )
+    with open(path, "rb") as file:
+        content = file.read()
+    decoder = Confined(
+        "trinity.speech.decoding",
+        # A process that keeps a quarter of it is replaced, and it keeps the file.
+        memory_bytes=4 * len(content) + _DECODER_BYTES,
+        seconds=_DECODER_SECONDS,
+        reply_bytes=_DECODER_REPLY,
+        raw=True,
+    )
+    try:
+        told = _told(decoder.call(kind.encode() + b"\0" + content), path)
+        del content
+        check_limits(path, told["rate"], told["channels"])
+        yield from _resampled(_from_process(decoder, path), told["rate"])
+    except ConfinedUnavailableError:
+        raise
+    except ConfinedError as error:
+        raise FormatError(f"{path}: cannot be decoded: {error.reason}; {_CONVERT}") from error
+    finally:
+        decoder.close()
+
+
+def _told(reply: bytes, path: str) -> dict[str, int]:
+    """What the process says of a file. Raises: FormatError for a wrong file."""
+    told: dict[str, Any] = json.loads(reply)
+    if "wrong" in told:
+        raise FormatError(f"{path}: {told['wrong']}; {_CONVERT}")
+    return told
+
+
+def _from_process(decoder: Confined, path: str) -> Iterator[NDArray[np.float32]]:
+    """The samples that the process decodes. Raises: FormatError, ConfinedError."""
+    while reply := decoder.call(b""):
+        if len(reply) % 4:
+            _told(reply, path)
+        block = np.frombuffer(reply, np.float32)
+        if not np.isfinite(block).all():
+            raise FormatError(f"{path}: has samples that are not finite numbers: it is damaged")
+        yield block
 
 
 def _blocks(file: Any, path: str) -> Iterator[NDArray[np.float32]]:

@@ -64,6 +64,17 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3_one_logit": _QWEN3
     | {"architectures": ["Qwen3ForCausalLM"], "tie_word_embeddings": False},
 }
+# Classifiers of single texts; to the second one's texts several labels apply.
+LABELS = ("sad", "glad", "other")
+_LABELLED = _QWEN3 | {
+    "architectures": ["Qwen3ForSequenceClassification"],
+    "id2label": {str(i): label for i, label in enumerate(LABELS)},
+    "label2id": {label: i for i, label in enumerate(LABELS)},
+}
+CLASSIFIERS: dict[str, dict[str, Any]] = {
+    "qwen3_labels": _LABELLED,
+    "qwen3_several": _LABELLED | {"problem_type": "multi_label_classification"},
+}
 TEMPLATES = {
     "qwen3_classifier": CHATS,
     "qwen3_roles": ROLES,
@@ -98,7 +109,7 @@ def tokenizer(name: str) -> dict[str, Any]:
 
 def weights(name: str) -> dict[str, NDArray[np.float32]]:
     """Return the checkpoint's tensors, drawn from their names."""
-    config = CONFIGS[name]
+    config = {**CONFIGS, **CLASSIFIERS}[name]
     hidden, width, dim = (config[k] for k in ("hidden_size", "intermediate_size", "head_dim"))
     query, keys = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
     shapes: dict[str, tuple[int, ...]] = {
@@ -106,7 +117,7 @@ def weights(name: str) -> dict[str, NDArray[np.float32]]:
         "model.norm.weight": (hidden,),
     }
     if config["architectures"][0].endswith("Classification"):
-        shapes["score.weight"] = (1, hidden)
+        shapes["score.weight"] = (len(config["id2label"]), hidden)
     elif not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (config["vocab_size"], hidden)
     layer: dict[str, tuple[int, ...]] = {
@@ -128,7 +139,8 @@ def weights(name: str) -> dict[str, NDArray[np.float32]]:
 def write(name: str, folder: Path) -> Path:
     """Write a model's directory."""
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(CONFIGS[name], indent=1), "utf-8")
+    config = {**CONFIGS, **CLASSIFIERS}[name]
+    (folder / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer(name)), "utf-8")
     names = {
         "tokenizer_class": "PreTrainedTokenizerFast",

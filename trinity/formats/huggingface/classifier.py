@@ -11,6 +11,7 @@ from trinity.formats.huggingface.values import Values
 
 CLASSIFIES = "ForSequenceClassification"
 _WRITES = "ForCausalLM"
+_SEVERAL = "multi_label_classification"
 
 
 def label_count(values: Values) -> int:
@@ -22,8 +23,21 @@ def label_count(values: Values) -> int:
 
 
 def label_keys(values: Values) -> dict[str, object]:
-    """Return GGUF's key of the classifier's labels."""
-    return {"classifier.output_labels": [f"LABEL_{i}" for i in range(label_count(values))]}
+    """Return GGUF's key of the classifier's labels, and trinity's if several may apply to a text.
+
+    Source: transformers' PreTrainedConfig, id2label and problem_type.
+    """
+    named, count = values.values.get("id2label"), label_count(values)
+    names = named if isinstance(named, dict) else {}
+    labels = [names.get(str(i)) for i in range(count)]
+    keys: dict[str, object] = {
+        "classifier.output_labels": [
+            label if isinstance(label, str) else f"LABEL_{i}" for i, label in enumerate(labels)
+        ]
+    }
+    if values.values.get("problem_type") == _SEVERAL:
+        keys["classifier.problem_type"] = _SEVERAL
+    return keys
 
 
 def with_classifier(family: Family) -> Family:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import field
 
+from trinity.errors import InputError
 from trinity.formats.ollama.manifest import sha256_of
 from trinity.formats.ollama.name import Name, parse_name
 from trinity.server.endpoint import ASGI, Call, Document, Endpoint, Json
@@ -24,6 +25,7 @@ from trinity.server.schemas import Body, encode
 from trinity.server.stream import Stream
 
 if TYPE_CHECKING:
+    from trinity.quantization.mixes import QuantizationMix
     from trinity.server.created import CreatedModels
 
 Upload = AbstractAsyncContextManager[AsyncGenerator[bytes]]
@@ -69,9 +71,10 @@ class CreationSteps:
     predicted = None
     has_next = False
 
-    def __init__(self, digests: list[str]) -> None:
+    def __init__(self, digests: list[str], mix: QuantizationMix | None) -> None:
+        made = [] if mix is None else [Progress(f"quantizing model to {mix.name}")]
         used = [Progress(f"using existing layer {digest}") for digest in digests]
-        self.steps = [*used, Progress("writing manifest"), Progress("success")]
+        self.steps = [*made, *used, Progress("writing manifest"), Progress("success")]
 
     def close(self) -> None:
         """Do nothing: the model is there."""
@@ -83,11 +86,7 @@ async def create(call: Call[CreateRequest]) -> ASGI:
 
     created, body, models = created_of(call), call.body, call.service.models
     name = valid_name(body.model or body.name or "", "model")
-    if body.quantize:
-        raise ApiError(
-            501, "this server does not quantize models: create it from a quantized one, which "
-            "`trinity quantize` makes", "quantize", "not_supported",
-        )  # fmt: skip
+    mix = mix_of(body.quantize) if body.quantize else None
     if not body.from_ and body.files is None:
         raise ApiError(400, "neither 'from' or 'files' was specified")
     base = None
@@ -104,6 +103,7 @@ async def create(call: Call[CreateRequest]) -> ASGI:
         [text for text in license if text],
         body.parameters,
         [{"role": one.role, "content": one.content} for one in body.messages or ()],
+        mix,
     )
     make = partial(created.create, models, name, recipe, call.caller.owner)
     if body.stream is False:
@@ -111,7 +111,7 @@ async def create(call: Call[CreateRequest]) -> ASGI:
         return Json(Progress("success"))
 
     async def made() -> CreationSteps:
-        return CreationSteps(await make())
+        return CreationSteps(await make(), mix)
 
     return Stream(made, lines, family=OLLAMA, media_type=NDJSON, beat=b"\n")
 
@@ -192,6 +192,16 @@ def created_of(call: Call[Any]) -> CreatedModels:
             "--allow-create", code="not_supported",
         )  # fmt: skip
     return created
+
+
+def mix_of(name: str) -> QuantizationMix:
+    """The mix of types that ``quantize`` names. Raises: ApiError."""
+    from trinity.quantization.mixes import find_mix
+
+    try:
+        return find_mix(name)
+    except InputError as error:
+        raise ApiError(400, f"quantize: {error}", "quantize") from error
 
 
 def valid_name(asked: str, param: str) -> Name:
