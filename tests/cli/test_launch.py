@@ -115,7 +115,7 @@ def test_wrong_usage(run: Run, url: str) -> None:
     )
     there = "the server has no model 'no'; there is small, large model, unloaded"
     assert there in run("launch", "codex", "--url", url, "-m", "no").stderr
-    assert "it must be such as http" in run("launch", "codex", "--url", "localhost:80").stderr
+    assert "it must begin with http" in run("launch", "codex", "--url", "localhost:80").stderr
 
 
 def test_run_becomes_the_program(url: str, tmp_path: Path) -> None:

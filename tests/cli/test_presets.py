@@ -88,10 +88,10 @@ def test_a_chat_template(tmp_path: Path, notes: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("c = 1\n[m", "not a file of presets in INI form"),
-        ("[m]\nnonsense\n", "not a file of presets in INI form"),
-        ("[m]\nc = 1\nc = 2\n", "not a file of presets in INI form"),
-        ("[m]\n[m]\n", "not a file of presets in INI form"),
+        ("c = 1\n[m", r"line 2 is '\[m.*'; expected \[NAME OF A MODEL\] or OPTION = VALUE"),
+        ("[m]\nnonsense\n", "line 2 is 'nonsense.*'; expected"),
+        ("[m]\nc = 1\nc = 2\n", r"\[m\] has the option c twice"),
+        ("[m]\n[m]\n", r"there are two sections \[m\]"),
         ("[m]\nctx-sise = 4096\n", r"\[m\]: 'ctx-sise' is not an option of a model"),
         ("[m]\nc = many\n", r"\[m\]: c is 'many'; it must be a number"),
         ("[m]\nc = 0\n", r"\[m\]: --ctx is 0"),
@@ -109,6 +109,10 @@ def test_a_chat_template(tmp_path: Path, notes: list[str]) -> None:
 def test_what_is_refused(tmp_path: Path, notes: list[str], text: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         read(tmp_path, text, notes)
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path: Path, notes: list[str]) -> None:
+    assert set(read(tmp_path, "\ufeff[m]\r\nc = 8\r\n", notes)) == {"*", "m"}
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, notes: list[str]) -> None:

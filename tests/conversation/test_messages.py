@@ -58,14 +58,14 @@ def test_calls_without_arguments(arguments: object) -> None:
 @pytest.mark.parametrize(
     ("message", "problem"),
     [
-        ({"role": "user"}, 'message 0 has no "content"'),
+        ({"role": "user"}, 'message 0 has no "content".*give its text, as in'),
         ({"content": "x"}, 'message 0 has no "role"'),
         ({"role": "user", "content": [{"type": "image_url"}]}, "part 0 has the type 'image_url'"),
         ({"role": "user", "content": [{"type": "text"}]}, "part 0 has no text"),
         ({"role": "user", "content": 3}, "content is int"),
         ({"role": "user", "content": "x", "tool_calls": [CALL]}, "but the role 'user'"),
         ({"role": "assistant", "tool_calls": [{}]}, "call 0 has no function"),
-        ({"role": "assistant", "tool_calls": "x"}, "tool_calls must be a list"),
+        ({"role": "assistant", "tool_calls": "x"}, "tool_calls is str; it must be a list"),
         (
             {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]},
             "arguments are not valid JSON",

@@ -90,7 +90,7 @@ def test_an_image_is_fetched(port: int) -> None:
 
 
 @pytest.mark.parametrize(("path", "message"), [
-    ("/missing", "answers with status 404"),
+    ("/missing", "has status 404; check the URL"),
     ("/short", "IncompleteRead"),
     ("/to?/to?/to?/to?/a", "more than 3 redirects"),
     ("/to?http://inner.test/a", "its address is not public"),

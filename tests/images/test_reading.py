@@ -195,7 +195,9 @@ def test_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has 3 frames"):
         read(animated, "a")
     monkeypatch.setattr(reading, "MOST_BYTES", 50)
-    with pytest.raises(InputError, match="bytes; an image may have 50"):
+    with pytest.raises(
+        InputError, match="a has more than 50 bytes, the limit for an image: make it smaller"
+    ):
         read(PNG, "a")
     for wrong in (
         np.zeros((2, 2), np.float32),
@@ -204,7 +206,7 @@ def test_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match="is an array"):
             read(wrong, "a")
-    with pytest.raises(InputError, match="cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"cannot be read \(No such file"):
         read(tmp_path / "none.png", "a")
     with pytest.raises(InputError, match="it must be the path of a file"):
         read(3, "a")  # type: ignore[arg-type]

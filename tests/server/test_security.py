@@ -173,6 +173,8 @@ def test_keys_are_checked(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(InputError, match="no API key"):
         read_keys(tmp_path / "empty")
+    (tmp_path / "of an editor").write_bytes(b"\xef\xbb\xbfsecretkey1\r\n\r\nsecretkey2\r\n")
+    assert read_keys(tmp_path / "of an editor") == ["secretkey1", "secretkey2"]
 
 
 def test_host_names() -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _numbers(*flags: str, help: str) -> Flag:
-    """Flags of an option whose values are separate tests."""
+    """Declare an option that may be repeated; each value is a test of its own."""
     return Flag(*flags, metavar="N[,N]...", help=help)
 
 

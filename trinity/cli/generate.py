@@ -99,12 +99,14 @@ def generate(
         raise BadParameter("--image needs the chat template, but --raw forbids it: omit --raw")
     in_format = bool(chat) or template is not None or bool(image)
     if system is not None and not in_format:
-        raise BadParameter("--system needs --chat or --chat-template")
+        raise BadParameter("--system needs a chat template: add --chat or --chat-template FILE")
     prompt = one_of(prompt, flagged, "prompt")
     usage = "give it as an argument, with --prompt or --file, or on standard input"
     text = given_text(prompt, file, what="prompt", usage=usage)
     if prompt in (None, "-"):
         text = text.removesuffix("\n").removesuffix("\r")
+    if not text and not in_format and not quiet:
+        say(f"note: the prompt is empty, so the model begins a text of its own; {usage}")
     own = None if template is None else given_template(template)
     if (json_schema, regex, grammar_file) != (None, None, None):
         from trinity.cli.grammars import given_grammar

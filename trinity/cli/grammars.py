@@ -31,6 +31,8 @@ def given_grammar(json_schema: str | None, regex: str | None, file: str | None) 
             return Grammar.json_schema(json_schema)
         with about(json_schema):
             return Grammar.json_schema(read(json_schema, "schema"))
+    if "::=" in str(file):
+        raise BadParameter("--grammar takes a file; write the grammar into one and give its name")
     text = read(str(file), "grammar")
     with about(str(file)):
         return Grammar.gbnf(text) if is_gbnf(text) else Grammar.lark(text)

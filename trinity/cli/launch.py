@@ -52,7 +52,9 @@ def launch(
         raise BadParameter(f"PROGRAM is {program!r:.80}; it must be one of {', '.join(PROGRAMS)}")
     url = url.rstrip("/").removesuffix("/v1")
     if not url.startswith(("http://", "https://")):
-        raise BadParameter(f"--url is {url!r:.80}; it must be such as http://127.0.0.1:8080")
+        raise BadParameter(
+            f"--url is {url!r:.80}; it must begin with http:// or https://, as in http://127.0.0.1:8080"
+        )
     key = key or os.environ.get("TRINITY_API_KEY") or NO_KEY
     served = chosen_model(served_models(url, key), model)
     if served.context is not None and served.context < known.context:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,6 +106,11 @@ class Group(TyperGroup):
             raise typer.BadParameter(
                 f"trinity has no command {args[0]!r}: {COMMANDS_OF_OTHERS[args[0]]}", ctx
             )
+        is_model = args[0].startswith(("hf:", "ollama:")) or os.path.exists(args[0])
+        if is_model and args[0] not in self.commands and not ctx.resilient_parsing:
+            raise typer.BadParameter(
+                f"trinity has no command {args[0]!r:.80}: use `trinity chat --model {args[0]}`", ctx
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -120,10 +126,40 @@ class LlamaCommand(TyperCommand):
             raise typer.BadParameter(str(ctx.obj), ctx, param_hint=ctx.obj.param_hint)
         own = self._values()
         words = [] if ctx.resilient_parsing else args  # the shell is asking for completions
-        for flag in given_flags(words, own):
+        given = set(given_flags(words, own))
+        for flag in given:
             if flag not in own and flag in ADVICE:
                 raise typer.BadParameter(f"{flag} is an option of llama.cpp: {ADVICE[flag]}", ctx)
-        return super().parse_args(ctx, args)
+        if not ctx.resilient_parsing and not {"-h", "--help"} & given:
+            self._check_required(ctx, given)
+        ctx.allow_extra_args = True  # they get an error here, which says what to do
+        left: list[str] = super().parse_args(ctx, args)
+        if left and not ctx.resilient_parsing:
+            raise typer.BadParameter(self._too_many(ctx, left), ctx)
+        return left
+
+    def _check_required(self, ctx: Any, given: set[str]) -> None:
+        """Raise an error with the help of a required option that is missing."""
+        for option in self.params:
+            is_option = option.param_type_name == "option"
+            if option.required and is_option and not given & set(option.opts):
+                text = getattr(option, "help", "")
+                raise typer.BadParameter(f"{option.opts[0]} is missing: {text}", ctx)
+
+    def _too_many(self, ctx: Any, left: list[str]) -> str:
+        """The error for words that no argument takes."""
+        taken = [p for p in self.params if p.param_type_name == "argument"]
+        names = " ".join(str(p.metavar or p.name).upper() for p in taken)
+        if taken:
+            advice = "put a text or a name with spaces into quotation marks"
+        elif "--model" in self._values():
+            advice = f"write a model as --model {left[0]}"
+        else:
+            advice = "remove it"
+        return (
+            f"{left[0]!r:.80} is a word too many: `{ctx.info_name}` takes "
+            f"{names or 'only options'}; {advice}"
+        )
 
     def get_short_help_str(self, limit: int = 45) -> str:
         """Return the first sentence of the help; the list of commands wraps it."""

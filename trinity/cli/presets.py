@@ -15,7 +15,7 @@ from trinity.options.option import Declared
 from trinity.server.model_refs import GLOBAL, NAME, Preset, name_and_ref
 from trinity.server.setting_values import listed, read_template
 
-_TOP = "/"  # stands for the keys before the first section, of which llama.cpp has "version"
+_TOP = "/"  # the name of the keys before the first section, such as llama.cpp's "version"
 _MODEL = ("model", "m")
 _HUB = ("hf-repo", "hf", "hfr")
 _HUB_FILE = ("hf-file", "hff")
@@ -66,24 +66,35 @@ def _sections(path: str) -> dict[str, dict[str, str]]:
     )
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             text = file.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
             raise InputError(f"{path}: this file of presets has more than {_MOST_BYTES} characters")
         parser.read_string(f"[{_TOP}]\n{text}", path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InputError(f"{path}: the presets cannot be read ({reason})") from error
-    except configparser.Error as error:
-        what = " ".join(str(error).split())
         raise InputError(
-            f"{path}: this is not a file of presets in INI form: {what:.300}"
+            f"{path}: the presets cannot be read ({reason}); give an INI file"
         ) from error
+    except configparser.Error as error:
+        raise InputError(f"{path}: {_fault(error):.300}") from error
     top = parser.defaults()
     return {
         name: {key: value for key, value in parser.items(name) if key not in top}
         for name in parser.sections()
     }
+
+
+def _fault(error: configparser.Error) -> str:
+    """Say what is wrong with a file in INI form."""
+    if isinstance(error, configparser.ParsingError) and error.errors:
+        number, line = error.errors[0]
+        return f"line {number - 1} is {line:.80}; expected [NAME OF A MODEL] or OPTION = VALUE"
+    if isinstance(error, configparser.DuplicateSectionError):
+        return f"there are two sections [{error.section:.80}]; join them"
+    if isinstance(error, configparser.DuplicateOptionError):
+        return f"[{error.section:.80}] has the option {error.option:.80} twice; remove one"
+    return " ".join(str(error).split())
 
 
 def _over(own: Preset, overall: Preset) -> Preset:

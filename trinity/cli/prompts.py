@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ def given_text(
     if text is not None and file is not None:
         raise BadParameter(f"the {what} is given twice; {usage}")
     if text is not None and text != STDIN:
-        return text
+        return from_argument(text, what)
     if file is not None and file != STDIN:
         try:
             with open(file, "rb") as opened:
@@ -45,6 +46,25 @@ def given_text(
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"standard input: cannot be read ({reason})") from error
+
+
+def from_argument(text: str, what: str) -> str:
+    """Return a text of the command line. Raises InputError if its bytes are not UTF-8.
+
+    Python keeps bytes that the system's locale cannot decode as surrogates.
+    """
+    try:
+        return text if text.isascii() else os.fsencode(text).decode("utf-8")
+    except UnicodeError:
+        pass
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(
+            f"the {what} is not UTF-8 text: {ascii(text)[:80]}; set the terminal's encoding (LANG) "
+            "to UTF-8, or give the text in a file"
+        ) from None
+    return text
 
 
 def one_of(argument: str | None, flagged: str | None, what: str) -> str | None:

@@ -7,6 +7,7 @@ from typing import Annotated
 from trinity.cli import options
 from trinity.cli.loading import load_model
 from trinity.cli.parameters import Argument, Flag
+from trinity.cli.prompts import from_argument
 from trinity.cli.terminal import json_line, put
 from trinity.cli.texts import TextFile, Texts, given_texts
 from trinity.errors import about
@@ -24,7 +25,7 @@ def rank(
     as_json: options.Json = False,
 ) -> None:
     """Order texts by their relevance to a query, as scored by a reranker, best first."""
-    given = given_texts(texts, file)
+    query, given = from_argument(query, "query"), given_texts(texts, file)
     with load_model(model, **loading) as loaded, about(model):
         scores = loaded.rank(query, given)
         where = model if loaded.weights is None else loaded.weights.path

@@ -56,7 +56,7 @@ def recommend(
     from trinity.tools import recommend as tool
 
     if (model is None) == (params is None):
-        raise BadParameter("give either a model or --params")
+        raise BadParameter("give a model, or its number of parameters as --params 7B, but not both")
     path, total = None, None
     with options.wrong_usage():
         wanted = cast("Purpose", check_choice("--for", purpose, PURPOSES))

@@ -51,6 +51,7 @@ def schema(
     if error:
         say(f"error: {error}")
     elif not as_json:
-        say(", ".join(f"{counts[state]} {state}" for state in ("enforced", "note", "refused")))
+        notes = "1 note" if counts["note"] == 1 else f"{counts['note']} notes"
+        say(f"{counts['enforced']} enforced, {notes}, {counts['refused']} refused")
     if error or report.refused:
         raise Exit(1)

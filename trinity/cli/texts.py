@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from trinity.cli.parameters import Argument, BadParameter, Flag
-from trinity.cli.prompts import given_text
+from trinity.cli.prompts import from_argument, given_text
 
 Texts = Annotated[
     list[str] | None, Argument(help="The texts; the lines of standard input if none is given.")
@@ -23,7 +23,7 @@ def given_texts(texts: list[str] | None, file: str | None) -> list[str]:
     if texts and file is not None:
         raise BadParameter("texts are given twice; give them as arguments or with --file")
     if texts:
-        return texts
+        return [from_argument(text, "text") for text in texts]
     usage = "give them as arguments, or one per line with --file or on a pipe"
     lines = given_text(None, file, what="text", usage=usage).splitlines()
     if not lines:

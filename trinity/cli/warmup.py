@@ -39,7 +39,9 @@ def warmup(
         return
     for opt in options.LOADING:
         if opt.name in loading and opt.name != "isa":
-            raise BadParameter(f"{opt.option.flags[0]} needs --model")
+            raise BadParameter(
+                f"{opt.option.flags[0]} needs --model: give it, or remove the option"
+            )
     import trinity_kernels
 
     with progress("compiling kernels") as show:

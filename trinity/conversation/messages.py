@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 from trinity.errors import InputError
 
 Message = Mapping[str, object]
+_EXAMPLE = '{"role": "user", "content": "Hello"}'
 _TEXTS = {"text": "text", "refusal": "refusal"}  # kinds of parts, and the key of their text
 _IMAGE = {"type": "image"}
 _PIECE = 1 << 16  # characters of an image that are decoded at once
@@ -37,7 +38,7 @@ def read_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """
     if isinstance(messages, str | Mapping) or not len(messages):
         raise InputError(
-            'messages must be a list such as [{"role": "user", "content": "Hello"}], '
+            f"messages must be a list such as [{_EXAMPLE}], "
             f"with at least one message; got {messages!r:.200}"
         )
     names: dict[str, str] = {}  # names of tools, by the ids of their calls
@@ -46,16 +47,22 @@ def read_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _message(where: str, message: Message, names: dict[str, str]) -> dict[str, Any]:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise InputError(f'{where} has no "role": {message!r:.200}')
+        raise InputError(
+            f'{where} has no "role": {message!r:.200}; expected an object such as {_EXAMPLE}'
+        )
     calls, role = message.get("tool_calls"), message["role"]
     if role not in _MAY_BE_EMPTY and not calls and message.get("content") is None:
-        raise InputError(f'{where} has no "content": {message!r:.200}')
+        raise InputError(
+            f'{where} has no "content": {message!r:.200}; give its text, as in {_EXAMPLE}'
+        )
     read: dict[str, Any] = {k: v for k, v in message.items() if k not in _THOUGHTS}
     read.pop("tool_calls", None)
     read["content"] = _content(where, message.get("content"))
     if calls:
         if role != "assistant":
-            raise InputError(f"{where} has tool calls, but the role {role!r}")
+            raise InputError(
+                f"{where} has tool calls, but the role {role!r}; only an assistant calls tools"
+            )
         read["tool_calls"] = _calls(where, calls, names)
     if role == "assistant":
         thought = _thought(message)
@@ -159,7 +166,7 @@ def _unquoted(text: str) -> bytes:
     found, start = bytearray(), 0
     while start < len(text):
         end = start + _PIECE
-        while text.find("%", end - 2, end) >= 0:  # an escape may go on
+        while text.find("%", end - 2, end) >= 0:  # an escape may continue there
             end += 1
         found += unquote_to_bytes(text[start:end])
         start = end
@@ -216,25 +223,31 @@ def _part(where: str, part: object) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
-        raise InputError(f"{where} is {type(part).__name__}; it must be an object")
+        raise InputError(f"{where} is {type(part).__name__}; it must be an object or a text")
     kind = part.get("type")
     if kind not in _TEXTS:
-        raise InputError(f"{where} has the type {kind!r}; only text is supported")
+        raise InputError(
+            f'{where} has the type {kind!r:.80}; supported are "text" and, for vision models, '
+            '"image" and "image_url"'
+        )
     text = part.get(_TEXTS[str(kind)])
     if not isinstance(text, str):
-        raise InputError(f"{where} has no text")
+        raise InputError(f'{where} has no text; expected {{"type": "text", "text": "Hello"}}')
     return text
 
 
 def _calls(where: str, calls: object, names: dict[str, str]) -> list[dict[str, Any]]:
     if not isinstance(calls, Sequence) or isinstance(calls, str):
-        raise InputError(f"{where}: tool_calls must be a list")
+        raise InputError(f"{where}: tool_calls is {type(calls).__name__}; it must be a list")
     read = []
     for number, call in enumerate(calls):
         at = f"{where}, call {number}"
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise InputError(f"{at} has no function with a name")
+            raise InputError(
+                f'{at} has no function with a name; expected {{"function": {{"name": "get_time", '
+                '"arguments": "{}"}}'
+            )
         made = {**call, "type": "function"}
         made["id"] = str(call.get("id") or f"call_{len(names)}")
         made["function"] = {**function, "arguments": _arguments(at, function.get("arguments"))}
@@ -262,7 +275,9 @@ def _name_tool(where: str, message: dict[str, Any], names: Mapping[str, str]) ->
     """Add the tool's name to its result, which some templates need."""
     called = message.get("tool_call_id")
     if called is not None and not isinstance(called, str):
-        raise InputError(f"{where}: tool_call_id is not text")
+        raise InputError(
+            f"{where}: tool_call_id is not text but {type(called).__name__}; give the call's id"
+        )
     name = message.get("name") or message.get("tool_name") or names.get(called or "")
     if name:
         message["name"] = message["tool_name"] = name

@@ -86,7 +86,7 @@ def render_conversation(
             if not general:
                 raise InputError(
                     "the chat template does not list tools: describe them in a message, or use "
-                    "chat_prompt, which does it"
+                    "chat_prompt, which does this"
                 )
             dialect = GENERAL
         in_text = general and dialect is GENERAL and bool(given)

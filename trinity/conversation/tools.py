@@ -28,12 +28,15 @@ def read_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
     Raises InputError for other formats, and for two tools with the same name.
     """
     if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
-        raise InputError('tools must be a list of objects, each with a "function"')
+        raise InputError(
+            "tools must be a list of objects such as "
+            '{"type": "function", "function": {"name": "get_time"}}'
+        )
     read = tuple(_tool(number, tool) for number, tool in enumerate(tools))
     names = [known.name for known in read]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"two tools have the name {twice!r}")
+        raise InputError(f"two tools have the name {twice!r}; give one another name")
     return read
 
 
@@ -47,12 +50,15 @@ def chosen(tools: tuple[Tool, ...], choice: str) -> tuple[Tool, ...]:
     if choice == "auto":
         return tools
     if not tools:
-        raise InputError(f"tool_choice is {choice!r}, but there are no tools")
+        raise InputError(f"tool_choice is {choice!r}, but there are no tools; give tools")
     if choice == "required":
         return tools
     named = tuple(tool for tool in tools if tool.name == choice)
     if not named:
-        raise InputError(f"tool_choice is {choice!r}, which is not one of the tools")
+        known = ", ".join(tool.name for tool in tools)
+        raise InputError(
+            f"tool_choice is {choice!r:.80}, which is not one of the tools; they are {known:.400}"
+        )
     return named
 
 
@@ -64,7 +70,7 @@ def _tool(number: int, tool: object) -> Tool:
         raise InputError(f'{where}.type is {tool["type"]!r}; only "function" is supported')
     function = tool.get("function")
     if not isinstance(function, Mapping):
-        raise InputError(f'{where} has no "function"')
+        raise InputError(f'{where} has no "function", an object with the name of the tool')
     name = function.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(

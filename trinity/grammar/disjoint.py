@@ -1,7 +1,7 @@
 """Decide whether schemas exclude each other: ``oneOf`` of such schemas equals ``anyOf``.
 
 Unknown keywords are ignored, so a schema may allow less than assumed. The answer "disjoint" is
-always right; the answer "not known" is frequent. Keywords beside $ref are ignored, because older
+always right; the answer "not known" is frequent. Keywords next to $ref are ignored, because older
 versions of JSON Schema ignore them.
 """
 

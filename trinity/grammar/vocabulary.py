@@ -127,7 +127,7 @@ _known: weakref.WeakKeyDictionary[Tokenizer, GrammarVocabulary] = weakref.WeakKe
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> GrammarVocabulary:
-    """Return a tokenizer's vocabulary, kept as long as it. Raises NotCompiledError."""
+    """Return a tokenizer's vocabulary; it is cached with the tokenizer. Raises NotCompiledError."""
     vocabulary = _known.get(tokenizer)
     if vocabulary is None:
         if only_known.get():

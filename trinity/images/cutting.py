@@ -56,7 +56,7 @@ def scanned(image: Image, settings: ImageSettings) -> Cut:
 
 
 def crops(width: int, height: int, settings: ImageSettings) -> tuple[int, int]:
-    """Return the columns and rows of the parts of an image, of which one is 1; 0, 0: none."""
+    """Return into how many columns and rows of crops to cut; one of them is 1. (0, 0): no crops."""
     long, short, most = max(width, height), min(width, height), settings.most_crops
     if not most or long / short < settings.least_ratio:
         return 0, 0

@@ -145,7 +145,9 @@ def _answer(place: _Url, address: str, where: str, most: int, end: float) -> byt
         if response.status in _REDIRECTS:
             return response.headers.get("Location", "")
         if response.status != 200:
-            raise InputError(f"{where}: {place.host!r:.100} answers with status {response.status}")
+            raise InputError(
+                f"{where}: {place.host!r:.100} has status {response.status}; check the URL"
+            )
         return _content(response, where, most)
     finally:
         timer.cancel()

@@ -2,8 +2,8 @@
 
 The larger tower (6B) has RMS norms, and norms of queries and keys.
 Source: transformers' GotOcr2ImageProcessor (its Pillow backend), InternVLProcessor and
-modeling_internvl.py; llama.cpp, conversion/internvl.py. In llama.cpp's tower, by reading, each
-patch gets the position of the patch before it.
+modeling_internvl.py; llama.cpp, conversion/internvl.py. According to its code, llama.cpp
+gives each patch the position of the patch before it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ In LLaVA 1.6, the rows of all tiles form lines, and the row v.image_newline ends
 that show only the border around the image are dropped.
 Source: transformers' CLIPImageProcessor and LlavaNextImageProcessor (their Pillow backends),
 modeling_llava.py, modeling_llava_next.py and modeling_clip.py; llama.cpp,
-tools/mtmd/legacy-models/convert_image_encoder_to_gguf.py. llama.cpp's tower, by reading, leaves out
+tools/mtmd/legacy-models/convert_image_encoder_to_gguf.py. llama.cpp's tower, by its code, omits
 the last layer of files without feature_layer.
 """
 

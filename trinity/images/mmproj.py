@@ -256,7 +256,9 @@ class MmprojFile:
                 f"{metadata.get('general.architecture')!r:.40}; give the mmproj file of the model"
             )
         if metadata.get("clip.has_vision_encoder") is not True:
-            raise UnsupportedError(f"{self.path}: it has no encoder of images")
+            raise UnsupportedError(
+                f"{self.path}: a projector (mmproj) without a vision tower; give one for images"
+            )
         name = metadata.get("clip.projector_type", metadata.get(f"{_VISION}projector_type"))
         if not isinstance(name, str) or name not in families:
             raise UnsupportedError(

@@ -89,8 +89,8 @@ def data_url(path: str | os.PathLike[str]) -> str:
 def _check_pillow() -> None:
     if find_spec("PIL") is None:
         raise UnsupportedError(
-            'images need Pillow: install trinity with the extra "images", such as '
-            "pip install 'trinity[images]'"
+            "images need the library Pillow, which is not installed: "
+            'pip install "trinity-llm[images]"'
         )
 
 
@@ -105,7 +105,9 @@ def _content(path: str | os.PathLike[str], where: str) -> bytes:
             return file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{where}: {os.fspath(path)!r:.200} cannot be read: {reason}") from error
+        raise InputError(
+            f"{where}: {os.fspath(path)!r:.200} cannot be read ({reason}); give an image"
+        ) from error
 
 
 def _checked_array(image: NDArray[np.generic], where: str) -> NDArray[np.uint8]:
@@ -122,7 +124,9 @@ def _checked_array(image: NDArray[np.generic], where: str) -> NDArray[np.uint8]:
 def _decoded(content: bytes, where: str, cutting: Cutting) -> tuple[ReadImage, str]:
     """Return the parts of an image, and its format."""
     if len(content) > MOST_BYTES:
-        raise InputError(f"{where}: {len(content)} bytes; an image may have {MOST_BYTES}")
+        raise InputError(
+            f"{where} has more than {MOST_BYTES:,} bytes, the limit for an image: make it smaller"
+        )
     how = json.dumps((cutting.cut, asdict(cutting.settings), cutting.tower)).encode()
     request = b"".join((struct.pack("<QQ", MOST_PIXELS, MOST_FRAMES), how, b"\n", content))
     try:
@@ -149,7 +153,9 @@ def _decoded(content: bytes, where: str, cutting: Cutting) -> tuple[ReadImage, s
     if "refused" in found:
         raise InputError(found["refused"])
     if "frames" in found:
-        raise InputError(f"{where} has {found['frames']} frames; an image may have {MOST_FRAMES}")
+        raise InputError(
+            f"{where} has {found['frames']} frames; at most {MOST_FRAMES} are read: make it shorter"
+        )
     if "size" in found:
         _check_size(found["size"], where)
     if "damaged" in found:
@@ -161,7 +167,7 @@ def _decoded(content: bytes, where: str, cutting: Cutting) -> tuple[ReadImage, s
 
 
 def _check_size(size: Sequence[int] | None, where: str) -> None:
-    """Raise InputError for too many pixels; None are more than Pillow opens."""
+    """Raise InputError for too many pixels. None: so many that Pillow refuses the image."""
     if size is None:
         raise InputError(
             f"{where} has too many pixels; an image has {MOST_PIXELS:,} at most: make it smaller"

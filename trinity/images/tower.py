@@ -170,7 +170,7 @@ class Tower:
         return order
 
     def _in(self, order: NDArray[np.int64], rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Rows of patches with their blocks in this order."""
+        """Return the rows of patches, with their blocks of neighbours in the order ``order``."""
         return rows.reshape(self.count, self._config.merge**2, -1)[order].reshape(self._rows, -1)
 
     def _written(self) -> Iterator[_Stage]:

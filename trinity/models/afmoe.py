@@ -1,8 +1,8 @@
 """afmoe (Arcee Trinity): gated attention, norms before and after each branch, experts.
 
 Embeddings are multiplied by the root of their width. Three windowed layers, which rotate, precede a
-full one, which does not. What attention gives is multiplied by the sigmoid of a gate. First layers
-are dense, the others have experts, chosen by sigmoid, and a shared one.
+full one, which does not. The output of attention is multiplied by the sigmoid of a gate. The first
+layers are dense; the others have experts, chosen by sigmoid, and a shared one.
 Source: llama.cpp src/models/afmoe.cpp; transformers' Afmoe.
 """
 

@@ -1,9 +1,9 @@
 """gemma3n (Gemma 3n E2B and E4B): four residual streams (AltUp), embeddings for each layer, Laurel.
 
 A layer predicts all streams, computes the first, and corrects the others by the difference. Laurel
-is a second branch of low rank beside attention. The first layers keep only the largest values of
-the feed-forward's gate. The last layers have no keys and values and read those of the last layer
-of their kind that has. x holds the first stream's result within a layer.
+is a second branch of low rank in parallel to attention. The first layers keep only the largest
+values of the feed-forward's gate. The last layers have no keys and values and read those of the
+last layer of their kind that has. x holds the first stream's result within a layer.
 Source: llama.cpp src/models/gemma3n.cpp; transformers' Gemma3n. llama.cpp fixes the number of
 streams, Laurel's rank, and which layers share keys or keep the largest values.
 """

@@ -4,7 +4,7 @@ There are norms with plain weights before and after each branch, and one without
 head of v. Windowed and full layers differ in head size, number of key-value heads and rotation;
 full layers rotate only a part of each head. A layer without a weight for v uses k before its norm.
 The last layers of some models have no keys and values and read those of the last layer of their
-kind that has. Experts run beside a dense feed-forward, and their router has its own norm.
+kind that has. Experts run in parallel to a dense feed-forward, and their router has its own norm.
 Source: llama.cpp src/models/gemma4.cpp; transformers' Gemma4.
 
 In config.json ``per_layer_config`` has the differences between layers; older configurations have

@@ -79,7 +79,7 @@ FAMILIES = (
         renames=(
             ("gpt_neox.layers.", "model.layers."), ("gpt_neox.", ""), ("embed_out.", "lm_head."),
         ),
-        # Tables that old checkpoints have beside the weights.
+        # Tables that old checkpoints have in addition to the weights.
         unused=r"model\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\..*)",
         defaults={
                 "hidden_act": "gelu",

@@ -1,6 +1,6 @@
 """hunyuan-dense, hunyuan_vl (its text) and hunyuan-moe: heads are normalized after the rotation.
 
-hunyuan-moe has a shared expert beside those that a token chooses.
+hunyuan-moe has a shared expert in addition to those that a token chooses.
 Source: llama.cpp src/models/hunyuan-vl.cpp and hunyuan-moe.cpp; transformers' HunYuanDenseV1 and
 HunYuanMoEV1.
 

@@ -18,7 +18,7 @@ def tables(config: ModelConfig) -> tuple[TokenTable, ...]:
     if not size:
         return ()
     width = size * config.num_layers
-    # Half of the sum's root of 2, the other half in the prologue's norm.
+    # The sum of two terms is divided by sqrt(2): of this table here, of the other in its norm.
     scale, rows = math.sqrt(size / 2), config.per_layer_vocab_size
     return (TokenTable("per_layer_token_embd", "layer_inputs", width, scale, rows),)
 

@@ -1,4 +1,4 @@
-"""The layers of Mamba-2 and Mamba-1, which families use instead of attention or beside it."""
+"""The layers of Mamba-2 and Mamba-1, which families use instead of attention or next to it."""
 
 from __future__ import annotations
 

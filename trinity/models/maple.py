@@ -18,14 +18,14 @@ from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
 
-_LIMIT = 7.0  # of gate and up, in transformers' form always
+_LIMIT = 7.0  # of gate and up; the class has no other
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     limits = expert_blocks.experts_of(config).swiglu_limits
     if limits and limits[index] != _LIMIT:
         limit = f"{limits[index]:g}"
-        raise ConfigError(f"maple.swiglu_clamp_exp is {limit}; trinity runs {_LIMIT:g} only")
+        raise ConfigError(f"maple.swiglu_clamp_exp is {limit}; trinity supports only {_LIMIT:g}")
     attention = blocks.windowed_attention(config, index, 0)
     return [
         *blocks.attention_branch(config, has, attention, head_norms=True),

@@ -61,7 +61,7 @@ class _Tenths:
             self._notice(f"downloading {file}: {10 * tenth}% of {total / 1e6:,.1f} MB")
 
 
-def _close(typed: str) -> Iterator[str]:
+def _similar(typed: str) -> Iterator[str]:
     """The name on the hub for the address of a page or file, or for a name without the prefix."""
     address = re.fullmatch(_ADDRESS, typed)
     if address is not None:
@@ -77,4 +77,4 @@ def _close(typed: str) -> Iterator[str]:
         yield PREFIX + named
 
 
-HUB = Kind(FORM, lambda name: name.startswith(PREFIX), _open, _describe, close_names=_close)
+HUB = Kind(FORM, lambda name: name.startswith(PREFIX), _open, _describe, close_names=_similar)

@@ -106,7 +106,7 @@ class HuggingFaceProvider:
 
     @property
     def files(self) -> Mapping[str, str]:
-        """The paths of the files beside the weights, by name."""
+        """The paths of the files without weights, by name."""
         return self._files
 
     @property
@@ -126,7 +126,7 @@ class HuggingFaceProvider:
 
     @property
     def left_out(self) -> str:
-        """A note on the networks beside the language model; "" if there are none."""
+        """A note on networks other than the language model; "" if there are none."""
         if not other_networks(self._hf):
             return ""
         return (

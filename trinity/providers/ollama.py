@@ -103,10 +103,10 @@ def _claims_bare(name: str) -> bool:
     return False
 
 
-def _close_bare(name: str) -> Iterable[str]:
+def _similar_bare(name: str) -> Iterable[str]:
     parsed = parse_name(without_source(name)[0])
     return _near(parsed) if parsed.problem is None else ()
 
 
 OLLAMA = Kind(f"{PREFIX}NAME[:TAG]", lambda name: name.startswith(PREFIX), _open)
-OLLAMA_BARE = Kind("a name in Ollama's store", _claims_bare, _open_bare, close_names=_close_bare)
+OLLAMA_BARE = Kind("a name in Ollama's store", _claims_bare, _open_bare, close_names=_similar_bare)

@@ -104,8 +104,8 @@ class Engine(Protocol):
 
     @property
     def other_bytes(self) -> int:
-        """Bytes beside the model's weights and its KV cache: a sketch of the output head, which may
-        be made later, and a draft model with its KV cache.
+        """Bytes other than the model's weights and its KV cache: a sketch of the output head, which
+        may be made later, and a draft model with its KV cache.
         """
         ...
 

@@ -85,7 +85,7 @@ class GenerationLimits:
     keep: Annotated[
         int | None,
         Option(
-            "Number of first tokens that --context-shift keeps; -1: the whole prompt.",
+            "Number of tokens at the start that --context-shift keeps; -1: the whole prompt.",
             ("--keep",),
             low=0,
             none=-1,

@@ -54,8 +54,8 @@ class PagePool:
         self.window = window
         # Whether pages hold a recurrent state; then a sequence cannot be truncated at any position.
         self.recurrent = window is not None and window.state
-        self.store: PrefixStore | None = None  # the size of whole pages
-        self.claimed = 0
+        self.store: PrefixStore | None = None
+        self.claimed = 0  # bytes of the full parts in use, and of the windowed parts booked
         kinds = {
             (kv_type, windowed): size
             for kv_type, parts in sizes.items()

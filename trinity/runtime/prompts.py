@@ -80,8 +80,8 @@ def ids_or_bos(ids: list[int], tokenizer: Tokenizer) -> list[int]:
         return ids
     if tokenizer.bos_id is None:
         raise InputError(
-            "the prompt is empty and the vocabulary has no BOS token to begin with; "
-            "give at least one token"
+            "the prompt is empty, and the model has no BOS token to begin a text with; "
+            "give a prompt of at least one word or token id"
         )
     return [tokenizer.bos_id]
 

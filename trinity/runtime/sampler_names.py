@@ -53,7 +53,8 @@ def read_samplers(flag: str, text: str) -> tuple[str, ...]:
     """The samplers of a text such as "top_k;temperature" or "kt". Raises InputError."""
     names = [part.strip() for part in text.split(";") if part.strip()]
     if len(names) == 1 and sampler_name(names[0]) is None:
-        names = [sampler_of_letter(letter) or letter for letter in names[0]]
+        letters = [sampler_of_letter(letter) for letter in names[0]]
+        names = [known for known in letters if known] if all(letters) else names
     return checked_samplers(flag, names)
 
 

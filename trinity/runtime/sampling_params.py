@@ -113,8 +113,7 @@ class SamplingParams:
     typical_p: Annotated[
         float,
         Option(
-            "Sample from the tokens of typical information with this total probability; 1: from "
-            "all.",
+            "Sample from the most typical tokens with this total probability; 1: from all.",
             ("--typical-p", "--typical"),
             low=0,
             high=1,
@@ -140,7 +139,7 @@ class SamplingParams:
     xtc_threshold: Annotated[
         float,
         Option(
-            "XTC keeps one token of at least this probability and all below; above 0.5 it is off.",
+            "XTC removes all but one of the tokens of at least this probability; above 0.5: off.",
             ("--xtc-threshold",),
             low=0,
             high=1,
@@ -157,7 +156,7 @@ class SamplingParams:
     dynatemp_exponent: Annotated[
         float,
         Option(
-            "Exponent of the entropy that gives the temperature.",
+            "Exponent of the entropy in the temperature of --dynatemp-range.",
             ("--dynatemp-exponent", "--dynatemp-exp"),
             low=0,
         ),

@@ -67,7 +67,7 @@ class SketchedHead:
             if self._sketch is None:
                 raise InputError(
                     f"head_sketch is on, but the output head {weight.name!r} has a weight that is "
-                    "not finite, or too large: leave head_sketch (--head-sketch) out"
+                    "not finite, or too large: omit head_sketch (--head-sketch)"
                 )
 
     @property
@@ -146,7 +146,7 @@ class SketchedHead:
         except MemoryError:
             if self._always:
                 raise
-            return  # steps go on with the full product
+            return  # steps continue with the full product
         if made is not None:
             self._sketch = HeadSketch(
                 self._weight, made, self._address, MOST_ROWS, self._step.outputs
@@ -197,7 +197,7 @@ def sketched_head(
         if obstacle:
             raise InputError(
                 f"head_sketch is on, but the output head {weight.name!r} cannot have a sketch: "
-                f"{obstacle}; leave head_sketch (--head-sketch) out"
+                f"{obstacle}; omit head_sketch (--head-sketch)"
             )
         return SketchedHead(weight, kernel, address, step, always=True)
     bits = 8 * weight.stride / weight.k

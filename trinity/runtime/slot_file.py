@@ -258,7 +258,7 @@ def _tokens(engine: Engine, file: _SlotReader) -> list[int]:
     most = engine.context_length
     words = file.number()
     if not 0 < words <= most + 3:
-        raise file.wrong(f"it has {words} words of tokens, and the context holds {most}")
+        raise file.wrong(f"its tokens take {words} words, and the context holds {most} tokens")
     data = file.take(4 * words)
     ids: NDArray[np.int32] = np.frombuffer(data, "<i4")
     if tuple(ids[:2].tolist()) == PACKED and words >= 3:

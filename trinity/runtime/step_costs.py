@@ -114,7 +114,7 @@ class StepCosts:
 
     ``target``: seconds of a step while a caller waits for the next token. It grows if many requests
     wait for their first token, and if generating rows alone take that long: prompts then get as
-    much time as these. ``most``: the limit of prompt rows beside generating sequences, since a few
+    much time as these. ``most``: the limit of prompt rows while sequences generate, since a few
     rows may cost like many. ``attended``: positions that a prompt row attended to recently.
     """
 

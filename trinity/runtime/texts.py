@@ -19,7 +19,7 @@ _MARGIN = 256
 
 
 class Texts(NamedTuple):
-    """Token ids of texts, the indices of those that were cut, and the prompt's tokens to leave out
+    """Token ids of texts, the indices of those that were cut, and the prompt's tokens to omit
     of pooling.
     """
 
@@ -83,7 +83,7 @@ class TextReader:
             else:
                 ids = checked_ids(text, self.vocab_size)
             if not ids:
-                raise InputError(f"text {number} is empty: it has no tokens to embed")
+                raise InputError(f"text {number} is empty, so it has no embedding; omit it")
             check_ids(ids, self.vocab_size)
             if len(ids) > self.limit:
                 if not truncate:

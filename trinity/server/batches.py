@@ -1,8 +1,8 @@
 """Run batches, one at a time, while no other request runs.
 
 A batch is a file of requests in a client's words (batch_rows.py). Each answer is written as it
-comes, so a process that follows one that was killed goes on with the rows that have none. When all
-have one, the answers become two files, those that are errors apart.
+comes, so a process that follows a killed one continues with the rows that have none. When all
+have one, the answers become two files: responses and errors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from trinity_kernels.whole_file import whole_file
 
 log = logging.getLogger("trinity.server")
 
-AT_ONCE = 8  # rows of a batch under way together
+AT_ONCE = 8  # rows of a batch that run together
 MOST_ROWS = 50_000
 RETRIED = (408, 429, 503)  # what says that the server is busy or ends, and nothing of the row
 RETRIES, RETRY_SECONDS = 600, 1.0

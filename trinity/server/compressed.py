@@ -15,8 +15,8 @@ from trinity.server.errors import ApiError
 
 # Bytes that are decompressed at once: by the event loop in 0.1 ms, and by a thread in some 2 ms.
 PIECE, LARGE_PIECE = 64 << 10, 1 << 20
-# The largest window of a zstd body, as a power of two (RFC 9659, 3). It is memory beside the body,
-# of which as much is used as the body has expanded to.
+# The largest window of a zstd body, as a power of two (RFC 9659, 3). It is memory in
+# addition to the body; as much of it is used as the body has expanded to.
 WINDOW_LOG = 23
 
 

@@ -295,7 +295,9 @@ class CreatedModels:
                 layers.append(self._uploaded(kind_of_gguf(self._path(digest)), digest))
         weights = [layer for layer in layers if layer.kind in _WEIGHTS]
         if not weights:
-            raise InputError("none of the files is a GGUF or a safetensors file")
+            raise InputError(
+                "none of the files is a GGUF or a safetensors file; upload the weights too"
+            )
         return layers
 
     def _path(self, digest: str) -> str:

@@ -51,7 +51,9 @@ class FileStore:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_writable(str(folder))
         except OSError as error:
-            raise InputError(f"{folder}: cannot be written to: {error.strerror}") from error
+            raise InputError(
+                f"{folder}: cannot be written to ({error.strerror}); give another folder as --state"
+            ) from error
         self._remove_left()
 
     def add(self, name: str, purpose: Purpose, content: bytes | memoryview) -> FileObject:

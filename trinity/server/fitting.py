@@ -29,7 +29,7 @@ def cut_ids(
     """The ids if there is room for one more; else the first ``keep`` and the last of them.
 
     Half of the context beyond ``keep`` is then free. A negative ``keep`` is all that fit.
-    The ids that are left out are ignored under ``name``.
+    The ids that do not fit are reported as ignored under ``name``.
     """
     if len(ids) < context_length:
         return list(ids)

@@ -108,7 +108,7 @@ def _valid(value: Any, kind: Any) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Field:
     kind: Any
-    optional: bool  # it has a default, so that it may be left out
+    optional: bool  # it has a default, so requests may omit it
     ignorable: bool
 
 

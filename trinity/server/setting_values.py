@@ -45,7 +45,10 @@ def read_names(flag: str, text: str) -> Mapping[str, object]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{flag} is not valid JSON: {error}") from error
+        raise InputError(
+            f"{flag} is {text!r:.80}, which is not valid JSON: {error}; expected an object such as "
+            '{"enable_thinking": false}'
+        ) from error
     if not isinstance(value, dict):
         raise InputError(f"{flag} is {text!r:.40}; it must be a JSON object")
     return value
@@ -74,7 +77,7 @@ def read_template(path: str | os.PathLike[str]) -> ChatTemplate:
     from trinity.formats.defaults import ChatTemplate
 
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             return ChatTemplate(file.read(), source=os.fspath(path))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
@@ -90,7 +93,7 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
 def read_keys(path: str | os.PathLike[str]) -> list[str]:
     """The keys of a file, one per line; empty lines are skipped. Raises: InputError."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             keys = [line.strip() for line in file]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(

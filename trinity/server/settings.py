@@ -70,13 +70,13 @@ class ServerOptions:
     allowed_host: Annotated[
         Sequence[str],
         several(
-            "Further allowed Host of requests; * allows all. Repeatable.", "--allowed-host", "NAME"
+            "Also accept this Host header; * accepts all. Repeatable.", "--allowed-host", "NAME"
         ),
     ] = ()
     allowed_origin: Annotated[
         Sequence[str],
         several(
-            "Further allowed origin of web pages; * allows all. Repeatable.",
+            "Also accept web pages of this origin; * accepts all. Repeatable.",
             "--allowed-origin",
             "ORIGIN",
         ),
@@ -104,7 +104,10 @@ class ServerOptions:
     ] = False
     max_store: Annotated[
         int,
-        size("Models are refused once the store of created ones exceeds this size.", "--max-store"),
+        size(
+            "Maximum size of the store of created models; beyond it, no more are created.",
+            "--max-store",
+        ),
     ] = 64 << 30
     strict: Annotated[
         bool,
@@ -333,6 +336,6 @@ class ServerOptions:
             if len(key) < SHORTEST_KEY or not key.isascii() or not key.isprintable():
                 raise InputError(
                     f"an API key has {len(key)} characters; it must have at least {SHORTEST_KEY}, "
-                    "printable ones of ASCII"
+                    "all of them printable ASCII"
                 )
         return tuple(keys)

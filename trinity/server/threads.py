@@ -247,7 +247,7 @@ class Shares:
         """Run a function. Returns the thread's next job, and whether the thread is idle.
 
         A thread takes its next job at the moment in which it ends one. If another thread could get
-        that job, the memory of the first one's heap would stay unused beside it.
+        that job, the memory of the first one's heap would stay unused.
         """
         began = time.monotonic()
         try:

@@ -1,8 +1,8 @@
 """WordPiece vocabularies (BERT), run by the `tokenizers` library.
 
-A word becomes the longest token that it begins with, then the longest that goes on, or the unknown
-token where that fails. GGUF writes tokens that begin a word with U+2581, others without the "##".
-Source: transformers' BertTokenizer; llama.cpp's llm_tokenizer_wpm.
+A word becomes the longest token that it begins with, then the longest that continues it, and so
+on; if none fits, the unknown token. GGUF writes tokens that begin a word with U+2581, others
+without the "##". Source: transformers' BertTokenizer; llama.cpp's llm_tokenizer_wpm.
 """
 
 from __future__ import annotations

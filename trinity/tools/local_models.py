@@ -38,7 +38,10 @@ def local_models(folder: str | None, notice: Callable[[str], None]) -> list[str]
         else:
             usable[name] = model
     if folder is not None and not usable:
-        raise InputError(f"{folder}: there is no model in this folder that trinity can serve")
+        raise InputError(
+            f"{folder}: there is no model in this folder that trinity can serve; put GGUF "
+            "files or Hugging Face directories there"
+        )
     refs = [f"{name}={model.name}" for name, model in usable.items()]
     encoders = {ref for ref, model in zip(refs, usable.values(), strict=True) if _encodes(model)}
     return sorted(refs, key=encoders.__contains__)

@@ -65,7 +65,7 @@ def _json(path: str) -> object:
             data = file.read(LARGEST + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: cannot be read ({reason})") from error
+        raise InputError(f"{path}: cannot be read ({reason}); give a saved conversation") from error
     if len(data) > LARGEST:
         raise InputError(f"{path}: has more than {LARGEST} bytes, the limit for conversations")
     try:

@@ -142,7 +142,7 @@ def load(dialogue: Dialogue, argument: str) -> None:
     messages, rest = read_conversation(path)
     dialogue.session.load(messages)
     dialogue.files.add(os.path.realpath(path))
-    say(f"({len(messages)} messages of {path})")
+    say(f"({len(messages)} {'message' if len(messages) == 1 else 'messages'} of {path})")
     if rest:
         say(f"(not used from the file: {', '.join(rest)})")
     if messages and messages[-1]["role"] == "user":

@@ -25,7 +25,7 @@ class Hunyuan(Tagged):
     )
 
     def claims(self, template: str) -> bool:
-        """Recognize words that its template combines."""
+        """Recognize two texts that only its template combines."""
         return ":opensource" in template and "<tool_sep" in template
 
     def sequence(self, *, parallel: bool, mark: Mark) -> str:

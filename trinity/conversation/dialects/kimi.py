@@ -1,4 +1,4 @@
-"""Calls with a number or an id beside the name: Kimi K2, Solar Open."""
+"""Calls with a number or an id next to the name: Kimi K2, Solar Open."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class MistralList(Mistral, JsonCalls):
     opening, in_list = "[TOOL_CALLS]", True
 
     def claims(self, template: str) -> bool:
-        """Recognize its delimiter without the newer ones."""
+        """Recognize the delimiter of calls; dialects with newer delimiters come first."""
         return "[TOOL_CALLS]" in template
 
 

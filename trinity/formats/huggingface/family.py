@@ -38,7 +38,7 @@ class Family(Terms):
     prepare: Callable[[Values], Values] = lambda values: values
     # Raises UnsupportedError or ConfigError for what GGUF cannot express or the class never has.
     check: Callable[[ModelConfig, Values], None] = lambda config, values: None
-    # Fields of ModelConfig beside those of every class, and GGUF's other keys, without the
+    # Fields of ModelConfig in addition to those of every class, and GGUF's other keys, without the
     # architecture; None removes one that every model has. Raises as ``check``.
     keys: Callable[[ModelConfig, Values], Keys] = lambda config, values: {}
     # Fields of ModelConfig with a number for each layer, and the layer's tensors that have them.

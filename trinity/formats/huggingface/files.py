@@ -1,4 +1,4 @@
-"""The files that describe a model of Hugging Face's format, beside its weights, by name.
+"""The files that describe a model of Hugging Face's format, without its weights, by name.
 
 Readers take them as a mapping of names to paths, so that a store that keeps them elsewhere under
 other names can be read in the same way.

@@ -1,4 +1,4 @@
-"""GGUF's keys that several families have beside the usual ones."""
+"""GGUF's keys that several families have in addition to the usual ones."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ class Stored:
     view: View = as_it_is
     # Views whose rows follow each other; used instead of ``view``.
     parts: tuple[View, ...] = ()
-    # The names are two, of MXFP4's codes, (..., columns / 32, 16) bytes, and of its scales,
-    # (..., columns / 32); the view does not change the columns.
+    # There are two names: of MXFP4's codes, (..., columns / 32, 16) bytes, and of its scales,
+    # (..., columns / 32). The view does not change the columns.
     blocks: bool = False
     # The matrices of a stack are stored as (inputs, outputs).
     turned: bool = False

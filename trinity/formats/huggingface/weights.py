@@ -19,7 +19,7 @@ from trinity.formats.safetensors import SafeTensor
 from trinity.formats.ternary_tensor import TernaryMatrix
 
 ROWS_PER_BYTE = 4
-_NO_NUMBER = 255  # among MXFP4's scales
+_NO_NUMBER = 255  # the code of NaN as a scale of MXFP4
 
 
 def check_stored(

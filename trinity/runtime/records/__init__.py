@@ -81,7 +81,7 @@ WRITE: Mapping[type[Operation], Callable[[RecordWriter, Any], None]] = {
     Scale: elementwise.write_scale,
     **{kind: _write_by(file) for file, kinds in _RARE.items() for kind in kinds},
 }
-# Operations of one record that touch only their own buffers, and those that may run beside them.
+# Operations of one record that touch only their own buffers, and those that run with them.
 _LOCAL = (Copy, Gated, GatedAdd, Hadamard, Norm, Scale)
 _BESIDE = (*_LOCAL, HeadLinear, Linear)
 

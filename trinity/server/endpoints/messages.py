@@ -300,7 +300,7 @@ def continued(
     add_generation_prompt: bool | None,
     continue_final_message: bool | None,
 ) -> bool:
-    """Whether an answer goes on with the text of the last message.
+    """Whether a response continues the text of the last message.
 
     Where the request does not say it, it does if that is the assistant's, as in llama.cpp's
     server. Raises: ApiError where it cannot.

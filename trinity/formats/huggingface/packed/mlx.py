@@ -1,6 +1,6 @@
 """Weights that MLX quantized, in its own directories and in Ollama's tensor blobs.
 
-A weight ``P.weight`` is U32, (..., rows, columns * bits / 32), beside scales: floats and as many
+A weight ``P.weight`` is U32, (..., rows, columns * bits / 32), with scales: floats and as many
 biases in mode affine (value = scale * code + bias), bytes in mxfp4, mxfp8 (E8M0) and nvfp4 (E4M3).
 That scales are there makes a weight a quantized one; bits, group and mode follow from shapes and
 dtypes, given the columns of the model's class. Where config.json names a module and says otherwise,

@@ -1,7 +1,7 @@
 """NVFP4 as compressed-tensors and ModelOpt have it: codes, scales of groups, one scale of all.
 
-Codes are U8, (rows, columns / 2), of neighbours the first in the lower half; scales F8_E4M3,
-(rows, columns / 16).
+Codes are U8, (rows, columns / 2); the first of two neighbours is in the lower half of a byte.
+Scales are F8_E4M3, (rows, columns / 16).
 """
 
 from __future__ import annotations

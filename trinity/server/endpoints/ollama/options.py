@@ -148,7 +148,7 @@ class Generating(Asking, kw_only=True):
     format: str | dict[str, Any] | None = None
     think: bool | Literal["low", "medium", "high", "max"] | None = None
     truncate: bool | None = None  # false: refuse a prompt that does not fit instead of cutting it
-    shift: bool | None = None  # when the context is full, drop its older half and go on
+    shift: bool | None = None  # when the context is full, drop its older half and continue
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
