@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -279,3 +280,26 @@ def test_tokenizer_of_a_file_without_weights(shared_data: Path) -> None:
 
 def test_toy_tokenizer_is_honest() -> None:
     assert ToyTokenizer().decode(ids_of("≈é")) == "≈é"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (
+            lambda m: m.generate(None),
+            r"the prompt is None \(NoneType\); it must be text or token ids",
+        ),
+        (lambda m: m.generate(b"a"), r"the prompt is b'a' \(bytes\); it must be text or token ids"),
+        (lambda m: m.generate([1.5]), r"token ids are \[1.5\] .*; they must be a flat sequence"),
+        (
+            lambda m: m.detokenize("a"),
+            r"token ids are 'a' \(str\); they must be integers, which tok",
+        ),
+        (lambda m: m.generate_batch("ab"), "prompts is one text; give a list of texts, or use gen"),
+        (lambda _: trinity.load(None), r"None \(NoneType\) is not a path; give a text"),
+    ],
+)
+def test_values_of_other_types_are_named(wrong: Callable[[Any], object], said: str) -> None:
+    model, _ = toy_model()
+    with pytest.raises(InputError, match=said):
+        wrong(model)

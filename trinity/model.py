@@ -212,6 +212,8 @@ class Model:
         prompt ends all.
         """
         request = self._request(options)
+        if isinstance(prompts, str | bytes):
+            raise InputError("prompts is one text; give a list of texts, or use generate()")
         wanted = [(self._prompt_ids(prompt, request), request) for prompt in prompts]
         self._engine.adapter_weights(request.lora)
         return self._client.as_they_end(wanted)

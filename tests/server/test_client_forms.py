@@ -329,3 +329,56 @@ def test_blocks_of_anthropics_own_tools_are_ignored(client: TestClient) -> None:
     asked = [{"role": "user", "content": blocks[:1]}]
     refused = client.post("/v1/messages", json={"messages": asked, "max_tokens": 4})
     assert refused.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/v1/chat/completion", "did you mean /v1/chat/completions?"),
+        ("/V1/Embedding", "did you mean /v1/embeddings?"),
+        ("/v1", "there is no /v1; GET /openapi.json lists all paths"),
+        ("/v1/nothing", "GET /openapi.json lists all paths"),
+    ],
+)
+def test_a_wrong_path_gets_advice(client: TestClient, path: str, said: str) -> None:
+    response = client.post(path, json=HELLO)
+    assert response.status_code == 404
+    assert said in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "said"),
+    [
+        (b"", None, "the body is empty; send a JSON object"),
+        (b"{}", "messages", "messages is missing"),
+        (b'{"messages": [{"content": "a"}]}', "messages[0].role", "messages[0].role is missing"),
+        (
+            b'{"messages": [{"role": "bot", "content": "a"}]}',
+            "messages[0].role",
+            "messages[0].role: Invalid enum value 'bot'; expected a role such as user or assistant",
+        ),
+        (
+            b'{"messages": [{"role": "user"}]}',
+            "messages[0].content",
+            "messages[0].content is missing: give a text, or a list of parts",
+        ),
+        (
+            b'{"messages": [{"role": "user", "content": "a"}], '
+            b'"response_format": {"type": "json_schema"}}',
+            "response_format.json_schema",
+            "response_format.json_schema is missing: give an object with the schema",
+        ),
+    ],
+)
+def test_what_is_missing_is_named(
+    client: TestClient, body: bytes, param: str | None, said: str
+) -> None:
+    response = client.post("/v1/chat/completions", content=body)
+    error = response.json()["error"]
+    assert (response.status_code, error["param"], error["message"]) == (400, param, said)
+
+
+def test_a_wrong_method_names_the_right_one(client: TestClient) -> None:
+    response = client.get("/v1/chat/completions")
+    assert response.status_code == 405
+    assert response.json()["error"]["message"].endswith("does not allow GET; it allows POST")

@@ -74,8 +74,8 @@ def render_conversation(
     _check_roles(read, templates)
     if opened is not None:
         read = read_messages(opened(read))
+    read_tools(tools)
     given = [dict(tool) for tool in tools]
-    read_tools(given)
     variables = {k: v for k, v in (variables or {}).items() if v is not None}
 
     def by(template: ChatTemplate) -> Rendered:

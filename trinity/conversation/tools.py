@@ -29,7 +29,7 @@ def read_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
     """
     if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
         raise InputError(
-            "tools must be a list of objects such as "
+            f"tools is {tools!r:.80}; it must be a list of objects such as "
             '{"type": "function", "function": {"name": "get_time"}}'
         )
     read = tuple(_tool(number, tool) for number, tool in enumerate(tools))

@@ -18,6 +18,8 @@ def path_text(path: str | os.PathLike[str]) -> str:
 
     Raises InputError if it cannot name a file.
     """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise InputError(f"{path!r:.80} ({type(path).__name__}) is not a path; give a text")
     text = os.fsdecode(path)
     if not text or "\0" in text:
         raise InputError(f"{text!r} is not the name of a file; give a path")

@@ -89,7 +89,7 @@ def quantized(
     ``notice`` is called with lines of progress. Raises InputError for an unknown type, for weights
     that are quantized already, and if the cache cannot be written.
     """
-    mix = find_mix(type)
+    mix = find_mix(type, "quantize")
     folder = cache_folder("weights")
     if why := distrusted(str(folder)):
         raise InputError(

@@ -46,11 +46,11 @@ TENSOR_TYPES: tuple[str, ...] = tuple(
 )
 
 
-def find_mix(name: str) -> QuantizationMix:
+def find_mix(name: str, option: str = "type") -> QuantizationMix:
     """Return the mix of that name, ignoring case. Raises InputError with similar names."""
     given = ALIASES.get(name.upper(), name.upper())
     if given not in MIXES:
-        raise _unknown("type", name, [*MIXES, *ALIASES])
+        raise _unknown(option, name, [*MIXES, *ALIASES])
     return MIXES[given]
 
 

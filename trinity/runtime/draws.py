@@ -21,7 +21,7 @@ class Draws:
     """
 
     def __init__(self, seed: int | None) -> None:
-        self._bits = random.Random()  # the same generator, but for the seeding
+        self._bits = random.Random()  # libstdc++'s generator, except for the seeding
         if seed is None:
             return
         if seed < 2**32:

@@ -22,6 +22,11 @@ LONG_TEXT = 1 << 16
 
 def checked_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
     """Return token ids as a list. Raises InputError unless they are integers of the vocabulary."""
+    if isinstance(token_ids, str | bytes):
+        raise InputError(
+            f"token ids are {token_ids!r:.40} ({type(token_ids).__name__}); they must be integers, "
+            "which tokenize() makes of a text"
+        )
     try:
         array = np.asarray(token_ids)
     except (TypeError, ValueError):  # ragged
@@ -35,7 +40,7 @@ def checked_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
         )
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InputError(
-            f"token ids are {type(token_ids).__name__} of {array.dtype}; "
+            f"token ids are {token_ids!r:.80} ({type(token_ids).__name__} of {array.dtype}); "
             "they must be a flat sequence of integers"
         )
     check_ids(array, vocab_size)
@@ -66,8 +71,12 @@ def prompt_ids(
     if isinstance(prompt, str):
         check_length(prompt, tokenizer, context_length)
         ids = tokenizer.encode(prompt, add_bos=add_bos, parse_special=parse_special)
-    else:
+    elif hasattr(prompt, "__len__") and not isinstance(prompt, bytes):
         ids = checked_ids(prompt, vocab_size)
+    else:
+        raise InputError(
+            f"the prompt is {prompt!r:.80} ({type(prompt).__name__}); it must be text or token ids"
+        )
     ids = ids_or_bos(ids, tokenizer)
     check_ids(ids, vocab_size)
     check_context(len(ids), context_length)

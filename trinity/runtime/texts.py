@@ -80,8 +80,13 @@ class TextReader:
                 if not truncate:
                     check_length(prompt + text, self.tokenizer, self.limit)
                 ids = self._whole(prompt + text)
-            else:
+            elif hasattr(text, "__len__"):
                 ids = checked_ids(text, self.vocab_size)
+            else:
+                raise InputError(
+                    f"text {number} is {text!r:.80} ({type(text).__name__}); it must be a text or "
+                    "token ids"
+                )
             if not ids:
                 raise InputError(f"text {number} is empty, so it has no embedding; omit it")
             check_ids(ids, self.vocab_size)

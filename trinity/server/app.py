@@ -109,11 +109,17 @@ def make_app(
         assert isinstance(error, HTTPException)
         path, method = request.url.path, request.method
         if error.status_code == 405:
-            what = ApiError(405, f"{path} does not allow {method}", headers=error.headers or {})
+            headers = error.headers or {}
+            allowed = headers.get("Allow") or "other methods"
+            told = f"{path:.200} does not allow {method}; it allows {allowed}"
+            what = ApiError(405, told, headers=headers)
         else:
-            what = ApiError(404, f"there is no {path:.200}", code="unknown_path")
+            meant = similar.get(_letters(path) or "/")
+            advice = f"did you mean {meant}?" if meant else "GET /openapi.json lists all paths"
+            what = ApiError(404, f"there is no {path:.200}; {advice}", code="unknown_path")
         return refuse(path, what)
 
+    similar = {_letters(endpoint.path): endpoint.path for endpoint in reversed(ENDPOINTS)}
     unknown = set(settings.disable) - {endpoint.path for endpoint in ENDPOINTS}
     if unknown:
         raise InputError(f"there is no path {min(unknown)!r:.80} that could be disabled")
@@ -141,6 +147,12 @@ def make_app(
     app.state.endpoints = ENDPOINTS
     app.router.redirect_slashes = False
     return app
+
+
+def _letters(path: str) -> str:
+    """A path without what is easily mistaken: case, hyphens, plurals, and /v1 before it."""
+    words = path[:100].lower().replace("-", "").replace("_", "").split("/")
+    return "/".join(word.removesuffix("s") for word in words if word not in ("", "v1"))
 
 
 async def turned_off(call: Call[Any]) -> ASGI:

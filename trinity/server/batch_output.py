@@ -24,8 +24,8 @@ BEGINNING = b'{"id": "batch_req_'  # of every line
 class BatchOutput:
     """A file of responses, to which one process at a time adds.
 
-    Responses of an earlier process are kept, and ``done`` has the ids of their rows; a last line
-    that it did not finish is cut off. ``known``: the ids of the batch's rows.
+    Responses of an earlier process are kept, and ``done`` has the ids of their rows; an
+    unfinished last line is removed. ``known``: the ids of the batch's rows.
     Raises: InputError if the file cannot be written, if another process writes to it, or if it
     contains anything but responses to rows of this batch; OSError.
     """
@@ -35,7 +35,9 @@ class BatchOutput:
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+            raise InputError(
+                f"{path}: cannot be written ({error.strerror}); give another file"
+            ) from error
         try:
             self.done, self.failed = self._begin(known)
         except BaseException:

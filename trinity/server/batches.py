@@ -32,7 +32,7 @@ log = logging.getLogger("trinity.server")
 
 AT_ONCE = 8  # rows of a batch that run together
 MOST_ROWS = 50_000
-RETRIED = (408, 429, 503)  # what says that the server is busy or ends, and nothing of the row
+RETRIED = (408, 429, 503)  # the server is busy or stopping; the row may succeed later
 RETRIES, RETRY_SECONDS = 600, 1.0
 SAVE_SECONDS = 1.0  # between writings of how many rows are answered
 

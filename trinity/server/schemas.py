@@ -100,6 +100,8 @@ def decoded(ignored: Ignored, data: bytes, kind: type[T]) -> T:
     Raises: ApiError 400 whose ``param`` is the JSON path, 413 for too many values.
     """
     data = data.removeprefix(BOM_UTF8)
+    if not data:
+        raise ApiError(400, "the body is empty; send a JSON object", code="invalid_json")
     check_values(data)
     try:
         return _decoded(ignored, data, kind)
@@ -183,7 +185,11 @@ def _refusal(message: str, where: str = "") -> ApiError:
     if unknown:
         told = f"{path or repr(path)} is not a parameter of this endpoint"
         return ApiError(400, told, path, "unknown_parameter")
+    if field is not None:
+        return ApiError(400, f"{path} is missing", path)
     text = message if place is None else told
+    if path.endswith(".role"):
+        text = f"{text}; expected a role such as user or assistant"
     named = f"{path or 'the body'}: {text}"
     return ApiError(400, named, path or None)
 

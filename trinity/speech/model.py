@@ -266,7 +266,7 @@ def checked_options(options: dict[str, Any]) -> SpeechOptions:
 
 def _block_type(name: str) -> str:
     """The block type of a quantization mix. Raises: InputError if its rows have no block type."""
-    type_name = find_mix(name).base
+    type_name = find_mix(name, "quantize").base
     if type_name in WRITABLE:
         return type_name
     raise InputError(

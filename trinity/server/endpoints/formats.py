@@ -59,6 +59,9 @@ def response_format_of(
     if kind == "regex":
         kind, rest = "grammar", {"syntax": "regex", "definition": rest.get("pattern")}
     if kind == "json_schema":
+        if rest.get("json_schema", rest.get("schema")) is None:
+            told = "is missing: give an object with the schema"
+            raise ApiError(400, f"{where}.json_schema {told}", f"{where}.json_schema")
         rest = {"json_schema": _schema_in(rest)}
     if kind == "grammar" and "grammar" in rest:
         rest = {"syntax": "gbnf", "definition": rest["grammar"]}

@@ -70,10 +70,10 @@ class SlotsQuery(msgspec.Struct):
 
 
 async def slots(call: Call[Any]) -> ASGI:
-    """The places of answers of the first model, of which as many are busy as answers run.
+    """The slots of the first model, one for each response that may run at the same time.
 
-    There are as many as may run at the same time. Where that has no limit, places are made as
-    answers come: there is one for each that runs, and one that is idle where none does.
+    A slot is busy while a response runs in it. If that number has no limit, there is a busy slot
+    for each running response, or one idle slot if none runs.
     """
     with await call.lease(None) as model:
         running = model.scheduler_stats().running

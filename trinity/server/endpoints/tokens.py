@@ -49,7 +49,7 @@ class TokenizeRequest(Body):
 
 
 class TokenPiece(msgspec.Struct):
-    """A token and its text, or its bytes where these are no text."""
+    """A token and its text, or its bytes if they are not text."""
 
     id: int
     piece: str | list[int]

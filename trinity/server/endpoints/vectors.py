@@ -20,7 +20,7 @@ from trinity.server.errors import ApiError
 from trinity.server.schemas import encode
 
 MOST_TEXTS = 2048  # of one request, as OpenAI has it; more while the vectors are small
-MOST_NUMBERS = 4 << 20  # of the vectors of more texts: their answer has some 80 MB
+MOST_NUMBERS = 4 << 20  # numbers of a response with more texts, which has about 80 MB
 AT_ONCE = 16
 
 log = logging.getLogger("trinity.server")
