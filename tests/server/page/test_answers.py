@@ -50,6 +50,12 @@ def test_markdown_becomes_what_it_means(page: Page) -> None:
     page.keep([{"role": "assistant", "content": "# T\n\n1. **b** &amp; `c`\n2. [l](https://a.example/)\n\n"
                 "| a |\n|--:|\n| 1 |\n\n```py\nx < 1\n```\n\n<b>raw</b>"}])  # fmt: skip
     assert page.texts("article h2:nth-of-type(1)") == ["Response", "T"]
+    sizes = [
+        page.run(f"return parseFloat(getComputedStyle(document.querySelector('{each}')).fontSize)")
+        for each in ("article > h2", ".body p, .body li", ".body h2")
+    ]
+    assert sizes == sorted(sizes)
+    assert sizes[2] > sizes[1]  # headings of a response do not look like its label
     assert page.texts("article li") == ["b & c", "l"]
     assert page.texts("article pre code") == ["x < 1"]
     assert page.texts("article td.to-right") == ["1"]

@@ -49,9 +49,11 @@ def test_an_exported_chat_can_be_imported(page: Page, tmp_path: Path) -> None:
 def test_a_chat_of_the_terminal_can_be_imported(page: Page, tmp_path: Path) -> None:
     roles = [("system", "Be short."), ("user", "Who?"), ("assistant", "He.")]
     messages = [{"role": role, "content": content} for role, content in roles]
+    messages[2]["reasoning_content"] = "hm"
     choose_file(page, tmp_path / "saved.json", json.dumps({"messages": messages}))
     page.until("document.querySelectorAll('article').length === 2")
     assert page.texts("#title") == ["saved"]
+    assert page.run("return document.querySelector('.assistant .thinking').textContent") == "hm"
     page.find("#settings-button").click()
     assert page.find("#settings [name=system]").get_property("value") == "Be short."
 

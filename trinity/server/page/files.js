@@ -36,7 +36,7 @@ export async function read(file) {
     const text = (value) => (typeof value === "string" ? value : "");
     const images = Array.isArray(one.images) ? one.images.filter(isImage) : [];
     conversation.messages.push({
-      role: one.role, content: one.content.replaceAll("\r", ""), reasoning: text(one.reasoning), note: text(one.note), model: text(one.model),
+      role: one.role, content: one.content.replaceAll("\r", ""), reasoning: text(one.reasoning ?? one.reasoning_content), note: text(one.note), model: text(one.model),
       ...(images.length && { images }),
     });
   });
