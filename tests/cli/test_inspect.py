@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import struct
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from tests.expert_models import EXPERTS, PER_TOKEN, write_expert_model
 from tests.models.adapter_files import peft_directory
 from tests.tiny_models import write_tiny_model
 from trinity.cli.inspect import plain
-from trinity.cli.inspect_tables import printable
+from trinity.cli.inspect_tables import print_rows, printable
 from trinity.formats.gguf_writer import GGUFWriter
 from trinity.formats.imatrix import Imatrix, ImatrixEntry, write_imatrix
 
@@ -267,3 +268,11 @@ def test_what_is_neither_is_refused_as_before(run: Run, tmp_path: Path) -> None:
     (tmp_path / "x.dat").write_bytes(b"hello world, this is no matrix at all")
     result = run("inspect", str(tmp_path / "x.dat"))
     assert (result.exit_code, result.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("width", [20, 60])
+def test_a_narrow_terminal_breaks_no_words(width: int) -> None:
+    console = pytest.importorskip("rich.console").Console(file=StringIO(), width=width)
+    print_rows(console, ("type", "bits per weight", "memory"), [("Q4_K_M", "4.85", "9.62 GB")])
+    words = console.file.getvalue().split()
+    assert words.count("weight") == words.count("memory") == words.count("Q4_K_M") == 1

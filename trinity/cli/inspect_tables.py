@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 WIDEST_SHOWN = 100  # characters of a value in the table
 SHORT_SUM = 16  # characters of a checksum, of 64
+LONGEST_WHOLE = 12  # characters; longer words of a table may be broken
 LONGEST_TABLE = 2000  # rows of a table that is fitted to the terminal
 
 
@@ -60,7 +61,12 @@ def print_rows(
     right: tuple[str, ...] = (),
 ) -> None:
     """Print a table without lines; it has no heading if the first one is empty."""
-    if len(rows) > LONGEST_TABLE:
+    words = (
+        [w for cell in cells for w in cell.split()] for cells in zip(columns, *rows, strict=True)
+    )
+    # A narrower terminal would break short words, which nobody can read.
+    least = sum(min(max(map(len, each), default=0), LONGEST_WHOLE) + 2 for each in words) - 2
+    if len(rows) > LONGEST_TABLE or (columns[0] and console.width < least):
         _print_plainly(console, columns, rows, right)
         return
     from rich.table import Table
