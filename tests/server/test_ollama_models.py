@@ -118,7 +118,7 @@ def test_a_pull_of_a_served_model_succeeds(client: TestClient) -> None:
     ("method", "path", "body", "status", "words"),
     [
         ("POST", "pull", {"model": "nope"}, 501, "model 'nope' not found"),
-        ("POST", "push", {"model": "demo"}, 501, "uploads no models"),
+        ("POST", "push", {"model": "demo"}, 400, "uploads no models"),
         (
             "POST",
             "create",

@@ -38,10 +38,10 @@ async def pull(call: Call[PullRequest]) -> ASGI:
             raise
         asked = body.model or body.name or ""
         if models.of_ref is None:
-            raise refused(
-                f"model '{asked}' not found: this server downloads no models unless it is started "
-                "with --allow-pull"
-            ) from None
+            raise ApiError(
+                501, f"model '{asked}' not found: this server downloads no models unless it is "
+                "started with --allow-pull", code="not_supported",
+            ) from None  # fmt: skip
         return await pulled(models, asked, stream=body.stream is not False)
     if body.stream is False:
         return Json(Progress("success"))
@@ -63,12 +63,7 @@ def steps(tag: ModelTag) -> Iterator[Progress]:
 async def push(call: Call[PullRequest]) -> ASGI:
     """Refuse to upload a model. Raises: ApiError."""
     served_name(call.ignored, call.service.models, call.body.model, call.body.name)
-    raise refused("this server uploads no models")
-
-
-def refused(message: str) -> ApiError:
-    """Return the error for what this server does not do."""
-    return ApiError(501, message, code="not_supported")
+    raise ApiError(400, "this server uploads no models", code="not_supported")
 
 
 ENDPOINTS = (
