@@ -196,7 +196,7 @@ def test_what_the_server_says_of_the_model(vision_url: str) -> None:
     def get(path: str) -> Any:
         return httpx.get(vision_url + path, timeout=LIMIT).json()
 
-    assert get("/props")["modalities"] == {"vision": True, "audio": False}
+    assert get("/props")["modalities"] == {"vision": True, "audio": False, "video": False}
     assert get("/v1/models")["data"][0]["architecture"]["input_modalities"] == ["text", "image"]
     shown = httpx.post(f"{vision_url}/api/show", json={"model": "vision"}, timeout=LIMIT).json()
     assert "vision" in shown["capabilities"]

@@ -66,6 +66,7 @@ PROPS: dict[str, Any] = {
                                     "is_processing": TRUTH, "params": SETTINGS},
     "total_slots": int, "model_path": TEXT, "chat_template": TEXT, "chat_template_caps": dict,
     "modalities": {"vision": TRUTH}, "media_marker": TEXT, "build_info": TEXT, "is_sleeping": TRUTH,
+    "bos_token": TEXT, "eos_token": TEXT, "model_alias": TEXT,
 }  # fmt: skip
 MODELS = {"object": TEXT, "data": [{
     "id": TEXT, "object": TEXT, "created": int, "owned_by": TEXT, "status": {"value": TEXT},
@@ -178,6 +179,9 @@ def server(make: MakeApp, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         ("POST", "/v1/messages", {"model": "gpt-4", "max_tokens": 8, "system":
             "You are a helpful assistant.", "messages": [{"role": "user", "content": "Hello!"}]},
          {"id": TEXT, "role": TEXT, "content": [{"type": TEXT, "text": TEXT}], "usage": dict}),
+        ("POST", "/v1/messages", {"model": "gpt-4", "stop_sequences": ["e", "a"], "messages":
+            [{"role": "user", "content": "Hello!"}]}, {"content": list, "usage": dict}),
+        ("GET", "/props?model=demo", None, PROPS),
         ("POST", "/v1/messages/count_tokens", {"model": "gpt-4", "messages":
             [{"role": "user", "content": "Hello!"}]}, {"input_tokens": int}),
         ("GET", "/lora-adapters", None, list), ("POST", "/lora-adapters", [], {"success": TRUTH}),

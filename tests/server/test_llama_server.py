@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
+import trinity
 from tests.server.asgi import strict
 from tests.server.conftest import LIMIT, MakeApp
 from trinity.errors import InputError
 from trinity.model import Model
 from trinity.runtime.generation import Timings
 from trinity.runtime.scheduler_stats import SchedulerStats
+from trinity.server.app import make_app
 from trinity.server.metrics import LlamaMetrics
+from trinity.server.models import Models
 from trinity.server.process import listening
+from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
 
 PREFIX = "llamacpp:"
@@ -143,3 +148,81 @@ def test_ignore_eos_forbids_ends(client: TestClient, model: Model) -> None:
         body = {"prompt": "Natasha", "n_predict": 4, "ignore_eos": given}
         found = client.post("/completion", json=body).json()["generation_settings"]
         assert sorted(found["logit_bias"], key=lambda one: one["token"]) == expected
+
+
+@pytest.fixture(scope="module")
+def several() -> Iterator[TestClient]:
+    """A server with two models, of which the second has a shorter context."""
+    path = trinity.demo_model()
+    with trinity.load(path, threads=1) as a, trinity.load(path, threads=1, context_length=64) as b:
+        served = [Served(name, f"{name}.gguf", lambda: a, model=model)
+                  for name, model in (("first", a), ("second", b))]  # fmt: skip
+        app = make_app(Models(served), ServerOptions(slot_save_path="unused"))
+        with TestClient(app, base_url="http://localhost") as client:
+            yield client
+
+
+def test_a_query_names_the_model(several: TestClient) -> None:
+    """As to llama.cpp's router: ``GET /props?model=NAME``."""
+    for query, name, context in (("", "first", 512), ("?model=second", "second", 64)):
+        found = several.get(f"/props{query}").json()
+        assert (found["model_alias"], found["model_path"]) == (name, f"{name}.gguf")
+        assert found["default_generation_settings"]["n_ctx"] == context
+        assert several.get(f"/slots{query}").json()[0]["n_ctx"] == context
+        assert several.get(f"/tokenizer_info{query}").json()["model_max_length"] == context
+        assert several.get(f"/lora-adapters{query}").json() == []
+    for path in ("/props", "/slots", "/lora-adapters", "/tokenizer_info"):
+        assert several.get(f"{path}?model=third").status_code == 404
+    for path, body in (("/slots/0?action=erase&model=third", {}),
+                       ("/slots/0?action=erase", {"model": "third"}),
+                       ("/lora-adapters?model=third", [])):  # fmt: skip
+        assert several.post(path, json=body).status_code == 404
+    assert several.post("/slots/0?action=erase&model=second", json={}).json()["n_erased"] == 0
+
+
+def test_properties_of_a_model(make: MakeApp, model: Model) -> None:
+    """The names of llama.cpp's server; the texts are those of the model's vocabulary."""
+    with TestClient(make(), base_url="http://localhost") as client:
+        found = client.get("/props").json()
+    tokens = model.tokenizer.token_text
+    assert found["bos_token"] == tokens(model.tokenizer.bos_id or 0)
+    assert found["eos_token"] == tokens(model.tokenizer.eos_id or 0)
+    assert found["modalities"] == {"vision": False, "audio": False, "video": False}
+    ends = {name: on for name, on in found.items() if name.startswith("endpoint_")}
+    assert ends == {"endpoint_slots": True, "endpoint_props": False, "endpoint_metrics": True}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/completion", {}, 400),
+        ("/completion", {"prompt": "a", "grammar": "root ::= ("}, 400),
+        ("/completion", {"prompt": "war " * 2000}, 400),
+        ("/tokenize", {"content": 1}, 400),
+        ("/detokenize", {}, 400),
+        ("/apply-template", {}, 400),
+        ("/infill", {"input_prefix": 1}, 400),
+        ("/embedding", {}, 400),
+        ("/models/load", {"model": "nope"}, 404),
+        ("/slots/x?action=erase", {}, 400),
+        ("/lora-adapters", {}, 400),
+    ],
+)
+def test_an_error_has_its_status_as_code(
+    make: MakeApp, path: str, body: object, status: int
+) -> None:
+    """llama.cpp's server: ``{"error": {"code": 400, "message": ..., "type": ...}}``."""
+    with TestClient(make(), base_url="http://localhost") as client:
+        response = client.post(path, json=body)
+    assert (response.status_code, response.json()["error"]["code"]) == (status, status)
+
+
+@pytest.mark.parametrize(("count", "cached"), [(0, 13), (1, 13), (16, 28)])
+def test_the_last_token_of_a_response_is_not_cached(
+    make: MakeApp, model: Model, count: int, cached: int
+) -> None:
+    """llama.cpp's server cached 28 tokens of a prompt of 13 and a response of 16."""
+    ids = model.tokenize("Prince Andrew and Pierre and Natasha")
+    body = {"prompt": (ids * 13)[:13], "n_predict": count, "ignore_eos": True}
+    with TestClient(make(), base_url="http://localhost") as client:
+        assert client.post("/completion", json=body).json()["tokens_cached"] == cached

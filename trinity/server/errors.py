@@ -85,6 +85,13 @@ def openai_error(error: ApiError) -> ErrorAnswer:
     )
 
 
+def llama_error(error: ApiError) -> ErrorAnswer:
+    """llama.cpp's form: OpenAI's with the status as ``code``."""
+    answer = openai_error(error)
+    answer.error.code = error.status
+    return answer
+
+
 def openai_event(body: bytes) -> bytes:
     """An error in a stream of data lines."""
     return b"data: %b\n\n" % body
@@ -103,6 +110,7 @@ class ErrorFamily:
 
 _FOLDER = re.compile(r"^/(?:[^/:\n]+/)+")
 OPENAI = ErrorFamily("OpenAI", openai_error, ErrorAnswer)
+LLAMA = ErrorFamily("llama.cpp", llama_error, ErrorAnswer)
 
 
 def api_error(error: BaseException) -> ApiError:

@@ -55,6 +55,12 @@ class Body(msgspec.Struct, forbid_unknown_fields=True):
     """Base of all request bodies. Unless the server is strict, undeclared fields are ignored."""
 
 
+class ModelQuery(Body):
+    """The query of a GET request to one of several models, as to llama.cpp's router."""
+
+    model: str | None = None
+
+
 def encoded(part: object) -> Any:
     """Encode a part of a long response early, because encoding all of it at once takes too long."""
     return msgspec.Raw(encode(part))

@@ -125,6 +125,7 @@ class ModelLease:
 
     def __init__(self, served: Served, model: Model, released: Callable[[Served], None]) -> None:
         self.name = served.name
+        self.ref = served.ref
         self.model = model
         self._served = served
         self._released = released
@@ -139,6 +140,10 @@ class ModelLease:
     def lora_of(self, owner: str) -> Mapping[int, float] | None:
         """Weights of adapters for an owner's requests that do not give them; None: as loaded."""
         return self._served.lora.get(owner)
+
+    def weigh(self, owner: str, lora: Mapping[int, float]) -> None:
+        """Set the weights of ``lora_of``."""
+        self._served.lora[owner] = lora
 
     @property
     def estimates(self) -> Estimates:

@@ -97,7 +97,8 @@ def whole_answer(
         generation_settings=settings(answers.model, answers.options),
         tokens_predicted=timings.completion_tokens,
         tokens_evaluated=timings.prompt_tokens,
-        tokens_cached=min(total, length),
+        # The last token of a response is not evaluated.
+        tokens_cached=min(total - min(timings.completion_tokens, 1), length),
         # It went on until the context was full, or beyond that.
         truncated=total > length or (end.reason == "length" and total == length),
         has_new_line="\n" in text,

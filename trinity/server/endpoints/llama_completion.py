@@ -23,7 +23,7 @@ from trinity.server.endpoints.llama_answer import (
 from trinity.server.endpoints.logit_bias import bias_of
 from trinity.server.endpoints.sampling import LlamaParameters
 from trinity.server.endpoints.usage import progress_of, timings_of
-from trinity.server.errors import ApiError
+from trinity.server.errors import LLAMA, ApiError
 from trinity.server.ignored import Ignored
 from trinity.server.job import End, TextJob, Update
 from trinity.server.schemas import Body, encode, encoded
@@ -111,7 +111,7 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
             async for answer in pieces(answers, texts, body):
                 yield data(encode(chosen(answer, body.response_fields)))
 
-        return Stream(start, written)
+        return Stream(start, written, family=LLAMA)
     with await start() as answers:
         gathered = [GatheredCompletion() for _ in range(len(prompts) * body.count)]
 
@@ -251,7 +251,7 @@ ENDPOINTS = tuple(
     Endpoint(
         "POST", path, completion, "Complete prompts in llama.cpp's form.",
         body=LlamaRequest, answer=LlamaAnswer | list[LlamaAnswer], event=LlamaAnswer,
-        chosen=True, generates=True,
+        chosen=True, generates=True, family=LLAMA,
     )
     for path in ("/completion", "/completions")
 )  # fmt: skip

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from trinity.server.endpoint import ASGI, Call, Endpoint
 from trinity.server.endpoints.embeddings import EmbeddingsRequest
 from trinity.server.endpoints.vectors import LIST, Text, vectors, with_list, written
-from trinity.server.errors import ApiError
+from trinity.server.errors import LLAMA, ApiError
 from trinity.server.schemas import Body, converted
 
 LARGEST = 32760  # to which llama.cpp scales the largest value with embd_normalize 0
@@ -73,7 +73,7 @@ def divided(rows: NDArray[np.float32], norm: int) -> NDArray[np.float32]:
 ENDPOINTS = tuple(
     Endpoint(
         "POST", path, embedding, "The vectors of texts, in llama.cpp's form.",
-        body=LlamaEmbeddingRequest, answer=list[LlamaEmbedding],
+        body=LlamaEmbeddingRequest, answer=list[LlamaEmbedding], family=LLAMA,
     )
     for path in ("/embedding", "/embeddings")
 )  # fmt: skip

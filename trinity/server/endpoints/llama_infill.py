@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trinity.server.endpoint import ASGI, Call, Endpoint
 from trinity.server.endpoints.llama_answer import LlamaAnswer
 from trinity.server.endpoints.llama_completion import LlamaRequest, completion
-from trinity.server.errors import ApiError
+from trinity.server.errors import LLAMA, ApiError
 from trinity.server.schemas import Body
 
 if TYPE_CHECKING:
@@ -74,6 +74,6 @@ ENDPOINTS = (
     Endpoint(
         "POST", "/infill", infill, "What stands between two texts, in llama.cpp's form.",
         body=InfillRequest, answer=LlamaAnswer | list[LlamaAnswer], event=LlamaAnswer,
-        chosen=True, generates=True,
+        chosen=True, generates=True, family=LLAMA,
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""LoRA adapters of the first model in llama.cpp's form: GET and POST /lora-adapters."""
+"""LoRA adapters of a model in llama.cpp's form: GET and POST /lora-adapters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import msgspec
 from trinity.runtime.options import Request
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.sampling import Loras
+from trinity.server.errors import LLAMA
+from trinity.server.schemas import ModelQuery
 
 
 class Adapter(msgspec.Struct):
@@ -27,7 +29,7 @@ class Changed(msgspec.Struct):
 
 async def adapters(call: Call[Any]) -> ASGI:
     """List all adapters."""
-    lease = await call.lease(None)
+    lease = await call.lease(call.query.model)
     with lease as model:
         lora = lease.lora_of(call.caller.owner)
         loaded = enumerate(model.adapters)
@@ -42,19 +44,20 @@ async def adapters(call: Call[Any]) -> ASGI:
 async def weigh(call: Call[Loras]) -> ASGI:
     """Set the scales of adapters for later requests; others get 0."""
     lora = {adapter.id: adapter.scale for adapter in call.body}
-    with await call.lease(None) as model:
+    lease = await call.lease(call.query.model)
+    with lease as model:
         model.engine.adapter_weights(Request.of(lora=lora).lora)  # raises an error for bad adapters
-        call.service.models.first.lora[call.caller.owner] = lora
+        lease.weigh(call.caller.owner, lora)
     return Json(Changed())
 
 
 ENDPOINTS = (
     Endpoint(
-        "GET", "/lora-adapters", adapters, "The adapters of the first model.",
-        answer=list[Adapter],
+        "GET", "/lora-adapters", adapters, "The adapters of a model.",
+        answer=list[Adapter], query=ModelQuery, family=LLAMA,
     ),
     Endpoint(
-        "POST", "/lora-adapters", weigh, "Weigh the adapters of the first model.",
-        body=Loras, answer=Changed,
+        "POST", "/lora-adapters", weigh, "Weigh the adapters of a model.",
+        body=Loras, answer=Changed, query=ModelQuery, family=LLAMA,
     ),
 )  # fmt: skip

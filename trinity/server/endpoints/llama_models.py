@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from trinity.server.connection import CONNECTION, Connection
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.errors import LLAMA
 from trinity.server.models import Models
 from trinity.server.schemas import Body, encode
 from trinity.server.stream import Stream, data
@@ -125,6 +126,8 @@ async def unload(call: Call[ModelName]) -> ASGI:
 
 ENDPOINTS = (
     Endpoint("GET", "/models/sse", watch, "What happens to the models.", event=ModelEvent),
-    Endpoint("POST", "/models/load", load, "Load a model.", body=ModelName, answer=Success),
-    Endpoint("POST", "/models/unload", unload, "Unload a model.", body=ModelName, answer=Success),
-)
+    Endpoint("POST", "/models/load", load, "Load a model.", body=ModelName, answer=Success,
+             family=LLAMA),
+    Endpoint("POST", "/models/unload", unload, "Unload a model.", body=ModelName, answer=Success,
+             family=LLAMA),
+)  # fmt: skip

@@ -17,15 +17,15 @@ from trinity.runtime.slots import Slots
 from trinity.server.caller import folder_of, salt_of
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.sampling import check_slot
-from trinity.server.errors import ApiError, api_error
-from trinity.server.schemas import Body
+from trinity.server.errors import LLAMA, ApiError, api_error
+from trinity.server.schemas import Body, ModelQuery
 
 # No path, no hidden file, nothing that a file system takes for something else.
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._ -]{0,199}(?<![. ])")
 MOST_FILES = 1024
 
 
-class What(Body):
+class What(ModelQuery, kw_only=True):
     """The operation on a slot."""
 
     action: Literal["save", "restore", "erase"]
@@ -35,6 +35,7 @@ class SlotFile(Body):
     """The name of a file in the folder of saved slots."""
 
     filename: str | None = None
+    model: str | None = None  # the same as in the query
 
 
 class SaveTimings(msgspec.Struct):
@@ -58,14 +59,15 @@ class SlotAnswer(msgspec.Struct):
 
 
 async def change(call: Call[SlotFile]) -> ASGI:
-    """Save, restore or erase a slot of the first model, once its responses have ended."""
+    """Save, restore or erase a slot of a model, by default the first, once its responses end."""
     folder = call.service.settings.slot_save_path
     if folder is None:
         raise ApiError(400, "slots cannot be saved here: start the server with --slot-save-path")
     slot, action, name = number_of(call), call.query.action, call.body.filename or ""
     own = folder_of(Path(folder), call.caller.owner)
     path = "" if action == "erase" else path_of(own, name, new=action == "save")
-    with await call.lease(None) as model, call.service.slot_files.entering():
+    name_of_model = call.body.model or call.query.model
+    with await call.lease(name_of_model) as model, call.service.slot_files.entering():
         check_slot(model, slot, "id")
         domain, began = Domain(slot, salt_of(call.caller.owner)), time.perf_counter()
         slots = Slots(model.engine_thread)
@@ -122,6 +124,6 @@ def path_of(folder: Path, name: str, *, new: bool) -> str:
 ENDPOINTS = (
     Endpoint(
         "POST", "/slots/{id}", change, "Save, restore or erase what a slot holds.",
-        body=SlotFile, bodiless=True, query=What, answer=SlotAnswer,
+        body=SlotFile, bodiless=True, query=What, answer=SlotAnswer, family=LLAMA,
     ),
 )  # fmt: skip

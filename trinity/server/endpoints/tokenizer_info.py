@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.schemas import ModelQuery
 from trinity.tokenizers.tokenizer import Tokenizer
 
 
@@ -23,8 +24,8 @@ class TokenizerInfo(msgspec.Struct):
 
 
 async def tokenizer_info(call: Call[Any]) -> ASGI:
-    """The special tokens, chat template and context length of the first model."""
-    with await call.lease(None) as model:
+    """The special tokens, chat template and context length of a model, by default the first."""
+    with await call.lease(call.query.model) as model:
         templates = model.chat_templates
         return Json(
             TokenizerInfo(
@@ -43,7 +44,7 @@ def _text(tokenizer: Tokenizer, token: int | None) -> str | None:
 ENDPOINTS = (
     Endpoint(
         "GET", "/tokenizer_info", tokenizer_info,
-        "Special tokens and chat template of the first model, in vLLM's form.",
-        answer=TokenizerInfo,
+        "Special tokens and chat template of a model, in vLLM's form.",
+        answer=TokenizerInfo, query=ModelQuery,
     ),
 )  # fmt: skip

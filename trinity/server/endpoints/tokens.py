@@ -15,7 +15,7 @@ from trinity.server.endpoints.messages import (
     messages_of,
 )
 from trinity.server.endpoints.tools import toolbox
-from trinity.server.errors import ApiError
+from trinity.server.errors import LLAMA, ApiError
 from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob
 from trinity.server.prepared import chat_prompt
@@ -182,15 +182,16 @@ def _piece(data: bytes) -> str | list[int]:
 
 ENDPOINTS = (
     Endpoint(
-        "POST", "/tokenize", tokenize, "The tokens of a text.", body=TokenizeRequest, answer=Tokens
+        "POST", "/tokenize", tokenize, "The tokens of a text.", body=TokenizeRequest, answer=Tokens,
+        family=LLAMA,
     ),
     Endpoint(
         "POST", "/detokenize", detokenize, "The text of tokens.", body=DetokenizeRequest,
-        answer=Content,
+        answer=Content, family=LLAMA,
     ),
     Endpoint(
         "POST", "/apply-template", apply_template, "A conversation as the model reads it.",
-        body=TemplateRequest, answer=PromptText,
+        body=TemplateRequest, answer=PromptText, family=LLAMA,
     ),
     *(
         Endpoint(

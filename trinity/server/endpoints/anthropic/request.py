@@ -212,7 +212,7 @@ class CountRequest(Body, kw_only=True):
 class MessagesRequest(CountRequest, kw_only=True):
     """The body of POST /v1/messages."""
 
-    max_tokens: Annotated[int, Meta(ge=1)]
+    max_tokens: Annotated[int, Meta(ge=1)] = 4096  # llama.cpp's default; Anthropic has none
     stream: bool | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_k: Annotated[int, Meta(ge=-1)] | None = None
