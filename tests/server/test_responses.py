@@ -329,14 +329,29 @@ def test_choices_of_tools() -> None:
 def test_options_and_variables() -> None:
     job = job_of(
         temperature=0.5, top_p=0.5, max_output_tokens=7, seed=3, top_k=2, min_p=0.1, stop="x",
+        presence_penalty=0.5, frequency_penalty=-1,
         reasoning={"effort": "none", "summary": "auto"}, chat_template_kwargs={"a": 1},
     )  # fmt: skip
     assert job.options == {
         "temperature": 0.5, "top_p": 0.5, "max_tokens": 7, "seed": 3, "top_k": 2, "min_p": 0.1,
-        "stop": "x",
+        "stop": "x", "presence_penalty": 0.5, "frequency_penalty": -1,
     }  # fmt: skip
     assert (job.variables, job.effort) == ({"a": 1}, "none")
     assert job_of(text={"format": {"type": "text"}, "verbosity": "medium"}).options == {}
+
+
+def test_a_response_has_the_fields_of_open_responses(client: TestClient) -> None:
+    """The required fields of ResponseResource (openresponses.org); OpenRouter's SDK checks them."""
+    found = post(client, presence_penalty=0.5)
+    assert (found["presence_penalty"], found["frequency_penalty"]) == (0.5, 0.0)
+    assert found.keys() >= {
+        "id", "object", "created_at", "completed_at", "status", "incomplete_details", "model",
+        "previous_response_id", "instructions", "output", "error", "tools", "tool_choice",
+        "truncation", "parallel_tool_calls", "text", "top_p", "presence_penalty",
+        "frequency_penalty", "top_logprobs", "temperature", "reasoning", "usage",
+        "max_output_tokens", "max_tool_calls", "store", "background", "service_tier", "metadata",
+        "safety_identifier", "prompt_cache_key",
+    }  # fmt: skip
 
 
 def test_a_failure_ends_a_stream_as_failed(client: TestClient, model: Model) -> None:

@@ -143,6 +143,8 @@ def empty_response(body: ResponsesRequest, model: str, created: int) -> Response
         instructions=body.instructions, metadata=body.metadata or {},
         parallel_tool_calls=body.parallel_tool_calls is not False,
         temperature=body.temperature, top_p=body.top_p,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
         tool_choice="auto" if body.tool_choice is None else body.tool_choice,
         tools=[shown(tool) for tool in body.tools or ()],
         max_output_tokens=body.max_output_tokens, max_tool_calls=body.max_tool_calls,

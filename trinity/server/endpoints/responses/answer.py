@@ -120,6 +120,8 @@ class Response(msgspec.Struct):
     parallel_tool_calls: bool
     temperature: float | None
     top_p: float | None
+    presence_penalty: float
+    frequency_penalty: float
     tool_choice: Any
     tools: list[Any]
     max_output_tokens: int | None

@@ -10,7 +10,7 @@ from msgspec import Meta
 from trinity.server.endpoints.formats import format_options, response_format_of
 from trinity.server.endpoints.messages import Effort
 from trinity.server.endpoints.responses.items import items_of, messages_of
-from trinity.server.endpoints.sampling import LEAST_TOP_P
+from trinity.server.endpoints.sampling import LEAST_TOP_P, Penalty
 from trinity.server.endpoints.tools import Toolbox, toolbox
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable, Ignored
@@ -46,6 +46,13 @@ class ResponsesStreamOptions(Body):
     include_obfuscation: Ignorable[Literal[False] | None] = None
 
 
+# Parameters that have the engine's names.
+PLAIN = (
+    "temperature", "top_p", "top_k", "min_p", "seed", "cache_salt", "presence_penalty",
+    "frequency_penalty",
+)  # fmt: skip
+
+
 class ResponsesRequest(Body):
     """The body of POST /v1/responses.
 
@@ -64,6 +71,8 @@ class ResponsesRequest(Body):
     max_tool_calls: Ignorable[Annotated[int, Meta(ge=1)] | None] = None
     temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     include: list[str] | None = None
     text: TextConfig | None = None
@@ -167,10 +176,7 @@ class ResponsesRequest(Body):
                 ignored.add(f"include[{number}]")
 
     def _options(self, ignored: Ignored) -> dict[str, Any]:
-        given = {
-            name: getattr(self, name)
-            for name in ("temperature", "top_p", "top_k", "min_p", "seed", "cache_salt")
-        }
+        given = {name: getattr(self, name) for name in PLAIN}
         given["stop"] = self.stop or None
         if self.top_k is not None:
             given["top_k"] = max(self.top_k, 0)
