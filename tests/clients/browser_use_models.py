@@ -14,10 +14,12 @@ from rows import SCRIPTED, SCRIPTED_URL, main, row
 os.environ["ANONYMIZED_TELEMETRY"] = "false"
 
 from browser_use import ChatAnthropic, ChatOllama, ChatOpenAI
+from browser_use.agent.views import AgentOutput
 from browser_use.llm.deepseek.chat import ChatDeepSeek
 from browser_use.llm.messages import SystemMessage, UserMessage
 from browser_use.llm.openai.like import ChatOpenAILike
 from browser_use.llm.openrouter.chat import ChatOpenRouter
+from browser_use.tools.service import Tools
 
 
 class Person(BaseModel):
@@ -60,8 +62,15 @@ def structured(name: str) -> None:
         assert found == Person(name="Ann", age=40)
 
 
+def agent_output(name: str) -> None:
+    """The schema that browser-use's agents ask for; it has ``min_items``."""
+    form = AgentOutput.type_with_custom_actions(Tools().registry.create_action_model())
+    found = ask(name, "Go to example.com.", output_format=form)
+    assert found.action[0].model_dump(exclude_none=True)["navigate"]["url"] == "https://example.com"
+
+
 for one in MODELS:
-    for call in (chat, structured):
+    for call in (chat, structured, agent_output):
         row(f"{one} {call.__name__}")(lambda one=one, call=call: call(one))
 
 

@@ -236,6 +236,25 @@ def test_nullable_of_openapi(schema: Any, taken: list[str], refused: list[str]) 
     check_texts(schema, taken, refused)
 
 
+@pytest.mark.parametrize(
+    ("schema", "taken", "refused"),
+    [
+        ({"type": "array", "items": {"enum": [1]}, "min_items": 1, "max_items": 2},
+         ["[1]", "[1, 1]"], ["[]", "[1, 1, 1]"]),
+        ({"type": "array", "items": {"enum": [1]}, "min_items": 1, "minItems": 2},
+         ["[1, 1]"], ["[1]"]),
+        ({"type": "string", "min_length": 2, "max_length": 3}, ['"ab"', '"abc"'],
+         ['"a"', '"abcd"']),
+        ({"type": "object", "properties": {"min_items": {"enum": [1]}},
+          "additionalProperties": False, "min_properties": 1}, ['{"min_items": 1}'], ["{}"]),
+    ],
+)  # fmt: skip
+def test_limits_in_pythons_spelling(schema: Any, taken: list[str], refused: list[str]) -> None:
+    """browser-use and Google's libraries write ``min_items`` and the like."""
+    assert set(states(schema).values()) == {"enforced"}
+    check_texts(schema, taken, refused)
+
+
 INTEGER = {"type": "integer"}
 AB = {"type": "string", "enum": ["a", "b"]}
 

@@ -1,10 +1,15 @@
-"""Keywords that are rewritten before a schema is read: ``nullable`` and ``propertyNames``."""
+"""Keywords that are rewritten before a schema is read.
+
+They are ``nullable``, ``propertyNames``, and limits in Python's spelling, such as ``min_items``.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
-from trinity.grammar.keywords import ANNOTATIONS
+from trinity.grammar.keywords import ANNOTATIONS, COUNTS
 
 _OF_NAMES = ANNOTATIONS | {"type", "enum", "const"}
 
@@ -53,4 +58,24 @@ def _property_names(node: dict[str, Any]) -> bool:
     return True
 
 
-_RULES = {"nullable": _nullable, "propertyNames": _property_names}
+def _respelled(name: str) -> Callable[[dict[str, Any]], bool]:
+    """Replace Python's spelling of ``name``; browser-use and Google's libraries write it."""
+    spelling = _python(name)
+
+    def rule(node: dict[str, Any]) -> bool:
+        node.setdefault(name, node.pop(spelling))
+        return True
+
+    return rule
+
+
+def _python(name: str) -> str:
+    """A name in Python's spelling: min_items for minItems."""
+    return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+
+
+_RULES = {
+    "nullable": _nullable,
+    "propertyNames": _property_names,
+    **{_python(name): _respelled(name) for name in sorted(COUNTS)},
+}
