@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import jsonschema_rs
+import pydantic
 import pytest
 from llguidance import LLTokenizer
+from pydantic import TypeAdapter
 
 from trinity import InputError
 from trinity.grammar.grammar import Grammar
@@ -247,12 +249,26 @@ def test_nullable_of_openapi(schema: Any, taken: list[str], refused: list[str]) 
          ['"a"', '"abcd"']),
         ({"type": "object", "properties": {"min_items": {"enum": [1]}},
           "additionalProperties": False, "min_properties": 1}, ['{"min_items": 1}'], ["{}"]),
+        ({"type": "integer", "exclusive_minimum": 3, "multiple_of": 2, "maximum": 9},
+         ["4", "6", "8"], ["2", "3", "5", "10"]),
     ],
 )  # fmt: skip
 def test_limits_in_pythons_spelling(schema: Any, taken: list[str], refused: list[str]) -> None:
     """browser-use and Google's libraries write ``min_items`` and the like."""
     assert set(states(schema).values()) == {"enforced"}
     check_texts(schema, taken, refused)
+
+
+@pytest.mark.parametrize("version", [1, 3, 4, 5, 7])
+def test_uuids_of_one_version(version: int) -> None:
+    """pydantic's UUID4 and the like; RFC 9562 has the digits of version and variant."""
+    made = [f"00000000-0000-{version}000-{variant}000-00000000000F" for variant in "89aBc7"]
+    texts = [json.dumps(text) for text in (*made, made[0].replace(f"-{version}", "-2"))]
+    schema = {"type": "string", "format": f"uuid{version}"}
+    check_texts(schema, texts[:4], texts[4:])
+    valid: type = getattr(pydantic, f"UUID{version}")
+    for text in texts[:4]:
+        TypeAdapter(valid).validate_json(text)
 
 
 INTEGER = {"type": "integer"}

@@ -29,6 +29,7 @@ _REFERENCE = (
     rf"(?:\?{_PATH})?(?:#{_PATH})?"
 )
 _POINTER = "(?:/(?:[^~/]|~[01])*)*"
+_HEX = "[0-9a-fA-F]"
 
 # The formats, each as a pattern of the whole text.
 PATTERNS: Final = {
@@ -43,6 +44,12 @@ PATTERNS: Final = {
     "iri-reference": _REFERENCE,
     "json-pointer": _POINTER,
     "relative-json-pointer": f"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
+    # pydantic's names for UUIDs of one version.
+    **{
+        f"uuid{version}": f"{_HEX}{{8}}-{_HEX}{{4}}-{version}{_HEX}{{3}}-[89abAB]{_HEX}{{3}}"
+        f"-{_HEX}{{12}}"
+        for version in range(1, 9)
+    },
 }
 # llguidance's own formats, by its names.
 NATIVE: Final = {

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from trinity.grammar.keywords import ANNOTATIONS, COUNTS
+from trinity.grammar.keywords import ANNOTATIONS, COUNTS, NUMBERS
 
 _OF_NAMES = ANNOTATIONS | {"type", "enum", "const"}
 
@@ -77,5 +77,9 @@ def _python(name: str) -> str:
 _RULES = {
     "nullable": _nullable,
     "propertyNames": _property_names,
-    **{_python(name): _respelled(name) for name in sorted(COUNTS)},
+    **{
+        _python(name): _respelled(name)
+        for name in sorted(COUNTS | NUMBERS | {"multipleOf"})
+        if not name.islower()
+    },
 }
