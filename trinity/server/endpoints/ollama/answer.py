@@ -165,6 +165,11 @@ class AnswerWriter:
         line.total_duration = int((time.perf_counter() - self._began) * NANO)
         prompting = int(timings.prompt_seconds * NANO)
         evaluating = int(timings.completion_seconds * NANO)
+        if timings.completion_tokens and not evaluating:
+            # All tokens came from the prompt's last step. Clients require a duration, and divide by
+            # it: that step took about as long as each token of the prompt.
+            evaluated = timings.prompt_tokens - timings.cached_tokens
+            evaluating = max(1, prompting // max(1, evaluated))
         line.load_duration = max(0, line.total_duration - prompting - evaluating)
         line.prompt_eval_count = timings.prompt_tokens
         # As in Ollama, a count of 0 is omitted: clients divide by it.
