@@ -1,4 +1,4 @@
-// GitHub Copilot's command line agent with a provider of one's own, by each of its three APIs.
+// GitHub Copilot's command line agent with a custom provider, by each of its three APIs.
 // packages: @github/copilot@1.0.102
 
 import assert from "node:assert";
