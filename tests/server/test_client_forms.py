@@ -133,10 +133,10 @@ def test_halves_of_surrogate_pairs(client: TestClient, escaped: bytes, expected:
 
 
 @pytest.mark.parametrize(
-    "body", [rb'{"content": "\ud83d', rb'{"content": "\ud83d"} x', b"{\\", rb'{"content": "\ud83"}']
+    "body", [rb'{"prompt": "\ud83d', rb'{"prompt": "\ud83d"} x', b"{\\", rb'{"prompt": "\ud83"}']
 )
 def test_damaged_json_stays_an_error(client: TestClient, body: bytes) -> None:
-    found = client.post("/tokenize", content=body)
+    found = client.post("/v1/completions", content=body)
     assert (found.status_code, found.json()["error"]["code"]) == (400, "invalid_json")
 
 
