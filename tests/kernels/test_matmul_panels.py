@@ -20,15 +20,17 @@ from tests.kernels.operands import (
 from tests.kernels.reference import Floats
 from tests.matrix import KINDS, some
 from trinity_kernels.isa import BASES, available_levels
-from trinity_kernels.ops.matmul import operands, panel_layout, variants
+from trinity_kernels.ops.matmul import dot_block_rows, operands, panel_layout, variants
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.ops.matmul.panels import matmul_panels
+from trinity_kernels.quants import READERS
 from trinity_kernels.team import Team
 
 LEVELS = sorted(panel_layout.LEVELS & set(available_levels()))
 pytestmark = pytest.mark.skipif(not LEVELS, reason="this CPU has none of the levels")
 TAGS = pytest.mark.parametrize("tag", some(sorted(variants.types_of(matmul_panels)), KINDS))
 LEVEL = pytest.mark.parametrize("level", LEVELS)
+ROWS_OF_BLOCKS = {name for name in FORMS if dot_block_rows.block_rows(READERS[name])}
 SHAPES = ((4, 16), (5, 53), (16, 37), (33, 33), (65, 18), (7, 80))
 
 
@@ -105,3 +107,13 @@ def test_reads_nothing_beyond_the_weights(level: str, tag: str) -> None:
     for k in row_lengths(tag):
         p = product(tag, 5, 32, k)
         assert same_bits(run(replace(p, rows=at_the_edge(p.rows)), level), run(p, level))
+
+
+@LEVEL
+@pytest.mark.parametrize("tag", some(sorted(ROWS_OF_BLOCKS), KINDS))
+def test_rows_with_any_number_of_blocks_after_whole_chunks(level: str, tag: str) -> None:
+    """Rows are multiplied four at a time; the last ones end where memory ends."""
+    for blocks in range(1, 34):
+        p = product(tag, 1, 16, 32 * blocks)
+        found = run(replace(p, rows=at_the_edge(p.rows)), level)
+        assert same_bits(found, p.run(level)), blocks

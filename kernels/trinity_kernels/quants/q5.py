@@ -103,6 +103,6 @@ def _codes_q5_1(isa: Any, first: int, second: int) -> Any:
 
 
 READERS = {
-    "Q5_0": Block32(nbytes=22, codes=_codes_q5_0, code=_code_q5_0, offset=16),
-    "Q5_1": Block32(nbytes=24, codes=_codes_q5_1, code=_code_q5_1, minimum_at=2),
+    "Q5_0": Block32(nbytes=22, codes=_codes_q5_0, code=_code_q5_0, offset=16, fifth_bits_at=2),
+    "Q5_1": Block32(nbytes=24, codes=_codes_q5_1, code=_code_q5_1, minimum_at=2, fifth_bits_at=4),
 }

@@ -38,6 +38,8 @@ class BlockReader:
     # to 15.
     bytes_at: int = 0
     nibbles_at: int = 0
+    # The fifth bits of 32 codes in 4 bytes, which are followed by 16 bytes of nibbles.
+    fifth_bits_at: int = 0
 
     @property
     def has_minima(self) -> bool:

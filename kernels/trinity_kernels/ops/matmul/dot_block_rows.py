@@ -1,8 +1,12 @@
-"""Several rows of Q8_0, Q4_0 or Q4_1 at a time, on levels with registers of 64 bytes.
+"""Several rows of Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1 at a time, on levels with registers of 64 bytes.
 
 The sums of a row are one chain of additions; the chains of several rows run in parallel. The rows
 share the loads of activations, and their sums are folded together. High nibbles stay in the high
-halves of their bytes, as in dot_nibbles.py.
+halves of their bytes, unless codes have 5 bits: their sums become 16 times too large, which is
+corrected at the end, exactly.
+
+16 blocks are a chunk. The blocks after the last whole chunk are loaded under masks: nothing beyond
+the row is read, and missing blocks have the scale 0.
 Numerics: the bits of dot_block32.py.
 """
 
@@ -14,9 +18,7 @@ from trinity_kernels import byte_dots
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import cgutils, ir, simd
 from trinity_kernels.instructions import instructions
-from trinity_kernels.memory import set_f32
 from trinity_kernels.ops.matmul.activations import q8_groups, q8_scales, q8_sums
-from trinity_kernels.ops.matmul.dot_block32 import dot_tail
 from trinity_kernels.ops.matmul.readers import reader_of, signed
 from trinity_kernels.quants import BlockReader, emit
 from trinity_kernels.quants.block32 import Block32
@@ -30,36 +32,18 @@ _AHEAD = 8192
 
 def block_rows(reader: BlockReader) -> int:
     """Rows that ``dot_block_rows`` takes of the reader's types; 0 if it takes none."""
-    return ROWS if reader.nibbles_at or reader.bytes_at else 0
+    return ROWS if reader.nibbles_at or reader.bytes_at or reader.fifth_bits_at else 0
 
 
 @inline
 def dot_block_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: int) -> None:
     """Multiply ``ROWS`` rows, ``stride`` bytes apart, by the row at ``x``: float32 at ``to``."""
     beside = x + q8_groups(k) if signed(qt) else x + q8_sums(k)
-    found = _whole_chunks(isa, qt, w, stride, x, k, x + q8_scales(k), beside)
-    finish_rows(isa, qt, found, _CHUNK, w, stride, x, k, to)
-
-
-@inline
-def finish_rows(
-    isa: Any, qt: Any, found: Any, width: int, w: int, stride: int, x: int, k: int, to: int
-) -> None:
-    """Write the sums of the rows to ``to``, from their lanes of products, then of minima.
-
-    If ``width`` divides K, the lanes contain all blocks, else those of whole chunks.
-    """
-    if k % width == 0:
-        _fold_rows(qt, found, to)
-        return
-    set_f32(to, dot_tail(isa, qt, w, x, k, found[0], found[4], 0))
-    set_f32(to + 4, dot_tail(isa, qt, w + stride, x, k, found[1], found[5], 0))
-    set_f32(to + 8, dot_tail(isa, qt, w + 2 * stride, x, k, found[2], found[6], 0))
-    set_f32(to + 12, dot_tail(isa, qt, w + 3 * stride, x, k, found[3], found[7], 0))
+    fold_rows(qt, _products(isa, qt, w, stride, x, k, x + q8_scales(k), beside), to)
 
 
 @instructions(f"f32x16[{2 * ROWS}]", "tag", "tag", *["intp"] * 6)
-def _whole_chunks(
+def _products(
     builder: Any, isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, scales: Any, beside: Any
 ) -> Any:
     """The lanes of products of each row, then those of minima, which signed codes lack.
@@ -71,12 +55,10 @@ def _whole_chunks(
     found = [cgutils.alloca_once(builder, simd.F32X16.ir) for _ in range(2 * ROWS)]
     for total in found:
         builder.store(ir.Constant(simd.F32X16.ir, None), total)
-    chunks = builder.sdiv(k, simd.I64(_CHUNK))
+    blocks = builder.lshr(k, simd.I64(5))
+    chunks, left = builder.lshr(blocks, simd.I64(4)), builder.and_(blocks, simd.I64(15))
     group = builder.mul(stride, simd.I64(ROWS))
-    ahead = builder.select(
-        builder.icmp_signed("<", group, simd.I64(_AHEAD)), simd.I64(_AHEAD), group
-    )
-    ahead = builder.add(w, ahead)
+    ahead = builder.add(w, prefetch_ahead(builder, stride))
     size = 16 * reader.nbytes
     with cgutils.for_range(builder, chunks) as loop:
         chunk = _Chunk(builder, level, reader, loop.index, x, scales, beside)
@@ -86,105 +68,216 @@ def _whole_chunks(
                 builder.add(builder.mul(loop.index, simd.I64(ROWS)), simd.I64(r)), simd.I64(size)
             )
             for line in range(0, size, 64):
-                _prefetch(builder, builder.add(builder.add(ahead, part), simd.I64(line)))
-            chunk.add(builder.add(row, step), found[r], found[ROWS + r])
-    # Prefetch the rows' last blocks, too, which are multiplied elsewhere.
-    done = builder.mul(chunks, simd.I64(ROWS * size))
-    left = builder.add(builder.sub(group, done), simd.I64(63))
-    with cgutils.for_range(builder, builder.lshr(left, simd.I64(6))) as loop:
-        line = builder.add(done, builder.shl(loop.index, simd.I64(6)))
-        _prefetch(builder, builder.add(ahead, line))
-    return [builder.load(total) for total in found]
+                prefetch(builder, builder.add(builder.add(ahead, part), simd.I64(line)))
+            place = builder.add(row, step)
+            factors = chunk.factors(place, found[ROWS + r])
+            for p in range(8):
+                chunk.add(p, place, factors, found[r])
+    with builder.if_then(builder.icmp_signed("!=", left, simd.I64(0))):
+        done = builder.mul(chunks, simd.I64(ROWS * size))
+        lines = builder.add(builder.sub(group, done), simd.I64(63))
+        with cgutils.for_range(builder, builder.lshr(lines, simd.I64(6))) as loop:
+            line = builder.add(done, builder.shl(loop.index, simd.I64(6)))
+            prefetch(builder, builder.add(ahead, line))
+        chunk = _Chunk(builder, level, reader, chunks, x, scales, beside, left)
+        step = builder.mul(chunks, simd.I64(size))
+        places = [builder.add(row, step) for row in rows]
+        of_rows = [chunk.factors(places[r], found[ROWS + r]) for r in range(ROWS)]
+
+        def add_from(p: int) -> None:
+            for r in range(ROWS):
+                chunk.add(p, places[r], of_rows[r], found[r])
+            if p < 7:
+                with builder.if_then(builder.icmp_signed(">", left, simd.I64(2 * p + 2))):
+                    add_from(p + 1)
+
+        add_from(0)
+    totals = [builder.load(total) for total in found]
+    if reader.nibbles_at:
+        parts = ir.Constant(simd.F32X16.ir, ([1.0] * 4 + [0.0625] * 4) * 2)
+        totals[:ROWS] = [builder.fmul(total, parts) for total in totals[:ROWS]]
+    return totals
 
 
-def _prefetch(builder: Any, address: Any) -> None:
+def prefetch_ahead(builder: Any, stride: Any) -> Any:
+    """Bytes from a group of rows to what is prefetched meanwhile."""
+    group = builder.mul(stride, simd.I64(ROWS))
+    return builder.select(
+        builder.icmp_signed("<", group, simd.I64(_AHEAD)), simd.I64(_AHEAD), group
+    )
+
+
+def prefetch(builder: Any, address: Any) -> None:
     """Bring a line as near as the second-level cache."""
     hints = [simd.pointer(builder, address, simd.I8), simd.I32(0), simd.I32(2), simd.I32(1)]
     simd.call_named(builder, "llvm.prefetch.p0", ir.VoidType(), hints)
 
 
 class _Chunk:
-    """Emits the products of 16 blocks of rows with the activations of one chunk."""
+    """Emits the products of 16 blocks of rows, or of ``left`` blocks, with activations."""
 
     def __init__(
         self, builder: Any, level: str, reader: Block32, number: Any, x: Any, scales: Any,
-        beside: Any,
+        beside: Any, left: Any = None,
     ) -> None:  # fmt: skip
-        self._builder, self._level, self._reader = builder, level, reader
+        self._builder, self._level, self._reader, self._left = builder, level, reader, left
         first, line = (builder.mul(number, simd.I64(size)) for size in (_CHUNK, 64))
-        codes = builder.add(x, first)
-        self._codes = [emit.load(builder, codes, 64 * p, simd.I8X64.ir) for p in range(8)]
+        self._codes, self._sums = builder.add(x, first), builder.add(beside, first)
         self._scales = emit.load(builder, builder.add(scales, line), 0, simd.F32X16.ir)
-        if reader.signed:
-            place = builder.add(beside, first)
-            self._sums = [emit.load(builder, place, 64 * p, simd.I32X16.ir) for p in range(8)]
-        else:
-            self._sums = [emit.load(builder, builder.add(beside, line), 0, simd.F32X16.ir)]
+        self._of_blocks = builder.add(beside, line)
+        self._shared: dict[tuple[str, int], Any] = {}
 
-    def add(self, place: Any, products: Any, minima: Any) -> None:
-        """Add the products of the blocks at ``place`` to the lanes of a row."""
+    def factors(self, place: Any, minima: Any) -> Any:
+        """The factor of each block at ``place``; adds the blocks' minima."""
         builder, reader = self._builder, self._reader
-        d = self._halves(place, 0)
-        scale = builder.fmul(d, self._scales)
-        if reader.signed:
-            factors = [scale, scale]
-        else:
-            m = builder.fmul(d, ir.Constant(simd.F32X16.ir, [-float(reader.offset)] * 16))
-            if reader.minimum_at:
-                m = self._halves(place, reader.minimum_at)
-            builder.store(_fma(builder, m, self._sums[0], builder.load(minima)), minima)
-            factors = [scale, builder.fmul(scale, ir.Constant(simd.F32X16.ir, [0.0625] * 16))]
-        total = builder.load(products)
-        for p in range(8):
-            order = [
-                lane for block in (2 * p, 2 * p + 1) for lane in [block] * 4 + [16 + block] * 4
-            ]
-            factor = simd.shuffle(builder, factors[0], factors[1], order)
-            exact = builder.sitofp(self._exact(place, p), simd.F32X16.ir)
-            total = _fma(builder, factor, exact, total)
-        builder.store(total, products)
+        d, m = self._numbers(place)
+        if not reader.signed:
+            sums = self._load("blocks", self._of_blocks, 0, simd.F32X16.ir)
+            builder.store(_fma(builder, m, sums, builder.load(minima)), minima)
+        return builder.fmul(d, self._scales)
+
+    def add(self, pair: int, place: Any, factors: Any, products: Any) -> None:
+        """Add the products of two blocks to the lanes of a row."""
+        builder = self._builder
+        order = [2 * pair] * 8 + [2 * pair + 1] * 8
+        factor = simd.shuffle(builder, factors, factors, order)
+        exact = builder.sitofp(self._exact(place, pair), simd.F32X16.ir)
+        builder.store(_fma(builder, factor, exact, builder.load(products)), products)
 
     def _exact(self, place: Any, pair: int) -> Any:
         """Sums of four products of two blocks; those of high nibbles are 16 times too large."""
-        builder, size, x = self._builder, self._reader.nbytes, self._codes[pair]
-        if not self._reader.signed:
+        builder, reader = self._builder, self._reader
+        x = self._load("codes", self._codes, 64 * pair, simd.I8X64.ir)
+        both = self._both(place, pair)
+        if not reader.signed:
+            codes = self._fives(both) if reader.fifth_bits_at else self._nibbles(both)
             zero = ir.Constant(simd.I32X16.ir, None)
-            codes = self._nibbles(place, pair)
             return byte_dots.emit_dot_u8i8(self._level, builder, zero, codes, x)
-        first = 2 * size * pair + self._reader.bytes_at
-        halves = [emit.load(builder, place, at, simd.I8X32.ir) for at in (first, first + size)]
+        sums = self._load("sums", self._sums, 64 * pair, simd.I32X16.ir)
+        halves = [emit.load(builder, block, reader.bytes_at, simd.I8X32.ir) for block in both]
         codes = simd.shuffle(builder, halves[0], halves[1], list(range(64)))
-        return byte_dots.emit_dot_i8i8_sums(self._level, builder, self._sums[pair], codes, x)
+        return byte_dots.emit_dot_i8i8_sums(self._level, builder, sums, codes, x)
 
-    def _nibbles(self, place: Any, pair: int) -> Any:
+    def _load(self, name: str, address: Any, offset: int, kind: Any) -> Any:
+        """A vector of the activations, loaded where the first row needs it."""
+        key = name, offset
+        if key not in self._shared:
+            self._shared[key] = emit.load(self._builder, address, offset, kind)
+        return self._shared[key]
+
+    def _both(self, place: Any, pair: int) -> list[Any]:
+        """The addresses of two blocks; the first one's twice if it is the last."""
+        builder, size = self._builder, self._reader.nbytes
+        both = [builder.add(place, simd.I64(size * (2 * pair + i))) for i in range(2)]
+        if self._left is not None:
+            more = builder.icmp_signed(">", self._left, simd.I64(2 * pair + 1))
+            both[1] = builder.select(more, both[1], both[0])
+        return both
+
+    def _twice(self, both: list[Any], at: int) -> Any:
+        """16 bytes of each of two blocks, twice."""
+        builder = self._builder
+        halves = [emit.load_bytes(builder, block, at, 16) for block in both]
+        one = list(range(16))
+        two = list(range(16, 32))
+        return simd.shuffle(builder, halves[0], halves[1], one + one + two + two)
+
+    def _nibbles(self, both: list[Any]) -> Any:
         """Two blocks' codes as code (elements 0 to 15) and as 16 * code (16 to 31)."""
-        builder, size = self._builder, self._reader.nbytes
-        at = min(2 * size * pair, 16 * size - 64)  # reads nothing beyond
-        held = emit.load(builder, place, at, simd.I8X64.ir)
-        first = 2 * size * pair - at + self._reader.nibbles_at
-        one = list(range(first, first + 16))
-        two = [size + i for i in one]
-        spread = simd.shuffle(builder, held, held, one + one + two + two)
         mask = ([15] * 16 + [240] * 16) * 2
-        return builder.and_(spread, ir.Constant(simd.I8X64.ir, mask))
+        return emit.masked(self._builder, self._twice(both, self._reader.nibbles_at), mask)
 
-    def _halves(self, place: Any, behind: int) -> Any:
-        """The float16 ``behind`` bytes from the start of each block, as float32."""
+    def _fives(self, both: list[Any]) -> Any:
+        """Two blocks' codes of 5 bits."""
+        builder, at = self._builder, self._reader.fifth_bits_at
+        twice = self._twice(both, at + 4)
+        low = emit.masked(builder, emit.shifted_right(builder, twice, [0, 4, 0, 4]), 15)
+        first, second = (
+            builder.zext(emit.load(builder, block, at, simd.I32), simd.I64) for block in both
+        )
+        bits = builder.or_(first, builder.shl(second, simd.I64(32)))
+        mask = builder.bitcast(bits, ir.VectorType(ir.IntType(1), 64))
+        high = builder.or_(low, ir.Constant(simd.I8X64.ir, [16] * 64))
+        return builder.select(mask, high, low)
+
+    def _numbers(self, place: Any) -> tuple[Any, Any]:
+        """The scales and minima of the blocks; those of missing blocks are 0."""
+        builder, reader = self._builder, self._reader
+        halves = simd.F16X16.ir
+        if not reader.minimum_at:
+            d = builder.fpext(builder.bitcast(self._scales_of(place), halves), simd.F32X16.ir)
+            return d, builder.fmul(d, ir.Constant(simd.F32X16.ir, [-float(reader.offset)] * 16))
+        words = self._words_of(place)
+        upper = builder.lshr(words, ir.Constant(simd.I32X16.ir, [16] * 16))
+        d, m = (
+            builder.fpext(builder.bitcast(builder.trunc(some, simd.I16X16.ir), halves),
+                          simd.F32X16.ir)
+            for some in (words, upper)
+        )  # fmt: skip
+        return d, m
+
+    def _scales_of(self, place: Any) -> Any:
+        """The scales, <16 x i16>.
+
+        A load of 64 bytes has those of several blocks. Each load begins 2 bytes lower than its
+        first block for each load before it, so no two scales are in the same lane.
+        """
         builder, size = self._builder, self._reader.nbytes
-        at_once = 4 if 3 * size + behind + 2 <= 64 else 2  # blocks per load of 64 bytes
-        parts = [
-            emit.load(builder, place, size * first, simd.I16X32.ir)
-            for first in range(0, 16, at_once)
-        ]
-        lanes = [(size * b + behind) // 2 for b in range(at_once)]
-        lanes += [32 + lane for lane in lanes]
+        step = size // 2
+        at_once = 4 if 3 * step + 3 < 32 else 2  # blocks
+        found, count = ir.Constant(simd.I16X32.ir, None), 16 // at_once
+        for number in range(count):
+            at = builder.add(place, simd.I64(size * at_once * number - 2 * number))
+            lanes = [step * b + number for b in range(at_once)]
+            mask = self._mask(32, at_once * number, lanes)
+            found = _load_masked(builder, at, mask, found)
+        order = [step * (b % at_once) + b // at_once for b in range(16)]
+        return simd.shuffle(builder, found, found, order)
+
+    def _words_of(self, place: Any) -> Any:
+        """The first words, <16 x i32>: a scale and a minimum."""
+        builder, size = self._builder, self._reader.nbytes
+        step = size // 4
+        at_once = 4 if 3 * step < 16 else 2  # blocks
+        parts = []
+        for first in range(0, 16, at_once):
+            at = builder.add(place, simd.I64(size * first))
+            mask = self._mask(16, first, [step * b for b in range(at_once)])
+            parts.append(_load_masked(builder, at, mask, ir.Constant(simd.I32X16.ir, None)))
+        lanes = [step * b for b in range(at_once)]
         while len(parts) > 1:
+            lanes += [16 + lane for lane in lanes]
+            order = lanes + [0] * (16 - len(lanes))
             parts = [
-                simd.shuffle(builder, parts[i], parts[i + 1], lanes)
+                simd.shuffle(builder, parts[i], parts[i + 1], order)
                 for i in range(0, len(parts), 2)
             ]
-            lanes = list(range(2 * len(lanes)))
-        return builder.fpext(builder.bitcast(parts[0], simd.F16X16.ir), simd.F32X16.ir)
+            lanes = list(range(len(lanes)))
+        return parts[0]
+
+    def _mask(self, width: int, first: int, lanes: list[int]) -> Any:
+        """A mask of the lanes of blocks from ``first`` on that exist."""
+        if self._left is None:
+            bits = [int(lane in lanes) for lane in range(width)]
+            return ir.Constant(ir.VectorType(ir.IntType(1), width), bits)
+        key = "mask", 64 * first + width
+        if key not in self._shared:
+            builder, kind = self._builder, ir.IntType(width)
+            mask = kind(0)
+            for block, lane in enumerate(lanes):
+                there = builder.icmp_signed(">", self._left, simd.I64(first + block))
+                bit = builder.shl(builder.zext(there, kind), kind(lane))
+                mask = builder.or_(mask, bit)
+            self._shared[key] = builder.bitcast(mask, ir.VectorType(ir.IntType(1), width))
+        return self._shared[key]
+
+
+def _load_masked(builder: Any, address: Any, mask: Any, others: Any) -> Any:
+    """The lanes of ``mask`` from memory, and those of ``others``."""
+    kind = others.type
+    operands = [simd.pointer(builder, address, kind), simd.I32(1), mask, others]
+    name = f"llvm.masked.load.v{kind.count}i{kind.element.width}.p0"
+    return simd.call_named(builder, name, kind, operands)
 
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
@@ -192,11 +285,15 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @instructions("void", "tag", f"f32x16[{2 * ROWS}]", "intp")
-def _fold_rows(builder: Any, qt: Any, found: Any, to: Any) -> Any:
-    """Write the rows' sums to ``to``: each vector by the one tree, then both of a row."""
-    has_minima = not reader_of(qt.value, Block32).signed
+def fold_rows(builder: Any, qt: Any, found: Any, to: Any) -> Any:
+    """Write the rows' sums to ``to``."""
     vectors = cgutils.unpack_tuple(builder, found, 2 * ROWS)
-    vectors = vectors if has_minima else vectors[:ROWS]
+    emit_fold(builder, vectors[:ROWS] if reader_of(qt.value, Block32).signed else vectors, to)
+
+
+def emit_fold(builder: Any, vectors: list[Any], to: Any) -> None:
+    """Write the rows' sums to ``to``: each vector by the one tree, then both of a row."""
+    both = len(vectors) > ROWS
     lanes, sums = 16, 1  # lanes of one sum; sums in a vector
     while lanes > 1:
         lanes //= 2
@@ -212,8 +309,7 @@ def _fold_rows(builder: Any, qt: Any, found: Any, to: Any) -> Any:
             for a, b in pairs
         ]
     found = vectors[0]
-    if has_minima:
+    if both:
         parts = [range(first, first + ROWS) for first in (0, ROWS)]
         found = builder.fadd(*(simd.shuffle(builder, found, found, list(part)) for part in parts))
-    place = simd.pointer(builder, to, found.type)
-    builder.store(found, place, align=1)
+    builder.store(found, simd.pointer(builder, to, found.type), align=1)

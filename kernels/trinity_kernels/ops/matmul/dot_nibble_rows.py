@@ -12,8 +12,10 @@ from typing import Any
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import cgutils, ir, simd
 from trinity_kernels.instructions import instructions
+from trinity_kernels.memory import set_f32
 from trinity_kernels.ops.matmul.activations import q8_scales, q8_sums
-from trinity_kernels.ops.matmul.dot_block_rows import ROWS, finish_rows
+from trinity_kernels.ops.matmul.dot_block32 import dot_tail
+from trinity_kernels.ops.matmul.dot_block_rows import ROWS, fold_rows
 from trinity_kernels.ops.matmul.dot_nibbles_avx2 import add_blocks, fma, scales_and_minima
 from trinity_kernels.ops.matmul.prefetch import AHEAD
 from trinity_kernels.ops.matmul.readers import reader_of
@@ -29,7 +31,13 @@ _LEAST = 128  # elements: 4 blocks, the fewest that are multiplied together
 def dot_nibble_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: int) -> None:
     """Multiply ``ROWS`` rows, ``stride`` bytes apart, by the row at ``x``: float32 at ``to``."""
     found = _blocks(isa, qt, w, stride, x, k, x + q8_scales(k), x + q8_sums(k))
-    finish_rows(isa, qt, found, _LEAST, w, stride, x, k, to)
+    if k % _LEAST == 0:
+        fold_rows(qt, found, to)
+        return
+    set_f32(to, dot_tail(isa, qt, w, x, k, found[0], found[4], 0))
+    set_f32(to + 4, dot_tail(isa, qt, w + stride, x, k, found[1], found[5], 0))
+    set_f32(to + 8, dot_tail(isa, qt, w + 2 * stride, x, k, found[2], found[6], 0))
+    set_f32(to + 12, dot_tail(isa, qt, w + 3 * stride, x, k, found[3], found[7], 0))
 
 
 @instructions(f"f32x16[{2 * ROWS}]", "tag", "tag", *["intp"] * 6)

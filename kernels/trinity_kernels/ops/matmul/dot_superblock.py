@@ -107,7 +107,11 @@ def _add_part(
 @instructions("f32x16", "tag", "intp", "intp")
 def factors(builder: Any, qt: Any, scales: Any, sums: Any) -> Any:
     """The factors of a block's 16 lanes: the activations' scales, and sums for minima of 32."""
-    block = reader_of(qt.value, SuperBlock)
+    return emit_factors(builder, reader_of(qt.value, SuperBlock), scales, sums)
+
+
+def emit_factors(builder: Any, block: SuperBlock, scales: Any, sums: Any) -> Any:
+    """Emit ``factors``."""
     count = block.elements // 32
     vec = simd.Vec("f32", count).ir
     d, s = (builder.load(simd.pointer(builder, a, vec), align=1) for a in [scales, sums])
@@ -123,10 +127,14 @@ def factors(builder: Any, qt: Any, scales: Any, sums: Any) -> Any:
 @instructions("f32x16", "tag", "f32x16", "literal")
 def spread(builder: Any, qt: Any, vector: Any, part: Any) -> Any:
     """The lane of each group of a part (a literal), copied to the lanes of that group's sums."""
-    group = min(reader_of(qt.value, SuperBlock).group, 32)
-    first = 64 * part // group
-    lanes = [first + 4 * i // group for i in range(16)]
+    lanes = lanes_of_part(reader_of(qt.value, SuperBlock), part)
     return simd.shuffle(builder, vector, vector, lanes)
+
+
+def lanes_of_part(block: SuperBlock, part: int) -> list[int]:
+    """The group of each lane of a part's sums."""
+    group = min(block.group, 32)
+    return [64 * part // group + 4 * i // group for i in range(16)]
 
 
 @instructions("f32x16", "f32x16")

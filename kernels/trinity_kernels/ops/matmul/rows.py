@@ -14,8 +14,7 @@ import numpy as np
 from trinity_kernels._jit import inline, kernel_with
 from trinity_kernels.memory import get_f32, get_f64, get_i64, slots_of
 from trinity_kernels.ops.matmul import epilogue
-from trinity_kernels.ops.matmul.dot import dot_row
-from trinity_kernels.ops.matmul.dot_rows import dot_rows, rows_at_once
+from trinity_kernels.ops.matmul.dot import dot_row, dot_rows, rows_at_once
 from trinity_kernels.ops.matmul.float_block import (
     ROW_BYTES,
     TOKEN_BYTES,
