@@ -79,7 +79,7 @@ class Tower:
         self._turns = np.arange(rows, dtype=np.int32)
         self._attention = FullAttention(recorder, whole, self._heads)
         self._patches = RowBuffer(rows, self._patch.k)
-        self._x, self._h = RowBuffer(self._attention.rows, d), RowBuffer(self._attention.rows, d)
+        self._x, self._h = RowBuffer(whole, d), RowBuffer(whole, d)
         self._inner = RowBuffer(PIECE, config.intermediate_size)
         self._up = RowBuffer(PIECE, config.intermediate_size) if family.gated else self._inner
         # The output of attention or feed-forward, before the norm or the factors that follow it.
@@ -181,14 +181,12 @@ class Tower:
                 self._write_norm("v.pre_ln", self._x.at(first), self._x.at(first), d)
             self._write_queries(0, first)
         for layer in range(config.num_layers):
-            if config.window and layer not in config.whole_layers:
-                mixed = self._attention.write_windows(self._h)
-            else:
-                as_bytes = self._linear(layer, "attn_out", d, d).form != "f32"
-                mixed = self._attention.write(self._h, as_bytes=as_bytes)
+            windows = config.window > 0 and layer not in config.whole_layers
+            as_bytes = self._linear(layer, "attn_out", d, d).form != "f32"
+            self._attention.write(self._h, as_bytes=as_bytes, windows=windows)
             last = layer + 1 == config.num_layers
             for first in self._each_piece():
-                self._write_rest(layer, mixed, first)
+                self._write_rest(layer, first)
                 self._write_features(layer + 1, first)
                 if last and self._weights.last_norm:
                     self._write_norm("v.post_ln", self._x.at(first), self._h.at(first), d)
@@ -327,12 +325,12 @@ class Tower:
                 view, weight, None, view, eps=self._config.layer_norm_eps, groups=heads.number
             )
 
-    def _write_rest(self, layer: int, mixed: RowBuffer, first: int) -> None:
+    def _write_rest(self, layer: int, first: int) -> None:
         """The operations of a piece after attention."""
         config, recorder = self._config, self._recorder
         d, inner, prefix = config.hidden_size, config.intermediate_size, f"v.blk.{layer}."
         x, h, wide = self._x.at(first), self._h.at(first), self._inner.at()
-        self._write_branch(mixed.at(first), layer, "attn_out", d, x)
+        self._write_branch(h, layer, "attn_out", d, x)
         self._write_norm(f"{prefix}ln2", x, h, d)
         up = self._linear(layer, "ffn_up", inner, d)
         if self._family.gated:

@@ -153,7 +153,7 @@ class SpeechDecoder:
         offset = layer * self._layer_bytes
         recorder.store(self._k.at(), self._v.at(), self._heads, self._places, self._caches, offset)
         recorder.attention(
-            self._q.at(), self._heads, 1, a, self._places, self._caches, offset,
+            self._q.at(), self._heads, a, self._places, self._caches, offset,
             few, config.decoder.positions,
         )  # fmt: skip
         recorder.linear(a, (weights.linear(f"{name}attn_o", d, d), x), add=True)
@@ -163,7 +163,7 @@ class SpeechDecoder:
             row = 4 * d
             recorder.copy(self._q.at(), row, queries.at(), row, 1, d, True)
         recorder.attention(
-            self._q.at(), self._heads, 1, a, self._last, self._across,
+            self._q.at(), self._heads, a, self._last, self._across,
             layer * self._cross.layer_bytes, few, config.encoder.positions,
         )  # fmt: skip
         recorder.linear(a, (weights.linear(f"{name}cross_attn_o", d, d), x), add=True)

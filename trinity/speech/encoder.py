@@ -33,9 +33,8 @@ class SpeechEncoder:
         self._positions = weights.table("enc.position_embd.weight", stack.positions, d)
         heads = Heads(stack.heads, d // stack.heads)
         self._attention = FullAttention(recorder, stack.positions, heads)
-        rows = self._attention.rows
         self._mel, self._first = _frames(config, config.bands), _frames(config, d)
-        self._x, self._h = RowBuffer(rows, d), RowBuffer(rows, d)
+        self._x, self._h = RowBuffer(stack.positions, d), RowBuffer(stack.positions, d)
         self._inner = RowBuffer(PIECE, stack.inner)
         across = Heads(config.decoder.heads, d // config.decoder.heads)
         self.cross = Pages(config.decoder.layers, stack.positions, across.number, across.dim)
@@ -46,16 +45,16 @@ class SpeechEncoder:
             for first in range(0, stack.positions, PIECE)
         ]
         self._places = np.arange(stack.positions, dtype=np.int32)
-        self._across = np.full(rows, self.cross.address, np.int64)
+        self._across = np.full(stack.positions, self.cross.address, np.int64)
 
         self._write_stem()
         self._stem = recorder.take()
         for first in self._each_piece():
             self._write_queries(0, first)
         for layer in range(stack.layers):
-            mixed = self._attention.write(self._h, as_bytes=self._as_bytes(layer))
+            self._attention.write(self._h, as_bytes=self._as_bytes(layer))
             for first in self._each_piece():
-                self._write_rest(layer, mixed, first)
+                self._write_rest(layer, first)
                 if layer + 1 < stack.layers:
                     self._write_queries(layer + 1, first)
                 else:
@@ -125,12 +124,12 @@ class SpeechEncoder:
             for part, out in (("q", own.q), ("k", own.k), ("v", own.v))
         ))  # fmt: skip
 
-    def _write_rest(self, layer: int, mixed: RowBuffer, first: int) -> None:
+    def _write_rest(self, layer: int, first: int) -> None:
         """The operations of a piece after attention."""
         config, d, inner = self._config, self._config.width, self._config.encoder.inner
         name, recorder, linear = f"enc.blk.{layer}.", self._recorder, self._weights.linear
         x, h, wide = self._x.at(first), self._h.at(first), self._inner.at()
-        recorder.linear(mixed.at(first), (linear(f"{name}attn_o", d, d), x), add=True)
+        recorder.linear(h, (linear(f"{name}attn_o", d, d), x), add=True)
         self._write_norm(f"{name}ffn_norm", first)
         recorder.linear(h, (linear(f"{name}ffn_up", inner, d), wide))
         recorder.activation(config.activation, wide, inner)

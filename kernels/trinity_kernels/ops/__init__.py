@@ -8,7 +8,7 @@ row to row (STRIDE), or a number; M is the number of rows of a step (tokens).
     gated_add.py, head_gate.py, copy.py, clamp.py, hadamard.py, altup.py
                                      element by element, and norms
     rope.py, kv_layout.py            rotation of queries and keys, and pages of the KV cache
-    attention.py, attention_block.py, kv_codes.py
+    attention.py, attention_block.py, attention_parts.py, attention_tile.py, kv_codes.py
                                      attention over pages
     byte_attention.py, byte_blocks.py, byte_softmax.py
                                      attention of encoders, in int8

@@ -10,13 +10,11 @@ Scores: q k * SCALE; with SOFTCAP c, c * tanh(score / c). SINKS is 0 or the addr
 each head, a score without a value.
 
 A block gives a part for each head: the sum of exp(s - m) * value (padded dimensions), m, and the
-sum of exp(s - m). Parts are merged in the order of positions. ``attention`` is for many tokens,
-each of which belongs to one thread. ``attention_parts`` and ``attention_merge`` share the blocks of
-few tokens among threads. Both do the same arithmetic in the same order, and skip blocks before the
-window. Up to 8 query heads of one KV head are processed together; if a query head has a KV head of
-its own, 8 consecutive tokens that see the same positions. Of a prompt whose KV heads do not have a
-multiple of 4 query heads, 4 tokens of one head are processed together in blocks that all of them
-see whole.
+sum of exp(s - m). Parts are merged in the order of positions.
+``attention`` is for many tokens: tokens of a sequence with up to 8 query heads of one KV head form
+a tile (attention_tile.py), which belongs to one thread. ``attention_parts`` and ``attention_merge``
+share the blocks of few tokens among threads. Both do the same arithmetic in the same order, and
+skip blocks before the window.
 Numerics: scores are summed over dimensions and values over positions, in order, each with a fused
 multiply-add; probabilities are summed in 16 lanes and by one tree. All is float32.
 """
@@ -28,83 +26,27 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.deferred import simd
-from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32, slots_of
+from trinity_kernels.memory import get_f64, get_i32, get_i64, set_i32, slots_of
 from trinity_kernels.ops.attention_block import attend_block
-from trinity_kernels.ops.exponential import exp_f32
+from trinity_kernels.ops.attention_parts import finish, merge
+from trinity_kernels.ops.attention_parts import part_bytes as part_bytes
+from trinity_kernels.ops.attention_tile import MOST, attend_tile, memory_bytes, pack_queries
 from trinity_kernels.ops.kv_codes import codes_bytes
 from trinity_kernels.ops.kv_layout import PAGE, key_head, padded_dim, value_head
 from trinity_kernels.record import ROWS
-from trinity_kernels.tags import per_level
 
 Q, Q_STRIDE, POSITIONS, CACHES, LAYER_OFFSET, HEAD_DIM, HEADS, KV_HEADS = range(3, 11)
 OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_STRIDE, PARTS = range(11, 17)
 WINDOW, SOFTCAP, SINKS, VALUE_DIM, FIRSTS = range(17, 22)
 BLOCK = PAGE
-AT_ONCE = 8  # query heads of one KV head, or tokens of one head
-TOKENS = 4  # of a prompt, which are processed together in blocks that all of them see
-
-
-def part_bytes(value_dim: int) -> int:
-    """Bytes of a part: the weighted values, m, and the sum of probabilities."""
-    return 4 * (-(-value_dim // 32) * 32 + 16)
+AT_ONCE = 8  # query heads of one KV head
+LEAST = 12  # queries of a tile; fewer do not pay for converting keys and values
 
 
 def scratch_bytes(head_dim: int, value_dim: int) -> int:
-    """Bytes of a thread's scratch: probabilities and parts of a group, merged parts, and codes."""
-    parts = (1 + TOKENS) * AT_ONCE * part_bytes(value_dim)
-    return 4 * AT_ONCE * BLOCK + parts + codes_bytes(head_dim)
-
-
-def _mix(isa: Any, into: int, part: int, padded: int, f0: Any, f1: Any) -> None:
-    for d in range(padded):
-        old = np.float32(get_f32(into + 4 * d) * f0)
-        set_f32(into + 4 * d, np.float32(old + np.float32(get_f32(part + 4 * d) * f1)))
-
-
-def _vector_mix(isa: Any, into: int, part: int, padded: int, f0: Any, f1: Any) -> None:
-    old = simd.splat_f32x16(f0)
-    new = simd.splat_f32x16(f1)
-    for at in range(0, 4 * padded, 64):
-        mixed = simd.load_f32x16(into + at) * old + simd.load_f32x16(part + at) * new
-        simd.store_f32x16(into + at, mixed)
-
-
-per_level(_vector_mix)(_mix)
-
-
-@inline
-def _merge(isa: Any, into: int, part: int, padded: int) -> None:
-    """Add a part to the previous ones, after scaling both to the larger m."""
-    m0 = get_f32(into + 4 * padded)
-    m1 = get_f32(part + 4 * padded)
-    m = max(m0, m1)
-    f0 = exp_f32(np.float32(m0 - m))
-    f1 = exp_f32(np.float32(m1 - m))
-    _mix(isa, into, part, padded, f0, f1)
-    total = np.float32(get_f32(into + 4 * padded + 4) * f0)
-    total = np.float32(total + np.float32(get_f32(part + 4 * padded + 4) * f1))
-    set_f32(into + 4 * padded, m)
-    set_f32(into + 4 * padded + 4, total)
-
-
-@inline
-def _finish(part: int, padded: int, out: int, value_dim: int, sink: int) -> None:
-    """Write the result of a merged part; ``sink``: the address of the head's sink, or 0."""
-    total = get_f32(part + 4 * padded + 4)
-    if sink != 0:
-        m = get_f32(part + 4 * padded)
-        s = get_f32(sink)
-        if s > m:
-            # exp(s - m) may overflow, so the values are scaled to the sink instead.
-            f = exp_f32(np.float32(m - s))
-            total = np.float32(np.float32(total * f) + np.float32(1))
-            for d in range(value_dim):
-                set_f32(part + 4 * d, np.float32(get_f32(part + 4 * d) * f))
-        else:
-            total = np.float32(total + exp_f32(np.float32(s - m)))
-    for d in range(value_dim):
-        set_f32(out + 4 * d, np.float32(get_f32(part + 4 * d) / total))
+    """Bytes of a thread's scratch: probabilities, parts, merged parts, codes, and a tile's."""
+    parts = (AT_ONCE + MOST) * part_bytes(value_dim)
+    return 4 * AT_ONCE * BLOCK + parts + codes_bytes(head_dim) + memory_bytes(head_dim, value_dim)
 
 
 @inline
@@ -140,122 +82,141 @@ def _values_at(
 
 
 @inline
-def _sees(record: int, t: int, table: int, visible: int, lowest: int) -> bool:
-    """Whether token t of attention in both directions sees those positions of that sequence."""
-    if get_i64(get_i64(record + 8 * CACHES) + 8 * t) != table:
-        return False
-    if int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1 != visible:
-        return False
-    return int(get_i32(get_i64(record + 8 * FIRSTS) + 4 * t)) == lowest
-
-
-@inline
-def _follows(record: int, t: int, table: int, position: int) -> bool:
-    """Whether token t is that sequence's at that position."""
-    if get_i64(get_i64(record + 8 * CACHES) + 8 * t) != table:
-        return False
-    return int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) == position
+def _rows_of(record: int, t: int, limit: int) -> int:
+    """The number of tokens from t on, before ``limit``, that belong to one sequence."""
+    caches, rows = get_i64(record + 8 * CACHES), 1
+    while t + rows < limit and get_i64(caches + 8 * (t + rows)) == get_i64(caches + 8 * t):
+        rows += 1
+    return rows
 
 
 @kernel
 def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Attention for many tokens: heads that are processed together belong to one thread."""
+    """Attention for many tokens: a share is some tokens with the heads of one KV head."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    head_dim = get_i64(record + 8 * HEAD_DIM)
-    value_dim = get_i64(record + 8 * VALUE_DIM)
-    padded = padded_dim(value_dim)
     kv_heads = get_i64(record + 8 * KV_HEADS)
     group = get_i64(record + 8 * HEADS) // kv_heads
     units = (group + AT_ONCE - 1) // AT_ONCE
-    offset, window, firsts = slots_of(record, (LAYER_OFFSET, WINDOW, FIRSTS))
+    turn = thread
+    for unit in range(kv_heads * units):
+        of_head = unit % units * AT_ONCE
+        heads = min(group - of_head, AT_ONCE)
+        step = max(1, min(MOST // heads, tokens // (4 * threads)))
+        shares = (tokens + step - 1) // step
+        while turn < shares:
+            # Later tokens of a prompt see more positions, so every second unit begins with them.
+            share = turn
+            if unit % 2 == 1:
+                share = shares - 1 - turn
+            t, limit = share * step, min(share * step + step, tokens)
+            while t < limit:
+                rows = _rows_of(record, t, limit)
+                if rows * heads >= LEAST:
+                    _attend_rows(
+                        isa, qt, record, thread, unit // units, of_head, heads, t, rows
+                    )  # fmt: skip
+                else:
+                    for row in range(t, t + rows):
+                        _attend_row(isa, qt, record, thread, unit // units, of_head, heads, row)
+                t += rows
+            turn += threads
+        turn -= shares
+
+
+@inline
+def _attend_row(
+    isa: Any, qt: Any, record: int, thread: int, head: int, of_head: int, heads: int, t: int
+) -> None:  # fmt: skip
+    """Some heads of a KV head, of one token."""
+    head_dim, value_dim, offset, kv_heads = slots_of(
+        record, (HEAD_DIM, VALUE_DIM, LAYER_OFFSET, KV_HEADS)
+    )
     scale = np.float32(get_f64(record + 8 * SCALE))
     softcap = np.float32(get_f64(record + 8 * SOFTCAP))
+    padded = padded_dim(value_dim)
     part_stride = 4 * (padded + 16)
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     parts = p + 512 * AT_ONCE
     merged = parts + AT_ONCE * part_stride
-    codes = merged + TOKENS * AT_ONCE * part_stride
-    sinks = get_i64(record + 8 * SINKS)
-    # Tokens of one head that are taken at once in all blocks, if a query head has keys of its own.
-    most = AT_ONCE if group == 1 and firsts != 0 else 1
-    # Tokens that are taken at once in the blocks that all of them see whole.
-    some = TOKENS if firsts == 0 and group % TOKENS != 0 and tokens >= 4 * TOKENS * threads else 1
-    step = max(most, some)
+    codes = merged + MOST * part_stride
+    first = head * (get_i64(record + 8 * HEADS) // kv_heads) + of_head
+    q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE) + 4 * first * head_dim
+    table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
+    visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
+    window, firsts, sinks = slots_of(record, (WINDOW, FIRSTS, SINKS))
+    lowest = _window_start(visible, window, firsts, t)
+    begin, end = lowest // 128, (visible + 127) // 128
+    keys = _keys_at(qt, table, begin, offset, head, head_dim)
+    for block in range(begin, end):
+        values = _values_at(qt, table, block, offset, head, kv_heads, head_dim, value_dim)
+        ahead = keys
+        if block + 1 < end:
+            ahead = _keys_at(qt, table, block + 1, offset, head, head_dim)
+        start = 128 * block
+        to = parts
+        if block == begin:
+            to = merged
+        attend_block(
+            isa, qt, q, 4 * head_dim, head_dim, value_dim, heads, keys, values,
+            max(lowest - start, 0), min(visible - start, 128), scale, softcap, p, to,
+            part_stride, codes, ahead,
+        )  # fmt: skip
+        if block > begin:
+            for i in range(heads):
+                merge(isa, merged + i * part_stride, parts + i * part_stride, padded)
+        keys = ahead
+    out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE) + 4 * first * value_dim
+    for i in range(heads):
+        part = merged + i * part_stride
+        finish(part, padded, out + 4 * i * value_dim, value_dim, _sink_of(sinks, first + i))
+
+
+@inline
+def _attend_rows(
+    isa: Any, qt: Any, record: int, thread: int, head: int, of_head: int, heads: int, t: int,
+    rows: int,
+) -> None:  # fmt: skip
+    """Some heads of a KV head, of several tokens of a sequence."""
+    head_dim, value_dim, offset, kv_heads = slots_of(
+        record, (HEAD_DIM, VALUE_DIM, LAYER_OFFSET, KV_HEADS)
+    )
+    scale = np.float32(get_f64(record + 8 * SCALE))
+    softcap = np.float32(get_f64(record + 8 * SOFTCAP))
+    padded = padded_dim(value_dim)
+    part_stride = 4 * (padded + 16)
+    p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    parts = p + 512 * AT_ONCE
+    merged = parts + AT_ONCE * part_stride
+    codes = merged + MOST * part_stride
+    queries = codes + codes_bytes(head_dim)
+    ranges = queries + MOST * (4 * head_dim + 64)
+    panels = ranges + 8 * MOST
+    first = head * (get_i64(record + 8 * HEADS) // kv_heads) + of_head
     q_stride, out_stride = get_i64(record + 8 * Q_STRIDE), get_i64(record + 8 * OUT_STRIDE)
-    for unit in range(kv_heads * units):
-        head = unit // units
-        first = unit % units * AT_ONCE
-        heads = min(group - first, AT_ONCE)
-        first += head * group
-        t = step * thread
-        while t < tokens:
-            limit = min(t // step * step + step, tokens)
-            q = get_i64(record + 8 * Q) + t * q_stride + 4 * first * head_dim
-            out = get_i64(record + 8 * OUT) + t * out_stride + 4 * first * value_dim
-            table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
-            visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
-            lowest = _window_start(visible, window, firsts, t)
-            rows = 1
-            if most > 1:
-                while t + rows < limit and _sees(record, t + rows, table, visible, lowest):
-                    rows += 1
-            else:
-                while t + rows < limit and _follows(record, t + rows, table, visible + rows - 1):
-                    rows += 1
-            begin = lowest // 128
-            end = (visible + 127) // 128
-            whole_from, whole_to = begin, end
-            if most == 1:
-                end = (visible + rows - 1 + 127) // 128
-                highest = _window_start(visible + rows - 1, window, firsts, t)
-                whole_from = highest // 128 + min(highest, 1)
-                whole_to = visible // 128
-                if rows == 1:
-                    whole_to = 0  # all heads together
-            keys = _keys_at(qt, table, begin, offset, head, head_dim)
-            for block in range(begin, end):
-                values = _values_at(
-                    qt, table, block, offset, head, kv_heads, head_dim, value_dim
-                )  # fmt: skip
-                ahead = keys
-                if block + 1 < end:
-                    ahead = _keys_at(qt, table, block + 1, offset, head, head_dim)
-                start = 128 * block
-                whole = whole_from <= block < whole_to
-                # In whole blocks a head of all rows together, in others a row with all heads.
-                calls, count = rows, heads
-                between, call_step, q_step = TOKENS, q_stride, 4 * head_dim
-                if whole:
-                    calls, count = heads, rows
-                    between, call_step, q_step = 1, 4 * head_dim, q_stride
-                for call in range(calls):
-                    seen, low, slot = visible, lowest, TOKENS * call
-                    if not whole:
-                        seen, slot = visible + call, call
-                        low = _window_start(seen, window, firsts, t)
-                    if low // 128 <= block and start < seen:
-                        is_first = block == low // 128
-                        to, part_step = parts, part_stride
-                        if is_first:
-                            to, part_step = merged + slot * part_stride, between * part_stride
-                        attend_block(
-                            isa, qt, q + call * call_step, q_step, head_dim, value_dim, count,
-                            keys, values, max(low - start, 0), min(seen - start, 128), scale,
-                            softcap, p, to, part_step, codes, ahead,
-                        )  # fmt: skip
-                        if not is_first:
-                            for i in range(count):
-                                into = merged + (slot + i * between) * part_stride
-                                _merge(isa, into, parts + i * part_stride, padded)
-                keys = ahead
-            for g in range(heads):
-                for row in range(rows):
-                    part = merged + (TOKENS * g + row) * part_stride
-                    to = out + row * out_stride + 4 * g * value_dim
-                    _finish(part, padded, to, value_dim, _sink_of(sinks, first + g))
-            t += rows
-            if t % step == 0 or t == tokens:
-                t = (t + step - 1) // step * step + step * (threads - 1)
+    q = get_i64(record + 8 * Q) + t * q_stride + 4 * first * head_dim
+    table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
+    window, firsts, sinks = slots_of(record, (WINDOW, FIRSTS, SINKS))
+    pack_queries(isa, qt, q, q_stride, heads, rows * heads, head_dim, queries)
+    lowest, highest = 1 << 30, 0
+    for row in range(rows):
+        visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * (t + row))) + 1
+        low = _window_start(visible, window, firsts, t + row)
+        lowest, highest = min(lowest, low), max(highest, visible)
+        for i in range(row * heads, row * heads + heads):
+            set_i32(ranges + 8 * i, np.int32(low))
+            set_i32(ranges + 8 * i + 4, np.int32(visible))
+    for block in range(lowest // 128, (highest + 127) // 128):
+        keys = _keys_at(qt, table, block, offset, head, head_dim)
+        values = _values_at(qt, table, block, offset, head, kv_heads, head_dim, value_dim)
+        attend_tile(
+            isa, qt, q, q_stride, heads, rows * heads, queries, ranges, 128 * block, head_dim,
+            value_dim, keys, values, scale, softcap, p, parts, merged, codes, panels,
+        )  # fmt: skip
+    for row in range(rows):
+        out = get_i64(record + 8 * OUT) + (t + row) * out_stride + 4 * first * value_dim
+        for i in range(heads):
+            part = merged + (row * heads + i) * part_stride
+            finish(part, padded, out + 4 * i * value_dim, value_dim, _sink_of(sinks, first + i))
 
 
 @kernel
@@ -337,7 +298,7 @@ def attention_merge(isa: Any, qt: Any, record: int, thread: int, threads: int) -
             if (t * heads + head) % threads == thread:
                 merged = parts + head * part_stride
                 for block in range(1, blocks):
-                    _merge(isa, merged, merged + block * heads * part_stride, padded)
+                    merge(isa, merged, merged + block * heads * part_stride, padded)
                 sink = _sink_of(sinks, head)
-                _finish(merged, padded, out + 4 * head * value_dim, value_dim, sink)
+                finish(merged, padded, out + 4 * head * value_dim, value_dim, sink)
         parts += blocks * heads * part_stride

@@ -258,7 +258,7 @@ def _cap(p: int, tiles: int, softcap: Any) -> None:
 
 
 @inline
-def _softmax(p: int, hidden: int, count: int, softcap: Any, tail: int) -> None:
+def softmax(p: int, hidden: int, count: int, softcap: Any, tail: int) -> None:
     """Replace scores by exp(s - m), and write m and their sum to ``tail``.
 
     The first ``hidden`` scores, at most 15, become 0.
@@ -288,7 +288,7 @@ def _softmax(p: int, hidden: int, count: int, softcap: Any, tail: int) -> None:
 
 
 @chosen
-def _weighed(qt: Any, p: int, queries: int, count: int, scales: int, codes: int) -> Any:
+def weighed(qt: Any, p: int, queries: int, count: int, scales: int, codes: int) -> Any:
     """The address of probabilities times the values' scales at ``scales``, if there are any."""
     if qt.value == "Q8_0":
         return _with_scales
@@ -306,7 +306,7 @@ def _values_1(
     codes: int, part: int,
 ) -> None:  # fmt: skip
     for d in range(0, padded, 32):
-        p = _weighed(qt, probabilities, 1, count, scales + 8 * d, codes)
+        p = weighed(qt, probabilities, 1, count, scales + 8 * d, codes)
         a = simd.splat_f32x16(np.float32(0))
         b = simd.splat_f32x16(np.float32(0))
         v = values + width(qt) * (d + hidden * padded)
@@ -329,7 +329,7 @@ def _values_4_by_32(
     It prefetches at ``ahead`` the keys of this thread's next block.
     """
     for d in range(0, padded, 32):
-        p = _weighed(qt, probabilities, 4, count, scales + 8 * d, codes)
+        p = weighed(qt, probabilities, 4, count, scales + 8 * d, codes)
         a0 = simd.splat_f32x16(np.float32(0))
         a1 = simd.splat_f32x16(np.float32(0))
         b0 = simd.splat_f32x16(np.float32(0))
@@ -377,7 +377,7 @@ def _values_4_by_16(
     p = probabilities
     for d in range(0, padded, 16):
         if d % 32 == 0:
-            p = _weighed(qt, probabilities, 4, count, scales + 8 * d, codes)
+            p = weighed(qt, probabilities, 4, count, scales + 8 * d, codes)
         for _ in range(0, width(qt) * 16 * count, 64):
             simd.prefetch_l2(ahead)
             ahead += 64
@@ -422,7 +422,7 @@ def _vector_block(
         _scores_4(isa, qt, q + g * q_step, q_step, head_dim, keys, tiles, scale, p, values, codes)
         for i in range(4):
             tail = part + i * part_stride + 4 * padded
-            _softmax(p + 512 * i, hidden, count, softcap, tail)
+            softmax(p + 512 * i, hidden, count, softcap, tail)
         if _tiles_at_once(isa) == 2:
             _values_4_by_32(
                 qt, values, padded, hidden, count, scales, p, codes, part, part_stride, ahead
@@ -435,7 +435,7 @@ def _vector_block(
         p = probabilities + 512 * g
         part = parts + g * part_stride
         _scores_1(isa, qt, q + g * q_step, head_dim, keys, tiles, scale, p, codes)
-        _softmax(p, hidden, count, softcap, part + 4 * padded)
+        softmax(p, hidden, count, softcap, part + 4 * padded)
         _values_1(qt, values, padded, hidden, count, scales, p, codes, part)
 
 

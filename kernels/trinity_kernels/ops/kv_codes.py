@@ -31,11 +31,12 @@ from trinity_kernels.memory import (
 )
 from trinity_kernels.ops.kv_layout import tile_bytes
 from trinity_kernels.ops.matmul.q8_tables import TINY, load_before, q8_codes, q8_scale
-from trinity_kernels.tags import constant, per_level
+from trinity_kernels.tags import constant, per_level, shared
 
 WEIGHTS = 4 * 512  # bytes of the weighted probabilities of four queries
 
 
+@shared
 def codes_bytes(head_dim: int) -> int:
     """Bytes of a thread's scratch: weighted probabilities and codes of four queries."""
     return WEIGHTS + 4 * int(query_bytes(head_dim))

@@ -251,7 +251,6 @@ class Recorder(RecordList):
         self,
         q: RowsView,
         heads: Heads,
-        group: int,
         out: RowsView,
         positions: NDArray[np.int32],
         caches: NDArray[np.int64],
@@ -260,8 +259,7 @@ class Recorder(RecordList):
         longest: int = 0,
         firsts: NDArray[np.int32] | None = None,
     ) -> None:
-        """Attention of each row's queries, ``group`` per head, to the positions up to
-        ``positions``, from ``firsts`` on if given.
+        """Attention of each row to the positions up to ``positions``, from ``firsts`` on if given.
 
         ``few``: the maximum number of rows whose blocks of ``longest`` positions are divided among
         threads; 0: rows are divided.
@@ -273,7 +271,7 @@ class Recorder(RecordList):
         values = {
             **q.slots(op.Q, op.Q_STRIDE), op.POSITIONS: positions.ctypes.data,
             op.CACHES: caches.ctypes.data, op.LAYER_OFFSET: offset, op.HEAD_DIM: heads.dim,
-            op.VALUE_DIM: heads.dim, op.HEADS: group * heads.number, op.KV_HEADS: heads.number,
+            op.VALUE_DIM: heads.dim, op.HEADS: heads.number, op.KV_HEADS: heads.number,
             **out.slots(op.OUT, op.OUT_STRIDE),
             op.SCALE: float_bits(float(np.float32(heads.dim**-0.5))),
             op.SCRATCH: scratch.at().address, op.SCRATCH_STRIDE: stride,
@@ -281,7 +279,7 @@ class Recorder(RecordList):
         }  # fmt: skip
         if few:
             blocks = -(-longest // op.BLOCK)
-            parts = RowBuffer(few * blocks, group * heads.number * op.part_bytes(heads.dim) // 4)
+            parts = RowBuffer(few * blocks, heads.number * op.part_bytes(heads.dim) // 4)
             self._kept.append(parts)
             values[op.PARTS] = parts.at().address
             self.record(op.attention_parts, KV_TYPE, values)
